@@ -1,0 +1,68 @@
+"""The seam to a cloud. Everything above it knows scale sets, nothing knows Azure."""
+
+from typing import Protocol
+
+from service.domain.fleet import ScaleSet, ScaleSetSpec
+
+OWNER_TAG = "rekindle-owner"  # value: the deployment's name; the sweep touches nothing else
+ATTEMPT_TAG = "rekindle-attempt"
+JOB_TAG = "rekindle-job"
+
+
+class CloudError(Exception):
+    """The cloud failed in a way nobody foresaw. Safe to try again later."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class InsufficientCapacity(CloudError):
+    """No room or no quota for this offering now; another one may work."""
+
+
+class Throttled(CloudError):
+    """Too many calls; back off for ``retry_after`` seconds."""
+
+    def __init__(self, message: str, code: str = "", retry_after: float = 10.0) -> None:
+        super().__init__(message, code)
+        self.retry_after = retry_after
+
+
+class Misconfigured(CloudError):
+    """Credentials, roles or the request itself are wrong: a person must act."""
+
+
+class ScaleSetNotFound(CloudError):
+    """No such scale set: it is gone, or never was (or is younger than the read lag)."""
+
+
+class CloudProvider(Protocol):
+    """Scale sets in one subscription and resource group, all regions."""
+
+    async def create(self, spec: ScaleSetSpec) -> None:
+        """Begin creating; a second call with the same spec changes nothing.
+
+        Returns once the cloud has accepted. Raises InsufficientCapacity when refused at
+        once. A later refusal shows as phase FAILED with its error code from ``get``.
+        """
+        ...
+
+    async def get(self, name: str) -> ScaleSet:
+        """Describe one scale set with its instances, or raise ScaleSetNotFound."""
+        ...
+
+    async def list_owned(self) -> list[ScaleSet]:
+        """Every scale set that carries this deployment's owner tag, in any phase.
+
+        Without instances; follows every page.
+        """
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Begin deleting, or raise ScaleSetNotFound once it is gone. Twice is harmless."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -1,0 +1,78 @@
+"""Machines as the service sees them: offerings, scale sets and their instances."""
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+
+from service.domain.states import CapacityType
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Offering:
+    """A place to run: one VM size in one region, bought one way."""
+
+    region: str
+    vm_size: str
+    capacity_type: CapacityType
+
+    def __str__(self) -> str:
+        return f"{self.vm_size} in {self.region} ({self.capacity_type.replace('_', '-')})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """US dollars per hour of one instance, as bought and on demand."""
+
+    hourly: Decimal
+    on_demand_hourly: Decimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleSetSpec:
+    """Everything a cloud needs to make one scale set; the same spec may be sent again."""
+
+    name: str
+    offering: Offering
+    instance_count: int
+    cloud_init: str
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class ScaleSetPhase(StrEnum):
+    """How far a scale set is."""
+
+    CREATING = "creating"
+    READY = "ready"
+    FAILED = "failed"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """One VM of a scale set; ``running`` is False for one that lingers stopped after an eviction."""
+
+    instance_id: str
+    vm_id: str
+    name: str
+    running: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleSet:
+    """What the cloud says about one scale set right now."""
+
+    name: str
+    phase: ScaleSetPhase
+    instances: tuple[Instance, ...] = ()
+    tags: dict[str, str] = field(default_factory=dict)
+    error_code: str = ""
+    error_message: str = ""
+
+
+def scale_set_name(attempt_id: str) -> str:
+    """The name an attempt's scale set always has, so that creating it twice is harmless.
+
+    >>> scale_set_name("att-01jd8m4x9g5v0c3k2n7p6q8r1s")
+    'rk-01jd8m4x9g5v0c3k2n7p6q8r1s'
+    """
+    return "rk-" + attempt_id.removeprefix("att-")

@@ -1,0 +1,121 @@
+"""Membership: when a generation must be halted, and when the next one may be opened.
+
+Pure. The rule that matters: a generation is opened only after every member of the one
+before has said that its trainer is gone, or is gone itself. Whoever is merely silent
+blocks; the attempt's time limits deal with that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.contract import DirectiveKind, Generation, NodePhase
+
+_SETTLED = frozenset({NodePhase.STOPPED, NodePhase.FAILED, NodePhase.FINISHED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeView:
+    """What the service knows of one node: what it said last, and whether the cloud still has it."""
+
+    node_id: str
+    vm_id: str
+    address: str
+    phase: NodePhase
+    generation: int  # that the phase speaks of
+    free_port: int
+    present: bool  # in the cloud's instance list, running
+    evicting: bool = False  # it has reported an eviction notice
+    restarted_in: int = 0  # the generation that was current when it last registered afresh
+
+    def settled(self, number: int) -> bool:
+        """True when no trainer of generation ``number`` can run here any more."""
+        if not self.present:
+            return True
+        return self.generation == number and self.phase in _SETTLED
+
+    @property
+    def free(self) -> bool:
+        """True when the node may become a member of a new generation."""
+        return self.present and not self.evicting and self.phase is not NodePhase.RUNNING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """Nothing to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halt:
+    """Direct these members to stop the generation."""
+
+    kind: DirectiveKind
+    node_ids: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Open:
+    """Open the next generation with these nodes, in rank order."""
+
+    nodes: tuple[NodeView, ...]
+
+
+MembershipStep = Hold | Halt | Open
+
+
+def next_membership(
+    current: Generation | None, nodes: Sequence[NodeView], wanted: int
+) -> MembershipStep:
+    """Decide what to do about an attempt's current generation; ``wanted`` nodes make the next."""
+    if current is not None and not is_settled(current, nodes):
+        return _watch(current, nodes)
+    free = sorted((n for n in nodes if n.free), key=lambda n: n.vm_id)
+    return Open(nodes=tuple(free[:wanted])) if len(free) >= wanted else Hold()
+
+
+def is_settled(current: Generation, nodes: Sequence[NodeView]) -> bool:
+    """True when no trainer of ``current`` can run on any of its members any more."""
+    return all(n.settled(current.number) for n in members_of(current, nodes))
+
+
+def is_finished(current: Generation, nodes: Sequence[NodeView]) -> bool:
+    """True when rank 0 has said that the last step is done and HEAD names the model."""
+    rank0 = current.members[0].node_id
+    return any(
+        n.node_id == rank0 and n.generation == current.number and n.phase is NodePhase.FINISHED
+        for n in nodes
+    )
+
+
+def members_of(current: Generation, nodes: Sequence[NodeView]) -> list[NodeView]:
+    """The views of the members of ``current``."""
+    ids = {m.node_id for m in current.members}
+    return [n for n in nodes if n.node_id in ids]
+
+
+def halt(current: Generation, nodes: Sequence[NodeView], kind: DirectiveKind, reason: str) -> Halt:
+    """Halt every member of ``current`` that has not settled yet."""
+    open_ids = [n.node_id for n in members_of(current, nodes) if not n.settled(current.number)]
+    return Halt(kind=kind, node_ids=tuple(open_ids), reason=reason)
+
+
+def _watch(current: Generation, nodes: Sequence[NodeView]) -> MembershipStep:
+    """Halt a live generation as soon as one of its members cannot go on."""
+    members = members_of(current, nodes)
+    if is_finished(current, nodes):
+        return Hold()  # the others are about to say so too
+    if any(_lost(n, current.number) for n in members):
+        return halt(current, nodes, DirectiveKind.STOP, "a member of the generation is gone")
+    if any(n.evicting for n in members):
+        kind = DirectiveKind.CHECKPOINT_AND_STOP
+        return halt(current, nodes, kind, "Azure announced an eviction")
+    if any(n.settled(current.number) for n in members):
+        kind = DirectiveKind.CHECKPOINT_AND_STOP
+        return halt(current, nodes, kind, "a member of the generation has stopped")
+    return Hold()
+
+
+def _lost(node: NodeView, number: int) -> bool:
+    """True when the node's part of generation ``number`` is gone without a save of its own."""
+    failed = node.generation == number and node.phase is NodePhase.FAILED
+    return not node.present or failed or node.restarted_in >= number or node.generation > number

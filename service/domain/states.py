@@ -1,0 +1,112 @@
+"""The life cycle of a job and of an attempt, written down once.
+
+Everything that needs to know which moves exist (the guarded write, the CHECK
+constraints, the diagram in docs/lifecycle.md) is derived from the tables here.
+"""
+
+from datetime import timedelta
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """What the user waits for."""
+
+    VALIDATING = "validating"
+    QUEUED = "queued"  # no training step of any attempt has run yet
+    RUNNING = "running"
+    RECOVERING = "recovering"  # between attempts
+    PAUSED = "paused"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class AttemptState(StrEnum):
+    """One hold on one scale set; it owns money."""
+
+    PENDING = "pending"  # nothing exists in the cloud yet
+    PROVISIONING = "provisioning"  # the scale set may exist
+    STARTING = "starting"  # instances are up; nodes register, load, join
+    RUNNING = "running"  # training steps are done
+    TERMINATING = "terminating"  # outcome known, scale set must go
+    ENDED = "ended"  # scale set seen to be gone
+
+
+class Outcome(StrEnum):
+    """Why an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    EVICTED = "evicted"
+    NO_CAPACITY = "no_capacity"
+    UNRESPONSIVE = "unresponsive"
+    TRAINER_ERROR = "trainer_error"
+    CANCELLED = "cancelled"
+    PAUSED = "paused"
+    OVER_BUDGET = "over_budget"
+
+
+class CapacityType(StrEnum):
+    """How an offering is bought."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+
+
+_J, _A = JobState, AttemptState
+
+_LIVE_EXITS = frozenset({_J.PAUSED, _J.SUCCEEDED, _J.FAILED, _J.CANCELLED})
+
+JOB_MOVES: dict[JobState, frozenset[JobState]] = {
+    _J.VALIDATING: frozenset({_J.QUEUED, _J.FAILED, _J.CANCELLED}),
+    _J.QUEUED: frozenset({_J.RUNNING, *_LIVE_EXITS}),
+    _J.RUNNING: frozenset({_J.RECOVERING, *_LIVE_EXITS}),
+    _J.RECOVERING: frozenset({_J.RUNNING, *_LIVE_EXITS}),
+    _J.PAUSED: frozenset({_J.QUEUED, _J.RECOVERING, _J.FAILED, _J.CANCELLED}),
+    _J.SUCCEEDED: frozenset(),
+    _J.FAILED: frozenset(),
+    _J.CANCELLED: frozenset(),
+}
+
+ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
+    _A.PENDING: frozenset({_A.PROVISIONING, _A.ENDED}),
+    _A.PROVISIONING: frozenset({_A.STARTING, _A.TERMINATING}),
+    _A.STARTING: frozenset({_A.RUNNING, _A.TERMINATING}),
+    _A.RUNNING: frozenset({_A.TERMINATING}),
+    _A.TERMINATING: frozenset({_A.ENDED}),
+    _A.ENDED: frozenset(),
+}
+
+# How long an attempt may sit in a state before it is given up. TERMINATING has
+# no limit on purpose: a scale set that still exists still costs money.
+TIME_LIMITS: dict[AttemptState, tuple[timedelta, Outcome]] = {
+    _A.PROVISIONING: (timedelta(minutes=15), Outcome.NO_CAPACITY),
+    _A.STARTING: (timedelta(minutes=30), Outcome.UNRESPONSIVE),
+}
+
+# What the job does once an attempt has this outcome. None: the job looks for its
+# next attempt and keeps its state until then (QUEUED stays QUEUED, RUNNING recovers).
+JOB_AFTER: dict[Outcome, JobState | None] = {
+    Outcome.SUCCEEDED: _J.SUCCEEDED,
+    Outcome.EVICTED: None,
+    Outcome.NO_CAPACITY: None,
+    Outcome.UNRESPONSIVE: None,
+    Outcome.TRAINER_ERROR: _J.FAILED,
+    Outcome.CANCELLED: _J.CANCELLED,
+    Outcome.PAUSED: _J.PAUSED,
+    Outcome.OVER_BUDGET: _J.FAILED,
+}
+
+# The status that OpenAI's clients know. Anything finer goes into phase and status_reason.
+OPENAI_STATUS: dict[JobState, str] = {
+    _J.VALIDATING: "validating_files",
+    _J.QUEUED: "queued",
+    _J.RUNNING: "running",
+    _J.RECOVERING: "running",
+    _J.PAUSED: "paused",
+    _J.SUCCEEDED: "succeeded",
+    _J.FAILED: "failed",
+    _J.CANCELLED: "cancelled",
+}
+
+JOB_TERMINAL = frozenset(s for s, moves in JOB_MOVES.items() if not moves)
+ATTEMPT_OVER = frozenset({_A.TERMINATING, _A.ENDED})  # the outcome is known

@@ -1,0 +1,132 @@
+"""What one node does about what it hears: a pure state machine.
+
+The supervisor writes the new state to its disk before it carries out the effects, so that
+a supervisor killed between the two finds out on its next start and never starts the same
+generation twice. `tests/unit/test_contract_simulation.py` runs this very machine against
+the service's over a wire that loses, doubles and reorders.
+"""
+
+from dataclasses import dataclass, replace
+
+from trainer.contract import Directive, DirectiveKind, Generation, Message, NodePhase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node(Message):
+    """All that a node must remember across a restart of its supervisor."""
+
+    epoch: int = 0
+    directive: int = 0  # the highest directive acted upon; older ones are replays
+    generation: int = 0  # the highest generation ever started or stopped here
+    phase: NodePhase = NodePhase.READY
+    stopping: bool = False  # the trainer was told to stop and has not ended yet
+    evicting: bool = False  # an eviction notice was seen; nothing is started any more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Start the trainer, if HEAD still belongs to this generation."""
+
+    generation: Generation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save:
+    """Ask the trainer to save between two steps and end; then settle the uploads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    """Kill the trainer; saves that lie complete may still be uploaded and committed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abandon:
+    """Kill the trainer; upload and commit nothing more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leave:
+    """Abandon, and end the supervisor: this node is no longer wanted."""
+
+
+Effect = Launch | Save | Kill | Abandon | Leave
+Reaction = tuple[Node, tuple[Effect, ...]]
+
+
+def directed(node: Node, directive: Directive) -> Reaction:
+    """React to a directive; replays and stale ones change nothing."""
+    if directive.kind is DirectiveKind.CARRY_ON or directive.seq <= node.directive:
+        return node, ()
+    node = replace(node, directive=directive.seq)
+    if directive.kind is DirectiveKind.START:
+        return _start(node, directive.generation)
+    return _stop(node, directive)
+
+
+def ended(node: Node, number: int, how: NodePhase) -> Reaction:
+    """The trainer of generation ``number`` is gone and its uploads are settled.
+
+    ``how`` is STOPPED, FAILED or FINISHED. One that failed because it was being killed stopped.
+    """
+    if number != node.generation or node.phase is not NodePhase.RUNNING:
+        return node, ()
+    if how is NodePhase.FAILED and node.stopping:
+        how = NodePhase.STOPPED
+    return replace(node, phase=how, stopping=False), ()
+
+
+def noticed(node: Node) -> Reaction:
+    """Azure announced that it takes this node."""
+    return _save(replace(node, evicting=True))
+
+
+def overdue(node: Node) -> Reaction:
+    """``stop_by`` has passed and the service was not heard from."""
+    return _save(node)
+
+
+def refused(node: Node) -> Reaction:
+    """409: the generation that runs here is stale."""
+    if node.phase is not NodePhase.RUNNING:
+        return node, ()
+    return replace(node, stopping=True), (Abandon(),)
+
+
+def dismissed(node: Node) -> Reaction:
+    """410: the attempt is over."""
+    return replace(node, evicting=True), (Leave(),)
+
+
+def restarted(node: Node) -> Reaction:
+    """The supervisor starts on a disk that remembers ``node``; a leftover trainer was killed."""
+    if node.phase is NodePhase.RUNNING:
+        node = replace(node, phase=NodePhase.FAILED)
+    return replace(node, stopping=False), ()
+
+
+def _start(node: Node, generation: Generation | None) -> Reaction:
+    assert generation is not None, "a START directive carries its generation"
+    if node.evicting or generation.number <= node.generation:
+        return node, ()
+    left_over: tuple[Effect, ...] = (Abandon(),) if node.phase is NodePhase.RUNNING else ()
+    node = replace(node, generation=generation.number, phase=NodePhase.RUNNING, stopping=False)
+    return node, (*left_over, Launch(generation=generation))
+
+
+def _stop(node: Node, directive: Directive) -> Reaction:
+    if directive.number < node.generation:
+        return node, ()
+    if node.phase is NodePhase.RUNNING:
+        if directive.kind is DirectiveKind.STOP:
+            return replace(node, stopping=True), (Kill(),)
+        return _save(node)
+    if directive.number == node.generation:
+        return node, ()  # it has settled already, and says how
+    return replace(node, generation=directive.number, phase=NodePhase.STOPPED), ()
+
+
+def _save(node: Node) -> Reaction:
+    if node.phase is not NodePhase.RUNNING or node.stopping:
+        return node, ()
+    return replace(node, stopping=True), (Save(),)

@@ -1,0 +1,73 @@
+"""Strict decoding of JSON into frozen dataclasses, by their type hints. Standard library only."""
+
+import types
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - what json.loads gives
+    """Build ``cls`` from a parsed JSON object; raise ValueError that names the member at fault."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{where or cls.__name__}: an object is needed, not {data!r:.80}")
+    hints = get_type_hints(cls)
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    if unknown := sorted(set(data) - set(known)):
+        raise ValueError(f"{where or cls.__name__}: unknown member {unknown[0]!r}")
+    values = {}
+    for name, field in known.items():
+        path = f"{where}.{name}" if where else name
+        if name in data:
+            values[name] = _value(hints[name], data[name], path)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{path}: missing")
+    return cls(**values)
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _optional(hint, value, where)
+    if origin is tuple:
+        return _tuple(get_args(hint)[0], value, where)
+    if origin is dict:
+        return _dict(get_args(hint)[1], value, where)
+    if is_dataclass(hint):
+        return decode(hint, value, where)  # type: ignore[arg-type]
+    return _scalar(hint, value, where)
+
+
+def _optional(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
+    if value is None:
+        return None
+    (inner,) = [a for a in get_args(hint) if a is not types.NoneType]
+    return _value(inner, value, where)
+
+
+def _tuple(item: Any, value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where}: a list is needed, not {value!r:.80}")
+    return tuple(_value(item, v, f"{where}[{i}]") for i, v in enumerate(value))
+
+
+def _dict(item: Any, value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: an object is needed, not {value!r:.80}")
+    return {k: _value(item, v, f"{where}.{k}") for k, v in value.items()}
+
+
+def _scalar(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
+    if hint is Any:
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str):
+        try:
+            return hint(value)
+        except ValueError:
+            raise ValueError(f"{where}: {value!r} is none of {', '.join(hint)}") from None
+    if type(value) is not hint:
+        raise ValueError(f"{where}: {hint.__name__} is needed, not {value!r:.80}")
+    return value
