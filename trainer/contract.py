@@ -1,4 +1,4 @@
-"""What the service and the nodes agree on: every message and every blob path. Standard library only.
+"""What service and nodes agree on: every message, every blob path. Standard library only.
 
 The service imports this module and nothing else of the trainer. `docs/contract.md`
 says what each side does when the other is silent, late, doubled or stale.
@@ -24,7 +24,7 @@ RUN_SPEC = "run-spec.json"
 
 
 def checkpoint_path(step: int, nonce: str) -> str:
-    """Folder of one checkpoint in the job's container; a fresh nonce per generation, never reused."""
+    """Folder of one checkpoint in the job's container; each generation has a nonce of its own."""
     return f"checkpoints/step-{step:08d}-{nonce}"
 
 

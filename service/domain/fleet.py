@@ -49,7 +49,7 @@ class ScaleSetPhase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """One VM of a scale set; ``running`` is False for one that lingers stopped after an eviction."""
+    """One VM of a scale set; ``running`` is False for one that lingers stopped."""
 
     instance_id: str
     vm_id: str

@@ -69,7 +69,7 @@ class BlobStore(Protocol):
         ...
 
     async def list_blobs(self, container: str, prefix: str = "") -> list[Blob]:
-        """All blobs under ``prefix``, by name; every page. Empty when there is no such container."""
+        """All blobs under ``prefix``, by name; every page. Empty where there is no container."""
         ...
 
     def sas_url(

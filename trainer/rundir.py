@@ -1,0 +1,138 @@
+"""The folder through which a node's supervisor and its trainer processes speak: files only.
+
+One folder per generation. Whatever is written here appears whole (write, fsync, rename),
+so either side may be killed between any two lines. The supervisor writes the first four
+entries before it starts torchrun; the trainer writes the rest.
+
+    generation.json         the generation row
+    run-spec.json           what to train
+    inputs/CONTAINER/NAME   base model and data files
+    checkpoint/             every file of the checkpoint to load, verified; absent when fresh
+    stop                    exists: save between two steps, then end
+    outbox/LEAF/            one save: data files first, then rank-00000.json, which makes it whole
+    metrics.jsonl           one StepMetrics a line; node rank 0 only
+    spans.jsonl             one Span a line, e.g. load, first_step
+    progress                number of the last training step finished
+    results/rank-00000.json how this rank ended, written last; no file means it failed
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.contract import Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedFile(Message):
+    """One file in an outbox folder."""
+
+    name: str
+    size: int
+    crc64nvme: str  # 16 hex digits
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSave(Message):
+    """What one rank put into an outbox folder. A save is whole when all ``writers`` have one."""
+
+    path: str  # the folder in the job's container
+    rank: int
+    writers: int  # ranks that write to this folder: the world size, or 1 for a model
+    step: int
+    consumed_samples: int
+    world_size: int
+    generation: int
+    kind: str  # "periodic", "stop" or "final"
+    saved_at: float
+    files: tuple[SavedFile, ...]
+    parameters_sha256: str = ""  # final models only
+
+    @property
+    def name(self) -> str:
+        """File name of this record."""
+        return rank_record(self.rank)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankResult(Message):
+    """How one rank ended: "stopped" (asked to; its save, if any, is whole) or "finished"."""
+
+    how: str
+    step: int
+
+
+def rank_record(rank: int) -> str:
+    """Name of the record that makes one rank's part of a save whole."""
+    return f"rank-{rank:05d}.json"
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths in one generation's folder."""
+
+    root: Path
+
+    @property
+    def generation(self) -> Path:
+        """The generation row."""
+        return self.root / "generation.json"
+
+    @property
+    def run_spec(self) -> Path:
+        """What to train."""
+        return self.root / "run-spec.json"
+
+    def input(self, path: str) -> Path:
+        """Where the input blob "container/name" lies."""
+        return self.root / "inputs" / path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint to load."""
+        return self.root / "checkpoint"
+
+    @property
+    def stop(self) -> Path:
+        """The stop flag."""
+        return self.root / "stop"
+
+    @property
+    def outbox(self) -> Path:
+        """Saves on their way to Blob; the supervisor deletes a folder once it is settled."""
+        return self.root / "outbox"
+
+    def save_folder(self, blob_path: str) -> Path:
+        """The outbox folder of the save that goes to ``blob_path``."""
+        return self.outbox / blob_path.rsplit("/", 1)[-1]
+
+    @property
+    def metrics(self) -> Path:
+        """One StepMetrics a line."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def spans(self) -> Path:
+        """One Span a line."""
+        return self.root / "spans.jsonl"
+
+    @property
+    def progress(self) -> Path:
+        """The last training step finished."""
+        return self.root / "progress"
+
+    def result(self, rank: int) -> Path:
+        """How the rank ended."""
+        return self.root / "results" / rank_record(rank)
+
+
+def write_whole(path: Path, data: str | bytes) -> None:
+    """Write a file that appears whole or not at all, and stays after a power cut."""
+    raw = data.encode() if isinstance(data, str) else data
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as f:
+        f.write(raw)
+        f.flush()
+        os.fsync(f.fileno())
+    part.replace(path)
