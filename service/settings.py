@@ -1,0 +1,85 @@
+"""One frozen object from the environment (REKINDLE_*); read by main only, passed down as values."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from service.domain.fleet import Offering
+from service.domain.states import CapacityType
+
+
+class Settings(BaseSettings):
+    """Every setting of the service. Durations are in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="REKINDLE_", frozen=True, extra="ignore")
+
+    database_url: SecretStr
+    storage: SecretStr  # connection string of the storage account
+    public_url: str = Field(description="Where nodes reach this service")
+    secret_key: SecretStr = Field(min_length=32, description="Node tokens are derived from it")
+    deployment: str = "rekindle"  # owner tag: the sweep touches nothing else
+
+    cloud: Literal["azure", "fake"] = "azure"
+    azure_subscription_id: str = ""
+    azure_resource_group: str = ""
+    azure_tenant_id: str = ""
+    azure_client_id: str = ""
+    azure_client_secret: SecretStr = SecretStr("")
+    azure_endpoint: str = "https://management.azure.com"
+    azure_ca: Path | None = None  # of a private endpoint, e.g. the emulator's
+    azure_subnet_id: str = ""
+    azure_identity_id: str = ""
+    azure_image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
+    azure_ssh_public_key: str = ""
+
+    prices_url: str = "https://prices.azure.com"
+    offerings: Annotated[tuple[Offering, ...], NoDecode] = ()
+    hazard_per_hour: float = 0.05  # evictions of one node, until own figures are there
+    accelerator: Literal["cuda", "cpu"] = "cuda"
+    processes_per_node: int | None = None  # None: one per GPU
+    cpu_flops: float = 5e9
+    trainer_image: str = "rekindle-trainer:latest"
+
+    poll_seconds: float = 10.0
+    read_lag_seconds: float = 60.0
+    silence_seconds: float = 300.0
+    settle_seconds: float = 60.0
+    outage_seconds: float = 1800.0  # how long a node goes on without hearing from us
+    grant_hours: float = 24.0
+    drain_seconds: float = 10.0
+
+    @field_validator("offerings", mode="before")
+    @classmethod
+    def parse_offerings(cls, value: object) -> object:
+        """ "SIZE@REGION[:on_demand],..." -> offerings."""
+        if not isinstance(value, str):
+            return value
+        return tuple(_offering(part.strip()) for part in value.split(",") if part.strip())
+
+    @field_validator("azure_ca", mode="before")
+    @classmethod
+    def empty_is_none(cls, value: object) -> object:
+        """An empty variable is one that is not set."""
+        return value or None
+
+    @model_validator(mode="after")
+    def complete(self) -> Self:
+        """Refuse to start half configured."""
+        if not self.offerings:
+            raise ValueError("REKINDLE_OFFERINGS is empty: name at least one, SIZE@REGION")
+        if self.cloud == "azure" and not (self.azure_subscription_id and self.azure_resource_group):
+            raise ValueError(
+                "REKINDLE_CLOUD=azure needs REKINDLE_AZURE_SUBSCRIPTION_ID and "
+                "REKINDLE_AZURE_RESOURCE_GROUP"
+            )
+        return self
+
+
+def _offering(text: str) -> Offering:
+    size, at, place = text.partition("@")
+    region, _, capacity = place.partition(":")
+    if not (size and at and region):
+        raise ValueError(f"{text!r} is no offering: write SIZE@REGION or SIZE@REGION:on_demand")
+    return Offering(region=region, vm_size=size, capacity_type=CapacityType(capacity or "spot"))

@@ -49,6 +49,11 @@ class Message:
         """Encode on one line, members sorted, so that equal messages are equal bytes."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))  # type: ignore[call-overload]
 
+    def to_plain(self) -> dict[str, Any]:
+        """The same as plain JSON values, to stand inside another document."""
+        plain: dict[str, Any] = json.loads(self.to_json())
+        return plain
+
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Decode, or raise ValueError that names the member at fault."""

@@ -1,0 +1,86 @@
+"""What handlers depend on. One request is one transaction, committed before the answer is sent."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, cast
+
+from fastapi import Depends, Header, Request
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.keys import Caller
+from service.db.notices import Listener
+from service.domain.fleet import Offering
+from service.operations import keys
+from service.operations.grants import Granter
+from service.pricing.source import PriceSource
+from service.storage.store import BlobStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanDefaults:
+    """What every plan of this deployment has in common."""
+
+    offerings: tuple[Offering, ...]
+    hazard_per_hour: float
+    accelerator: str
+    processes_per_node: int | None
+    cpu_flops: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """All that the HTTP face works with; made in main."""
+
+    engine: AsyncEngine
+    store: BlobStore
+    prices: PriceSource
+    listener: Listener
+    granter: Granter
+    plan_defaults: PlanDefaults
+    secret: str  # that node tokens are derived from
+    outage: timedelta  # how long a node may go on without hearing from us
+    now: Callable[[], datetime]
+
+
+def get_parts(request: Request) -> Parts:
+    """The parts behind this app."""
+    return cast("Parts", request.app.state.parts)
+
+
+PartsDep = Annotated[Parts, Depends(get_parts)]
+
+
+async def get_connection(parts: PartsDep) -> AsyncIterator[AsyncConnection]:
+    """Commit when the handler returns, roll back when it raises."""
+    async with parts.engine.begin() as conn:
+        yield conn
+
+
+# scope="function": by default FastAPI would commit after the answer was sent.
+Db = Annotated[AsyncConnection, Depends(get_connection, scope="function")]
+
+
+def get_now(parts: PartsDep) -> datetime:
+    """The time by the app's own clock."""
+    return parts.now()
+
+
+Now = Annotated[datetime, Depends(get_now)]
+
+
+async def get_caller(
+    parts: PartsDep, authorization: Annotated[str | None, Header()] = None
+) -> Caller:
+    """Who sent the request, or 401."""
+    async with parts.engine.connect() as conn:
+        return await keys.authenticate(conn, bearer(authorization))
+
+
+CallerDep = Annotated[Caller, Depends(get_caller)]
+
+
+def bearer(authorization: str | None) -> str:
+    """The token of an Authorization header; empty when there is none."""
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

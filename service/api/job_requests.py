@@ -1,0 +1,106 @@
+"""What POST /v1/fine_tuning/jobs accepts: OpenAI's members, and ours beside them. Strict."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.domain.errors import InvalidRequest
+from service.domain.recipe import Hyperparameters, Training
+from trainer.contract import Lora
+
+Auto = Literal["auto"]
+
+
+class Strict(BaseModel):
+    """No guessing: unknown members and wrong types are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class HyperparametersRequest(Strict):
+    """OpenAI's three."""
+
+    batch_size: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"
+    learning_rate_multiplier: Auto | Annotated[float, Field(gt=0, le=10_000)] = "auto"
+    n_epochs: Auto | Annotated[int, Field(ge=1, le=50)] = "auto"
+
+
+class SupervisedRequest(Strict):
+    """Options of the supervised method."""
+
+    hyperparameters: HyperparametersRequest | None = None
+
+
+class MethodRequest(Strict):
+    """How to train."""
+
+    type: Literal["supervised"]
+    supervised: SupervisedRequest | None = None
+
+
+class LoraRequest(Strict):
+    """Low-rank adapters instead of all parameters."""
+
+    type: Literal["lora"]
+    r: int = Field(default=16, ge=1, le=512)
+    alpha: int | None = Field(default=None, ge=1, le=4096)  # None: twice r
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+
+
+class TrainingRequest(Strict):
+    """Ours: how the training is done; what is left out the planner chooses."""
+
+    adapter: LoraRequest | None = None
+    max_seq_len: int | None = Field(default=None, ge=16, le=1_048_576)
+    precision: Literal["bf16", "fp32"] = "bf16"
+    gradient_checkpointing: bool = True
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    micro_batch: int | None = Field(default=None, ge=1, le=1024)
+    learning_rate: float | None = Field(default=None, gt=0, lt=1)
+    checkpoint_seconds: float = Field(default=300.0, ge=1, le=86_400)
+    eval_steps: int | None = Field(default=None, ge=0)
+
+
+class InfrastructureRequest(Strict):
+    """Ours: what to run on."""
+
+    nodes: int | None = Field(default=None, ge=1, le=100)
+
+
+class JobRequest(Strict):
+    """The whole body."""
+
+    model: str = Field(min_length=1, max_length=256)
+    training_file: str
+    validation_file: str | None = None
+    suffix: str | None = Field(default=None, min_length=1, max_length=64)
+    seed: int | None = Field(default=None, ge=0, le=2_147_483_647)
+    metadata: (
+        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None
+    ) = Field(default=None, max_length=16)
+    integrations: list[object] | None = Field(default=None, max_length=0)
+    hyperparameters: HyperparametersRequest | None = None
+    method: MethodRequest | None = None
+    infrastructure: InfrastructureRequest = InfrastructureRequest()
+    training: TrainingRequest = TrainingRequest()
+
+    def asked_hyperparameters(self) -> Hyperparameters:
+        """From ``method`` or from the deprecated place, but not from both."""
+        inner = self.method.supervised if self.method else None
+        new = inner.hyperparameters if inner else None
+        if new is not None and self.hyperparameters is not None:
+            raise InvalidRequest(
+                "Give hyperparameters once: in method.supervised.hyperparameters.",
+                param="hyperparameters",
+            )
+        chosen = new or self.hyperparameters or HyperparametersRequest()
+        return Hyperparameters(**chosen.model_dump())
+
+    def asked_training(self) -> Training:
+        """Our own knobs as the domain has them."""
+        asked = self.training
+        lora = None
+        if asked.adapter:
+            alpha = asked.adapter.alpha or 2 * asked.adapter.r
+            lora = Lora(rank=asked.adapter.r, alpha=alpha, dropout=asked.adapter.dropout)
+        return Training(lora=lora, **asked.model_dump(exclude={"adapter"}))

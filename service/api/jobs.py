@@ -1,0 +1,187 @@
+"""/v1/fine_tuning/jobs: create, list, get, cancel, pause, resume."""
+
+import hashlib
+import secrets
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+from pydantic import ValidationError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.api import job_views
+from service.api.deps import CallerDep, Db, Now, Parts, PartsDep
+from service.api.job_requests import JobRequest
+from service.api.pages import After, clamp, known, page
+from service.db import attempts, ledger, metrics
+from service.db import files as file_rows
+from service.db import jobs as rows
+from service.db.files import File
+from service.db.jobs import JobRow
+from service.db.keys import Caller
+from service.domain.architecture import Architecture
+from service.domain.errors import InvalidRequest
+from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
+from service.operations import jobs, models
+from service.operations.jobs import Submission
+
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+_MOST = 100
+
+
+@router.post("")
+async def create(
+    request: Request,
+    parts: PartsDep,
+    caller: CallerDep,
+    now: Now,
+    idempotency_key: Annotated[str | None, Header(max_length=255)] = None,
+    x_stainless_retry_count: Annotated[int, Header()] = 0,
+) -> dict[str, Any]:
+    """Plan the job, refuse what can never work, and take it on."""
+    body = await request.body()
+    asked = _parse(body)
+    training, validation = await _files(parts, caller, asked)
+    submission = Submission(
+        caller=caller,
+        request=asked.model_dump(mode="json") | {"seed": _seed(asked)},
+        body_sha256=hashlib.sha256(body).hexdigest(),
+        idempotency_key=idempotency_key,
+        is_retry=x_stainless_retry_count > 0,
+        model=asked.model,
+        training_file=training,
+        validation_file=validation,
+        plan=await _plan(parts, asked, training),
+    )
+    async with parts.engine.begin() as conn:
+        job = await jobs.submit(conn, submission, now)
+    async with parts.engine.connect() as conn:
+        return await _detailed(conn, job, parts)
+
+
+@router.get("")
+async def list_jobs(
+    request: Request, db: Db, caller: CallerDep, limit: int = 20, after: After = None
+) -> dict[str, Any]:
+    """Newest first; ``metadata[key]=value`` filters."""
+    if after is not None and await rows.find(db, after, caller.project_id) is None:
+        known(None, after)
+    limit = clamp(limit, _MOST)
+    wanted = {
+        name[9:-1]: value
+        for name, value in request.query_params.items()
+        if name.startswith("metadata[") and name.endswith("]")
+    }
+    found = await rows.page(
+        db, caller.project_id, after=after, limit=limit + 1, metadata=wanted or None
+    )
+    return page(found, limit, job_views.basic)
+
+
+@router.get("/{job_id}")
+async def get(db: Db, parts: PartsDep, caller: CallerDep, job_id: str) -> dict[str, Any]:
+    """One job with progress, cost and attempts."""
+    return await _detailed(db, await jobs.get(db, caller.project_id, job_id), parts)
+
+
+@router.post("/{job_id}/cancel")
+async def cancel(
+    db: Db, parts: PartsDep, caller: CallerDep, now: Now, job_id: str
+) -> dict[str, Any]:
+    """Ask for the end; its machines are deleted at once."""
+    job = await jobs.request_cancel(db, caller.project_id, job_id, now)
+    return await _detailed(db, job, parts)
+
+
+@router.post("/{job_id}/pause")
+async def pause(
+    db: Db, parts: PartsDep, caller: CallerDep, now: Now, job_id: str
+) -> dict[str, Any]:
+    """Ask for a checkpoint and no machines."""
+    job = await jobs.request_pause(db, caller.project_id, job_id, now)
+    return await _detailed(db, job, parts)
+
+
+@router.post("/{job_id}/resume")
+async def resume(
+    db: Db, parts: PartsDep, caller: CallerDep, now: Now, job_id: str
+) -> dict[str, Any]:
+    """Take a pause back."""
+    job = await jobs.request_resume(db, caller.project_id, job_id, now)
+    return await _detailed(db, job, parts)
+
+
+async def _detailed(conn: AsyncConnection, job: JobRow, parts: Parts) -> dict[str, Any]:
+    return job_views.detailed(
+        job,
+        await attempts.of_job(conn, job.id),
+        await ledger.of_job(conn, job.id),
+        await metrics.progress(conn, job.id),
+        parts.now(),
+    )
+
+
+def _parse(body: bytes) -> JobRequest:
+    """Strictly, and with the member's name in every error."""
+    try:
+        return JobRequest.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(p) for p in first["loc"]) or None
+        missing = first["type"] == "missing"
+        raise InvalidRequest(
+            f"{where}: {first['msg']}" if where else str(first["msg"]),
+            code="missing_required_parameter" if missing else "invalid_value",
+            param=where,
+        ) from None
+
+
+def _seed(asked: JobRequest) -> int:
+    return secrets.randbelow(2**31) if asked.seed is None else asked.seed
+
+
+async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File, File | None]:
+    found = []
+    async with parts.engine.connect() as conn:
+        for param in ("training_file", "validation_file"):
+            file_id = getattr(asked, param)
+            file = await file_rows.find(conn, caller.project_id, file_id) if file_id else None
+            if file_id and file is None:
+                raise InvalidRequest(
+                    f"{param}: no file {file_id}. Upload it with POST /v1/files first.",
+                    code="file_not_found",
+                    param=param,
+                )
+            found.append(file)
+    training, validation = found
+    assert training is not None, "training_file is required"
+    return training, validation
+
+
+async def _plan(parts: Parts, asked: JobRequest, training: File) -> Plan:
+    """The plan, or InvalidRequest for a model that is not there or cannot fit."""
+    model = await models.find(parts.store, asked.model)
+    defaults = parts.plan_defaults
+    prices = await parts.prices.prices(list(defaults.offerings))
+    offers = tuple(
+        Offer(
+            offering=offering,
+            price=prices.get(offering),
+            evictions_per_hour=defaults.hazard_per_hour,
+        )
+        for offering in defaults.offerings
+    )
+    accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
+    return make_plan(
+        PlanRequest(
+            arch=Architecture.from_config(model.config),
+            hyperparameters=asked.asked_hyperparameters(),
+            training=asked.asked_training(),
+            examples=training.examples,
+            mean_tokens=training.mean_tokens,
+            offers=offers,
+            nodes=asked.infrastructure.nodes,
+            processes_per_node=defaults.processes_per_node,
+            accelerator=accelerator,
+            cpu_flops=defaults.cpu_flops,
+        )
+    )

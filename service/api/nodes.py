@@ -1,0 +1,148 @@
+"""/internal/nodes: the node protocol (docs/contract.md). Nodes call; nothing calls them."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Header, Request, Response
+
+from service.api.deps import Parts, PartsDep, bearer
+from service.db import notices
+from service.domain import tokens
+from service.domain.errors import (
+    GenerationIsStale,
+    InvalidApiKey,
+    InvalidRequest,
+    NotSeenYet,
+    StaleEpoch,
+)
+from service.operations import nodes
+from service.operations.nodes import Standing
+from trainer.contract import (
+    LONG_POLL_SECONDS,
+    PROTOCOL,
+    Directive,
+    DirectiveKind,
+    Heartbeat,
+    HeartbeatAnswer,
+    Message,
+    Registered,
+    Registration,
+)
+
+router = APIRouter(tags=["nodes"], include_in_schema=False)
+M = TypeVar("M", bound=Message)
+Authorization = Annotated[str | None, Header()]
+
+
+@router.post("")
+async def register(
+    request: Request, parts: PartsDep, authorization: Authorization = None
+) -> Response:
+    """Who the node is from now on."""
+    registration = await _read(request, Registration)
+    wanted = tokens.bootstrap_token(parts.secret, registration.attempt_id)
+    _check(authorization, wanted)
+    if registration.protocol != PROTOCOL:
+        raise InvalidRequest(f"This service speaks protocol {PROTOCOL}. Use the image it names.")
+    now = parts.now()
+    async with parts.engine.begin() as conn:
+        standing = await nodes.register(conn, registration, now)
+    if standing is None:
+        raise NotSeenYet(
+            f"VM {registration.vm_id} is not among the instances that Azure lists for this "
+            "attempt yet. Register again in a few seconds."
+        )
+    return _answer(
+        Registered(
+            node_id=standing.node.node_id,
+            node_token=tokens.node_token(parts.secret, standing.node.node_id),
+            epoch=standing.node.epoch,
+            now=now.timestamp(),
+            stop_by=_stop_by(parts, now),
+            grants=parts.granter.grant(standing.job, now),
+        )
+    )
+
+
+@router.post("/{node_id}/heartbeat")
+async def heartbeat(
+    request: Request, parts: PartsDep, node_id: str, authorization: Authorization = None
+) -> Response:
+    """Take in what the node says; refuse it only after what it said is kept."""
+    _check(authorization, tokens.node_token(parts.secret, node_id))
+    message = await _read(request, Heartbeat)
+    now = parts.now()
+    async with parts.engine.begin() as conn:
+        heard = await nodes.hear(conn, node_id, message, now)
+    if heard.refusal == StaleEpoch.code:
+        raise StaleEpoch("Another boot of this VM has registered since. Register again.")
+    if heard.refusal == GenerationIsStale.code:
+        raise GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
+    return _answer(
+        HeartbeatAnswer(
+            now=now.timestamp(),
+            stop_by=_stop_by(parts, now),
+            directive_seq=heard.node.directive_seq,
+        )
+    )
+
+
+@router.get("/{node_id}/directive")
+async def directive(
+    parts: PartsDep, node_id: str, after: int, authorization: Authorization = None
+) -> Response:
+    """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while."""
+    _check(authorization, tokens.node_token(parts.secret, node_id))
+    deadline = asyncio.get_running_loop().time() + LONG_POLL_SECONDS
+    async with parts.listener.subscribed(f"node:{node_id}") as changed:
+        while True:
+            async with parts.engine.connect() as conn:
+                standing = await nodes.standing(conn, node_id)
+            left = deadline - asyncio.get_running_loop().time()
+            if standing.node.directive_seq > after or left <= 0:
+                return _answer(await _directive(parts, standing, after))
+            await notices.wait(changed, left)
+
+
+async def _directive(parts: Parts, standing: Standing, after: int) -> Directive:
+    now, node = parts.now(), standing.node
+    kind, number, generation = node.directive_kind, node.directive_number, None
+    if node.directive_seq <= after:
+        kind, number = DirectiveKind.CARRY_ON, 0
+    if kind is DirectiveKind.START:
+        async with parts.engine.connect() as conn:
+            generation = await nodes.generation_of(conn, node.attempt_id, number)
+        if generation is None:
+            kind = DirectiveKind.CARRY_ON
+    granted_at = datetime.fromtimestamp(standing.registered_at, UTC)
+    renew = parts.granter.wears_out(granted_at, now)
+    return Directive(
+        seq=max(node.directive_seq, after),
+        kind=kind,
+        now=now.timestamp(),
+        stop_by=_stop_by(parts, now),
+        number=number,
+        generation=generation,
+        grants=parts.granter.grant(standing.job, now) if renew else None,
+    )
+
+
+async def _read(request: Request, message: type[M]) -> M:
+    try:
+        return message.from_json(await request.body())
+    except ValueError as error:
+        raise InvalidRequest(f"{message.__name__}: {error}") from None
+
+
+def _check(authorization: str | None, wanted: str) -> None:
+    if not tokens.same(bearer(authorization), wanted):
+        raise InvalidApiKey("This token is not valid here. Register with the bootstrap token.")
+
+
+def _stop_by(parts: Parts, now: datetime) -> float:
+    return (now + parts.outage).timestamp()
+
+
+def _answer(message: Message) -> Response:
+    return Response(message.to_json(), media_type="application/json")

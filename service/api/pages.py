@@ -1,0 +1,42 @@
+"""Cursor pagination as OpenAI does it: ``after`` is the id of the last item seen."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Query
+
+from service.domain.errors import InvalidRequest
+
+T = TypeVar("T")
+
+After = Annotated[str | None, Query(description="id of the last item of the page before")]
+
+
+def page(items: Sequence[T], limit: int, shown: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
+    """The list envelope; ``items`` holds one more than ``limit`` when there is a next page."""
+    data = [shown(i) for i in items[:limit]]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": len(items) > limit,
+    }
+
+
+def known(items: Sequence[T] | None, after: str | None) -> Sequence[T]:
+    """The items, or 400: an unknown cursor must never show the first page again."""
+    if items is None:
+        raise InvalidRequest(
+            f"after={after!r} is none of these items. Start again without `after`.",
+            code="unknown_cursor",
+            param="after",
+        )
+    return items
+
+
+def clamp(limit: int, most: int) -> int:
+    """A limit that is too large is cut; one below 1 is refused."""
+    if limit < 1:
+        raise InvalidRequest(f"limit is {limit}, but it must be at least 1.", param="limit")
+    return min(limit, most)

@@ -1,0 +1,136 @@
+"""Scale sets in Azure, through the official SDK with its retries switched off.
+
+Back-off is the caller's: the SDK would sleep for a whole Retry-After, which may be
+twenty minutes. No operation is polled either; what became of a create is read from the
+scale set itself, so that it can be told after a restart of the service too.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.polling import AsyncLROPoller
+from azure.mgmt.compute.aio import ComputeManagementClient
+from azure.mgmt.compute.models import VirtualMachineScaleSet, VirtualMachineScaleSetVM
+
+from service.cloud.azure_errors import translated
+from service.cloud.azure_template import AzureSettings, scale_set_body
+from service.cloud.azure_views import failure, scale_set
+from service.cloud.provider import OWNER_TAG, CloudError, Misconfigured, ScaleSetNotFound
+from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
+
+CALL_SECONDS = 30.0  # for one verb, all its pages together
+
+
+class AzureCloud:
+    """One subscription and resource group. Takes over ``credential`` and closes it."""
+
+    def __init__(
+        self,
+        settings: AzureSettings,
+        credential: AsyncTokenCredential,
+        *,
+        base_url: str = "https://management.azure.com",
+        ca_path: str = "",  # trust this CA alone, e.g. an emulator's
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        self._settings = settings
+        self._credential = credential
+        self._call_seconds = call_seconds
+        self._client = ComputeManagementClient(
+            credential,
+            settings.subscription_id,
+            base_url=base_url,
+            credential_scopes=[f"{base_url}/.default"],
+            connection_verify=ca_path or True,
+            retry_total=0,
+        )
+        self._sets = self._client.virtual_machine_scale_sets
+        self._machines = self._client.virtual_machine_scale_set_vms
+
+    async def create(self, spec: ScaleSetSpec) -> None:
+        """PUT only where there is nothing: a repeated PUT would refill a set after an eviction."""
+        body = VirtualMachineScaleSet(scale_set_body(spec, self._settings))
+        async with self._call(f"create {spec.name}"):
+            try:
+                await self._sets.begin_create_or_update(
+                    self._settings.resource_group,
+                    spec.name,
+                    body,
+                    etag="*",
+                    match_condition=MatchConditions.IfMissing,
+                    polling=False,
+                )
+            except HttpResponseError as error:
+                if error.status_code != 412:
+                    raise
+
+    async def get(self, name: str) -> ScaleSet:
+        """The set, then its instances; for a failed one also the views that hold the cause."""
+        group = self._settings.resource_group
+        async with self._call(f"get {name}"):
+            found = await self._sets.get(group, name)
+            self._check_owner(name, found)
+            pages = self._machines.list(group, name, expand="instanceView")
+            machines: list[VirtualMachineScaleSetVM] = [machine async for machine in pages]
+            seen = scale_set(found, machines)
+            if seen.phase is not ScaleSetPhase.FAILED:
+                return seen
+            view = await self._sets.get_instance_view(group, name)
+            return failure(seen, view, machines)
+
+    async def list_owned(self) -> list[ScaleSet]:
+        """Those of the resource group that carry our owner tag."""
+        async with self._call("list scale sets"):
+            pages = self._sets.list(self._settings.resource_group)
+            return [scale_set(found, ()) async for found in pages if self._owns(found)]
+
+    async def delete(self, name: str) -> None:
+        """Force deletion: nothing on the disks is worth a clean shutdown."""
+        async with self._call(f"delete {name}"):
+            poller: AsyncLROPoller[Any] = await self._sets.begin_delete(
+                self._settings.resource_group,
+                name,
+                force_deletion=True,
+                polling=False,
+                cls=_status_code,
+            )
+            status = await poller.result()
+        if status == 204:  # ARM's answer where there was nothing to delete
+            raise ScaleSetNotFound(f"There is no scale set {name}.")
+
+    async def close(self) -> None:
+        """Close the connections and the credential."""
+        await self._client.close()
+        await self._credential.close()
+
+    @asynccontextmanager
+    async def _call(self, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                yield
+        except TimeoutError as error:
+            raise CloudError(
+                f"Azure did not answer within {self._call_seconds:.0f} s: {what}"
+            ) from error
+        except AzureError as error:
+            raise translated(error) from error
+
+    def _owns(self, found: VirtualMachineScaleSet) -> bool:
+        return (found.tags or {}).get(OWNER_TAG) == self._settings.owner
+
+    def _check_owner(self, name: str, found: VirtualMachineScaleSet) -> None:
+        """Somebody else's set is no NotFound: what exists must never be believed to be gone."""
+        if not self._owns(found):
+            raise Misconfigured(
+                f"Scale set {name} lacks the tag {OWNER_TAG}={self._settings.owner}. Give each"
+                " deployment an owner name of its own and never change it."
+            )
+
+
+def _status_code(response: Any, _body: object, _headers: object) -> int:  # noqa: ANN401 - as the SDK has it
+    return int(response.http_response.status_code)

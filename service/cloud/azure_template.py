@@ -1,0 +1,134 @@
+"""The scale set that we ask Azure for: a pure function from spec and settings to ARM JSON.
+
+The shape is the only one with InfiniBand on ND sizes: Uniform, a single placement group,
+one fault domain. That rules out priority mixes, capacity reservations and, with Spot,
+terminate notifications.
+"""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from service.cloud.provider import OWNER_TAG, Misconfigured
+from service.domain.fleet import ScaleSetSpec
+from service.domain.states import CapacityType
+
+CUSTOM_DATA_LIMIT = 65535  # bytes, before base64
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AzureSettings:
+    """Where scale sets go and what every one of them has in common."""
+
+    subscription_id: str
+    resource_group: str
+    owner: str  # this deployment's name, the value of OWNER_TAG
+    subnet_id: str  # "{region}" in it stands for the offering's region
+    ssh_public_key: str  # Azure wants a way in, even if nobody uses it
+    admin_username: str = "rekindle"
+    image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"  # or the id of a gallery image
+    identity_id: str = ""  # user-assigned identity of the nodes, e.g. to pull the image
+
+
+def scale_set_body(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
+    """The body of the PUT. Equal arguments give equal bodies, so it may be sent again."""
+    body: Json = {
+        "location": spec.offering.region,
+        "tags": {**spec.tags, OWNER_TAG: settings.owner},
+        "sku": {
+            "name": spec.offering.vm_size,
+            "tier": "Standard",
+            "capacity": spec.instance_count,
+        },
+        "properties": {
+            "orchestrationMode": "Uniform",
+            "singlePlacementGroup": True,
+            "platformFaultDomainCount": 1,
+            "overprovision": False,
+            "upgradePolicy": {"mode": "Manual"},
+            "virtualMachineProfile": _machine(spec, settings),
+        },
+    }
+    if settings.identity_id:
+        body["identity"] = {
+            "type": "UserAssigned",
+            "userAssignedIdentities": {settings.identity_id: {}},
+        }
+    return body
+
+
+def _machine(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
+    return {
+        **_capacity(spec.offering.capacity_type),
+        "storageProfile": {
+            "imageReference": _image_reference(settings.image),
+            "osDisk": {
+                "createOption": "FromImage",
+                "caching": "ReadOnly",
+                "diffDiskSettings": {"option": "Local", "placement": "ResourceDisk"},
+            },
+        },
+        "osProfile": _operating_system(spec, settings),
+        "networkProfile": _network(spec, settings),
+    }
+
+
+def _capacity(capacity_type: CapacityType) -> Json:
+    """Spot at any price up to on-demand; Delete is all that ephemeral disks allow."""
+    if capacity_type is CapacityType.ON_DEMAND:
+        return {"priority": "Regular"}
+    return {
+        "priority": "Spot",
+        "evictionPolicy": "Delete",
+        "billingProfile": {"maxPrice": -1},
+    }
+
+
+def _image_reference(image: str) -> Json:
+    """A gallery image by its id, a marketplace image by "publisher:offer:sku:version"."""
+    if image.startswith("/"):
+        return {"id": image}
+    parts = image.split(":")
+    if len(parts) != 4:
+        raise Misconfigured(
+            f"Image {image!r} is neither publisher:offer:sku:version nor the id of a gallery image."
+        )
+    return dict(zip(("publisher", "offer", "sku", "version"), parts, strict=True))
+
+
+def _operating_system(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
+    user = settings.admin_username
+    key = {"path": f"/home/{user}/.ssh/authorized_keys", "keyData": settings.ssh_public_key}
+    return {
+        "computerNamePrefix": "rekindle",  # Azure allows nine characters with one group
+        "adminUsername": user,
+        "linuxConfiguration": {
+            "disablePasswordAuthentication": True,
+            "ssh": {"publicKeys": [key]},
+        },
+        "customData": _custom_data(spec.cloud_init),
+    }
+
+
+def _custom_data(cloud_init: str) -> str:
+    data = cloud_init.encode()
+    if len(data) > CUSTOM_DATA_LIMIT:
+        raise Misconfigured(
+            f"The nodes' cloud-init has {len(data)} bytes; Azure takes {CUSTOM_DATA_LIMIT}."
+        )
+    return base64.b64encode(data).decode()
+
+
+def _network(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
+    subnet = settings.subnet_id.replace("{region}", spec.offering.region)
+    address = {"name": "primary", "properties": {"primary": True, "subnet": {"id": subnet}}}
+    interface = {
+        "name": "primary",
+        "properties": {
+            "primary": True,
+            "enableAcceleratedNetworking": True,
+            "ipConfigurations": [address],
+        },
+    }
+    return {"networkInterfaceConfigurations": [interface]}

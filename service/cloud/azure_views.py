@@ -1,0 +1,98 @@
+"""What Azure says about scale sets, read into our values. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from azure.mgmt.compute.models import (
+    InstanceViewStatus,
+    VirtualMachineScaleSet,
+    VirtualMachineScaleSetInstanceView,
+    VirtualMachineScaleSetVM,
+)
+
+from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase
+
+_FAILED = "provisioningstate/failed"
+_POWER = "powerstate/"
+
+
+def scale_set(
+    found: VirtualMachineScaleSet, machines: Sequence[VirtualMachineScaleSetVM]
+) -> ScaleSet:
+    """The scale set with its instances; the cause of a failure is not known from these."""
+    instances = tuple(_instance(machine) for machine in machines)
+    return ScaleSet(
+        name=found.name or "",
+        phase=_phase(found, instances),
+        instances=instances,
+        tags=dict(found.tags or {}),
+    )
+
+
+def failure(
+    seen: ScaleSet,
+    view: VirtualMachineScaleSetInstanceView,
+    machines: Sequence[VirtualMachineScaleSetVM],
+) -> ScaleSet:
+    """A failed scale set with its cause, from statuses like ProvisioningState/failed/CODE.
+
+    GET alone has no code. The set's own statuses come first, then those of its machines.
+    """
+    statuses = [*(view.statuses or ()), *(s for m in machines for s in _statuses(m))]
+    for status in statuses:
+        state, _, code = (status.code or "").rpartition("/")
+        if state.lower() == _FAILED:
+            message = status.message or status.display_status or ""
+            return replace(seen, error_code=code, error_message=message)
+    return replace(
+        seen,
+        error_code="ProvisioningFailed",
+        error_message="Azure states no cause; see the resource group's activity log.",
+    )
+
+
+def _phase(found: VirtualMachineScaleSet, instances: Sequence[Instance]) -> ScaleSetPhase:
+    state = (found.properties.provisioning_state or "") if found.properties else ""
+    match state.lower():
+        case "succeeded":
+            return ScaleSetPhase.READY
+        case "failed" | "canceled":
+            return ScaleSetPhase.FAILED
+        case "deleting":
+            return ScaleSetPhase.DELETING
+        case _:  # Creating, Updating, Migrating
+            wanted = (found.sku.capacity if found.sku else None) or 0
+            complete = 0 < wanted <= sum(i.running for i in instances)
+            return ScaleSetPhase.READY if complete else ScaleSetPhase.CREATING
+
+
+def _instance(machine: VirtualMachineScaleSetVM) -> Instance:
+    return Instance(
+        instance_id=machine.instance_id or "",
+        vm_id=(machine.properties.vm_id or "") if machine.properties else "",
+        name=machine.name or "",
+        running=_running(machine),
+    )
+
+
+def _running(machine: VirtualMachineScaleSetVM) -> bool:
+    """Without a known power state, one that was provisioned counts as running.
+
+    A missing word must not look like an eviction; an evicted machine that lingers says
+    stopped or deallocated.
+    """
+    power = _power_state(_statuses(machine))
+    if power in {"", "unknown"}:
+        state = (machine.properties.provisioning_state or "") if machine.properties else ""
+        return state.lower() == "succeeded"
+    return power == "running"
+
+
+def _power_state(statuses: Iterable[InstanceViewStatus]) -> str:
+    codes = ((status.code or "").lower() for status in statuses)
+    return next((c.removeprefix(_POWER) for c in codes if c.startswith(_POWER)), "")
+
+
+def _statuses(machine: VirtualMachineScaleSetVM) -> Sequence[InstanceViewStatus]:
+    view = machine.properties.instance_view if machine.properties else None
+    return (view.statuses or ()) if view else ()

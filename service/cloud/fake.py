@@ -1,0 +1,164 @@
+"""A cloud in memory that keeps Azure's manners.
+
+Creation takes time and may be refused *after* it was accepted, a fresh scale set cannot
+be seen for a while, deletion takes time, instances are evicted or linger stopped, calls
+are throttled, answers get lost. Held to the same contract tests as the Azure adapter.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from uuid import NAMESPACE_URL, uuid5
+
+from service.cloud.provider import (
+    OWNER_TAG,
+    CloudError,
+    InsufficientCapacity,
+    Misconfigured,
+    ScaleSetNotFound,
+)
+from service.domain.fleet import Instance, Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
+
+
+@dataclass
+class _Entry:
+    spec: ScaleSetSpec
+    tags: dict[str, str]
+    accepted_at: datetime
+    create_time: timedelta
+    refused: bool
+    instances: dict[str, Instance]
+    deleting_since: datetime | None = None
+
+
+@dataclass
+class FakeCloud:
+    """See the module. Knobs are plain attributes; a test turns them and advances the clock.
+
+    ``replace(cloud, owner="another")`` is the same cloud as another deployment sees it.
+    """
+
+    now: Callable[[], datetime]
+    owner: str = "test"
+    create_time: timedelta = timedelta(minutes=3)
+    delete_time: timedelta = timedelta(minutes=2)
+    visible_after: timedelta = timedelta(seconds=20)  # the read lag
+    sold_out: set[Offering] = field(default_factory=set)  # refused at once
+    sold_out_late: set[Offering] = field(default_factory=set)  # accepted, then refused
+    partial: dict[Offering, int] = field(default_factory=dict)  # so many come, then it fails
+    fail_next: list[CloudError] = field(default_factory=list)  # raised by the next calls
+    lose_answers: int = 0  # so many creates and deletes are done, yet seem to fail
+    calls: int = 0
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+
+    async def create(self, spec: ScaleSetSpec) -> None:
+        self._admit()
+        if spec.name in self._entries:
+            return self._answer()
+        if spec.offering in self.sold_out:
+            raise InsufficientCapacity(f"SkuNotAvailable: {spec.offering}", "SkuNotAvailable")
+        refused = spec.offering in self.sold_out_late | self.partial.keys()
+        count = self.partial.get(spec.offering, 0) if refused else spec.instance_count
+        self._entries[spec.name] = _Entry(
+            spec=spec,
+            tags={**spec.tags, OWNER_TAG: self.owner},
+            accepted_at=self.now(),
+            create_time=self.create_time,
+            refused=refused,
+            instances={str(i): _instance(spec.name, i) for i in range(count)},
+        )
+        return self._answer()
+
+    async def get(self, name: str) -> ScaleSet:
+        self._admit()
+        entry = self._visible_entry(name)
+        if entry.tags[OWNER_TAG] != self.owner:
+            raise Misconfigured(f"Scale set {name} belongs to {entry.tags[OWNER_TAG]}.")
+        return self._describe(entry)
+
+    async def list_owned(self) -> list[ScaleSet]:
+        self._admit()
+        self._settle()
+        return [
+            replace(self._describe(entry), instances=())
+            for entry in self._entries.values()
+            if self._visible(entry) and entry.tags[OWNER_TAG] == self.owner
+        ]
+
+    async def delete(self, name: str) -> None:
+        self._admit()
+        entry = self._visible_entry(name)
+        entry.deleting_since = entry.deleting_since or self.now()
+        self._answer()
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def evict(self, name: str, instance_id: str = "0", *, lingers: bool = False) -> None:
+        """Take one instance, as Azure does when it wants Spot capacity back.
+
+        With ``lingers`` it stays in the list, stopped: an Azure fault that lasted for weeks.
+        """
+        instances = self._entries[name].instances
+        if lingers:
+            instances[instance_id] = replace(instances[instance_id], running=False)
+        else:
+            del instances[instance_id]
+
+    def costing(self) -> set[str]:
+        """Names of all that exists and costs money, visible to the calls above or not."""
+        self._settle()
+        return set(self._entries)
+
+    def _admit(self) -> None:
+        self.calls += 1
+        if self.fail_next:
+            raise self.fail_next.pop(0)
+
+    def _answer(self) -> None:
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise CloudError("The connection broke before the answer came.")
+
+    def _visible_entry(self, name: str) -> _Entry:
+        self._settle()
+        entry = self._entries.get(name)
+        if entry is None or not self._visible(entry):
+            raise ScaleSetNotFound(f"There is no scale set {name}.")
+        return entry
+
+    def _visible(self, entry: _Entry) -> bool:
+        return self.now() - entry.accepted_at >= self.visible_after
+
+    def _settle(self) -> None:
+        """Drop what has been deleted by now."""
+        for name, entry in list(self._entries.items()):
+            if entry.deleting_since and self.now() - entry.deleting_since >= self.delete_time:
+                del self._entries[name]
+
+    def _describe(self, entry: _Entry) -> ScaleSet:
+        created = self.now() - entry.accepted_at >= entry.create_time
+        seen = ScaleSet(
+            name=entry.spec.name,
+            phase=ScaleSetPhase.READY if created else ScaleSetPhase.CREATING,
+            instances=tuple(entry.instances.values()) if created else (),
+            tags=dict(entry.tags),
+        )
+        if entry.deleting_since:
+            return replace(seen, phase=ScaleSetPhase.DELETING)
+        if created and entry.refused:
+            return replace(
+                seen,
+                phase=ScaleSetPhase.FAILED,
+                error_code="AllocationFailed",
+                error_message=f"There is no capacity left for {entry.spec.offering}.",
+            )
+        return seen
+
+
+def _instance(scale_set: str, number: int) -> Instance:
+    """Instance ids are numbers, the VM id a UUID that the same name always gives."""
+    name = f"{scale_set}_{number}"
+    return Instance(
+        instance_id=str(number), vm_id=str(uuid5(NAMESPACE_URL, f"vm:{name}")), name=name
+    )

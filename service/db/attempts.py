@@ -1,0 +1,171 @@
+"""Attempts. The only code that writes an attempt's state."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Row, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import events, leases, notices
+from service.db.leases import Claim
+from service.db.tables import attempts, jobs
+from service.domain.attempt import Attempt, Move
+from service.domain.errors import IllegalMove
+from service.domain.fleet import Offering, Price
+from service.domain.states import ATTEMPT_MOVES, AttemptState, CapacityType, Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptRow:
+    """An attempt as it is listed."""
+
+    id: str
+    job_id: str
+    number: int
+    offering: Offering
+    price: Price
+    instance_count: int
+    processes_per_node: int
+    state: AttemptState
+    since: datetime
+    outcome: Outcome | None
+    reason: str
+    refusals: int
+    vm_ids: tuple[str, ...]
+    created_at: datetime
+    ended_at: datetime | None
+
+
+async def claim_due(
+    conn: AsyncConnection, now: datetime, limit: int
+) -> list[tuple[Claim, AttemptRow]]:
+    """Lease attempts whose time has come."""
+    live = attempts.c.state != AttemptState.ENDED
+    claims = await leases.claim_due(conn, attempts, live, now, limit)
+    return [(claim, _row(claim.row)) for claim in claims]
+
+
+async def add(
+    conn: AsyncConnection,
+    attempt_id: str,
+    job_id: str,
+    number: int,
+    offering: Offering,
+    price: Price,
+    now: datetime,
+    **shape: int,
+) -> None:
+    """Write a PENDING attempt; ``shape``: instance_count, processes_per_node, refusals."""
+    row = {"id": attempt_id, "job_id": job_id, "number": number, "region": offering.region}
+    row |= {"vm_size": offering.vm_size, "capacity_type": offering.capacity_type}
+    row |= {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
+    row |= {"state": AttemptState.PENDING, "since": now, "created_at": now, "due_at": now, **shape}
+    await conn.execute(insert(attempts).values(row))
+    await notices.notify(conn, notices.DUE)
+
+
+async def find(conn: AsyncConnection, attempt_id: str) -> AttemptRow | None:
+    """One attempt, or None."""
+    row = (await conn.execute(select(attempts).where(attempts.c.id == attempt_id))).one_or_none()
+    return _row(row) if row else None
+
+
+async def of_job(conn: AsyncConnection, job_id: str) -> list[AttemptRow]:
+    """Every attempt of a job, oldest first."""
+    query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.number)
+    return [_row(r) for r in await conn.execute(query)]
+
+
+async def live_ids(conn: AsyncConnection) -> set[str]:
+    """Attempts whose scale set may exist."""
+    query = select(attempts.c.id).where(attempts.c.state != AttemptState.ENDED)
+    return set((await conn.execute(query)).scalars())
+
+
+async def snapshot(conn: AsyncConnection, row: AttemptRow) -> Attempt:
+    """The attempt as the decision sees it, with its job's wishes."""
+    query = select(jobs.c.cancel_requested_at, jobs.c.pause_requested_at, jobs.c.trainer_errors)
+    job = (await conn.execute(query.where(jobs.c.id == row.job_id))).one()
+    wish = Outcome.PAUSED if job.pause_requested_at else None
+    wish = Outcome.CANCELLED if job.cancel_requested_at else wish
+    return Attempt(
+        id=row.id,
+        job_id=row.job_id,
+        number=row.number,
+        state=row.state,
+        since=row.since,
+        offering=row.offering,
+        instance_count=row.instance_count,
+        outcome=row.outcome,
+        wish=wish,
+        trainer_errors=job.trainer_errors,
+    )
+
+
+async def move(
+    conn: AsyncConnection, claim: Claim, row: AttemptRow, step: Move, now: datetime
+) -> None:
+    """Write one move with its event and wake the job; the move must exist, the lease must hold."""
+    if step.to not in ATTEMPT_MOVES[row.state]:
+        raise IllegalMove("attempt", row.state, step.to)
+    ended = now if step.to is AttemptState.ENDED else None
+    values = {"state": step.to, "since": now, "outcome": step.outcome, "ended_at": ended}
+    if step.reason:
+        values["reason"] = step.reason
+    await leases.release(conn, claim, now, now, **values)
+    await leases.hint(conn, jobs, row.job_id, now)
+    level = "info" if step.outcome in (None, Outcome.SUCCEEDED) else "warn"
+    await events.add(
+        conn,
+        row.job_id,
+        now,
+        f"attempt.{step.to}",
+        _sentence(row, step),
+        attempt_id=row.id,
+        level=level if step.to is AttemptState.TERMINATING else "info",
+        data={"outcome": step.outcome, "reason": step.reason} if step.outcome else None,
+    )
+
+
+async def release(conn: AsyncConnection, claim: Claim, now: datetime, delay: timedelta) -> None:
+    """Give the lease back and ask to be looked at again after ``delay``."""
+    await leases.release(conn, claim, now, now + delay)
+
+
+def _sentence(row: AttemptRow, step: Move) -> str:
+    which = f"Attempt {row.number}"
+    where = f"{row.instance_count} x {row.offering}"
+    match step.to:
+        case AttemptState.PROVISIONING:
+            return f"{which}: asking Azure for {where}"
+        case AttemptState.STARTING:
+            return f"{which}: all {row.instance_count} instances are allocated, nodes are booting"
+        case AttemptState.RUNNING:
+            return f"{which}: training"
+        case AttemptState.TERMINATING:
+            return f"{which}: {str(step.outcome).replace('_', ' ')} - {step.reason}"
+        case _:
+            return f"{which}: its scale set is gone, cost is final"
+
+
+def _row(r: Row[Any]) -> AttemptRow:
+    capacity = CapacityType(r.capacity_type)
+    return AttemptRow(
+        id=r.id,
+        job_id=r.job_id,
+        number=r.number,
+        offering=Offering(region=r.region, vm_size=r.vm_size, capacity_type=capacity),
+        price=Price(hourly=Decimal(r.hourly), on_demand_hourly=Decimal(r.on_demand_hourly)),
+        instance_count=r.instance_count,
+        processes_per_node=r.processes_per_node,
+        state=AttemptState(r.state),
+        since=r.since,
+        outcome=Outcome(r.outcome) if r.outcome else None,
+        reason=r.reason,
+        refusals=r.refusals,
+        vm_ids=tuple(r.vm_ids),
+        created_at=r.created_at,
+        ended_at=r.ended_at,
+    )

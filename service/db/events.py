@@ -1,0 +1,71 @@
+"""What happened to a job, in sentences: one row per move, written with the move."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import notices
+from service.db.tables import events
+from service.domain.ids import new_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One row."""
+
+    id: str
+    job_id: str
+    attempt_id: str | None
+    at: datetime
+    level: str
+    code: str
+    message: str
+    data: dict[str, Any] | None
+
+
+async def add(
+    conn: AsyncConnection,
+    job_id: str,
+    now: datetime,
+    code: str,
+    message: str,
+    *,
+    attempt_id: str | None = None,
+    level: str = "info",
+    data: dict[str, Any] | None = None,
+) -> None:
+    """Append an event and wake whoever watches the job."""
+    row = {
+        "id": new_id("ftevent", now),
+        "job_id": job_id,
+        "attempt_id": attempt_id,
+        "at": now,
+        "level": level,
+        "code": code,
+        "message": message,
+        "data": data,
+    }
+    await conn.execute(insert(events).values(row))
+    await notices.notify(conn, f"job:{job_id}")
+
+
+async def newest(
+    conn: AsyncConnection, job_id: str, *, after: str | None, limit: int
+) -> list[Event] | None:
+    """Newest first, older than ``after``; None when there is no such event of this job."""
+    query = select(events).where(events.c.job_id == job_id)
+    if after is not None:
+        cursor = select(events.c.seq).where(events.c.job_id == job_id, events.c.id == after)
+        seq = (await conn.execute(cursor)).scalar_one_or_none()
+        if seq is None:
+            return None
+        query = query.where(events.c.seq < seq)
+    rows = await conn.execute(query.order_by(events.c.seq.desc()).limit(limit))
+    return [_event(r) for r in rows.mappings()]
+
+
+def _event(row: Any) -> Event:  # noqa: ANN401 - a row mapping
+    return Event(**{k: v for k, v in row.items() if k != "seq"})

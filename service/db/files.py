@@ -1,0 +1,80 @@
+"""Uploaded files: their facts; the bytes lie in Blob under the file's id."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import exists, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.tables import files, jobs
+from service.domain.states import JOB_TERMINAL
+
+CONTAINER = "files"
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """One row."""
+
+    id: str
+    project_id: str
+    filename: str
+    purpose: str
+    bytes: int
+    sha256: str
+    examples: int
+    characters: int
+    mean_tokens: int
+    created_at: datetime
+
+
+_COLUMNS = [files.c[name] for name in File.__dataclass_fields__]
+
+
+async def add(conn: AsyncConnection, file: File) -> None:
+    """Keep a file whose bytes are in Blob already."""
+    await conn.execute(insert(files).values(vars(file)))
+
+
+async def find(conn: AsyncConnection, project_id: str, file_id: str) -> File | None:
+    """The file, unless it is unknown, deleted or another project's."""
+    query = select(*_COLUMNS).where(files.c.id == file_id, *_visible(project_id))
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return File(**row) if row else None
+
+
+async def page(
+    conn: AsyncConnection,
+    project_id: str,
+    *,
+    purpose: str | None,
+    after: str | None,
+    limit: int,
+    ascending: bool,
+) -> list[File]:
+    """Files in order of their ids (which is the order of upload), beyond ``after``."""
+    query = select(*_COLUMNS).where(*_visible(project_id))
+    if purpose:
+        query = query.where(files.c.purpose == purpose)
+    if after:
+        query = query.where(files.c.id > after if ascending else files.c.id < after)
+    order = files.c.id.asc() if ascending else files.c.id.desc()
+    rows = await conn.execute(query.order_by(order).limit(limit))
+    return [File(**r) for r in rows.mappings()]
+
+
+async def in_use(conn: AsyncConnection, file_id: str) -> bool:
+    """True while a job that is not over reads the file."""
+    reads = or_(jobs.c.training_file == file_id, jobs.c.validation_file == file_id)
+    query = select(exists().where(reads, jobs.c.state.not_in(JOB_TERMINAL)))
+    return bool((await conn.execute(query)).scalar_one())
+
+
+async def mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> None:
+    """Hide the file; its row stays, since jobs refer to it."""
+    await conn.execute(update(files).where(files.c.id == file_id).values(deleted_at=now))
+
+
+def _visible(project_id: str) -> tuple[Any, ...]:
+    return (files.c.project_id == project_id, files.c.deleted_at.is_(None))

@@ -1,0 +1,61 @@
+"""Generation rows: written once; only the wish to halt one is added later."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.tables import generations
+from trainer.contract import DirectiveKind, Generation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A generation and when it was told to stop, if it was."""
+
+    generation: Generation
+    opened_at: datetime
+    halted_at: datetime | None
+
+
+async def newest_number(conn: AsyncConnection, job_id: str) -> int:
+    """The highest number of the job; 0 when there is none yet."""
+    query = select(func.max(generations.c.number)).where(generations.c.job_id == job_id)
+    return (await conn.execute(query)).scalar_one() or 0
+
+
+async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
+    """The attempt's newest generation."""
+    query = (
+        select(generations)
+        .where(generations.c.attempt_id == attempt_id)
+        .order_by(generations.c.number.desc())
+        .limit(1)
+    )
+    row = (await conn.execute(query)).one_or_none()
+    if row is None:
+        return None
+    content = Generation.from_dict(row.content)
+    return Opened(generation=content, opened_at=row.opened_at, halted_at=row.halted_at)
+
+
+async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> None:
+    """Write the row; its number must be free (the primary key says so)."""
+    row = {"job_id": generation.job_id, "number": generation.number, "opened_at": now}
+    row |= {"attempt_id": generation.attempt_id, "content": generation.to_plain()}
+    await conn.execute(insert(generations).values(row))
+
+
+async def mark_halted(
+    conn: AsyncConnection, generation: Generation, kind: DirectiveKind, reason: str, now: datetime
+) -> bool:
+    """Remember the first wish to stop it; True when this is the first."""
+    c = generations.c
+    done = await conn.execute(
+        update(generations)
+        .where(c.job_id == generation.job_id, c.number == generation.number, c.halted_at.is_(None))
+        .values(halted_at=now, halt_kind=kind, halt_reason=reason)
+        .returning(c.number)
+    )
+    return done.one_or_none() is not None

@@ -1,0 +1,180 @@
+"""Jobs. The only code that writes a job's state."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import events, leases, notices
+from service.db.leases import Claim
+from service.db.tables import attempts, jobs
+from service.domain.errors import IllegalMove
+from service.domain.job import Job, LastAttempt, Move
+from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRow:
+    """A job as it is shown."""
+
+    id: str
+    project_id: str
+    api_key_id: str
+    idempotency_key: str | None
+    body_sha256: str
+    request: dict[str, Any]
+    model: str
+    training_file: str
+    validation_file: str | None
+    plan: dict[str, Any]
+    run_spec_sha256: str | None
+    inputs: list[str]
+    total_steps: int
+    state: JobState
+    since: datetime
+    reason: str
+    error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    pause_requested_at: datetime | None
+    trainer_errors: int
+    result: dict[str, Any] | None
+
+
+_COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
+
+
+async def add(conn: AsyncConnection, row: JobRow) -> None:
+    """Write a new job and wake a reconciler."""
+    await conn.execute(insert(jobs).values(**vars(row), due_at=row.created_at))
+    await notices.notify(conn, notices.DUE)
+
+
+async def find(conn: AsyncConnection, job_id: str, project_id: str | None = None) -> JobRow | None:
+    """The job, unless it is unknown or another project's (None: any project's)."""
+    query = select(*_COLUMNS).where(jobs.c.id == job_id)
+    if project_id is not None:
+        query = query.where(jobs.c.project_id == project_id)
+    row = (await conn.execute(query)).one_or_none()
+    return _row(row) if row else None
+
+
+async def find_sent_before(
+    conn: AsyncConnection, project_id: str, *conditions: ColumnElement[bool]
+) -> JobRow | None:
+    """The newest job of the project that meets ``conditions``."""
+    query = select(*_COLUMNS).where(jobs.c.project_id == project_id, *conditions)
+    row = (await conn.execute(query.order_by(jobs.c.id.desc()).limit(1))).one_or_none()
+    return _row(row) if row else None
+
+
+async def page(
+    conn: AsyncConnection,
+    project_id: str,
+    *,
+    after: str | None,
+    limit: int,
+    metadata: dict[str, str] | None = None,
+) -> list[JobRow]:
+    """Newest first, older than ``after``; with ``metadata`` only jobs that carry all of it."""
+    query = select(*_COLUMNS).where(jobs.c.project_id == project_id)
+    if after is not None:
+        query = query.where(jobs.c.id < after)
+    if metadata:
+        query = query.where(jobs.c.request["metadata"].contains(metadata))
+    rows = await conn.execute(query.order_by(jobs.c.id.desc()).limit(limit))
+    return [_row(r) for r in rows]
+
+
+async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[tuple[Claim, Job]]:
+    """Lease jobs whose time has come, as the decision sees them."""
+    live = jobs.c.state.not_in(JOB_TERMINAL)
+    claims = await leases.claim_due(conn, jobs, live, now, limit)
+    return [(claim, await _snapshot(conn, claim.row)) for claim in claims]
+
+
+async def move(
+    conn: AsyncConnection,
+    claim: Claim,
+    job: Job,
+    step: Move,
+    now: datetime,
+    **values: Any,  # noqa: ANN401
+) -> None:
+    """Write one move with its event; the move must exist and the lease must hold."""
+    if step.to not in JOB_MOVES[job.state]:
+        raise IllegalMove("job", job.state, step.to)
+    values |= {"state": step.to, "since": now, "reason": step.reason}
+    if step.to in JOB_TERMINAL:
+        values["finished_at"] = now
+    if step.to is JobState.RUNNING and claim.row.started_at is None:
+        values["started_at"] = now
+    await leases.release(conn, claim, now, now, **values)
+    level = "error" if step.to is JobState.FAILED else "info"
+    message = f"Job {step.to}" + (f": {step.reason}" if step.reason else "")
+    await events.add(conn, job.id, now, f"job.{step.to}", message, level=level)
+
+
+async def wish(
+    conn: AsyncConnection, job_id: str, now: datetime, **columns: datetime | None
+) -> None:
+    """Write what the user wants (cancel_requested_at, pause_requested_at) and wake everybody."""
+    live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
+    for attempt_id in (await conn.execute(select(attempts.c.id).where(live))).scalars().all():
+        await leases.hint(conn, attempts, attempt_id, now)  # locks: attempts, then the job
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(**columns))
+    await leases.hint(conn, jobs, job_id, now)
+
+
+async def count_trainer_error(conn: AsyncConnection, job_id: str) -> None:
+    """One more trainer error in a row."""
+    one_more = jobs.c.trainer_errors + 1
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(trainer_errors=one_more))
+
+
+async def forget_trainer_errors(conn: AsyncConnection, job_id: str) -> None:
+    """A checkpoint was committed: the row of errors is broken."""
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(trainer_errors=0))
+
+
+async def remember_result(conn: AsyncConnection, job_id: str, result: dict[str, Any]) -> None:
+    """Keep what HEAD says of the final model."""
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(result=result))
+
+
+async def _snapshot(conn: AsyncConnection, r: Row[Any]) -> Job:
+    return Job(
+        id=r.id,
+        state=JobState(r.state),
+        since=r.since,
+        cancel_requested=r.cancel_requested_at is not None,
+        pause_requested=r.pause_requested_at is not None,
+        last_attempt=await _last_attempt(conn, r.id),
+    )
+
+
+async def _last_attempt(conn: AsyncConnection, job_id: str) -> LastAttempt | None:
+    query = select(attempts).where(attempts.c.job_id == job_id)
+    newest = query.order_by(attempts.c.number.desc()).limit(1)
+    row = (await conn.execute(newest)).one_or_none()
+    if row is None:
+        return None
+    refused = row.outcome == Outcome.NO_CAPACITY
+    return LastAttempt(
+        id=row.id,
+        number=row.number,
+        state=AttemptState(row.state),
+        since=row.since,
+        outcome=Outcome(row.outcome) if row.outcome else None,
+        reason=row.reason,
+        refusals=row.refusals + 1 if refused else 0,
+    )
+
+
+def _row(r: Row[Any]) -> JobRow:
+    values = {name: getattr(r, name) for name in JobRow.__dataclass_fields__}
+    return JobRow(**values | {"state": JobState(r.state)})

@@ -1,0 +1,89 @@
+"""Nodes: the rows that the protocol's pure rules (domain/node.py) change."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Row, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import notices
+from service.db.tables import nodes
+from service.domain.node import NodeRecord, directed
+from trainer.contract import DirectiveKind, NodePhase
+
+_NOT_COLUMNS = {"node_id", "heard_at"}
+
+
+async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
+    """The record, locked until this transaction ends; None when there is no such node."""
+    query = select(nodes).where(nodes.c.id == node_id).with_for_update()
+    row = (await conn.execute(query)).one_or_none()
+    return _record(row) if row else None
+
+
+async def find(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
+    """The record, or None."""
+    row = (await conn.execute(select(nodes).where(nodes.c.id == node_id))).one_or_none()
+    return _record(row) if row else None
+
+
+async def registered_at(conn: AsyncConnection, node_id: str) -> float:
+    """When the node last registered afresh, in unix seconds."""
+    query = select(nodes.c.registered_at).where(nodes.c.id == node_id)
+    moment: datetime = (await conn.execute(query)).scalar_one()
+    return moment.timestamp()
+
+
+async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]:
+    """Every node that ever registered for the attempt."""
+    query = select(nodes).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
+    return [_record(r) for r in await conn.execute(query)]
+
+
+async def save(conn: AsyncConnection, record: NodeRecord, **extra: Any) -> None:  # noqa: ANN401
+    """Write a record, new or known, and wake the node's long poll if its directive changed."""
+    values = {k: v for k, v in asdict(record).items() if k not in _NOT_COLUMNS}
+    values |= {"heard_at": datetime.fromtimestamp(record.heard_at, UTC), **extra}
+    fresh = {"id": record.node_id, "name": "", "registered_at": values["heard_at"], **values}
+    statement = upsert(nodes).values(fresh)
+    await conn.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))
+    await notices.notify(conn, f"node:{record.node_id}")
+
+
+async def direct(
+    conn: AsyncConnection, node_ids: Sequence[str], kind: DirectiveKind, number: int
+) -> bool:
+    """Give these nodes a directive; True when that changed anything."""
+    changed = False
+    for node_id in sorted(node_ids):  # one order everywhere: no deadlock
+        record = await lock(conn, node_id)
+        assert record is not None, f"a member of a generation has a row: {node_id}"
+        after = directed(record, kind, number)
+        if after != record:
+            await save(conn, after)
+            changed = True
+    return changed
+
+
+async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
+    """What a failed trainer of the attempt printed last; empty when none failed."""
+    query = select(nodes.c.error).where(nodes.c.attempt_id == attempt_id, nodes.c.error != "")
+    newest = query.order_by(nodes.c.heard_at.desc()).limit(1)
+    return (await conn.execute(newest)).scalar_one_or_none() or ""
+
+
+async def add_spans(conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]) -> None:
+    """Append what the node measured of its own time."""
+    if spans:
+        merged = nodes.c.spans.concat(spans)
+        await conn.execute(update(nodes).where(nodes.c.id == node_id).values(spans=merged))
+
+
+def _record(row: Row[Any]) -> NodeRecord:
+    values = {k: getattr(row, k) for k in NodeRecord.__dataclass_fields__ if k not in _NOT_COLUMNS}
+    values["phase"] = NodePhase(row.phase)
+    values["directive_kind"] = DirectiveKind(row.directive_kind)
+    return NodeRecord(node_id=row.id, heard_at=row.heard_at.timestamp(), **values)

@@ -1,0 +1,67 @@
+"""LISTEN/NOTIFY: wakes reconcilers and long polls of every replica. Polling is the safety net."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import psycopg
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+CHANNEL = "rekindle"
+DUE = "due"  # some row wants a reconciler
+_RECONNECT_SECONDS = 1.0
+
+
+async def notify(conn: AsyncConnection, topic: str) -> None:
+    """Tell every listener about ``topic`` when this transaction commits."""
+    await conn.execute(text("select pg_notify(:c, :t)"), {"c": CHANNEL, "t": topic})
+
+
+class Listener:
+    """One connection per process that fans notices out to whoever waits for a topic."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.replace("+psycopg", "", 1)
+        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+
+    @asynccontextmanager
+    async def subscribed(self, topic: str) -> AsyncIterator[asyncio.Event]:
+        """An event that is set whenever ``topic`` is notified (or the connection was lost)."""
+        event = asyncio.Event()
+        self._waiting[topic].add(event)
+        try:
+            yield event
+        finally:
+            self._waiting[topic].discard(event)
+            if not self._waiting[topic]:
+                del self._waiting[topic]
+
+    async def run(self) -> None:
+        """Listen until cancelled; a lost connection is made again, and everybody looks afresh."""
+        while True:
+            with suppress(psycopg.OperationalError):
+                await self._listen()
+            self._wake(*self._waiting)
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    async def _listen(self) -> None:
+        conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True)
+        async with conn:
+            await conn.execute(f"listen {CHANNEL}")
+            self._wake(*self._waiting)  # what was notified before we listened is lost
+            async for notice in conn.notifies():
+                self._wake(notice.payload)
+
+    def _wake(self, *topics: str) -> None:
+        for topic in topics:
+            for event in self._waiting.get(topic, ()):
+                event.set()
+
+
+async def wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for the event or the time, whichever comes first; then forget the event."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    event.clear()

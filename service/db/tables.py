@@ -1,0 +1,297 @@
+"""Every table. The schema is the last line of defence, so it states the invariants."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from service.domain.states import AttemptState, CapacityType, JobState, Outcome
+from trainer.contract import DirectiveKind, NodePhase
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+Moment = DateTime(timezone=True)
+Money = Numeric(14, 6)
+
+
+def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
+    """CHECK that ``column`` holds one of the enum's values."""
+    listed = ", ".join(f"'{v}'" for v in values)
+    return CheckConstraint(f"{column} in ({listed})", name=column)
+
+
+def leased() -> list[Column[object]]:
+    """Columns of a row that a reconciler claims: when it is due, who has it, who hinted."""
+    return [
+        Column("due_at", Moment, nullable=False, server_default=func.now()),
+        Column("lease_token", Text),
+        Column("lease_expires_at", Moment),
+        Column("hints", BigInteger, nullable=False, server_default="0"),
+    ]
+
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("created_at", Moment, nullable=False),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project_id", ForeignKey("projects.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("sha256", LargeBinary, nullable=False, unique=True),  # the key itself is never stored
+    Column("hint", Text, nullable=False),  # its last four characters
+    Column("created_at", Moment, nullable=False),
+    Column("revoked_at", Moment),
+)
+
+files = Table(
+    "files",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project_id", ForeignKey("projects.id"), nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("examples", Integer, nullable=False),
+    Column("characters", BigInteger, nullable=False),
+    Column("mean_tokens", Integer, nullable=False),  # of one example, a guess
+    Column("created_at", Moment, nullable=False),
+    Column("deleted_at", Moment),
+    Index("files_listing", "project_id", "id"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project_id", ForeignKey("projects.id"), nullable=False),
+    Column("api_key_id", ForeignKey("api_keys.id"), nullable=False),
+    Column("idempotency_key", Text),
+    Column("body_sha256", Text, nullable=False),
+    Column("request", JSONB, nullable=False),  # as the user sent it, parsed
+    Column("model", Text, nullable=False),
+    Column("training_file", ForeignKey("files.id"), nullable=False),
+    Column("validation_file", ForeignKey("files.id")),
+    Column("plan", JSONB, nullable=False),
+    Column("run_spec_sha256", Text),
+    Column("inputs", JSONB, nullable=False, server_default="[]"),  # blobs that nodes may read
+    Column("total_steps", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("since", Moment, nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("error", JSONB),
+    Column("created_at", Moment, nullable=False),
+    Column("started_at", Moment),  # first training step
+    Column("finished_at", Moment),
+    Column("cancel_requested_at", Moment),
+    Column("pause_requested_at", Moment),
+    Column("trainer_errors", Integer, nullable=False, server_default="0"),
+    Column("result", JSONB),  # what HEAD says of the final model
+    *leased(),
+    one_of("state", JobState),
+    CheckConstraint(
+        "(state in ('succeeded', 'failed', 'cancelled')) = (finished_at is not null)",
+        name="finished_is_dated",
+    ),
+    CheckConstraint("(state = 'succeeded') <= (result is not null)", name="success_has_a_model"),
+    CheckConstraint("(state = 'failed') <= (error is not null)", name="failure_has_a_reason"),
+    Index("jobs_listing", "project_id", "id"),
+    Index(
+        "jobs_due",
+        "due_at",
+        postgresql_where=text("state not in ('succeeded', 'failed', 'cancelled')"),
+    ),
+    Index(
+        "jobs_one_per_idempotency_key",
+        "project_id",
+        "idempotency_key",
+        unique=True,
+        postgresql_where=text("idempotency_key is not null"),
+    ),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("region", Text, nullable=False),
+    Column("vm_size", Text, nullable=False),
+    Column("capacity_type", Text, nullable=False),
+    Column("hourly", Money, nullable=False),  # of one instance, as bought
+    Column("on_demand_hourly", Money, nullable=False),
+    Column("instance_count", Integer, nullable=False),
+    Column("processes_per_node", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("since", Moment, nullable=False),
+    Column("outcome", Text),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("refusals", Integer, nullable=False, server_default="0"),  # in a row, up to this one
+    Column("vm_ids", JSONB, nullable=False, server_default="[]"),  # running, as last seen in ARM
+    Column("created_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    *leased(),
+    UniqueConstraint("job_id", "number"),
+    one_of("state", AttemptState),
+    one_of("outcome", Outcome),
+    one_of("capacity_type", CapacityType),
+    CheckConstraint(
+        "(state in ('terminating', 'ended')) = (outcome is not null)", name="outcome_known"
+    ),
+    CheckConstraint("(state = 'ended') = (ended_at is not null)", name="end_is_dated"),
+    Index(
+        "attempts_one_live_per_job",
+        "job_id",
+        unique=True,
+        postgresql_where=text("state not in ('terminating', 'ended')"),
+    ),
+    Index("attempts_due", "due_at", postgresql_where=text("state <> 'ended'")),
+)
+
+generations = Table(
+    "generations",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("number", Integer, nullable=False),  # grows within a job; HEAD is fenced with it
+    Column("attempt_id", ForeignKey("attempts.id"), nullable=False, index=True),
+    Column("content", JSONB, nullable=False),  # trainer.contract.Generation; never updated
+    Column("opened_at", Moment, nullable=False),
+    Column("halt_kind", Text),
+    Column("halt_reason", Text),
+    Column("halted_at", Moment),
+    PrimaryKeyConstraint("job_id", "number"),
+    CheckConstraint("number > 0", name="numbers_start_at_one"),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("attempt_id", ForeignKey("attempts.id"), nullable=False),
+    Column("vm_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("boot_id", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("heartbeat_seq", Integer, nullable=False, server_default="0"),
+    Column("phase", Text, nullable=False),
+    Column("generation", Integer, nullable=False, server_default="0"),
+    Column("step", Integer, nullable=False, server_default="0"),
+    Column("free_port", Integer, nullable=False, server_default="0"),
+    Column("evicting", Boolean, nullable=False, server_default="false"),
+    Column("restarted_in", Integer, nullable=False, server_default="0"),
+    Column("directive_seq", Integer, nullable=False, server_default="0"),
+    Column("directive_kind", Text, nullable=False, server_default="carry_on"),
+    Column("directive_number", Integer, nullable=False, server_default="0"),
+    Column("registered_at", Moment, nullable=False),
+    Column("heard_at", Moment, nullable=False),
+    Column("spans", JSONB, nullable=False, server_default="[]"),
+    Column("error", Text, nullable=False, server_default=""),
+    UniqueConstraint("attempt_id", "vm_id"),  # a doubled registration is one node
+    one_of("phase", NodePhase),
+    one_of("directive_kind", DirectiveKind),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("attempt_id", ForeignKey("attempts.id")),
+    Column("at", Moment, nullable=False),
+    Column("level", Text, nullable=False),
+    Column("code", Text, nullable=False),  # e.g. attempt.running, checkpoint.committed
+    Column("message", Text, nullable=False),
+    Column("data", JSONB),
+    one_of("level", ("info", "warn", "error")),
+    Index("events_of_job", "job_id", "seq"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("path", Text, nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("world_size", Integer, nullable=False),
+    Column("committed_at", Moment, nullable=False),
+    UniqueConstraint("job_id", "path"),
+    Index("checkpoints_of_job", "job_id", "id"),
+)
+
+metrics = Table(
+    "metrics",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("loss", Float, nullable=False),
+    Column("learning_rate", Float, nullable=False),
+    Column("grad_norm", Float, nullable=False),
+    Column("accuracy", Float, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("valid_loss", Float),
+    PrimaryKeyConstraint("job_id", "step"),
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("attempt_id", ForeignKey("attempts.id"), nullable=False),
+    Column("vm_id", Text, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    Column("hourly", Money, nullable=False),
+    Column("on_demand_hourly", Money, nullable=False),
+    CheckConstraint("ended_at >= started_at", name="time_runs_forward"),
+    Index(
+        "ledger_one_open_row_per_machine",
+        "attempt_id",
+        "vm_id",
+        unique=True,
+        postgresql_where=text("ended_at is null"),
+    ),
+)

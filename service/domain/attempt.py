@@ -1,0 +1,248 @@
+"""One hold on one scale set, and what to do about it next. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from service.domain.fleet import Offering, ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.generation import (
+    Halt,
+    NodeView,
+    Open,
+    halt,
+    is_finished,
+    is_settled,
+    members_of,
+    next_membership,
+)
+from service.domain.states import TIME_LIMITS, AttemptState, Outcome
+from trainer.contract import DirectiveKind, Generation, NodePhase
+
+MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How long things may take and how often they are looked at."""
+
+    poll: timedelta = timedelta(seconds=10)
+    read_lag: timedelta = timedelta(minutes=1)  # a fresh scale set may not be visible yet
+    silence: timedelta = timedelta(minutes=5)  # of a node, before it counts as unresponsive
+    settle: timedelta = timedelta(seconds=60)  # for members to stop, before the fence must do
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """The row, and the wishes of its job."""
+
+    id: str
+    job_id: str
+    number: int
+    state: AttemptState
+    since: datetime
+    offering: Offering
+    instance_count: int
+    outcome: Outcome | None = None
+    wish: Outcome | None = None  # CANCELLED, PAUSED or OVER_BUDGET: what the job wants of it
+    trainer_errors: int = 0  # of the job, in a row
+
+    @property
+    def scale_set_name(self) -> str:
+        """The name of its scale set."""
+        return scale_set_name(self.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What was found when the attempt was looked at."""
+
+    scale_set: ScaleSet | None
+    nodes: Sequence[NodeView] = ()
+    heard_at: datetime | None = None  # the oldest last heartbeat among the current members
+    generation: Generation | None = None
+    halted_at: datetime | None = None  # when the generation was first told to stop
+    stepped: bool = False  # a training step of the generation is done
+    model_committed: bool = False  # HEAD names the final model
+
+    @property
+    def running_instances(self) -> int:
+        """Instances that exist and run."""
+        return sum(i.running for i in self.scale_set.instances) if self.scale_set else 0
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Look again after ``delay`` (None: the usual poll)."""
+
+    delay: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Create:
+    """Ask the cloud for the scale set."""
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Ask the cloud to delete the scale set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenGeneration:
+    """Fence HEAD and write the next generation row."""
+
+    nodes: tuple[NodeView, ...]
+    after_error: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """Write one move."""
+
+    to: AttemptState
+    outcome: Outcome | None = None
+    reason: str = ""
+
+
+Step = Wait | Create | Delete | Halt | OpenGeneration | Move
+
+
+def next_step(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    """Decide one step; the same arguments always give the same step."""
+    return DECIDE[attempt.state](attempt, seen, now, pace)
+
+
+def _pending(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    if attempt.wish:
+        return Move(to=AttemptState.ENDED, outcome=attempt.wish, reason="before launch")
+    return Move(to=AttemptState.PROVISIONING)
+
+
+def _provisioning(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    if end := _wished(attempt) or _out_of_time(attempt, now):
+        return end
+    found = seen.scale_set
+    if found is None:
+        return Create()
+    if found.phase is ScaleSetPhase.FAILED:
+        why = f"{found.error_code}: {found.error_message}".strip(": ") or "provisioning failed"
+        return _end(Outcome.NO_CAPACITY, why)
+    if found.phase is ScaleSetPhase.DELETING:
+        return _end(Outcome.EVICTED, "the scale set is being deleted by somebody else")
+    return Move(to=AttemptState.STARTING) if found.phase is ScaleSetPhase.READY else Wait()
+
+
+def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    step = _train(attempt, seen, now, pace)
+    if isinstance(step, Wait):
+        if seen.stepped:
+            return Move(to=AttemptState.RUNNING)
+        return _out_of_time(attempt, now) or step
+    return step
+
+
+def _train(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    """STARTING and RUNNING: keep one generation alive, or end for the right reason."""
+    if attempt.wish:
+        return _wind_down(attempt, seen, now, pace)
+    current = seen.generation
+    if current and is_finished(current, seen.nodes):
+        done = seen.model_committed
+        return _end(Outcome.SUCCEEDED, "the final model is committed") if done else Wait()
+    membership = next_membership(current, seen.nodes, attempt.instance_count)
+    if isinstance(membership, Halt):
+        return _halt_or_move_on(membership, seen, now, pace)
+    if _short_of_nodes(attempt, seen):
+        return _end(Outcome.EVICTED, _what_was_lost(attempt, seen))
+    if isinstance(membership, Open):
+        return _open(attempt, membership, seen)
+    return _silent(seen, now, pace) or Wait()
+
+
+def _terminating(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    if seen.scale_set is None:
+        if now - attempt.since >= pace.read_lag:
+            return Move(to=AttemptState.ENDED, outcome=attempt.outcome)
+        return Wait(pace.read_lag - (now - attempt.since))
+    return Wait() if seen.scale_set.phase is ScaleSetPhase.DELETING else Delete()
+
+
+def _ended(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    return Wait(timedelta(days=365))
+
+
+DECIDE: dict[AttemptState, Callable[[Attempt, Seen, datetime, Pace], Step]] = {
+    AttemptState.PENDING: _pending,
+    AttemptState.PROVISIONING: _provisioning,
+    AttemptState.STARTING: _starting,
+    AttemptState.RUNNING: _train,
+    AttemptState.TERMINATING: _terminating,
+    AttemptState.ENDED: _ended,
+}
+
+
+def _end(outcome: Outcome, reason: str) -> Move:
+    return Move(to=AttemptState.TERMINATING, outcome=outcome, reason=reason)
+
+
+def _wished(attempt: Attempt) -> Move | None:
+    return _end(attempt.wish, f"asked: {attempt.wish}") if attempt.wish else None
+
+
+def _wind_down(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    """A wish: stop the generation first (saving, unless it is a cancel), then end."""
+    end = _wished(attempt)
+    assert end is not None
+    current = seen.generation
+    if current is None or is_settled(current, seen.nodes):
+        return end
+    cancel = attempt.wish is Outcome.CANCELLED
+    kind = DirectiveKind.STOP if cancel else DirectiveKind.CHECKPOINT_AND_STOP
+    asked = halt(current, seen.nodes, kind, f"the job is to be {attempt.wish}")
+    step = _halt_or_move_on(asked, seen, now, pace)
+    return end if isinstance(step, Move) else step
+
+
+def _halt_or_move_on(asked: Halt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    """Give the members ``pace.settle`` to stop; after that the fence on HEAD must do."""
+    if seen.halted_at and now - seen.halted_at > pace.settle:
+        return _end(Outcome.EVICTED, f"{asked.reason}; members did not stop in time")
+    return asked
+
+
+def _short_of_nodes(attempt: Attempt, seen: Seen) -> bool:
+    """True when the generation has settled (or never was) and nodes to go on with are missing."""
+    if seen.generation and not is_settled(seen.generation, seen.nodes):
+        return False
+    evicting = any(n.evicting for n in seen.nodes)
+    return evicting or seen.running_instances < attempt.instance_count
+
+
+def _what_was_lost(attempt: Attempt, seen: Seen) -> str:
+    lost = attempt.instance_count - seen.running_instances
+    noticed = sum(n.evicting for n in seen.nodes)
+    how = "after notice" if noticed else "without notice"
+    return f"{max(lost, noticed)} of {attempt.instance_count} instances evicted {how}"
+
+
+def _open(attempt: Attempt, asked: Open, seen: Seen) -> Step:
+    error = seen.generation is not None and any(
+        n.phase is NodePhase.FAILED for n in members_of(seen.generation, seen.nodes)
+    )
+    if error and attempt.trainer_errors + 1 >= MAX_TRAINER_ERRORS:
+        many = f"{MAX_TRAINER_ERRORS} trainer errors in a row without a new checkpoint"
+        return _end(Outcome.TRAINER_ERROR, many)
+    return OpenGeneration(nodes=asked.nodes, after_error=error)
+
+
+def _silent(seen: Seen, now: datetime, pace: Pace) -> Move | None:
+    if seen.heard_at is None or now - seen.heard_at <= pace.silence:
+        return None
+    seconds = int((now - seen.heard_at).total_seconds())
+    return _end(Outcome.UNRESPONSIVE, f"a node was silent for {seconds} s")
+
+
+def _out_of_time(attempt: Attempt, now: datetime) -> Move | None:
+    allowed, outcome = TIME_LIMITS[attempt.state]
+    spent = now - attempt.since
+    return _end(outcome, f"{attempt.state} for {spent}") if spent > allowed else None

@@ -1,0 +1,91 @@
+"""Money: what machines have cost, what they would have cost on demand, what is still to come.
+
+Decimal throughout and nothing rounded before ``cents``, at the edge. Sums are taken in dollar
+microseconds per hour and divided once, so that splitting a row changes nothing at all.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal
+
+CURRENCY = "USD"
+
+_CENT = Decimal("0.01")
+_MICROSECOND = timedelta(microseconds=1)
+_MICROSECONDS_PER_HOUR = timedelta(hours=1) // _MICROSECOND
+_SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRow:
+    """One VM at one price for one stretch of time; ``ended_at`` None: it still runs."""
+
+    attempt_id: str
+    vm_id: str
+    started_at: datetime
+    ended_at: datetime | None
+    hourly: Decimal
+    on_demand_hourly: Decimal
+
+
+def spent(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
+    """What the machines have cost until ``now``."""
+    return _per_hour(sum((_microseconds(r, now) * r.hourly for r in rows), Decimal(0)))
+
+
+def on_demand_equivalent(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
+    """What the same machine time would have cost on demand."""
+    return _per_hour(sum((_microseconds(r, now) * r.on_demand_hourly for r in rows), Decimal(0)))
+
+
+def saved(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
+    """What Spot has saved against on-demand prices for the same machine time; may be negative."""
+    rows = tuple(rows)
+    return on_demand_equivalent(rows, now) - spent(rows, now)
+
+
+def machine_hours(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
+    """Hours of all VMs together."""
+    return _per_hour(Decimal(sum(_microseconds(r, now) for r in rows)))
+
+
+def burn_rate(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
+    """Dollars per hour of the machines that run at ``now``."""
+    live = (r for r in rows if r.started_at <= now and (r.ended_at is None or now < r.ended_at))
+    return sum((r.hourly for r in live), Decimal(0))
+
+
+def forecast(
+    spent: Decimal, *, remaining_steps: int, seconds_per_step: float, nodes: int, hourly: Decimal
+) -> Decimal:
+    """What the job will have cost at its end if it goes on like this, without more evictions.
+
+    ``seconds_per_step`` is the measured one once there is one, and the planned one before.
+    """
+    seconds = Decimal(str(seconds_per_step)) * max(remaining_steps, 0)
+    return spent + seconds * nodes * hourly / _SECONDS_PER_HOUR
+
+
+def cost_of(*, seconds: float, nodes: int, hourly: Decimal) -> Decimal:
+    """What ``nodes`` machines cost for ``seconds``."""
+    return Decimal(str(seconds)) * nodes * hourly / _SECONDS_PER_HOUR
+
+
+def cents(amount: Decimal) -> Decimal:
+    """The amount as people see it, half to even, e.g. Decimal("12.30").
+
+    >>> str(cents(Decimal("12.3")))
+    '12.30'
+    """
+    return amount.quantize(_CENT, rounding=ROUND_HALF_EVEN)
+
+
+def _microseconds(row: LedgerRow, now: datetime) -> int:
+    """How long the row has run until ``now``; nothing when it starts later."""
+    end = now if row.ended_at is None else min(row.ended_at, now)
+    return max((end - row.started_at) // _MICROSECOND, 0)
+
+
+def _per_hour(total: Decimal) -> Decimal:
+    return total / _MICROSECONDS_PER_HOUR

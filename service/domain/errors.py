@@ -1,0 +1,223 @@
+"""Every error a caller may meet, with the answer that HTTP gives it.
+
+    ServiceError
+    +-- InvalidRequest        400  (a code per instance)
+    +-- InvalidApiKey         401  invalid_api_key
+    +-- PermissionDenied      403  permission_denied
+    +-- NotFound              404
+    |   +-- JobNotFound            job_not_found
+    |   +-- FileNotFound           file_not_found
+    |   +-- ModelNotFound          model_not_found
+    |   +-- PlanNotFound           plan_not_found
+    |   +-- AttemptNotFound        attempt_not_found
+    |   +-- CheckpointNotFound     checkpoint_not_found
+    |   +-- NodeNotFound           node_not_found
+    +-- Conflict              409
+    |   +-- InvalidState           invalid_job_state
+    |   +-- FileInUse              file_in_use
+    |   +-- IdempotencyMismatch    idempotency_key_reused
+    |   +-- GenerationIsStale      stale_generation
+    |   +-- StaleEpoch             stale_epoch
+    +-- Gone                  410  gone
+    +-- PayloadTooLarge       413  payload_too_large
+    +-- NotSeenYet            425  not_seen_yet
+    +-- RateLimited           429  rate_limit_exceeded
+    +-- ServiceUnavailable    503  service_unavailable
+    +-- LeaseLost             500  never leaves the reconciler
+    +-- IllegalMove           500  a bug: the life cycle has no such move
+
+A message says what is wrong and what to do next. ``retry`` becomes the header
+x-should-retry: OpenAI's clients retry every 409 unless it says false.
+"""
+
+from typing import ClassVar
+
+
+class ServiceError(Exception):
+    """The base: ``status``, ``type``, ``code`` and ``param`` make OpenAI's error envelope."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: str = "internal_error"
+    retry: ClassVar[bool | None] = None
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidRequest(ServiceError):
+    """The request can never succeed as it is; ``code`` says in which way."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_value"
+
+    def __init__(
+        self, message: str, *, code: str = "invalid_value", param: str | None = None
+    ) -> None:
+        super().__init__(message, param=param)
+        self.code = code
+
+
+class InvalidApiKey(ServiceError):
+    """No API key, or one that is not ours."""
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class PermissionDenied(ServiceError):
+    """The key is known, but may not do this."""
+
+    status = 403
+    type = "permission_error"
+    code = "permission_denied"
+
+
+class NotFound(ServiceError):
+    """No such thing, or none that this key may see."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "not_found"
+
+
+class JobNotFound(NotFound):
+    """No job of this id."""
+
+    code = "job_not_found"
+
+
+class FileNotFound(NotFound):
+    """No file of this id."""
+
+    code = "file_not_found"
+
+
+class ModelNotFound(NotFound):
+    """No model of this name."""
+
+    code = "model_not_found"
+
+
+class PlanNotFound(NotFound):
+    """No plan of this id."""
+
+    code = "plan_not_found"
+
+
+class AttemptNotFound(NotFound):
+    """No attempt of this id."""
+
+    code = "attempt_not_found"
+
+
+class CheckpointNotFound(NotFound):
+    """No committed checkpoint of this id."""
+
+    code = "checkpoint_not_found"
+
+
+class NodeNotFound(NotFound):
+    """No node of this id."""
+
+    code = "node_not_found"
+
+
+class Conflict(ServiceError):
+    """The thing exists, but not in a shape that allows this. Trying again does not help."""
+
+    status = 409
+    type = "conflict_error"
+    code = "conflict"
+    retry = False
+
+
+class InvalidState(Conflict):
+    """The job's state does not allow this."""
+
+    code = "invalid_job_state"
+
+
+class FileInUse(Conflict):
+    """A job that is not over needs the file."""
+
+    code = "file_in_use"
+
+
+class IdempotencyMismatch(Conflict):
+    """The same idempotency key came with another request."""
+
+    code = "idempotency_key_reused"
+
+
+class GenerationIsStale(Conflict):
+    """A newer generation exists: the node stops without committing."""
+
+    code = "stale_generation"
+
+
+class StaleEpoch(Conflict):
+    """The VM's supervisor has registered again since; only the newest one is heard."""
+
+    code = "stale_epoch"
+
+
+class Gone(ServiceError):
+    """It was there and will not come back: a node leaves."""
+
+    status = 410
+    type = "invalid_request_error"
+    code = "gone"
+    retry = False
+
+
+class PayloadTooLarge(ServiceError):
+    """More bytes than are taken in one request."""
+
+    status = 413
+    type = "invalid_request_error"
+    code = "payload_too_large"
+
+
+class NotSeenYet(ServiceError):
+    """The cloud's instance list does not name this VM yet; it will in a moment."""
+
+    status = 425
+    type = "invalid_request_error"
+    code = "not_seen_yet"
+    retry = True
+
+
+class RateLimited(ServiceError):
+    """Too many requests of this key."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+
+class ServiceUnavailable(ServiceError):
+    """Something that we need does not answer now."""
+
+    status = 503
+    code = "service_unavailable"
+
+
+class LeaseLost(ServiceError):
+    """Another replica has the claim now: whatever was decided here is dropped."""
+
+    code = "lease_lost"
+
+
+class IllegalMove(ServiceError):
+    """The life cycle has no such move. A bug in the caller."""
+
+    code = "illegal_move"
+
+    def __init__(self, noun: str, was: str, to: str) -> None:
+        super().__init__(f"{noun} cannot go from {was} to {to}; see domain/states.py")
+        self.noun, self.was, self.to = noun, was, to

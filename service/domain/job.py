@@ -1,0 +1,117 @@
+"""A user's fine-tune request, and what to do about it next. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from service.domain.states import (
+    ATTEMPT_OVER,
+    JOB_AFTER,
+    JOB_TERMINAL,
+    AttemptState,
+    JobState,
+    Outcome,
+)
+
+# After refusals in a row the next try waits longer, so that a sold-out region is not hammered.
+_BACK_OFF = (timedelta(0), timedelta(seconds=15), timedelta(minutes=1), timedelta(minutes=5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastAttempt:
+    """What the job must know of its newest attempt."""
+
+    id: str
+    number: int
+    state: AttemptState
+    since: datetime
+    outcome: Outcome | None
+    reason: str
+    refusals: int  # attempts in a row, this one included, that found no capacity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The row as the decision sees it."""
+
+    id: str
+    state: JobState
+    since: datetime
+    cancel_requested: bool = False
+    pause_requested: bool = False
+    last_attempt: LastAttempt | None = None
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Look again after ``delay`` (None: nothing to do until somebody hints)."""
+
+    delay: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """VALIDATING: pin everything and write the run spec, then QUEUED or FAILED."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartAttempt:
+    """Write the next attempt's row."""
+
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """Write one move."""
+
+    to: JobState
+    reason: str = ""
+
+
+Step = Wait | Prepare | StartAttempt | Move
+
+
+def next_step(job: Job, now: datetime) -> Step:
+    """Decide one step; the same arguments always give the same step."""
+    if job.state in JOB_TERMINAL:
+        return Wait()
+    last = job.last_attempt
+    if last is not None and last.state not in ATTEMPT_OVER:
+        return _follow(job, last)
+    if last is not None and last.outcome is not None:
+        decided = JOB_AFTER[last.outcome]
+        if decided not in (None, JobState.PAUSED, job.state):
+            assert decided is not None
+            return Move(to=decided, reason=last.reason)
+    return _between_attempts(job, last, now)
+
+
+def _follow(job: Job, last: LastAttempt) -> Step:
+    """A live attempt: the job runs as soon as the attempt does."""
+    if last.state is AttemptState.RUNNING and job.state is not JobState.RUNNING:
+        return Move(to=JobState.RUNNING, reason=f"attempt {last.number} is training")
+    return Wait()
+
+
+def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> Step:
+    if job.cancel_requested:
+        return Move(to=JobState.CANCELLED, reason="cancelled by the user")
+    if job.state is JobState.VALIDATING:
+        return Prepare()
+    if job.pause_requested:
+        paused = job.state is JobState.PAUSED
+        return Wait() if paused else Move(to=JobState.PAUSED, reason="paused by the user")
+    if job.state is JobState.PAUSED:
+        back = JobState.RECOVERING if last else JobState.QUEUED
+        return Move(to=back, reason="resumed by the user")
+    if job.state is JobState.RUNNING:
+        return Move(to=JobState.RECOVERING, reason=last.reason if last else "")
+    return _next_attempt(last, now)
+
+
+def _next_attempt(last: LastAttempt | None, now: datetime) -> Step:
+    if last is None:
+        return StartAttempt(number=1)
+    pause = _BACK_OFF[min(last.refusals, len(_BACK_OFF) - 1)]
+    left = pause - (now - last.since)
+    return Wait(left) if left > timedelta(0) else StartAttempt(number=last.number + 1)

@@ -1,0 +1,115 @@
+"""One offering weighed: how long a whole job takes there, what it costs, how often it is evicted.
+
+Evictions are Poisson; each costs a recovery and half a checkpoint interval, both paid for. That
+is the careful case, in which no notice arrives in time to save.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Any, Self
+
+from service.domain.cost import cents, cost_of
+from service.domain.fleet import Offering, Price
+from service.domain.layout import Layout
+from service.domain.memory import MemoryEstimate
+from service.domain.states import CapacityType
+from service.domain.throughput import StepTime
+
+_P90 = 1.2816  # standard deviations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One offering with the best layout on it."""
+
+    offering: Offering
+    price: Price
+    nodes: int
+    processes_per_node: int
+    zero_stage: int
+    micro_batch: int
+    accumulation: int
+    global_batch: int
+    total_steps: int
+    memory: MemoryEstimate  # of one GPU
+    seconds_per_step: float
+    expected_evictions: float
+    duration_p50: float  # seconds, from the first request to the final model
+    duration_p90: float
+    cost_p50: Decimal
+    cost_p90: Decimal
+    on_demand_cost: Decimal  # the same machines on demand, without any eviction
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
+        members = asdict(self)
+        members |= members.pop("offering") | members.pop("price")
+        members["memory"] |= {"total": self.memory.total, "needed": self.memory.needed}
+        return {k: str(v) if isinstance(v, Decimal) else v for k, v in members.items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The option that ``as_dict`` wrote down."""
+        members = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        money = {name: Decimal(data[name]) for name in ("cost_p50", "cost_p90", "on_demand_cost")}
+        offering = Offering(
+            region=data["region"],
+            vm_size=data["vm_size"],
+            capacity_type=CapacityType(data["capacity_type"]),
+        )
+        price = Price(
+            hourly=Decimal(data["hourly"]), on_demand_hourly=Decimal(data["on_demand_hourly"])
+        )
+        parts = {name: data["memory"][name] for name in MemoryEstimate.__dataclass_fields__}
+        memory = MemoryEstimate(**parts)
+        return cls(**members | money | {"offering": offering, "price": price, "memory": memory})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hazard:
+    """How often one node is evicted, and what an eviction costs the job."""
+
+    evictions_per_hour: float  # of one node
+    recovery_seconds: float  # from an eviction to the next training step; a first start as well
+
+
+def weigh(
+    offering: Offering, price: Price, layout: Layout, step: StepTime, hazard: Hazard
+) -> Option | None:
+    """Duration and cost of the whole job there; None when it is evicted too often to advance."""
+    recipe = layout.recipe
+    per_second = layout.nodes * hazard.evictions_per_hour / 3600
+    lost = hazard.recovery_seconds + recipe.checkpoint_seconds / 2
+    useful = 1 - per_second * lost  # of the time, once evictions and recoveries are paid for
+    if useful <= 0:
+        return None
+    start = hazard.recovery_seconds
+    work, long_work = recipe.total_steps * step.seconds, recipe.total_steps * step.high
+    evictions = per_second * (start + work) / useful
+    many = per_second * (start + long_work) / useful
+    many += _P90 * math.sqrt(many)
+    p50, p90 = start + work + evictions * lost, start + long_work + many * lost
+    nodes = layout.nodes
+    return Option(
+        offering=offering,
+        price=price,
+        nodes=nodes,
+        processes_per_node=layout.processes_per_node,
+        zero_stage=layout.zero_stage,
+        micro_batch=layout.micro_batch,
+        accumulation=layout.accumulation,
+        global_batch=recipe.global_batch,
+        total_steps=recipe.total_steps,
+        memory=layout.memory,
+        seconds_per_step=step.seconds,
+        expected_evictions=evictions,
+        duration_p50=p50,
+        duration_p90=p90,
+        cost_p50=cents(cost_of(seconds=p50, nodes=nodes, hourly=price.hourly)),
+        cost_p90=cents(cost_of(seconds=p90, nodes=nodes, hourly=price.hourly)),
+        on_demand_cost=cents(
+            cost_of(seconds=start + work, nodes=nodes, hourly=price.on_demand_hourly)
+        ),
+    )

@@ -1,0 +1,260 @@
+"""A plan: where a job would run, on how many machines, how long it takes and what it costs.
+
+Offerings are ranked by what the whole job is expected to cost there, evictions included, which
+is the cost per useful training step: the steps are the same everywhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from service.domain.architecture import Architecture
+from service.domain.catalogue import SKUS, Sku, lookup
+from service.domain.cost import CURRENCY
+from service.domain.errors import InvalidRequest
+from service.domain.fleet import Offering, Price
+from service.domain.layout import Layout, Misfit, Needs, fit, refusal
+from service.domain.memory import GIB
+from service.domain.option import Hazard, Option, weigh
+from service.domain.recipe import Hyperparameters, Recipe, Training
+from service.domain.states import CapacityType
+from service.domain.throughput import StepTime, Work, cpu_step, gpu_step
+from trainer.contract import Lora
+
+Accelerator = Literal["cuda", "cpu"]
+CPU_FLOPS = 5e9  # per second, of one trainer process of the local stack
+MAX_NODES = 100  # in one placement group
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """An offering that may be taken; without a price it is only mentioned."""
+
+    offering: Offering
+    price: Price | None
+    evictions_per_hour: float = 0.0  # of one node
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """Everything that a plan depends on."""
+
+    arch: Architecture
+    hyperparameters: Hyperparameters
+    training: Training
+    examples: int
+    mean_tokens: int  # of one row, before it is cut to max_seq_len
+    offers: tuple[Offer, ...]
+    nodes: int | None = None
+    processes_per_node: int | None = None  # None: one per GPU
+    accelerator: Accelerator = "cuda"
+    cpu_flops: float = CPU_FLOPS
+    recovery_seconds: float = 600.0  # from an eviction, or the first request, to a training step
+    max_nodes: int = MAX_NODES
+
+    @property
+    def needs(self) -> Needs:
+        """The part that decides the layout."""
+        return Needs(
+            arch=self.arch,
+            hyperparameters=self.hyperparameters,
+            training=self.training,
+            examples=self.examples,
+            nodes=self.nodes,
+            processes_per_node=self.processes_per_node,
+            max_nodes=self.max_nodes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The options, cheapest first; the first one is chosen.
+
+    All options share ``recipe`` and layout, so that a job may move from one to the next and
+    still resume exactly. ``alternatives`` would be laid out otherwise; they are only shown.
+    """
+
+    recipe: Recipe
+    options: tuple[Option, ...]
+    alternatives: tuple[Option, ...]
+    rejected: tuple[str, ...]  # what cannot be taken, and why
+    why: str
+    warnings: tuple[str, ...]
+
+    @property
+    def chosen(self) -> Option:
+        """The option that the job takes first."""
+        return self.options[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able, money as decimal strings; the chosen option's members on the top level."""
+        return self.chosen.as_dict() | {
+            "currency": CURRENCY,
+            "recipe": asdict(self.recipe) | {"warnings": list(self.recipe.warnings)},
+            "options": [option.as_dict() for option in self.options],
+            "alternatives": [option.as_dict() for option in self.alternatives],
+            "rejected": list(self.rejected),
+            "why": self.why,
+            "warnings": list(self.warnings),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The plan that ``as_dict`` wrote down."""
+        lora = data["recipe"]["lora"]
+        recipe = data["recipe"] | {
+            "lora": Lora(**lora) if lora else None,
+            "warnings": tuple(data["recipe"]["warnings"]),
+        }
+        return cls(
+            recipe=Recipe(**recipe),
+            options=tuple(map(Option.from_dict, data["options"])),
+            alternatives=tuple(map(Option.from_dict, data["alternatives"])),
+            rejected=tuple(data["rejected"]),
+            why=data["why"],
+            warnings=tuple(data["warnings"]),
+        )
+
+
+def make_plan(request: PlanRequest) -> Plan:
+    """Choose, or raise InvalidRequest that says what to change.
+
+    Its code is "plan_does_not_fit", "no_offering", or "invalid_value" with the parameter.
+    """
+    _check(request)
+    sizes = {offer.offering.vm_size for offer in request.offers if offer.price}
+    skus = {size: sku for size in sorted(sizes) if (sku := lookup(size))}
+    fits = {size: fit(request.needs, sku) for size, sku in skus.items()}
+    layouts = {size: found for size, found in fits.items() if isinstance(found, Layout)}
+    own = _weighed(request, skus, layouts)
+    if not own:
+        raise _nothing(request, fits)
+    layout = layouts[own[0].offering.vm_size]
+    options = _weighed(request, skus, {s: layout for s in skus if _runs(layout, skus[s], request)})
+    taken = {option.offering for option in options}
+    return Plan(
+        recipe=layout.recipe,
+        options=options,
+        alternatives=tuple(option for option in own if option.offering not in taken),
+        rejected=_rejected(request, fits, own),
+        why=_why(options, skus),
+        warnings=(*layout.recipe.warnings, *_warnings(options[0], layout.recipe, request)),
+    )
+
+
+def _check(request: PlanRequest) -> None:
+    """What neither the recipe nor the layout checks."""
+    for name in ("nodes", "processes_per_node"):
+        value = getattr(request, name)
+        if value is not None and value < 1:
+            raise InvalidRequest(
+                f"{name} is {value}, but it must be at least 1.", param=f"infrastructure.{name}"
+            )
+
+
+def _weighed(
+    request: PlanRequest, skus: Mapping[str, Sku], layouts: Mapping[str, Layout]
+) -> tuple[Option, ...]:
+    """Every offer that has a price and a layout, cheapest first."""
+    options = []
+    for offer in request.offers:
+        size = offer.offering.vm_size
+        if offer.price is None or size not in layouts:
+            continue
+        step = _step(request, skus[size], layouts[size])
+        hazard = Hazard(
+            evictions_per_hour=offer.evictions_per_hour, recovery_seconds=request.recovery_seconds
+        )
+        if option := weigh(offer.offering, offer.price, layouts[size], step, hazard):
+            options.append(option)
+    return tuple(sorted(options, key=lambda o: (o.cost_p50, o.duration_p50, o.offering)))
+
+
+def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
+    lora = request.training.lora
+    work = Work(
+        arch=request.arch,
+        zero_stage=layout.zero_stage,
+        micro_batch=layout.micro_batch,
+        accumulation=layout.accumulation,
+        tokens_per_row=min(request.mean_tokens, layout.recipe.max_seq_len),
+        lora_rank=lora.rank if lora else None,
+        checkpointing=layout.recipe.gradient_checkpointing,
+        precision=layout.recipe.precision,
+    )
+    if request.accelerator == "cpu":
+        return cpu_step(work, flops=request.cpu_flops)
+    return gpu_step(work, sku, nodes=layout.nodes, processes_per_node=layout.processes_per_node)
+
+
+def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
+    """True when this very layout can run on machines of this size, none of their GPUs idle."""
+    processes = request.processes_per_node or sku.gpus
+    roomy = layout.memory.needed <= sku.gpu_memory_gib * GIB
+    return roomy and processes == layout.processes_per_node
+
+
+def _nothing(request: PlanRequest, fits: Mapping[str, Layout | Misfit]) -> InvalidRequest:
+    """Why no offering can be taken."""
+    misfits = [found for found in fits.values() if isinstance(found, Misfit)]
+    if misfits:
+        closest = min(misfits, key=lambda misfit: misfit.excess)
+        message = refusal(request.needs, closest)
+        return InvalidRequest(message, code="plan_does_not_fit", param="infrastructure")
+    reasons = "; ".join(_rejected(request, fits, ())) or "no offering is configured"
+    known = ", ".join(sku.vm_size for sku in SKUS)
+    message = (
+        f"Nowhere to run: {reasons}. Allow other regions or VM sizes (known ones: {known}), "
+        "or on-demand capacity."
+    )
+    return InvalidRequest(message, code="no_offering", param="infrastructure")
+
+
+def _rejected(
+    request: PlanRequest, fits: Mapping[str, Layout | Misfit], weighed: tuple[Option, ...]
+) -> tuple[str, ...]:
+    """A line for every offer that was not weighed."""
+    kept = {option.offering for option in weighed}
+    return tuple(
+        f"{offer.offering} {_fault(offer, fits.get(offer.offering.vm_size))}"
+        for offer in request.offers
+        if offer.offering not in kept
+    )
+
+
+def _fault(offer: Offer, found: Layout | Misfit | None) -> str:
+    if lookup(offer.offering.vm_size) is None:
+        return "is a VM size that is not in the catalogue"
+    if offer.price is None:
+        return "has no price in the price list"
+    if isinstance(found, Misfit):
+        return f"is {found.excess / GIB:.1f} GiB per GPU too small"
+    return "is evicted faster than the job could recover"
+
+
+def _why(options: tuple[Option, ...], skus: Mapping[str, Sku]) -> str:
+    """The choice in one sentence."""
+    best = options[0]
+    machines = "1 node" if best.nodes == 1 else f"{best.nodes} nodes"
+    rank = "is the only offering" if len(options) == 1 else f"is the cheapest of {len(options)}"
+    return (
+        f"{best.offering} {rank}: about {best.cost_p50} {CURRENCY} and "
+        f"{best.duration_p50 / 3600:.1f} h on {machines} with ZeRO stage {best.zero_stage} and "
+        f"micro-batch {best.micro_batch}, which needs {best.memory.needed / GIB:.1f} of "
+        f"{skus[best.offering.vm_size].gpu_memory_gib} GiB per GPU."
+    )
+
+
+def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, ...]:
+    """What a user would rather know before than after."""
+    warnings = []
+    if (
+        best.price.hourly >= best.price.on_demand_hourly
+        and best.offering.capacity_type is CapacityType.SPOT
+    ):
+        warnings.append("Spot costs as much as on demand there now.")
+    if request.mean_tokens > recipe.max_seq_len:
+        warnings.append(
+            f"A mean row has about {request.mean_tokens} tokens, but rows are cut at {recipe.max_seq_len}."
+        )
+    return tuple(warnings)

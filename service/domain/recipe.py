@@ -1,0 +1,213 @@
+"""From what a user asks for to the numbers that the trainer runs on, whatever the machines.
+
+The global batch and the order of rows belong to the user: the order is one permutation per
+epoch, indexed by the count of consumed rows, so no number here but the batch's rounding
+depends on the world size.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from service.domain.architecture import Architecture
+from service.domain.errors import InvalidRequest
+from trainer.contract import Lora
+
+Auto = Literal["auto"]
+Precision = Literal["bf16", "fp32"]
+
+FULL_LEARNING_RATE = 1e-5  # peak, times the multiplier
+LORA_LEARNING_RATE = 2e-4  # adapters start at zero and need about twenty times as much
+WARMUP_RATIO = 0.03
+MIN_LR_RATIO = 0.1
+WEIGHT_DECAY = 0.01
+MAX_GRAD_NORM = 1.0
+DEFAULT_MAX_SEQ_LEN = 2048
+MAX_BATCH = 1024
+MAX_EPOCHS = 50
+EVALUATIONS = 10  # validation losses over a job when eval_steps is not given
+
+_PRECISIONS = ("bf16", "fp32")
+_LARGE_FILE = 50_000  # rows
+_DAY = 86_400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """OpenAI's three."""
+
+    batch_size: int | Auto = "auto"
+    learning_rate_multiplier: float | Auto = "auto"
+    n_epochs: int | Auto = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Our own knobs, the API's ``training`` member; None means that the planner chooses."""
+
+    lora: Lora | None = None
+    max_seq_len: int | None = None
+    precision: Precision = "bf16"
+    gradient_checkpointing: bool = True
+    zero_stage: int | None = None
+    micro_batch: int | None = None
+    learning_rate: float | None = None  # before the multiplier, instead of our own
+    checkpoint_seconds: float = 300.0
+    eval_steps: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything about the training that does not depend on how it is spread over machines."""
+
+    n_epochs: int
+    batch_size: int  # as asked for, or as chosen for "auto"
+    global_batch: int  # batch_size, rounded up to what the world can share out
+    total_steps: int
+    learning_rate_multiplier: float
+    learning_rate: float
+    warmup_steps: int
+    min_lr_ratio: float
+    weight_decay: float
+    max_grad_norm: float
+    max_seq_len: int
+    precision: Precision
+    gradient_checkpointing: bool
+    lora: Lora | None
+    checkpoint_seconds: float
+    eval_steps: int
+    warnings: tuple[str, ...] = ()
+
+
+def resolve(
+    hyper: Hyperparameters,
+    training: Training,
+    *,
+    examples: int,
+    arch: Architecture,
+    world: int = 1,
+) -> Recipe:
+    """Fill in every number, or raise InvalidRequest that names the parameter at fault.
+
+    ``total_steps`` is examples x epochs / global batch, rounded up: the last step is a whole
+    one and takes what it lacks from the next permutation.
+    """
+    check(hyper, training, examples=examples, arch=arch)
+    epochs = _epochs(hyper, examples)
+    batch = _batch_size(hyper, examples)
+    unit = world * (training.micro_batch or 1)
+    global_batch, warnings = _share_out(batch, unit, asked=hyper.batch_size != "auto")
+    total_steps = math.ceil(examples * epochs / global_batch)
+    chosen = hyper.learning_rate_multiplier
+    multiplier = 1.0 if chosen == "auto" else float(chosen)
+    return Recipe(
+        n_epochs=epochs,
+        batch_size=batch,
+        global_batch=global_batch,
+        total_steps=total_steps,
+        learning_rate_multiplier=multiplier,
+        learning_rate=_peak_learning_rate(training, multiplier),
+        warmup_steps=min(math.ceil(total_steps * WARMUP_RATIO), total_steps - 1),
+        min_lr_ratio=MIN_LR_RATIO,
+        weight_decay=WEIGHT_DECAY,
+        max_grad_norm=MAX_GRAD_NORM,
+        max_seq_len=training.max_seq_len or min(DEFAULT_MAX_SEQ_LEN, arch.max_positions),
+        precision=training.precision,
+        gradient_checkpointing=training.gradient_checkpointing,
+        lora=training.lora,
+        checkpoint_seconds=training.checkpoint_seconds,
+        eval_steps=_eval_steps(training, total_steps),
+        warnings=warnings,
+    )
+
+
+def check(hyper: Hyperparameters, training: Training, *, examples: int, arch: Architecture) -> None:
+    """Raise InvalidRequest for the first number that can never work."""
+    if examples < 1:
+        raise InvalidRequest("The training file holds no examples.", param="training_file")
+    rules = [*_hyper_rules(hyper), *_training_rules(training, arch), *_lora_rules(training.lora)]
+    for param, value, fine, rule in rules:
+        if not fine:
+            raise InvalidRequest(f"{param} is {value}, but it must be {rule}.", param=param)
+
+
+_Rule = tuple[str, object, bool, str]  # parameter, its value, whether it is fine, what would be
+
+
+def _hyper_rules(hyper: Hyperparameters) -> Iterator[_Rule]:
+    batch, rate, epochs = hyper.batch_size, hyper.learning_rate_multiplier, hyper.n_epochs
+    at = "hyperparameters."
+    yield f"{at}batch_size", batch, batch == "auto" or 1 <= batch <= MAX_BATCH, f"1 to {MAX_BATCH}"
+    yield (
+        f"{at}learning_rate_multiplier",
+        rate,
+        rate == "auto" or 0 < rate <= 10_000,
+        "in (0, 10000]",
+    )
+    yield f"{at}n_epochs", epochs, epochs == "auto" or 1 <= epochs <= MAX_EPOCHS, "1 to 50"
+
+
+def _training_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
+    lowest = 1 if training.precision == "bf16" else 0
+    length, stage, micro = training.max_seq_len, training.zero_stage, training.micro_batch
+    rate, save, evaluate = training.learning_rate, training.checkpoint_seconds, training.eval_steps
+    longest = arch.max_positions
+    yield _rule("precision", training.precision, training.precision in _PRECISIONS, "bf16 or fp32")
+    fits = length is None or 2 <= length <= longest
+    yield _rule("max_seq_len", length, fits, f"2 to {longest}, the longest the base model takes")
+    fits = stage is None or lowest <= stage <= 3
+    yield _rule("zero_stage", stage, fits, f"{lowest} to 3 with precision {training.precision}")
+    yield _rule("micro_batch", micro, micro is None or 1 <= micro <= MAX_BATCH, f"1 to {MAX_BATCH}")
+    yield _rule("learning_rate", rate, rate is None or 0 < rate < 1, "between 0 and 1")
+    yield _rule("checkpoint_seconds", save, 1 <= save <= _DAY, f"1 to {_DAY}")
+    yield _rule("eval_steps", evaluate, evaluate is None or evaluate >= 0, "0 or more")
+
+
+def _lora_rules(lora: Lora | None) -> Iterator[_Rule]:
+    if lora is None:
+        return
+    yield _rule("adapter.r", lora.rank, 1 <= lora.rank <= 1024, "1 to 1024")
+    yield _rule("adapter.alpha", lora.alpha, 1 <= lora.alpha <= 8192, "1 to 8192")
+    yield _rule("adapter.dropout", lora.dropout, 0 <= lora.dropout < 1, "at least 0 and below 1")
+
+
+def _rule(name: str, value: object, fine: bool, rule: str) -> _Rule:
+    return f"training.{name}", value, fine, rule
+
+
+def _epochs(hyper: Hyperparameters, examples: int) -> int:
+    """Three passes; a large file needs fewer."""
+    if hyper.n_epochs != "auto":
+        return hyper.n_epochs
+    return 3 if examples <= _LARGE_FILE else 1
+
+
+def _batch_size(hyper: Hyperparameters, examples: int) -> int:
+    """At least some sixty steps per epoch: the power of two below 1/64 of the rows, 1 to 64."""
+    if hyper.batch_size != "auto":
+        return hyper.batch_size
+    return min(64, 1 << max((examples // 64).bit_length() - 1, 0))
+
+
+def _share_out(batch: int, unit: int, *, asked: bool) -> tuple[int, tuple[str, ...]]:
+    """Round the batch up to a multiple of ``unit``, the rows that one micro-step takes."""
+    rounded = math.ceil(batch / unit) * unit
+    if rounded == batch or not asked:
+        return rounded, ()
+    warning = (
+        f"The batch size is {rounded}, not {batch}: one micro-step on all processes takes {unit} "
+        f"rows, and a batch is a multiple of that. Ask for {rounded}, or for fewer nodes."
+    )
+    return rounded, (warning,)
+
+
+def _peak_learning_rate(training: Training, multiplier: float) -> float:
+    base = LORA_LEARNING_RATE if training.lora else FULL_LEARNING_RATE
+    return (base if training.learning_rate is None else training.learning_rate) * multiplier
+
+
+def _eval_steps(training: Training, total_steps: int) -> int:
+    if training.eval_steps is not None:
+        return training.eval_steps
+    return max(total_steps // EVALUATIONS, 1)

@@ -1,0 +1,51 @@
+"""HEAD: taking it for a new generation, and copying what it says into the database."""
+
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import checkpoints, events, jobs
+from service.storage.store import BlobNotFound, BlobStore
+from trainer.contract import HEAD, Committed, Head
+
+
+async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
+    """HEAD and its ETag; an empty one with no ETag while the job has none."""
+    try:
+        data, etag = await store.read(job_id, HEAD)
+    except BlobNotFound:
+        return Head(generation=0), ""
+    return Head.from_json(data), etag
+
+
+async def fence(store: BlobStore, job_id: str, after: int) -> Head:
+    """Take HEAD for the generation that follows number ``after``; return HEAD as it is then.
+
+    From then on no older generation can commit, so the newest checkpoint in the answer is
+    the one to load. A service killed right after this finds HEAD taken already and takes
+    the same number again. Raises PreconditionFailed when somebody wrote meanwhile.
+    """
+    head, etag = await read(store, job_id)
+    number = max(after + 1, head.generation)
+    if head.generation == number:
+        return head
+    head = head.fenced(number)
+    await store.write(job_id, HEAD, head.to_json().encode(), if_match=etag, if_absent=not etag)
+    return head
+
+
+async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
+    """Copy what is new in HEAD; True when there was something new."""
+    news = [c for c in head.checkpoints if await checkpoints.add(conn, job_id, c)]
+    for entry in news:
+        await events.add(conn, job_id, now, "checkpoint.committed", _sentence(entry))
+    if news:
+        await jobs.forget_trainer_errors(conn, job_id)
+    if head.model is not None:
+        await jobs.remember_result(conn, job_id, head.model.to_plain())
+    return bool(news)
+
+
+def _sentence(entry: Committed) -> str:
+    why = {"periodic": "", "stop": " before stopping"}.get(entry.kind, "")
+    return f"Checkpoint of step {entry.step} committed{why} ({entry.size / 2**20:.1f} MiB)"

@@ -1,0 +1,191 @@
+"""What may be asked of jobs."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import events, jobs
+from service.db.files import CONTAINER, File
+from service.db.jobs import JobRow
+from service.db.keys import Caller
+from service.db.tables import jobs as table
+from service.domain.errors import IdempotencyMismatch, InvalidState, JobNotFound
+from service.domain.ids import new_id
+from service.domain.plan import Plan
+from service.domain.states import JOB_TERMINAL, JobState
+from service.operations.models import StagedModel
+from trainer.contract import InputFile, RunSpec
+
+_RETRY_WINDOW = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A checked request to train, ready to be written."""
+
+    caller: Caller
+    request: dict[str, Any]  # as sent, parsed
+    body_sha256: str
+    idempotency_key: str | None
+    is_retry: bool  # the client says that it sent this before
+    model: str
+    training_file: File
+    validation_file: File | None
+    plan: Plan
+
+
+async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -> JobRow:
+    """Write the job, or return the one that the same request made already.
+
+    OpenAI's clients repeat a POST without any key when the answer was lost: the same body
+    from the same project, sent as a retry, within 15 minutes is the same job.
+    """
+    if (earlier := await _sent_before(conn, submission, now)) is not None:
+        return earlier
+    row = _row(submission, now)
+    await jobs.add(conn, row)
+    files = submission.training_file.filename
+    await events.add(conn, row.id, now, "job.created", f"Created job on {files}: {row.reason}")
+    return row
+
+
+async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
+    """The job, or raise JobNotFound."""
+    job = await jobs.find(conn, job_id, project_id)
+    if job is None:
+        raise JobNotFound(f"No fine-tuning job {job_id}. List yours: GET /v1/fine_tuning/jobs.")
+    return job
+
+
+async def request_cancel(
+    conn: AsyncConnection, project_id: str, job_id: str, now: datetime
+) -> JobRow:
+    """Wish for the end; a job that is cancelled (or about to be) is answered as it is."""
+    job = await get(conn, project_id, job_id)
+    if job.state is JobState.CANCELLED or job.cancel_requested_at:
+        return job
+    _must_be_live(job, "cancelled")
+    await jobs.wish(conn, job_id, now, cancel_requested_at=now)
+    await events.add(conn, job_id, now, "job.cancel_requested", "Cancel was asked for")
+    return await get(conn, project_id, job_id)
+
+
+async def request_pause(
+    conn: AsyncConnection, project_id: str, job_id: str, now: datetime
+) -> JobRow:
+    """Wish for a checkpoint and no machines; a paused job is answered as it is."""
+    job = await get(conn, project_id, job_id)
+    if job.pause_requested_at:
+        return job
+    _must_be_live(job, "paused")
+    await jobs.wish(conn, job_id, now, pause_requested_at=now)
+    await events.add(conn, job_id, now, "job.pause_requested", "Pause was asked for")
+    return await get(conn, project_id, job_id)
+
+
+async def request_resume(
+    conn: AsyncConnection, project_id: str, job_id: str, now: datetime
+) -> JobRow:
+    """Take a pause back; a job that is not paused is answered as it is."""
+    job = await get(conn, project_id, job_id)
+    if job.pause_requested_at is None:
+        return job
+    _must_be_live(job, "resumed")
+    await jobs.wish(conn, job_id, now, pause_requested_at=None)
+    await events.add(conn, job_id, now, "job.resume_requested", "Resume was asked for")
+    return await get(conn, project_id, job_id)
+
+
+def run_spec(job: JobRow, plan: Plan, model: StagedModel, files: dict[str, File]) -> RunSpec:
+    """The resolved recipe that the trainer gets. Pure: the same job always gives the same."""
+    recipe, chosen = plan.recipe, plan.chosen
+    validation = files[job.validation_file] if job.validation_file else None
+    return RunSpec(
+        version=1,
+        job_id=job.id,
+        seed=job.request["seed"],
+        method="supervised",
+        base_model=model.model,
+        training_file=_input(files[job.training_file]),
+        validation_file=_input(validation) if validation else None,
+        total_steps=recipe.total_steps,
+        global_batch=recipe.global_batch,
+        micro_batch=chosen.micro_batch,
+        max_seq_len=recipe.max_seq_len,
+        learning_rate=recipe.learning_rate,
+        warmup_steps=recipe.warmup_steps,
+        min_lr_ratio=recipe.min_lr_ratio,
+        weight_decay=recipe.weight_decay,
+        max_grad_norm=recipe.max_grad_norm,
+        precision=recipe.precision,
+        zero_stage=chosen.zero_stage,
+        lora=recipe.lora,
+        gradient_checkpointing=recipe.gradient_checkpointing,
+        checkpoint_seconds=recipe.checkpoint_seconds,
+        eval_steps=recipe.eval_steps,
+        nodes=chosen.nodes,
+        processes_per_node=chosen.processes_per_node,
+    )
+
+
+async def _sent_before(
+    conn: AsyncConnection, submission: Submission, now: datetime
+) -> JobRow | None:
+    project_id, key = submission.caller.project_id, submission.idempotency_key
+    if key is not None:
+        earlier = await jobs.find_sent_before(conn, project_id, table.c.idempotency_key == key)
+        if earlier is not None and earlier.body_sha256 != submission.body_sha256:
+            raise IdempotencyMismatch(
+                f"Idempotency-Key {key!r} was used with another body. Use a fresh key."
+            )
+        return earlier
+    if not submission.is_retry:
+        return None
+    return await jobs.find_sent_before(
+        conn,
+        project_id,
+        table.c.api_key_id == submission.caller.api_key_id,
+        table.c.body_sha256 == submission.body_sha256,
+        table.c.created_at > now - _RETRY_WINDOW,
+    )
+
+
+def _row(submission: Submission, now: datetime) -> JobRow:
+    validation = submission.validation_file
+    return JobRow(
+        id=new_id("ftjob", now),
+        project_id=submission.caller.project_id,
+        api_key_id=submission.caller.api_key_id,
+        idempotency_key=submission.idempotency_key,
+        body_sha256=submission.body_sha256,
+        request=submission.request,
+        model=submission.model,
+        training_file=submission.training_file.id,
+        validation_file=validation.id if validation else None,
+        plan=submission.plan.as_dict(),
+        run_spec_sha256=None,
+        inputs=[],
+        total_steps=submission.plan.recipe.total_steps,
+        state=JobState.VALIDATING,
+        since=now,
+        reason=submission.plan.why,
+        error=None,
+        created_at=now,
+        started_at=None,
+        finished_at=None,
+        cancel_requested_at=None,
+        pause_requested_at=None,
+        trainer_errors=0,
+        result=None,
+    )
+
+
+def _must_be_live(job: JobRow, verb: str) -> None:
+    if job.state in JOB_TERMINAL:
+        raise InvalidState(f"Job {job.id} has {job.state} and cannot be {verb} any more.")
+
+
+def _input(file: File) -> InputFile:
+    return InputFile(path=f"{CONTAINER}/{file.id}", size=file.bytes, sha256=file.sha256)

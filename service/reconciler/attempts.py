@@ -1,0 +1,154 @@
+"""Brings the cloud and each attempt together: claim, look, decide, do one thing, record."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.provider import (
+    CloudError,
+    CloudProvider,
+    InsufficientCapacity,
+    Misconfigured,
+    ScaleSetNotFound,
+    Throttled,
+)
+from service.db import attempts, events, jobs
+from service.db import generations as rows
+from service.db.attempts import AttemptRow
+from service.db.leases import Claim
+from service.domain.attempt import (
+    Create,
+    Delete,
+    Move,
+    OpenGeneration,
+    Pace,
+    Wait,
+    next_step,
+)
+from service.domain.errors import LeaseLost
+from service.domain.generation import Halt
+from service.domain.states import AttemptState, Outcome
+from service.operations import generations, heads
+from service.reconciler.look import Look, look
+from service.reconciler.scale_sets import SpecMaker
+from service.storage.store import BlobStore, PreconditionFailed, StorageError
+
+log = logging.getLogger(__name__)
+_SOON = timedelta(seconds=1)
+_AFTER_MISCONFIGURATION = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptReconciler:
+    """Takes one step for every attempt that is due."""
+
+    engine: AsyncEngine
+    cloud: CloudProvider
+    store: BlobStore
+    specs: SpecMaker
+    pace: Pace
+    now: Callable[[], datetime]
+
+    async def run_once(self, limit: int = 20) -> int:
+        """Return how many attempts were due."""
+        async with self.engine.begin() as conn:
+            claims = await attempts.claim_due(conn, self.now(), limit)
+        await asyncio.gather(*(self._reconcile(claim, row) for claim, row in claims))
+        return len(claims)
+
+    async def _reconcile(self, claim: Claim, row: AttemptRow) -> None:
+        try:
+            await self._step(claim, row)
+        except LeaseLost:
+            log.info("attempt.lease_lost", extra={"attempt": row.id})
+        except Throttled as refusal:
+            await self._release(claim, timedelta(seconds=refusal.retry_after))
+        except Misconfigured as fault:
+            await self._complain(claim, row, str(fault))
+        except (CloudError, StorageError) as fault:
+            log.warning("attempt.look_failed", extra={"attempt": row.id, "cause": str(fault)})
+            await self._release(claim, self.pace.poll)
+
+    async def _step(self, claim: Claim, row: AttemptRow) -> None:
+        found = await look(self.engine, self.cloud, self.store, claim, row, self.now())
+        step = next_step(found.attempt, found.seen, self.now(), self.pace)
+        match step:
+            case Wait(delay):
+                await self._release(claim, delay or self.pace.poll)
+            case Create():
+                await self._create(claim, row)
+            case Delete():
+                with suppress(ScaleSetNotFound):
+                    await self.cloud.delete(found.attempt.scale_set_name)
+                await self._release(claim, self.pace.poll)
+            case Halt():
+                await self._halt(claim, row, found, step)
+            case OpenGeneration():
+                await self._open(claim, row, step)
+            case Move():
+                await self._move(claim, row, step)
+
+    async def _create(self, claim: Claim, row: AttemptRow) -> None:
+        try:
+            await self.cloud.create(self.specs.spec(row))
+        except InsufficientCapacity as refusal:
+            why = f"{refusal.code}: {refusal}".strip(": ")
+            outcome = Outcome.NO_CAPACITY
+            await self._move(
+                claim, row, Move(to=AttemptState.TERMINATING, outcome=outcome, reason=why)
+            )
+        else:
+            await self._release(claim, self.pace.poll)
+
+    async def _halt(self, claim: Claim, row: AttemptRow, found: Look, step: Halt) -> None:
+        generation = found.seen.generation
+        assert generation is not None, "only a generation can be halted"
+        async with self.engine.begin() as conn:
+            await generations.halt(conn, row, generation, step, self.now())
+            await attempts.release(conn, claim, self.now(), _SOON)
+
+    async def _open(self, claim: Claim, row: AttemptRow, step: OpenGeneration) -> None:
+        async with self.engine.connect() as conn:
+            after = await rows.newest_number(conn, row.job_id)
+            job = await jobs.find(conn, row.job_id)
+        assert job is not None
+        assert job.run_spec_sha256 is not None, "a job is prepared before its first attempt"
+        try:
+            head = await heads.fence(self.store, row.job_id, after)
+        except PreconditionFailed:
+            await self._release(claim, timedelta(0))
+            return
+        async with self.engine.begin() as conn:
+            await generations.open_next(
+                conn, claim, row, step, head, job.run_spec_sha256, self.now()
+            )
+
+    async def _move(self, claim: Claim, row: AttemptRow, step: Move) -> None:
+        async with self.engine.begin() as conn:
+            await attempts.move(conn, claim, row, step, self.now())
+
+    async def _release(self, claim: Claim, delay: timedelta) -> None:
+        with suppress(LeaseLost):
+            async with self.engine.begin() as conn:
+                await attempts.release(conn, claim, self.now(), delay)
+
+    async def _complain(self, claim: Claim, row: AttemptRow, message: str) -> None:
+        """A person must act: say so where the user looks, and try again later."""
+        log.error("attempt.misconfigured", extra={"attempt": row.id, "cause": message})
+        with suppress(LeaseLost):
+            async with self.engine.begin() as conn:
+                await attempts.release(conn, claim, self.now(), _AFTER_MISCONFIGURATION)
+                await events.add(
+                    conn,
+                    row.job_id,
+                    self.now(),
+                    "cloud.misconfigured",
+                    message,
+                    attempt_id=row.id,
+                    level="error",
+                )

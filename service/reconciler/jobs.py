@@ -1,0 +1,158 @@
+"""Settles each job after its attempt, prepares it, and starts the next attempt."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import attempts, files, jobs, leases, nodes
+from service.db.files import File
+from service.db.jobs import JobRow
+from service.db.leases import Claim
+from service.domain.errors import InvalidRequest, LeaseLost
+from service.domain.ids import new_id
+from service.domain.job import Job, Move, Prepare, StartAttempt, Wait, next_step
+from service.domain.plan import Plan
+from service.domain.states import JobState
+from service.operations import models
+from service.operations.jobs import run_spec
+from service.pricing.source import PriceSource, PricesUnavailable
+from service.storage.store import BlobStore, PreconditionFailed, StorageError
+from trainer.contract import HEAD, RUN_SPEC, Head, RunSpec
+
+log = logging.getLogger(__name__)
+_IDLE = timedelta(seconds=30)  # between looks at a job that nobody hinted about
+_AFTER_FAULT = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobReconciler:
+    """Takes one step for every job that is due."""
+
+    engine: AsyncEngine
+    store: BlobStore
+    prices: PriceSource
+    now: Callable[[], datetime]
+
+    async def run_once(self, limit: int = 20) -> int:
+        """Return how many jobs were due."""
+        async with self.engine.begin() as conn:
+            claims = await jobs.claim_due(conn, self.now(), limit)
+        await asyncio.gather(*(self._reconcile(claim, job) for claim, job in claims))
+        return len(claims)
+
+    async def _reconcile(self, claim: Claim, job: Job) -> None:
+        try:
+            await self._step(claim, job)
+        except LeaseLost:
+            log.info("job.lease_lost", extra={"job": job.id})
+        except InvalidRequest as fault:
+            await self._fail(claim, job, fault.code, str(fault))
+        except (StorageError, PricesUnavailable) as fault:
+            log.warning("job.step_failed", extra={"job": job.id, "cause": str(fault)})
+            await self._release(claim, _AFTER_FAULT)
+
+    async def _step(self, claim: Claim, job: Job) -> None:
+        match next_step(job, self.now()):
+            case Wait(delay):
+                await self._release(claim, min(delay or _IDLE, _IDLE))
+            case Prepare():
+                await self._prepare(claim, job)
+            case StartAttempt(number=number):
+                await self._start_attempt(claim, job, number)
+            case Move(to=JobState.FAILED, reason=reason):
+                assert job.last_attempt is not None
+                code = str(job.last_attempt.outcome)
+                await self._fail(claim, job, code, await self._with_log(job, reason))
+            case Move() as move:
+                async with self.engine.begin() as conn:
+                    await jobs.move(conn, claim, job, move, self.now())
+
+    async def _prepare(self, claim: Claim, job: Job) -> None:
+        """Pin model and data, write run spec and HEAD to Blob; safe to do again."""
+        row = await self._row(job)
+        model = await models.find(self.store, row.model)
+        spec = run_spec(row, Plan.from_dict(row.plan), model, await self._files(row))
+        text = spec.to_json().encode()
+        await self.store.create_container(job.id)
+        await self.store.write(job.id, RUN_SPEC, text)
+        with suppress(PreconditionFailed):
+            empty = Head(generation=0).to_json().encode()
+            await self.store.write(job.id, HEAD, empty, if_absent=True)
+        async with self.engine.begin() as conn:
+            await jobs.move(
+                conn,
+                claim,
+                job,
+                Move(to=JobState.QUEUED, reason="validated, waiting for capacity"),
+                self.now(),
+                run_spec_sha256=hashlib.sha256(text).hexdigest(),
+                inputs=_inputs(spec),
+            )
+
+    async def _start_attempt(self, claim: Claim, job: Job, number: int) -> None:
+        """Write the next attempt: the plan's best option, or the next one after a refusal."""
+        row = await self._row(job)
+        plan = Plan.from_dict(row.plan)
+        refusals = job.last_attempt.refusals if job.last_attempt else 0
+        option = plan.options[refusals % len(plan.options)]
+        quoted = await self.prices.prices([option.offering])
+        async with self.engine.begin() as conn:
+            await attempts.add(
+                conn,
+                new_id("att", self.now()),
+                job.id,
+                number,
+                option.offering,
+                quoted.get(option.offering, option.price),
+                self.now(),
+                instance_count=plan.chosen.nodes,
+                processes_per_node=plan.chosen.processes_per_node,
+                refusals=refusals,
+            )
+            await leases.release(conn, claim, self.now(), self.now() + _IDLE)
+
+    async def _fail(self, claim: Claim, job: Job, code: str, message: str) -> None:
+        error = {"code": code, "message": message, "param": None}
+        move = Move(to=JobState.FAILED, reason=message.splitlines()[0])
+        with suppress(LeaseLost):
+            async with self.engine.begin() as conn:
+                await jobs.move(conn, claim, job, move, self.now(), error=error)
+
+    async def _with_log(self, job: Job, reason: str) -> str:
+        """The reason, and what the trainer printed last."""
+        assert job.last_attempt is not None
+        async with self.engine.connect() as conn:
+            tail = await nodes.last_error(conn, job.last_attempt.id)
+        return f"{reason}\n{tail}" if tail else reason
+
+    async def _row(self, job: Job) -> JobRow:
+        async with self.engine.connect() as conn:
+            row = await jobs.find(conn, job.id)
+        assert row is not None
+        return row
+
+    async def _files(self, row: JobRow) -> dict[str, File]:
+        found = {}
+        async with self.engine.connect() as conn:
+            for file_id in filter(None, (row.training_file, row.validation_file)):
+                file = await files.find(conn, row.project_id, file_id)
+                if file is None:
+                    raise InvalidRequest(f"File {file_id} was deleted.", code="file_not_found")
+                found[file_id] = file
+        return found
+
+    async def _release(self, claim: Claim, delay: timedelta) -> None:
+        with suppress(LeaseLost):
+            async with self.engine.begin() as conn:
+                await leases.release(conn, claim, self.now(), self.now() + delay)
+
+
+def _inputs(spec: RunSpec) -> list[str]:
+    data = [spec.training_file, *([spec.validation_file] if spec.validation_file else [])]
+    return [f.path for f in (*spec.base_model.files, *data)]

@@ -1,0 +1,138 @@
+"""What is true of an attempt right now: its scale set, its nodes, its generation, HEAD.
+
+Whatever is learnt on the way (instances, machine time, committed checkpoints) is written
+down at once, so that it is known even if the next step never happens.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.cloud.provider import CloudError, CloudProvider, ScaleSetNotFound
+from service.db import attempts, generations, leases, ledger, nodes
+from service.db.attempts import AttemptRow
+from service.db.generations import Opened
+from service.db.leases import Claim
+from service.domain.attempt import Attempt, Seen
+from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.node import NodeRecord, view
+from service.domain.states import AttemptState
+from service.operations import heads
+from service.storage.store import BlobStore
+from trainer.contract import Generation, Head
+
+_WITH_NODES = frozenset({AttemptState.STARTING, AttemptState.RUNNING})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The attempt with its job's wishes, and what was seen."""
+
+    attempt: Attempt
+    seen: Seen
+
+
+async def look(
+    engine: AsyncEngine,
+    cloud: CloudProvider,
+    store: BlobStore,
+    claim: Claim,
+    row: AttemptRow,
+    now: datetime,
+) -> Look:
+    """Ask the cloud and Blob outside any transaction, then write down what is news.
+
+    Raises CloudError and StorageError, and LeaseLost when another worker has the attempt.
+    """
+    scale_set = await _scale_set(cloud, row)
+    head = await _head(store, row)
+    async with engine.begin() as conn:
+        records = await nodes.of_attempt(conn, row.id)
+        await _write_down(conn, claim, row, scale_set, now)
+        if head is not None:
+            await heads.record(conn, row.job_id, head, now)
+        opened = await generations.current(conn, row.id)
+        attempt = await attempts.snapshot(conn, row)
+    return Look(attempt=attempt, seen=_seen(row, scale_set, records, opened, head))
+
+
+async def _scale_set(cloud: CloudProvider, row: AttemptRow) -> ScaleSet | None:
+    """The scale set, or None when there is none.
+
+    While nodes train, a cloud that does not answer is no reason to think that they are gone.
+    """
+    if row.state is AttemptState.PENDING:
+        return None
+    name = scale_set_name(row.id)
+    try:
+        return await cloud.get(name)
+    except ScaleSetNotFound:
+        return None
+    except CloudError:
+        if row.state not in _WITH_NODES:
+            raise
+        as_before = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)
+        return ScaleSet(name=name, phase=ScaleSetPhase.READY, instances=as_before)
+
+
+async def _head(store: BlobStore, row: AttemptRow) -> Head | None:
+    if row.state not in _WITH_NODES:
+        return None
+    head, _ = await heads.read(store, row.job_id)
+    return head
+
+
+async def _write_down(
+    conn: AsyncConnection,
+    claim: Claim,
+    row: AttemptRow,
+    scale_set: ScaleSet | None,
+    now: datetime,
+) -> None:
+    exist = scale_set.instances if scale_set else ()
+    running = sorted(i.vm_id for i in exist if i.running)
+    await leases.write(conn, claim, vm_ids=running)
+    price = row.price
+    await ledger.meter(
+        conn,
+        row.job_id,
+        row.id,
+        [i.vm_id for i in exist],  # one that lingers stopped is billed as well
+        price.hourly,
+        price.on_demand_hourly,
+        now,
+    )
+
+
+def _seen(
+    row: AttemptRow,
+    scale_set: ScaleSet | None,
+    records: list[NodeRecord],
+    opened: Opened | None,
+    head: Head | None,
+) -> Seen:
+    running = {i.vm_id for i in scale_set.instances if i.running} if scale_set else set()
+    generation = opened.generation if opened else None
+    return Seen(
+        scale_set=scale_set,
+        nodes=[view(r, r.vm_id in running) for r in records],
+        heard_at=_heard_at(generation, records),
+        generation=generation,
+        halted_at=opened.halted_at if opened else None,
+        stepped=generation is not None and _stepped(generation, records),
+        model_committed=head is not None and head.model is not None,
+    )
+
+
+def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:
+    """When the member that has been silent for longest was last heard."""
+    if generation is None:
+        return None
+    heard = [r.heard_at for r in records if generation.member(r.node_id)]
+    return datetime.fromtimestamp(min(heard), UTC) if heard else None
+
+
+def _stepped(generation: Generation, records: list[NodeRecord]) -> bool:
+    start = generation.checkpoint.step if generation.checkpoint else 0
+    return any(r.generation == generation.number and r.step > start for r in records)

@@ -1,0 +1,223 @@
+"""Blob Storage: an account of Azure's, or Azurite, from a connection string."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from io import BytesIO
+from typing import Any
+from uuid import uuid4
+
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.storage.blob import (
+    BlobBlock,
+    BlobSasPermissions,
+    BlobType,
+    ContainerSasPermissions,
+    generate_blob_sas,
+    generate_container_sas,
+)
+from azure.storage.blob.aio import BlobClient, BlobServiceClient, LinearRetry
+
+from service.storage.store import Blob, BlobNotFound, PreconditionFailed, StorageError
+
+BLOCK_BYTES = 8 * 1024 * 1024
+BLOCKS_IN_FLIGHT = 2
+
+_MISSING = frozenset({"BlobNotFound", "ContainerNotFound"})
+_GOING = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
+_CONFLICTS = frozenset(
+    {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "UnauthorizedBlobOverwrite"}
+)
+
+
+class AzureBlobStore:
+    """One storage account. The connection string must hold the account key, which signs SAS."""
+
+    def __init__(self, connection_string: str, *, retries: int = 3) -> None:
+        self._service = BlobServiceClient.from_connection_string(
+            connection_string,
+            max_single_get_size=BLOCK_BYTES,
+            retry_policy=LinearRetry(backoff=1, retry_total=retries, random_jitter_range=1),
+        )
+
+    async def create_container(self, container: str) -> None:
+        async with _translated(container, allow=frozenset({"ContainerAlreadyExists"})):
+            await self._service.create_container(container)
+
+    async def delete_container(self, container: str) -> None:
+        async with _translated(container, allow=_GOING):
+            await self._service.delete_container(container)
+
+    async def read(self, container: str, name: str) -> tuple[bytes, str]:
+        async with _translated(f"{container}/{name}"):
+            download = await self._blob(container, name).download_blob()
+            return await download.readall(), _bare(download.properties.etag)
+
+    async def stream(self, container: str, name: str, *, offset: int = 0) -> AsyncIterator[bytes]:
+        """Block by block. A log may grow meanwhile; any other blob must stay the one it was.
+
+        Nothing where the blob ends at or before ``offset``.
+        """
+        blob, data = self._blob(container, name), bytes(BLOCK_BYTES)
+        unchanged: dict[str, Any] = {}
+        async with _translated(f"{container}/{name}", allow=frozenset({"InvalidRange"})):
+            while len(data) == BLOCK_BYTES:
+                part = await blob.download_blob(offset=offset, length=BLOCK_BYTES, **unchanged)
+                if part.properties.blob_type != BlobType.APPENDBLOB:
+                    unchanged = _only_if(_bare(part.properties.etag))
+                data = await part.readall()
+                yield data
+                offset += len(data)
+
+    async def properties(self, container: str, name: str) -> Blob:
+        async with _translated(f"{container}/{name}"):
+            found = await self._blob(container, name).get_blob_properties()
+            return Blob(name=name, size=found.size, etag=_bare(found.etag))
+
+    async def write(
+        self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
+    ) -> str:
+        condition = _only_if(if_match) if if_match else {}
+        async with _translated(f"{container}/{name}"):
+            blob = self._blob(container, name)
+            answer: dict[str, Any] = await blob.upload_blob(
+                data, overwrite=not if_absent, **condition
+            )
+            return _bare(answer["etag"])
+
+    async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
+        """Stage blocks, then name them in one Put Block List: that is when the blob appears."""
+        async with _translated(f"{container}/{name}"):
+            blob = self._blob(container, name)
+            block_ids, size = await _stage(blob, chunks)
+            answer: dict[str, Any] = await blob.commit_block_list(
+                [BlobBlock(block_id=i) for i in block_ids]
+            )
+            return Blob(name=name, size=size, etag=_bare(answer["etag"]))
+
+    async def delete(self, container: str, name: str) -> None:
+        async with _translated(f"{container}/{name}", allow=_MISSING):
+            await self._blob(container, name).delete_blob(delete_snapshots="include")
+
+    async def list_blobs(self, container: str, prefix: str = "") -> list[Blob]:
+        blobs: list[Blob] = []
+        async with _translated(container, allow=_GOING):
+            pages = self._service.get_container_client(container).list_blobs(
+                name_starts_with=prefix or None
+            )
+            blobs = [
+                Blob(name=found.name, size=found.size, etag=_bare(found.etag))
+                async for found in pages
+            ]
+        return sorted(blobs, key=lambda blob: blob.name)
+
+    def sas_url(
+        self, container: str, name: str = "", *, permissions: str, expires_at: datetime
+    ) -> str:
+        """Valid at once: without a start time, no clock that runs behind can refuse it."""
+        common: dict[str, Any] = {
+            "account_name": self._service.account_name,
+            "container_name": container,
+            "account_key": self._account_key(),
+            "expiry": expires_at,
+            "protocol": "https" if self._service.url.startswith("https:") else "https,http",
+        }
+        if name:
+            letters = BlobSasPermissions.from_string(permissions)
+            sas = generate_blob_sas(blob_name=name, permission=letters, **common)
+            return f"{self._blob(container, name).url}?{sas}"
+        sas = generate_container_sas(
+            permission=ContainerSasPermissions.from_string(permissions), **common
+        )
+        return f"{self._service.get_container_client(container).url}?{sas}"
+
+    async def close(self) -> None:
+        await self._service.close()
+
+    def _blob(self, container: str, name: str) -> BlobClient:
+        return self._service.get_blob_client(container, name)
+
+    def _account_key(self) -> str:
+        key = getattr(self._service.credential, "account_key", None)
+        if not key:
+            raise StorageError(
+                "The storage connection string has no AccountKey, which SAS URLs are signed with."
+                " Use the account's full connection string."
+            )
+        return str(key)
+
+
+async def _stage(blob: BlobClient, chunks: AsyncIterator[bytes]) -> tuple[list[str], int]:
+    """Stage every block of ``chunks``, a few at a time; return the block ids and all bytes.
+
+    The ids carry a nonce of this upload: blocks of another upload to the same name, even of
+    one that died, can never get into this blob.
+    """
+    nonce, size = uuid4().hex, 0
+    block_ids: list[str] = []
+    in_flight: deque[asyncio.Future[Any]] = deque()
+    try:
+        async for block in _blocks(chunks):
+            if len(in_flight) == BLOCKS_IN_FLIGHT:
+                await in_flight.popleft()
+            block_ids.append(f"{nonce}-{len(block_ids):05d}")
+            in_flight.append(asyncio.ensure_future(blob.stage_block(block_ids[-1], BytesIO(block))))
+            size += len(block)
+        while in_flight:
+            await in_flight.popleft()
+    finally:
+        for task in in_flight:
+            task.cancel()
+        await asyncio.gather(*in_flight, return_exceptions=True)
+    return block_ids, size
+
+
+async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in pieces of BLOCK_BYTES; the last one is shorter."""
+    buffer = bytearray()
+    async for chunk in chunks:
+        rest = memoryview(chunk)
+        while rest:
+            room = BLOCK_BYTES - len(buffer)
+            buffer += rest[:room]
+            rest = rest[room:]
+            if len(buffer) == BLOCK_BYTES:
+                yield bytes(buffer)
+                buffer.clear()
+    if buffer:
+        yield bytes(buffer)
+
+
+def _code(error: HttpResponseError) -> str:
+    """The SDK gives a member of an enumeration for some codes and the bare text for others."""
+    code = getattr(error, "error_code", None) or ""
+    return str(getattr(code, "value", code))
+
+
+def _only_if(etag: str) -> dict[str, Any]:
+    return {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
+
+
+def _bare(etag: str | None) -> str:
+    return (etag or "").strip('"')
+
+
+@asynccontextmanager
+async def _translated(what: str, *, allow: frozenset[str] = frozenset()) -> AsyncIterator[None]:
+    """Turn the SDK's errors into ours; those whose code is in ``allow`` are no errors at all."""
+    try:
+        yield
+    except HttpResponseError as error:
+        code = _code(error)
+        if code in allow:
+            return
+        if code in _MISSING:
+            raise BlobNotFound(f"There is no {what}: {code}") from error
+        if code in _CONFLICTS or error.status_code == 412:
+            raise PreconditionFailed(f"{what} was written meanwhile: {code}") from error
+        raise StorageError(f"{what}: {code or error.status_code}: {error.message}") from error
+    except AzureError as error:
+        raise StorageError(f"{what}: Blob Storage cannot be reached: {error.message}") from error
