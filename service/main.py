@@ -51,7 +51,7 @@ def main() -> int:
     options = _arguments()
     telemetry.set_up()
     try:
-        settings = Settings()  # type: ignore[call-arg] - the environment fills it
+        settings = Settings()  # type: ignore[call-arg]  # the environment fills it
     except ValidationError as error:
         for fault in error.errors(include_url=False):
             where = "_".join(("REKINDLE", *(str(p) for p in fault["loc"]))).upper()

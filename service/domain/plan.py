@@ -162,8 +162,10 @@ def _weighed(
         if offer.price is None or size not in layouts:
             continue
         step = _step(request, skus[size], layouts[size])
+        spot = offer.offering.capacity_type is CapacityType.SPOT  # nothing else is evicted
         hazard = Hazard(
-            evictions_per_hour=offer.evictions_per_hour, recovery_seconds=request.recovery_seconds
+            evictions_per_hour=offer.evictions_per_hour if spot else 0.0,
+            recovery_seconds=request.recovery_seconds,
         )
         if option := weigh(offer.offering, offer.price, layouts[size], step, hazard):
             options.append(option)
@@ -255,6 +257,7 @@ def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, 
         warnings.append("Spot costs as much as on demand there now.")
     if request.mean_tokens > recipe.max_seq_len:
         warnings.append(
-            f"A mean row has about {request.mean_tokens} tokens, but rows are cut at {recipe.max_seq_len}."
+            f"A mean row has about {request.mean_tokens} tokens, but rows are cut at "
+            f"{recipe.max_seq_len}; raise training.max_seq_len to keep them whole."
         )
     return tuple(warnings)

@@ -99,10 +99,14 @@ def dismissed(node: Node) -> Reaction:
 
 
 def restarted(node: Node) -> Reaction:
-    """The supervisor starts on a disk that remembers ``node``; a leftover trainer was killed."""
+    """The supervisor starts on a disk that remembers ``node``; a leftover trainer was killed.
+
+    An eviction notice is forgotten: Azure repeats one that still holds, and a node that was
+    merely told to terminate would otherwise ignore every generation from then on.
+    """
     if node.phase is NodePhase.RUNNING:
         node = replace(node, phase=NodePhase.FAILED)
-    return replace(node, stopping=False), ()
+    return replace(node, stopping=False, evicting=False), ()
 
 
 def _start(node: Node, generation: Generation | None) -> Reaction:

@@ -1,0 +1,44 @@
+# The commands of this repository; `make help` lists them.
+
+PYTHON ?= $(shell for p in python3.11 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv/bin
+STATE ?= .rekindle
+PORT ?= 8080
+TORCH ?=
+T ?= tests
+JOBS ?= 2
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test check fmt docs exactness
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## install everything into .venv and node_modules (TORCH="wheel or pip arguments")
+	$(if $(PYTHON),,$(error Python 3.11 or newer is needed; say where it is: make PYTHON=/path/to/python3.11))
+	@$(PYTHON) -m rekindle.setup --torch '$(TORCH)'
+
+demo: setup ## train a model on the local stack, evict it, watch it come back; the last line is JSON
+	@$(VENV)/python -m rekindle.demo
+
+up: setup ## run the local stack in the foreground (STATE=dir PORT=n)
+	@$(VENV)/python -m rekindle.up --state '$(STATE)' --port $(PORT)
+
+test: check ## lint, types, import contracts and every test that needs no cloud and no GPU (T=path narrows)
+	@$(VENV)/python -m pytest $(T) -q -n $(JOBS) --dist loadgroup -m 'not azure and not gpu'
+
+check: setup ## lint, types and import contracts alone
+	@$(VENV)/ruff format --check --quiet .
+	@$(VENV)/ruff check --quiet .
+	@$(VENV)/mypy --no-error-summary
+	@$(VENV)/lint-imports --no-logo
+
+docs: setup ## regenerate docs/lifecycle.md from the tables in the code
+	@$(VENV)/python -m tests.repository.lifecycle
+
+fmt: setup ## format the code and mend what ruff can mend
+	@$(VENV)/ruff format --quiet .
+	@$(VENV)/ruff check --quiet --fix .
+
+exactness: setup ## the whole exact-resume matrix of the trainer
+	@$(VENV)/python -m tests.system.exactness

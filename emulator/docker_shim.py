@@ -1,0 +1,205 @@
+"""The `docker` of an emulated VM: `run` and `pull`, with images that are commands of this machine.
+
+Run as a plain file by an isolated interpreter, to start in milliseconds: standard library only,
+nothing of the emulator.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+SWITCHES = {"--rm", "-d", "--detach"}
+IGNORED = {
+    *("--network", "--ipc", "--gpus", "--shm-size", "--ulimit"),
+    *("--log-driver", "--cap-add", "--device"),
+}
+VALUED = {"--name", "--restart", "-v", "--volume", "-e", "--env", "--env-file", "--entrypoint"}
+RESTARTS = ("always", "unless-stopped", "on-failure")
+CANNOT_RUN = 125  # docker's own exit code when the container never began
+FIRST_BACKOFF, LAST_BACKOFF, SETTLED = 0.1, 60.0, 10.0  # seconds, as docker's daemon
+
+
+def main(folder: Path, words: list[str]) -> int:
+    """Carry out one docker command line inside the VM of ``folder``."""
+    command, *rest = words or [""]
+    if command == "run":
+        return _run(folder, rest)
+    if command == "pull":
+        return _pull(folder, rest)
+    return _fail(f"docker: the emulator has only 'run' and 'pull', not {command!r}", 1)
+
+
+def _run(folder: Path, words: list[str]) -> int:
+    flags, image, args = _parse(words)
+    vm = json.loads((folder / "vm.json").read_text())
+    known = vm["images"].get(image)
+    if known is None:
+        print(f"Unable to find image '{image}' locally", file=sys.stderr)  # noqa: T201
+        return _fail(
+            f"docker: Error response from daemon: pull access denied for {image}, repository does "
+            "not exist or may require 'docker login'. (Name it in the emulator's --images file.)"
+        )
+    mounts = _mounts(folder, _all(flags, "-v", "--volume"))
+    entrypoint = _all(flags, "--entrypoint")
+    command = [*(entrypoint[-1:] or known["command"]), *args]
+    container: dict[str, Any] = {
+        "command": [_inside(word, mounts) for word in command],
+        "environment": _environment(folder, vm, known, flags, mounts),
+        "restart": (_all(flags, "--restart") or ["no"])[-1],
+    }
+    if "-d" in flags or "--detach" in flags:
+        return _detach(folder, container, (_all(flags, "--name") or [f"c{os.getpid()}"])[-1])
+    if container["restart"].startswith(RESTARTS):
+        return keep(container)
+    return _exec(container)
+
+
+def _parse(words: list[str]) -> tuple[dict[str, list[str]], str, list[str]]:
+    """Split into flags with their values, the image, and the arguments after it."""
+    flags: dict[str, list[str]] = {}
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        flag, equals, value = rest.pop(0).partition("=")
+        if flag in SWITCHES:
+            if value != "false":
+                flags.setdefault(flag, [])
+        elif flag in IGNORED | VALUED:
+            if not equals and not rest:
+                sys.exit(_fail(f"docker: flag needs an argument: {flag}"))
+            flags.setdefault(flag, []).append(value if equals else rest.pop(0))
+        else:
+            sys.exit(_fail(f"docker: unknown flag: {flag} (the emulator knows only a few)"))
+    if not rest:
+        sys.exit(_fail('docker: "docker run" requires at least 1 argument: the image'))
+    return flags, rest[0], rest[1:]
+
+
+def _all(flags: dict[str, list[str]], *names: str) -> list[str]:
+    return [value for name in names for value in flags.get(name, ())]
+
+
+def _mounts(folder: Path, volumes: list[str]) -> list[tuple[str, str]]:
+    """(path in the container, path on this machine), the longest first; made where missing."""
+    mounts = []
+    for volume in volumes:
+        host, _, rest = volume.partition(":")
+        inside = rest.partition(":")[0]
+        if not host.startswith("/") or not inside.startswith("/"):
+            sys.exit(_fail(f"docker: the emulator mounts absolute paths only, not {volume!r}"))
+        real = _below(folder, host)
+        if not real.exists():
+            real.mkdir(parents=True)
+        mounts.append((inside.rstrip("/"), str(real)))
+    return sorted(mounts, key=lambda mount: -len(mount[0]))
+
+
+def _below(folder: Path, path: str) -> Path:
+    """A path of the VM as it lies on this machine; one that was mapped already stays."""
+    root = folder / "fs"
+    return Path(path) if Path(path).is_relative_to(root) else root / path.lstrip("/")
+
+
+def _inside(word: str, mounts: list[tuple[str, str]]) -> str:
+    """The word with a mounted path at its beginning, or after an '=', made real."""
+    name, equals, value = word.partition("=")
+    if equals and name.startswith("-"):
+        return f"{name}={_inside(value, mounts)}"
+    for inside, real in mounts:
+        if word == inside or word.startswith(inside + "/"):
+            return real + word[len(inside) :]
+    return word
+
+
+def _environment(
+    folder: Path,
+    vm: dict[str, Any],
+    image: dict[str, Any],
+    flags: dict[str, list[str]],
+    mounts: list[tuple[str, str]],
+) -> dict[str, str]:
+    """The container's environment: the image's, then --env-file, then -e."""
+    pairs = list(image.get("env", {}).items())
+    for file in _all(flags, "--env-file"):
+        lines = _below(folder, file).read_text().splitlines()
+        pairs += [_pair(line) for line in lines if line.strip() and not line.startswith("#")]
+    pairs += [_pair(given) for given in _all(flags, "-e", "--env")]
+    return {
+        "PATH": vm["path"],
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "REKINDLE_METADATA_URL": vm["metadata_url"],
+    } | {name: _inside(value, mounts) for name, value in pairs}
+
+
+def _pair(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    return name, value if equals else os.environ.get(name, "")
+
+
+def _detach(folder: Path, container: dict[str, Any], name: str) -> int:
+    logs = folder / "containers"
+    logs.mkdir(exist_ok=True)
+    keeper = [sys.executable, "-I", "-S", __file__, "--keep", json.dumps(container)]
+    restarts = container["restart"].startswith(RESTARTS)
+    with (logs / f"{name}.log").open("ab") as log:
+        subprocess.Popen(
+            keeper if restarts else container["command"],
+            env=container["environment"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    print(name)  # noqa: T201
+    return 0
+
+
+def keep(container: dict[str, Any]) -> int:
+    """Run the container again and again as its restart policy says."""
+    policy, _, most = container["restart"].partition(":")
+    backoff, failures = FIRST_BACKOFF, 0
+    while True:
+        began = time.monotonic()
+        code = subprocess.run(
+            container["command"], env=container["environment"], check=False
+        ).returncode
+        failures += code != 0
+        if policy == "on-failure" and (code == 0 or (most and failures > int(most))):
+            return code
+        backoff = FIRST_BACKOFF if time.monotonic() - began > SETTLED else backoff
+        time.sleep(backoff)
+        backoff = min(backoff * 2, LAST_BACKOFF)
+
+
+def _exec(container: dict[str, Any]) -> int:
+    program = container["command"][0]
+    try:
+        os.execvpe(program, container["command"], container["environment"])  # noqa: S606
+    except FileNotFoundError:
+        return _fail(f"docker: exec: {program!r}: executable file not found in $PATH", 127)
+
+
+def _pull(folder: Path, words: list[str]) -> int:
+    images = json.loads((folder / "vm.json").read_text())["images"]
+    image = next((word for word in words if not word.startswith("-")), "")
+    if image not in images:
+        return _fail(
+            f"Error response from daemon: manifest for {image} not found: manifest unknown", 1
+        )
+    print(f"Status: Image is up to date for {image}")  # noqa: T201
+    return 0
+
+
+def _fail(message: str, code: int = CANNOT_RUN) -> int:
+    print(message, file=sys.stderr)  # noqa: T201
+    return code
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--keep":
+        sys.exit(keep(json.loads(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

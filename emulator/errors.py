@@ -1,0 +1,94 @@
+"""Refusals in Azure's codes and words."""
+
+from typing import Any
+
+
+class ArmError(Exception):
+    """An answer of status 400 or more; ``body`` is what ARM sends."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The error as JSON travels."""
+        return {"error": {"code": self.code, "message": self.message}}
+
+
+def invalid(message: str, code: str = "InvalidParameter") -> ArmError:
+    """The request can never succeed as it stands."""
+    return ArmError(400, code, message)
+
+
+def group_not_found(name: str) -> ArmError:
+    """There is no such resource group."""
+    return ArmError(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
+
+
+def scale_set_not_found(group: str, name: str) -> ArmError:
+    """There is no such scale set in the group."""
+    return ArmError(
+        404,
+        "ResourceNotFound",
+        f"The Resource 'Microsoft.Compute/virtualMachineScaleSets/{name}' under resource group "
+        f"'{group}' was not found. For more details please go to "
+        "https://aka.ms/ARMResourceNotFoundFix",
+    )
+
+
+def instance_not_found(instance_id: str) -> ArmError:
+    """The scale set has no instance with this id (any more)."""
+    message = f"The entity was not found: no virtual machine with instance id '{instance_id}'."
+    return ArmError(404, "NotFound", message)
+
+
+def marked_for_deletion(operation: str, name: str) -> ArmError:
+    """The scale set is being deleted and takes no other orders."""
+    return ArmError(
+        409,
+        "OperationNotAllowed",
+        f"Operation '{operation}' is not allowed on Virtual Machine Scale Set '{name}' since it is "
+        "marked for deletion. For more information on your operations, please refer to "
+        "https://aka.ms/activitylog.",
+    )
+
+
+def sku_not_available(name: str, location: str, subscription: str) -> ArmError:
+    """The size is not sold there."""
+    return ArmError(
+        409,
+        "SkuNotAvailable",
+        f"The requested tier for resource '{name}' is currently not available in location "
+        f"'{location}' for subscription '{subscription}'. Try another tier or deploy to a "
+        "different location.",
+    )
+
+
+def quota_exceeded(quota: str, location: str, *, limit: int, usage: int, more: int) -> ArmError:
+    """The subscription may not hold that many cores in the region."""
+    return ArmError(
+        409,
+        "OperationNotAllowed",
+        f"Operation could not be completed as it results in exceeding approved {quota} quota. "
+        f"Additional details - Deployment Model: Resource Manager, Location: {location}, "
+        f"Current Limit: {limit}, Current Usage: {usage}, Additional Required: {more}, "
+        f"(Minimum) New Limit Required: {usage + more}. Submit a request for Quota increase at "
+        "https://aka.ms/ProdportalCRP/ by specifying parameters listed in the 'Details' section "
+        "for deployment to succeed.",
+    )
+
+
+ALLOCATION_FAILED = {
+    "code": "AllocationFailed",
+    "message": "Allocation failed. We do not have sufficient capacity for the requested VM size in "
+    "this region. Read more about improving likelihood of allocation success at "
+    "http://aka.ms/allocation-guidance",
+}
+
+PREEMPTED = {
+    "code": "OperationPreempted",
+    "message": "The operation has been preempted by a more recent operation.",
+}

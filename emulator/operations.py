@@ -1,0 +1,112 @@
+"""Long operations: how they are accepted and how both polling addresses answer."""
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.errors import PREEMPTED, ArmError
+from emulator.fabric import Fabric
+from emulator.front_door import base_url, fabric_of
+from emulator.state import Operation
+from emulator.views import scale_set_body
+
+RETRY_AFTER = {"Retry-After": "1"}
+
+
+def begin(
+    fabric: Fabric,
+    kind: str,
+    target: str,
+    *,
+    subscription: str,
+    location: str,
+    seconds: float,
+    instance_ids: tuple[str, ...] = (),
+) -> Operation:
+    """Open an operation that is carried out ``seconds`` from now."""
+    now = fabric.now()
+    operation = Operation(
+        id=str(uuid.uuid4()),
+        kind=kind,
+        subscription=subscription,
+        location=location,
+        target=target,
+        accepted_at=now,
+        due_at=now + seconds,
+        instance_ids=list(instance_ids),
+    )
+    fabric.state.operations[operation.id] = operation
+    return operation
+
+
+def preempt(fabric: Fabric, target: str) -> float | None:
+    """Cancel the unfinished puts on a scale set; return when the last was due."""
+    due = None
+    for operation in fabric.operations(target, "put"):
+        operation.end(fabric.now(), PREEMPTED, "Canceled")
+        due = operation.due_at
+    return due
+
+
+def headers(request: Request, operation: Operation) -> dict[str, str]:
+    """Where to ask how it goes."""
+    here = f"{base_url(request)}/subscriptions/{operation.subscription}"
+    version = request.query_params["api-version"]
+    if operation.kind == "delete_group":
+        location = f"{here}/operationresults/{operation.id}?api-version={version}"
+        return {"Location": location} | RETRY_AFTER
+    path = f"providers/Microsoft.Compute/locations/{operation.location}/operations/{operation.id}"
+    url = f"{here}/{path}?p={operation.kind}&api-version={version}"
+    return {"Azure-AsyncOperation": url, "Location": f"{url}&monitor=true"} | RETRY_AFTER
+
+
+async def poll(request: Request) -> Response:
+    """GET on the Azure-AsyncOperation address, or with monitor=true on the Location."""
+    operation = _find(request)
+    if request.query_params.get("monitor", "").lower() == "true":
+        return _result(request, operation)
+    more = RETRY_AFTER if operation.status == "InProgress" else None
+    return JSONResponse(_status(operation), headers=more)
+
+
+async def result(request: Request) -> Response:
+    """GET on the Location of a resource group's deletion."""
+    return _result(request, _find(request))
+
+
+def _find(request: Request) -> Operation:
+    name = request.path_params["operation"]
+    if (operation := fabric_of(request).state.operations.get(name.lower())) is None:
+        raise ArmError(404, "NotFound", f"The operation '{name}' was not found; it may be over.")
+    return operation
+
+
+def _status(operation: Operation) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "name": operation.id,
+        "startTime": _time(operation.accepted_at),
+        "status": operation.status,
+    }
+    if operation.ended_at is not None:
+        body["endTime"] = _time(operation.ended_at)
+    if operation.error:
+        body["error"] = operation.error
+    return body
+
+
+def _result(request: Request, operation: Operation) -> Response:
+    if operation.status == "InProgress":
+        return Response(status_code=202, headers=headers(request, operation))
+    if operation.error:
+        return JSONResponse({"error": operation.error}, status_code=409)
+    target = fabric_of(request).state.scale_sets.get(operation.target)
+    if operation.kind == "put" and target:
+        return JSONResponse(scale_set_body(target))
+    return Response(status_code=200 if operation.kind == "delete_group" else 204)
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()

@@ -1,0 +1,192 @@
+"""VMs as process trees of this machine: boot one, see whether it lives, kill all of it.
+
+A VM lives as long as its init holds the lock on FOLDER/alive. The lock is taken before the fork
+and handed over, so a VM is never booted twice and never missed, whenever the emulator dies.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import emulator
+
+KEPT = {"console.log", "containers"}  # logs outlive the VM; its disk does not
+PAUSE = 0.002  # seconds between two looks at dying processes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What a VM is booted from."""
+
+    folder: Path
+    user_data: bytes
+    metadata_url: str
+    images: dict[str, Any]
+
+
+class Processes:
+    """Boots and kills VMs. Holds only what is needed to reap those that were its own children."""
+
+    def __init__(self) -> None:
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def boot(self, machine: Machine) -> None:
+        """Start the VM's init unless it lives already."""
+        machine.folder.mkdir(parents=True, exist_ok=True)
+        if (lock := _take_lock(machine.folder)) is None:
+            return
+        try:
+            _write_files(machine)
+            self._children.append(_start_init(machine, lock))
+        finally:
+            os.close(lock)
+
+    def reap(self) -> None:
+        """Collect the exit codes of inits that ended."""
+        self._children = [child for child in self._children if child.poll() is None]
+
+
+def alive(folder: Path) -> bool:
+    """Whether the VM's init runs."""
+    if not (folder / "alive").exists():
+        return False
+    lock = _take_lock(folder)
+    if lock is not None:
+        os.close(lock)
+    return lock is None
+
+
+def init_pid(folder: Path) -> int | None:
+    """The process id of the VM's init, or None when it does not live."""
+    while alive(folder):
+        if text := (folder / "alive").read_text().strip():
+            return int(text)
+        time.sleep(PAUSE)  # between its fork and its first line
+    return None
+
+
+def kill(folder: Path, metadata_url: str) -> None:
+    """Kill every process of the VM, then wipe its disk. Harmless when repeated."""
+    if (pid := init_pid(folder)) is not None and _belongs(pid, metadata_url):
+        kill_tree(pid)
+    while strays := _strays(metadata_url):
+        _kill_all(strays)
+    _wipe(folder)
+
+
+def kill_tree(pid: int) -> None:
+    """Kill all descendants of a subreaper, then itself.
+
+    It is stopped first, so it starts nothing. Orphans below move up to it, so they are found
+    by the next look; two looks that find none are the end (one can miss a fork in between).
+    """
+    try:
+        root = psutil.Process(pid)
+        root.send_signal(signal.SIGSTOP)
+        empty = 0
+        while empty < 2:
+            victims = [p for p in root.children(recursive=True) if _runs(p)]
+            _kill_all(victims)
+            empty = 0 if victims else empty + 1
+    except psutil.NoSuchProcess:
+        return  # it died by itself: what it left is found by its environment
+    _kill_all([root])
+
+
+def _kill_all(victims: list[psutil.Process]) -> None:
+    for victim in victims:
+        try:
+            victim.kill()
+        except psutil.NoSuchProcess:
+            continue
+    while any(_runs(victim) for victim in victims):
+        time.sleep(PAUSE)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it still runs; a zombie does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _strays(metadata_url: str) -> list[psutil.Process]:
+    """Processes of the VM that no longer hang below its init, known by their environment."""
+    found = []
+    for pid in psutil.pids():
+        try:
+            process = psutil.Process(pid)
+            if process.environ().get("REKINDLE_METADATA_URL") == metadata_url and _runs(process):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+            continue  # gone, or somebody else's
+    return found
+
+
+def _belongs(pid: int, metadata_url: str) -> bool:
+    """Whether the process is of this VM: an id alone may have been given to another since."""
+    try:
+        return psutil.Process(pid).environ().get("REKINDLE_METADATA_URL") == metadata_url
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+def _take_lock(folder: Path) -> int | None:
+    """Lock FOLDER/alive and return it, or None while an init holds it."""
+    lock = os.open(folder / "alive", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _write_files(machine: Machine) -> None:
+    os.truncate(machine.folder / "alive", 0)
+    (machine.folder / "user-data").write_bytes(machine.user_data)
+    vm = {
+        "metadata_url": machine.metadata_url,
+        "path": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
+        "images": machine.images,
+    }
+    (machine.folder / "vm.json").write_text(json.dumps(vm))
+
+
+def _start_init(machine: Machine, lock: int) -> subprocess.Popen[bytes]:
+    with (machine.folder / "console.log").open("ab") as console:
+        return subprocess.Popen(
+            [sys.executable, "-m", "emulator.vm", str(machine.folder), str(lock)],
+            pass_fds=[lock],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=console,
+            cwd=machine.folder,
+            env={
+                "PYTHONPATH": str(Path(emulator.__path__[0]).parent),
+                "REKINDLE_METADATA_URL": machine.metadata_url,
+                "LANG": "C.UTF-8",
+            },
+        )
+
+
+def _wipe(folder: Path) -> None:
+    for entry in folder.iterdir() if folder.exists() else ():
+        if entry.name in KEPT:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

@@ -1,0 +1,193 @@
+"""What the local stack consists of: every part's command line, settings and sign of readiness."""
+
+import base64
+import hashlib
+import shutil
+import signal
+import ssl
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from rekindle import postgres
+from rekindle.parts import Part
+from rekindle.setup import ROOT, tools_path
+from rekindle.state import CannotStart, Ports, State
+
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"  # the emulator's
+TENANT = "11111111-1111-1111-1111-111111111111"  # the emulator's
+CLIENT = "00000000-0000-4000-8000-000000000003"  # any will do for the emulator
+RESOURCE_GROUP = "rekindle"
+BLOB_ACCOUNT = "rekindle"
+TRAINER_IMAGE = "rekindle-trainer:local"
+BASE_MODEL = "rekindle/tiny-llama"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One stack: where its state is and which ports it has."""
+
+    state: State
+    ports: Ports
+
+    @property
+    def api_url(self) -> str:
+        """Where the service answers."""
+        return f"http://127.0.0.1:{self.ports.api}"
+
+    @property
+    def arm_url(self) -> str:
+        """Where the emulator speaks as Azure Resource Manager."""
+        return f"https://localhost:{self.ports.arm}"
+
+    @property
+    def blob_url(self) -> str:
+        """Where Azurite answers for the stack's storage account."""
+        return f"http://127.0.0.1:{self.ports.blob}/{BLOB_ACCOUNT}"
+
+    @property
+    def metadata_url(self) -> str:
+        """Where the emulator speaks as the instance metadata service."""
+        return f"http://127.0.0.1:{self.ports.metadata}"
+
+    @property
+    def ca(self) -> Path:
+        """The certificate authority that the emulator made for itself."""
+        return self.state / "azure" / "tls" / "ca.pem"
+
+    @property
+    def tiny_model(self) -> Path:
+        """The folder of the base model that is built on the spot."""
+        return self.state / "tiny-llama"
+
+    @property
+    def client_secret(self) -> str:
+        """What the emulator's service principal logs in with."""
+        return self._derived("client secret").hex()
+
+    @property
+    def storage(self) -> str:
+        """Azurite's connection string."""
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={BLOB_ACCOUNT};"
+            f"AccountKey={self._account_key};BlobEndpoint={self.blob_url};"
+        )
+
+    def postgres(self) -> Part:
+        """The database; durable, as jobs are meant to survive the stack."""
+        data = self.state / "postgres"
+
+        async def ready() -> bool:
+            return postgres.is_ready(data)
+
+        return Part(
+            name="postgres",
+            argv=postgres.argv(data, "max_connections=200", "shared_buffers=64MB"),
+            ready=ready,
+            stop_signal=signal.SIGINT,
+            needed=True,
+            user=postgres.runs_as(),
+        )
+
+    def azurite(self) -> Part:
+        """Microsoft's Blob emulator, with an account of our own."""
+        main = ROOT / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+        node = shutil.which("node", path=tools_path())
+        if node is None or not main.exists():
+            raise CannotStart("Azurite is not installed: run make setup")
+        where = ["--blobHost", "127.0.0.1", "--blobPort", str(self.ports.blob)]
+        flags = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+        return Part(
+            name="azurite",
+            argv=[node, str(main), "--location", str(self.state / "azurite"), *where, *flags],
+            env={"AZURITE_ACCOUNTS": f"{BLOB_ACCOUNT}:{self._account_key}"},
+            ready=_answers(f"http://127.0.0.1:{self.ports.blob}/"),
+        )
+
+    def emulator(self) -> Part:
+        """Azure itself."""
+        folders = [
+            "--state",
+            str(self.state / "azure"),
+            "--images",
+            str(self.state / "images.json"),
+        ]
+        ports = ["--arm-port", str(self.ports.arm), "--metadata-port", str(self.ports.metadata)]
+        return Part(
+            name="emulator",
+            argv=[sys.executable, "-m", "emulator", *folders, *ports],
+            ready=_answers(f"{self.arm_url}/metadata/endpoints?api-version=2022-09-01", self.ca),
+        )
+
+    def service(self) -> Part:
+        """API and reconciler in one process."""
+        return Part(
+            name="service",
+            argv=[sys.executable, "-m", "service.main", "all", "--port", str(self.ports.api)],
+            env=self.settings(),
+            ready=_answers(f"{self.api_url}/readyz"),
+        )
+
+    def settings(self) -> Mapping[str, str]:
+        """The service's settings."""
+        return {
+            "REKINDLE_DATABASE_URL": postgres.url(self.state / "postgres"),
+            "REKINDLE_STORAGE": self.storage,
+            "REKINDLE_PUBLIC_URL": self.api_url,
+            "REKINDLE_SECRET_KEY": self._derived("service").hex(),
+            "REKINDLE_CLOUD": "azure",
+            "REKINDLE_AZURE_SUBSCRIPTION_ID": SUBSCRIPTION,
+            "REKINDLE_AZURE_RESOURCE_GROUP": RESOURCE_GROUP,
+            "REKINDLE_AZURE_TENANT_ID": TENANT,
+            "REKINDLE_AZURE_CLIENT_ID": CLIENT,
+            "REKINDLE_AZURE_CLIENT_SECRET": self.client_secret,
+            "REKINDLE_AZURE_ENDPOINT": self.arm_url,
+            "REKINDLE_AZURE_CA": str(self.ca),
+            "REKINDLE_PRICES_URL": self.arm_url,
+            "REKINDLE_OFFERINGS": "Standard_ND96amsr_A100_v4@eastus",
+            "REKINDLE_ACCELERATOR": "cpu",
+            "REKINDLE_PROCESSES_PER_NODE": "1",
+            "REKINDLE_TRAINER_IMAGE": TRAINER_IMAGE,
+            "REKINDLE_POLL_SECONDS": "1",
+            "REKINDLE_READ_LAG_SECONDS": "2",
+        }
+
+    @property
+    def images(self) -> Mapping[str, object]:
+        """What the emulator's VMs run instead of a container image."""
+        command = [sys.executable, "-m", "trainer.supervisor"]
+        return {TRAINER_IMAGE: {"command": command, "env": {"PYTHONPATH": str(ROOT)}}}
+
+    @property
+    def _account_key(self) -> str:
+        return base64.b64encode(self._derived("storage account")).decode()
+
+    def _derived(self, purpose: str) -> bytes:
+        secret = self.state.secret("secret")
+        return hashlib.sha256(f"{secret}/{purpose}".encode()).digest()
+
+
+def _answers(url: str, ca: Path | None = None) -> Callable[[], Awaitable[bool]]:
+    """A check that somebody answers there, and not with a failure of its own."""
+
+    async def ready() -> bool:
+        context = _trust(ca)
+        if context is None:
+            return False
+        async with httpx.AsyncClient(verify=context, timeout=2, trust_env=False) as client:
+            try:
+                return (await client.get(url)).status_code < 500
+            except httpx.TransportError:
+                return False
+
+    return ready
+
+
+def _trust(ca: Path | None) -> ssl.SSLContext | None:
+    """What to check a certificate against; None while the authority is not there yet."""
+    if ca is not None and not ca.exists():
+        return None
+    return ssl.create_default_context(cafile=ca)

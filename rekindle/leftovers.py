@@ -1,0 +1,66 @@
+"""Processes that outlive their stack: those that a killed stack left, and the emulator's VMs."""
+
+import json
+import signal
+from collections.abc import Iterable
+
+import psutil
+
+from rekindle.parts import GRACE_SECONDS, MARK
+from rekindle.state import State
+
+VM_MARK = "REKINDLE_METADATA_URL"  # in every process of a VM: the address that only it has
+
+
+def end_parts(state: State) -> list[str]:
+    """End the parts that a killed stack left running; return their names."""
+    found: dict[str, psutil.Process] = {}
+    for note in sorted((state / "pids").glob("*")):
+        process = _marked(note.read_text().strip(), state)
+        if process is not None:
+            found[note.name] = process
+        note.unlink()
+    # SIGINT asks PostgreSQL to end without waiting for its clients; the others take it as Ctrl-C.
+    _end(found.values(), signal.SIGINT)
+    return sorted(found)
+
+
+def end_vms(state: State) -> int:
+    """Kill every process of the emulated VMs, while no emulator runs; return how many."""
+    addresses = {
+        json.loads(file.read_text())["metadata_url"]
+        for file in (state / "azure" / "vms").glob("*/vm.json")
+    }
+    killed = 0
+    while found := [p for p in psutil.process_iter() if _variable(p, VM_MARK) in addresses]:
+        for process in found:
+            process.kill()
+        psutil.wait_procs(found, timeout=GRACE_SECONDS)
+        killed += len(found)
+    return killed
+
+
+def _marked(pid: str, state: State) -> psutil.Process | None:
+    """The process of that id, if it is still the one that was noted."""
+    if not pid.isdigit() or not psutil.pid_exists(int(pid)):
+        return None
+    process = psutil.Process(int(pid))
+    return process if _variable(process, MARK) == str(state.path) else None
+
+
+def _variable(process: psutil.Process, name: str) -> str | None:
+    """A variable of the process's environment; None when it has ended or is not ours."""
+    try:
+        return process.environ().get(name)
+    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+        return None
+
+
+def _end(processes: Iterable[psutil.Process], how: signal.Signals) -> None:
+    processes = list(processes)
+    for process in processes:
+        process.send_signal(how)
+    _, alive = psutil.wait_procs(processes, timeout=GRACE_SECONDS)
+    for process in alive:
+        process.kill()
+    psutil.wait_procs(alive, timeout=GRACE_SECONDS)

@@ -1,0 +1,95 @@
+"""The state folder of one local stack: who holds it, its ports, its secrets.
+
+Two stacks never share a folder; the lock ends with the process, however that ends.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+class CannotStart(Exception):
+    """The stack cannot start; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """The four ports of a stack: the API's and the three after it."""
+
+    api: int
+    arm: int
+    blob: int
+    metadata: int
+
+    @classmethod
+    def starting_at(cls, first: int) -> "Ports":
+        """The ports for ``PORT=first``."""
+        return cls(api=first, arm=first + 1, blob=first + 2, metadata=first + 3)
+
+    def require_free(self) -> None:
+        """Raise CannotStart for a port that somebody listens on."""
+        for name, port in asdict(self).items():
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError as error:
+                    raise CannotStart(
+                        f"port {port} (for {name}) cannot be had: {error.strerror}. "
+                        f"Choose four others: make up PORT={self.api + 100}"
+                    ) from error
+
+
+@dataclass(frozen=True)
+class State:
+    """A state folder. Everything in it may be deleted while no stack runs on it."""
+
+    path: Path
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder, or raise CannotStart because another stack does."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self / "lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                lock.seek(0)
+                raise CannotStart(
+                    f"a stack runs on {self.path} already (process {lock.read().strip()}). "
+                    "Stop it, or start a second one: make up STATE=another-folder PORT=9080"
+                ) from error
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def secret(self, name: str, make: Callable[[], str] = secrets.token_urlsafe) -> str:
+        """A secret that is made once and kept."""
+        path = self / name
+        if not path.exists():
+            write_private(path, make())
+        return path.read_text().strip()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner reads, whole or not at all."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    fresh.touch(mode=0o600)
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write private JSON, whole or not at all."""
+    write_private(path, json.dumps(value, indent=2) + "\n")

@@ -1,0 +1,62 @@
+"""`python -m rekindle.up`: the local stack in the foreground, until Ctrl-C or SIGTERM."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from rekindle.banner import banner
+from rekindle.layout import Layout
+from rekindle.stack import stack
+from rekindle.state import CannotStart, Ports, State
+
+
+def main() -> int:
+    """Read the arguments and run the stack."""
+    parser = argparse.ArgumentParser(prog="make up", description=__doc__)
+    parser.add_argument("--state", type=Path, default=Path(".rekindle"), help="the state folder")
+    parser.add_argument("--port", type=int, default=8080, help="the first of four ports")
+    parser.add_argument("--keep", action="store_true", help="leave the emulated VMs running")
+    options = parser.parse_args()
+    layout = Layout(State(options.state.resolve()), Ports.starting_at(options.port))
+    try:
+        asyncio.run(_run(layout, keep_vms=options.keep))
+    except CannotStart as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+async def _run(layout: Layout, *, keep_vms: bool) -> None:
+    """Stop at the first signal, or when a part cannot be kept alive."""
+    running = asyncio.create_task(_serve(layout, keep_vms=keep_vms))
+    loop = asyncio.get_running_loop()
+    for wanted in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(wanted, _interrupt, running)
+    try:
+        await running
+    except asyncio.CancelledError:
+        _say("everything has ended")
+
+
+async def _serve(layout: Layout, *, keep_vms: bool) -> None:
+    _say("starting the local stack")
+    async with stack(layout, _say, keep_vms=keep_vms) as crew:
+        print(banner(layout, (layout.state / "api-key").read_text().strip()), flush=True)
+        await crew.watch()
+
+
+def _interrupt(running: "asyncio.Task[None]") -> None:
+    """The first signal ends the stack; further ones change nothing, as the end is under way."""
+    if not running.cancelling():
+        _say("ending")
+        running.cancel()
+
+
+def _say(text: str) -> None:
+    print(f"rekindle: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

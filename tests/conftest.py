@@ -1,0 +1,71 @@
+"""Fixtures for every test: the clock, and a migrated PostgreSQL that is empty before each test."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from rekindle import postgres
+from service.db.engine import make_engine
+from service.db.tables import metadata
+from tests import azurite as blob_emulator
+from tests import postgres as test_postgres
+from tests.clock import Clock
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests share a worker; all system tests share one, as they start whole worlds."""
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        item.add_marker(pytest.mark.xdist_group(folder if folder == "system" else str(item.path)))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The time, standing still."""
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[blob_emulator.Azurite]:
+    """A Blob server; tests keep apart by the names of their containers."""
+    with blob_emulator.server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def migrated() -> Iterator[str]:
+    """URL of a database with the newest schema; made once per test process."""
+    with test_postgres.server() as data:
+        postgres.create_database(data)
+        url = postgres.url(data)
+        config = Config()
+        config.set_main_option("script_location", str(ROOT / "migrations"))
+        config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
+        command.upgrade(config, "head")
+        yield url
+
+
+@pytest.fixture
+def database_url(migrated: str) -> Iterator[str]:
+    """URL of a migrated database that the test has for itself; emptied after it."""
+    yield migrated
+    tables = ", ".join(table.name for table in metadata.sorted_tables)
+    with psycopg.connect(migrated.replace("+psycopg", ""), autocommit=True) as connection:
+        # A test that left a transaction open fails here instead of hanging.
+        connection.execute("set lock_timeout = '5s'")
+        connection.execute(f"truncate {tables} restart identity cascade")
+
+
+@pytest.fixture
+async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
+    """An engine on the test's database."""
+    made = make_engine(database_url, pool_size=10)
+    yield made
+    await made.dispose()

@@ -1,0 +1,282 @@
+"""What only the Azure adapter can show, against an ARM that answers as it is told."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from aiohttp import web
+from azure.core.credentials import AccessToken
+from azure.core.exceptions import ClientAuthenticationError
+
+from service.cloud.azure import AzureCloud
+from service.cloud.azure_template import AzureSettings
+from service.cloud.provider import (
+    OWNER_TAG,
+    CloudError,
+    InsufficientCapacity,
+    Misconfigured,
+    ScaleSetNotFound,
+    Throttled,
+)
+from service.domain.fleet import Offering, ScaleSetPhase, ScaleSetSpec
+from service.domain.states import CapacityType
+
+SETTINGS = AzureSettings(
+    subscription_id="sub",
+    resource_group="group",
+    owner="me",
+    subnet_id="/subnet",
+    ssh_public_key="ssh-ed25519 AAAA somebody",
+)
+SPEC = ScaleSetSpec(
+    name="rk-1",
+    offering=Offering(
+        region="eastus",
+        vm_size="Standard_ND96amsr_A100_v4",
+        capacity_type=CapacityType.SPOT,
+    ),
+    instance_count=2,
+    cloud_init="#cloud-config\n",
+)
+Answer = tuple[int, dict[str, str], Any]
+
+
+@dataclass
+class Arm:
+    """Answers every request with the next line of its script, and remembers the request."""
+
+    url: str
+    ca_path: str
+    script: list[Answer] = field(default_factory=list)
+    requests: list[web.Request] = field(default_factory=list)
+
+    def will_answer(self, status: int, body: object = None, **headers: str) -> None:
+        """Add a line; `_` in a header's name stands for `-`."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.script.append((status, named, body))
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.requests.append(request)
+        status, headers, body = self.script.pop(0)
+        if status == 0:
+            await asyncio.sleep(60)
+        return web.json_response(body, status=status, headers=headers)
+
+
+class Credential:
+    """Gives a token, or fails to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    async def get_token(self, *_scopes: str, **_options: object) -> AccessToken:
+        if self._error:
+            raise self._error
+        return AccessToken("token", int(time.time()) + 3600)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def __aenter__(self) -> "Credential":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+
+@pytest.fixture
+async def arm(tmp_path: Path) -> AsyncIterator[Arm]:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    made = Arm(url="", ca_path=str(tmp_path / "ca.pem"))
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(application, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
+    made.url = f"https://localhost:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def adapter(
+    arm: Arm, credential: Credential | None = None, *, ca_path: str = "", call_seconds: float = 5
+) -> AsyncIterator[AzureCloud]:
+    made = AzureCloud(
+        SETTINGS,
+        credential or Credential(),
+        base_url=arm.url,
+        ca_path=ca_path or arm.ca_path,
+        call_seconds=call_seconds,
+    )
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def cloud(arm: Arm) -> AsyncIterator[AzureCloud]:
+    async with adapter(arm) as made:
+        yield made
+
+
+async def test_a_create_asks_for_nothing_to_be_there_and_is_not_polled(
+    arm: Arm, cloud: AzureCloud
+) -> None:
+    arm.will_answer(201, {"name": "rk-1"}, Azure_AsyncOperation=f"{arm.url}/op", Retry_After="1")
+    await cloud.create(SPEC)
+    (request,) = arm.requests
+
+    assert request.method == "PUT"
+    assert request.headers["If-None-Match"] == "*"
+    assert request.path.endswith(
+        "/resourceGroups/group/providers/Microsoft.Compute/virtualMachineScaleSets/rk-1"
+    )
+
+
+async def test_a_create_over_what_is_there_changes_nothing(arm: Arm, cloud: AzureCloud) -> None:
+    arm.will_answer(412, _error("ConditionNotMet"))
+
+    await cloud.create(SPEC)
+
+
+async def test_a_used_up_quota_is_no_conflict(arm: Arm, cloud: AzureCloud) -> None:
+    arm.will_answer(409, _error("OperationNotAllowed", "exceeding approved LowPriorityCores quota"))
+    with pytest.raises(InsufficientCapacity, match="Request more of this quota"):
+        await cloud.create(SPEC)
+
+
+async def test_throttling_is_told_at_once_with_the_time_to_wait(
+    arm: Arm, cloud: AzureCloud
+) -> None:
+    arm.will_answer(429, _error("OperationNotAllowed", "too many requests"), Retry_After="1200")
+    with pytest.raises(Throttled) as throttled:
+        await cloud.get("rk-1")
+
+    assert throttled.value.retry_after == 1200
+    assert len(arm.requests) == 1
+
+
+async def test_a_failing_azure_is_asked_once(arm: Arm, cloud: AzureCloud) -> None:
+    arm.will_answer(503, _error("ServiceUnavailable"), Retry_After="30")
+    with pytest.raises(CloudError) as failed:
+        await cloud.delete("rk-1")
+
+    assert type(failed.value) is CloudError
+    assert len(arm.requests) == 1
+
+
+async def test_a_page_that_is_missing_is_not_a_scale_set_that_is_gone(
+    arm: Arm, cloud: AzureCloud
+) -> None:
+    arm.will_answer(404, "a proxy's own page")
+    with pytest.raises(CloudError) as failed:
+        await cloud.get("rk-1")
+
+    assert not isinstance(failed.value, ScaleSetNotFound)
+
+
+async def test_a_missing_resource_group_is_not_a_scale_set_that_is_gone(
+    arm: Arm, cloud: AzureCloud
+) -> None:
+    arm.will_answer(404, _error("ResourceGroupNotFound"))
+    with pytest.raises(Misconfigured, match="resource group in the settings"):
+        await cloud.get("rk-1")
+
+
+async def test_a_scale_set_that_goes_while_it_is_looked_at_is_not_found(
+    arm: Arm, cloud: AzureCloud
+) -> None:
+    arm.will_answer(200, _scale_set("Succeeded"))
+    arm.will_answer(404, _error("ParentResourceNotFound"))
+    with pytest.raises(ScaleSetNotFound):
+        await cloud.get("rk-1")
+
+
+@pytest.mark.parametrize("status", [204, 404])
+async def test_deleting_what_is_gone_is_not_found(arm: Arm, cloud: AzureCloud, status: int) -> None:
+    arm.will_answer(status, _error("ResourceNotFound") if status == 404 else None)
+    with pytest.raises(ScaleSetNotFound):
+        await cloud.delete("rk-1")
+
+
+async def test_a_delete_is_forced_and_is_not_polled(arm: Arm, cloud: AzureCloud) -> None:
+    arm.will_answer(202, None, Azure_AsyncOperation=f"{arm.url}/op", Location=f"{arm.url}/done")
+    await cloud.delete("rk-1")
+    (request,) = arm.requests
+
+    assert request.query["forceDeletion"] == "true"
+
+
+async def test_the_cause_of_a_failure_is_read_from_the_scale_set_itself(arm: Arm) -> None:
+    """So it is known to a service that was started after the create was accepted."""
+    arm.will_answer(200, _scale_set("Failed"))
+    arm.will_answer(200, {"value": []})
+    arm.will_answer(
+        200,
+        {"statuses": [{"code": "ProvisioningState/failed/AllocationFailed", "message": "Full."}]},
+    )
+    async with adapter(arm) as restarted:
+        seen = await restarted.get("rk-1")
+
+    assert (seen.phase, seen.error_code, seen.error_message) == (
+        ScaleSetPhase.FAILED,
+        "AllocationFailed",
+        "Full.",
+    )
+
+
+async def test_an_azure_that_does_not_answer_is_given_up(arm: Arm) -> None:
+    arm.will_answer(0)
+    async with adapter(arm, call_seconds=0.2) as cloud:
+        with pytest.raises(CloudError, match="did not answer within"):
+            await cloud.get("rk-1")
+
+
+async def test_an_azure_that_cannot_be_reached_is_worth_another_try(arm: Arm) -> None:
+    nobody = Arm(url="https://localhost:9", ca_path=arm.ca_path)
+    async with adapter(nobody) as cloud:
+        with pytest.raises(CloudError, match="cannot be reached") as failed:
+            await cloud.get("rk-1")
+
+    assert type(failed.value) is CloudError
+
+
+async def test_a_certificate_of_a_stranger_is_refused(arm: Arm, tmp_path: Path) -> None:
+    stranger = tmp_path / "stranger.pem"
+    trustme.CA().cert_pem.write_to_path(stranger)
+    async with adapter(arm, ca_path=str(stranger)) as cloud:
+        with pytest.raises(Misconfigured, match="certificate is not trusted"):
+            await cloud.get("rk-1")
+
+    assert arm.requests == []
+
+
+async def test_without_a_token_a_person_must_act(arm: Arm) -> None:
+    credential = Credential(ClientAuthenticationError("The secret has expired."))
+    async with adapter(arm, credential) as cloud:
+        with pytest.raises(Misconfigured, match="The secret has expired"):
+            await cloud.get("rk-1")
+
+
+def _error(code: str, message: str = "") -> dict[str, Any]:
+    return {"error": {"code": code, "message": message}}
+
+
+def _scale_set(state: str) -> dict[str, Any]:
+    return {
+        "name": "rk-1",
+        "location": "eastus",
+        "tags": {OWNER_TAG: "me"},
+        "sku": {"capacity": 2},
+        "properties": {"provisioningState": state},
+    }

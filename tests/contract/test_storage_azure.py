@@ -1,0 +1,173 @@
+"""What only the Azure adapter can show: real SAS URLs, flat memory, append blobs, outages."""
+
+import time
+import tracemalloc
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import httpx
+import pytest
+from azure.storage.blob import BlobServiceClient
+
+from service.storage.azure import BLOCK_BYTES, AzureBlobStore
+from service.storage.store import PreconditionFailed, StorageError
+
+BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
+
+
+@pytest.fixture
+async def store(account: str) -> AsyncIterator[AzureBlobStore]:
+    made = AzureBlobStore(account)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def container(store: AzureBlobStore) -> str:
+    name = f"job-{uuid4().hex}"
+    await store.create_container(name)
+    return name
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient() as client:
+        yield client
+
+
+def soon() -> datetime:
+    """An end that is ahead of the real clock, by which Azurite judges."""
+    return datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
+
+
+class TestSasUrls:
+    async def test_a_container_url_writes_reads_lists_and_deletes(
+        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
+    ) -> None:
+        url = store.sas_url(container, permissions="racwdl", expires_at=soon())
+        blob = _below(url, "logs/rank-0")
+
+        assert (await http.put(blob, content=b"hello", headers=BLOCK_BLOB)).status_code == 201
+        assert (await http.get(blob)).content == b"hello"
+        listed = await http.get(f"{url}&restype=container&comp=list")
+        assert "<Name>logs/rank-0</Name>" in listed.text
+        assert (await http.delete(blob)).status_code == 202
+
+    async def test_a_container_url_allows_nothing_beyond_its_permissions(
+        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
+    ) -> None:
+        await store.write(container, "weights", b"1")
+        url = store.sas_url(container, permissions="r", expires_at=soon())
+        blob = _below(url, "weights")
+
+        assert (await http.get(blob)).content == b"1"
+        assert (await http.put(blob, content=b"2", headers=BLOCK_BLOB)).status_code == 403
+        assert (await http.delete(blob)).status_code == 403
+        assert (await http.get(f"{url}&restype=container&comp=list")).status_code == 403
+        assert (await store.read(container, "weights"))[0] == b"1"
+
+    async def test_a_container_url_opens_no_other_container(
+        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
+    ) -> None:
+        other = f"job-{uuid4().hex}"
+        await store.create_container(other)
+        await store.write(other, "weights", b"1")
+        url = store.sas_url(container, permissions="racwdl", expires_at=soon())
+
+        answer = await http.get(_below(url, "weights").replace(container, other))
+        assert answer.status_code == 403
+
+    async def test_a_blob_url_reads_that_blob_alone(
+        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
+    ) -> None:
+        await store.write(container, "data/train 1.jsonl", b"{}")
+        await store.write(container, "data/other", b"{}")
+        url = store.sas_url(container, "data/train 1.jsonl", permissions="r", expires_at=soon())
+
+        assert (await http.get(url)).content == b"{}"
+        other = url.replace("train%201.jsonl", "other")
+        assert (await http.get(other)).status_code == 403
+
+    async def test_a_url_that_has_run_out_opens_nothing(
+        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
+    ) -> None:
+        await store.write(container, "a", b"1")
+        past = soon() - timedelta(hours=2)
+        url = store.sas_url(container, "a", permissions="r", expires_at=past)
+
+        assert (await http.get(url)).status_code == 403
+
+    async def test_without_an_account_key_none_can_be_signed(self, account: str) -> None:
+        fields = account.split(";")
+        keyless = ";".join(f for f in fields if not f.startswith("AccountKey="))
+        store = AzureBlobStore(keyless)
+        with pytest.raises(StorageError, match="AccountKey"):
+            store.sas_url("job", permissions="r", expires_at=soon())
+        await store.close()
+
+
+class TestStreams:
+    async def test_an_upload_takes_no_more_memory_the_larger_it_is(
+        self, store: AzureBlobStore, container: str
+    ) -> None:
+        piece = b"x" * (1024 * 1024)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(96):
+                yield piece
+
+        tracemalloc.start()
+        blob = await store.upload(container, "weights", chunks())
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+
+        assert blob.size == 96 * len(piece)
+        assert peak < 6 * BLOCK_BYTES
+
+    async def test_a_log_that_grows_while_it_is_read_is_read_to_its_end(
+        self, store: AzureBlobStore, container: str, account: str
+    ) -> None:
+        with BlobServiceClient.from_connection_string(account) as service:
+            log = service.get_blob_client(container, "logs/rank-0")
+            log.create_append_blob()
+            for _ in range(3):
+                log.append_block(b"x" * (BLOCK_BYTES // 2))
+            read = 0
+            async for chunk in store.stream(container, "logs/rank-0"):
+                if read == 0:
+                    log.append_block(b"the last line\n")
+                read += len(chunk)
+
+        assert read == 3 * (BLOCK_BYTES // 2) + len(b"the last line\n")
+
+    async def test_a_blob_that_is_replaced_while_it_is_read_is_never_mixed(
+        self, store: AzureBlobStore, container: str
+    ) -> None:
+        async def content(letter: bytes) -> AsyncIterator[bytes]:
+            for _ in range(2):
+                yield letter * BLOCK_BYTES
+
+        await store.upload(container, "weights", content(b"a"))
+        stream = store.stream(container, "weights")
+        await anext(stream)
+        await store.upload(container, "weights", content(b"b"))
+
+        with pytest.raises(PreconditionFailed):
+            await anext(stream)
+
+
+async def test_an_account_that_does_not_answer_is_a_storage_error() -> None:
+    store = AzureBlobStore(
+        "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5;"
+        "BlobEndpoint=http://127.0.0.1:9/a;",
+        retries=0,
+    )
+    with pytest.raises(StorageError, match="cannot be reached"):
+        await store.read("job", "HEAD")
+    await store.close()
+
+
+def _below(container_url: str, name: str) -> str:
+    path, query = container_url.split("?", 1)
+    return f"{path}/{name}?{query}"

@@ -1,0 +1,240 @@
+"""What every BlobStore promises: the fake and, on a real Azurite, the Azure adapter."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from service.storage.azure import BLOCK_BYTES, AzureBlobStore
+from service.storage.fake import MemoryStore
+from service.storage.store import Blob, BlobNotFound, BlobStore, PreconditionFailed
+from tests.clock import Clock
+
+
+@pytest.fixture(params=["memory", "azurite"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
+    made: BlobStore = MemoryStore()
+    if request.param == "azurite":
+        made = AzureBlobStore(request.getfixturevalue("account"))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def container(store: BlobStore) -> str:
+    name = f"job-{uuid4().hex}"
+    await store.create_container(name)
+    return name
+
+
+async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def collected(stream: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in stream])
+
+
+class TestSmallBlobs:
+    async def test_what_was_written_is_read_with_its_etag(
+        self, store: BlobStore, container: str
+    ) -> None:
+        etag = await store.write(container, "a/HEAD", b"one")
+
+        assert await store.read(container, "a/HEAD") == (b"one", etag)
+        assert await store.properties(container, "a/HEAD") == Blob(name="a/HEAD", size=3, etag=etag)
+        assert '"' not in etag
+
+    async def test_every_write_changes_the_etag(self, store: BlobStore, container: str) -> None:
+        first = await store.write(container, "HEAD", b"same")
+        second = await store.write(container, "HEAD", b"same")
+
+        assert first != second
+
+    async def test_an_empty_blob_is_a_blob(self, store: BlobStore, container: str) -> None:
+        etag = await store.write(container, "empty", b"")
+
+        assert await store.read(container, "empty") == (b"", etag)
+        assert await collected(store.stream(container, "empty")) == b""
+
+    async def test_a_missing_blob_is_not_found(self, store: BlobStore, container: str) -> None:
+        with pytest.raises(BlobNotFound):
+            await store.read(container, "missing")
+        with pytest.raises(BlobNotFound):
+            await store.properties(container, "missing")
+        with pytest.raises(BlobNotFound):
+            await collected(store.stream(container, "missing"))
+
+    async def test_a_blob_of_a_missing_container_is_not_found(self, store: BlobStore) -> None:
+        with pytest.raises(BlobNotFound):
+            await store.read("no-such-container", "HEAD")
+        with pytest.raises(BlobNotFound):
+            await store.write("no-such-container", "HEAD", b"")
+        with pytest.raises(BlobNotFound):
+            await store.upload("no-such-container", "HEAD", chunks(b"data"))
+
+    async def test_a_deleted_blob_is_gone_and_deleting_it_again_does_no_harm(
+        self, store: BlobStore, container: str
+    ) -> None:
+        await store.write(container, "a", b"1")
+        await store.delete(container, "a")
+        await store.delete(container, "a")
+
+        with pytest.raises(BlobNotFound):
+            await store.read(container, "a")
+
+
+class TestConditionalWrites:
+    async def test_only_over_the_version_that_was_read(
+        self, store: BlobStore, container: str
+    ) -> None:
+        old = await store.write(container, "HEAD", b"1")
+        new = await store.write(container, "HEAD", b"2", if_match=old)
+
+        with pytest.raises(PreconditionFailed):
+            await store.write(container, "HEAD", b"3", if_match=old)
+        assert await store.read(container, "HEAD") == (b"2", new)
+
+    async def test_only_over_something(self, store: BlobStore, container: str) -> None:
+        with pytest.raises(PreconditionFailed):
+            await store.write(container, "HEAD", b"1", if_match="0x8DEADBEEF")
+
+    async def test_only_where_nothing_is(self, store: BlobStore, container: str) -> None:
+        await store.write(container, "HEAD", b"1", if_absent=True)
+
+        with pytest.raises(PreconditionFailed):
+            await store.write(container, "HEAD", b"2", if_absent=True)
+        assert (await store.read(container, "HEAD"))[0] == b"1"
+
+    async def test_of_many_writers_over_one_version_exactly_one_wins(
+        self, store: BlobStore, container: str
+    ) -> None:
+        etag = await store.write(container, "HEAD", b"start")
+        tries = [
+            store.write(container, "HEAD", f"writer {i}".encode(), if_match=etag) for i in range(8)
+        ]
+        results = await asyncio.gather(*tries, return_exceptions=True)
+        winners = [i for i, result in enumerate(results) if isinstance(result, str)]
+        losers = [result for result in results if isinstance(result, PreconditionFailed)]
+        (winner,) = winners
+
+        assert len(losers) == 7
+        assert await store.read(container, "HEAD") == (
+            f"writer {winner}".encode(),
+            results[winner],
+        )
+
+
+class TestLargeBlobs:
+    async def test_a_stream_of_odd_pieces_comes_back_whole(
+        self, store: BlobStore, container: str
+    ) -> None:
+        parts = (b"x" * (BLOCK_BYTES - 7), b"", b"y" * (BLOCK_BYTES + 100), b"z" * 9)
+        blob = await store.upload(container, "models/weights", chunks(*parts))
+
+        assert blob.size == sum(len(part) for part in parts)
+        assert blob == await store.properties(container, "models/weights")
+        assert await collected(store.stream(container, "models/weights")) == b"".join(parts)
+
+    async def test_an_empty_stream_makes_an_empty_blob(
+        self, store: BlobStore, container: str
+    ) -> None:
+        blob = await store.upload(container, "empty", chunks())
+
+        assert (await store.properties(container, "empty")).size == blob.size == 0
+
+    async def test_a_stream_may_start_anywhere(self, store: BlobStore, container: str) -> None:
+        data = bytes(range(256)) * 40_000
+        await store.upload(container, "log", chunks(data))
+
+        assert await collected(store.stream(container, "log", offset=9_000_000)) == data[9_000_000:]
+        assert await collected(store.stream(container, "log", offset=len(data))) == b""
+        assert await collected(store.stream(container, "log", offset=len(data) + 5)) == b""
+
+    async def test_an_upload_that_breaks_off_leaves_nothing(
+        self, store: BlobStore, container: str
+    ) -> None:
+        with pytest.raises(ConnectionResetError):
+            await store.upload(container, "new", _breaking_off())
+
+        assert await store.list_blobs(container) == []
+        with pytest.raises(BlobNotFound):
+            await store.read(container, "new")
+
+    async def test_an_upload_that_breaks_off_leaves_the_old_blob(
+        self, store: BlobStore, container: str
+    ) -> None:
+        etag = await store.write(container, "old", b"old")
+        with pytest.raises(ConnectionResetError):
+            await store.upload(container, "old", _breaking_off())
+
+        assert await store.read(container, "old") == (b"old", etag)
+
+    async def test_an_upload_after_one_that_broke_off_is_whole(
+        self, store: BlobStore, container: str
+    ) -> None:
+        with pytest.raises(ConnectionResetError):
+            await store.upload(container, "file", _breaking_off())
+        await store.upload(container, "file", chunks(b"second"))
+
+        assert (await store.read(container, "file"))[0] == b"second"
+
+
+class TestContainers:
+    async def test_creating_one_twice_keeps_its_blobs(
+        self, store: BlobStore, container: str
+    ) -> None:
+        await store.write(container, "a", b"1")
+        await store.create_container(container)
+
+        assert [blob.name for blob in await store.list_blobs(container)] == ["a"]
+
+    async def test_a_deleted_one_is_empty_and_deleting_it_again_does_no_harm(
+        self, store: BlobStore, container: str
+    ) -> None:
+        await store.write(container, "a", b"1")
+        await store.delete_container(container)
+        await store.delete_container(container)
+        await store.delete(container, "a")
+
+        assert await store.list_blobs(container) == []
+
+    async def test_blobs_are_listed_by_name_under_a_prefix(
+        self, store: BlobStore, container: str
+    ) -> None:
+        for name in ("b/2", "a/1", "b/10", "B/3"):
+            await store.write(container, name, name.encode())
+        listed = await store.list_blobs(container, "b/")
+
+        assert [(blob.name, blob.size) for blob in listed] == [("b/10", 4), ("b/2", 3)]
+        assert listed[1] == await store.properties(container, "b/2")
+        assert [b.name for b in await store.list_blobs(container)] == ["B/3", "a/1", "b/10", "b/2"]
+
+    async def test_names_may_hold_blanks_and_other_letters(
+        self, store: BlobStore, container: str
+    ) -> None:
+        name = "logs/été 100%+#?.log"
+        await store.write(container, name, b"1")
+
+        assert [blob.name for blob in await store.list_blobs(container, "logs/é")] == [name]
+
+    async def test_a_sas_url_names_the_blob_its_permissions_and_its_end(
+        self, store: BlobStore, container: str, clock: Clock
+    ) -> None:
+        expires_at = clock() + timedelta(hours=24)
+        of_blob = store.sas_url(container, "a/b", permissions="r", expires_at=expires_at)
+        of_container = store.sas_url(container, permissions="rl", expires_at=expires_at)
+
+        assert f"{container}/a/b?" in of_blob
+        assert f"{container}?" in of_container
+        assert "sp=r&" in of_blob.replace("%3A", ":") + "&"
+        assert "se=2026-11-21T12:00:00Z" in of_container.replace("%3A", ":")
+
+
+async def _breaking_off() -> AsyncIterator[bytes]:
+    for _ in range(3):
+        yield b"x" * BLOCK_BYTES
+    raise ConnectionResetError("the client went away")

@@ -1,0 +1,183 @@
+"""The emulator as a process of its own, and the clients that tests speak to it with."""
+
+import base64
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from azure.identity.aio import ClientSecretCredential
+from azure.mgmt.compute.aio import ComputeManagementClient
+
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
+TENANT = "11111111-1111-1111-1111-111111111111"
+GROUP = "rekindle"
+VERSION = "?api-version=2026-04-01"
+PATIENCE = 20.0  # seconds
+T = TypeVar("T")
+
+
+class Emulator:
+    """One emulator over one state folder; stopping it leaves its VMs alone."""
+
+    def __init__(self, state: Path, *options: str) -> None:
+        self.state = state
+        self._options = options
+        self._ports = ("0", "0")
+        self.start()
+
+    def start(self) -> None:
+        """Start it, on the same ports as before."""
+        arm, metadata = self._ports
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "emulator", "--state", str(self.state)),
+                *("--arm-port", arm, "--metadata-port", metadata, *self._options),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout
+        words = self._process.stdout.readline().split()
+        assert words[:2] == ["emulator", "ready:"], words
+        self.arm_url, self.metadata_url = words[3], words[-1]
+        self._ports = (self.arm_url.rsplit(":")[-1], self.metadata_url.rsplit(":")[-1])
+
+    @property
+    def ca(self) -> str:
+        """The file of the certificate authority."""
+        return str(self.state / "tls" / "ca.pem")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End it and return its exit code."""
+        self._process.send_signal(number)
+        code = self._process.wait(10)
+        if self._process.stdout:
+            self._process.stdout.close()
+        return code
+
+    def http(self) -> httpx.Client:
+        """A plain client of its ARM that is not signed in."""
+        trusted = ssl.create_default_context(cafile=self.ca)
+        return httpx.Client(base_url=self.arm_url, verify=trusted, trust_env=False)
+
+    def signed_in(self) -> httpx.Client:
+        """A plain client with a token."""
+        form = {"grant_type": "client_credentials", "client_id": "me", "client_secret": "any"}
+        with self.http() as anonymous:
+            answer = anonymous.post(f"/{TENANT}/oauth2/v2.0/token", data=form)
+        token = answer.raise_for_status().json()["access_token"]
+        client = self.http()
+        client.headers["Authorization"] = f"Bearer {token}"
+        return client
+
+    def make_group(self) -> None:
+        """Make the resource group that the tests use."""
+        with self.signed_in() as client:
+            client.put(group_url(), json={"location": "eastus"}).raise_for_status()
+
+    def admin(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        """One of Azure's own whims."""
+        return httpx.post(f"{self.metadata_url}/_emulator/{path}", json=body, timeout=PATIENCE)
+
+    def virtual_machines(self) -> list[dict[str, Any]]:
+        """Every VM with its state, process and folder."""
+        answer = httpx.get(f"{self.metadata_url}/_emulator/virtualMachines")
+        return list(answer.raise_for_status().json()["value"])
+
+    def destroy(self) -> None:
+        """Delete everything, VMs too, and end."""
+        with self.signed_in() as client:
+            client.delete(group_url())
+            wait_for(lambda: client.head(group_url()).status_code == 404)
+        self.stop()
+
+
+@asynccontextmanager
+async def compute(emulator: Emulator) -> AsyncIterator[ComputeManagementClient]:
+    """The real SDK client, signed in with a client secret, all of it over TLS."""
+    credential = ClientSecretCredential(
+        TENANT,
+        "me",
+        "any",
+        authority=emulator.arm_url,
+        disable_instance_discovery=True,
+        connection_verify=emulator.ca,
+    )
+    client = ComputeManagementClient(
+        credential,
+        SUBSCRIPTION,
+        base_url=emulator.arm_url,
+        credential_scopes=[f"{emulator.arm_url}/.default"],
+        connection_verify=emulator.ca,
+        polling_interval=0,
+        retry_total=0,
+    )
+    async with credential, client:
+        yield client
+
+
+def group_url() -> str:
+    """The tests' resource group."""
+    return f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}{VERSION}"
+
+
+def set_url(name: str) -> str:
+    """A scale set in it."""
+    path = f"resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/{name}"
+    return f"/subscriptions/{SUBSCRIPTION}/{path}{VERSION}"
+
+
+def scale_set(count: int, cloud_init: str = "#cloud-config\n", **profile: object) -> dict[str, Any]:
+    """A Spot scale set as Rekindle makes them."""
+    return {
+        "location": "eastus",
+        "tags": {"rekindle-owner": "test"},
+        "sku": {"name": "Standard_ND96amsr_A100_v4", "tier": "Standard", "capacity": count},
+        "properties": {
+            "orchestrationMode": "Uniform",
+            "singlePlacementGroup": True,
+            "overprovision": False,
+            "upgradePolicy": {"mode": "Manual"},
+            "virtualMachineProfile": {
+                "priority": "Spot",
+                "evictionPolicy": "Delete",
+                "billingProfile": {"maxPrice": -1},
+                "osProfile": {
+                    "computerNamePrefix": "rk",
+                    "adminUsername": "rekindle",
+                    "adminPassword": "not shown",
+                    "customData": base64.b64encode(cloud_init.encode()).decode(),
+                },
+                "storageProfile": {"osDisk": {"diffDiskSettings": {"option": "Local"}}},
+            }
+            | profile,
+        },
+    }
+
+
+def wait_for(found: Callable[[], T], patience: float = PATIENCE) -> T:
+    """Look again and again until what is found is true."""
+    deadline = time.monotonic() + patience
+    while not (value := found()):
+        assert time.monotonic() < deadline, "waited in vain"
+        threading.Event().wait(0.02)
+    return value
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; zombies do not."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"

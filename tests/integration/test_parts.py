@@ -1,0 +1,149 @@
+"""How the local stack keeps its programs: watched, started again, ended, found after a crash."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rekindle import leftovers
+from rekindle.parts import Crew, Part
+from rekindle.state import CannotStart, Ports, State
+from tests import waiting
+
+SERVE = "import pathlib, signal; print('hello'); pathlib.Path({flag!r}).touch(); signal.pause()"
+
+
+class Stage:
+    """A crew on a state folder, what it said, and a part that is ready once its flag is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = State(folder)
+        self.flag = folder / "flag"
+        self.said: list[str] = []
+        self.crew = Crew(self.state, self.said.append)
+
+    def part(self, program: str = SERVE, *, needed: bool = False, within: float = 20.0) -> Part:
+        async def ready() -> bool:
+            return self.flag.exists()
+
+        argv = [sys.executable, "-c", program.format(flag=str(self.flag))]
+        return Part(name="echo", argv=argv, ready=ready, needed=needed, ready_within=within)
+
+    def pid(self) -> int:
+        return int((self.state / "pids" / "echo").read_text())
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    await made.crew.stop()
+
+
+async def test_a_part_that_dies_is_named_shown_and_started_again(stage: Stage) -> None:
+    await stage.crew.start(stage.part())
+    first = stage.pid()
+    os.kill(first, signal.SIGKILL)
+
+    async def pid() -> int:
+        return stage.pid()
+
+    await waiting.until(pid, lambda now: now != first)
+
+    assert "echo died (exit -9)" in stage.said[0]
+    assert "    hello" in stage.said[0]
+
+
+async def test_the_death_of_a_needed_part_ends_the_stack(stage: Stage) -> None:
+    await stage.crew.start(stage.part(needed=True))
+    os.kill(stage.pid(), signal.SIGKILL)
+
+    with pytest.raises(CannotStart, match=r"echo died \(exit -9\)"):
+        await stage.crew.watch()
+
+
+async def test_a_part_that_dies_again_and_again_is_given_up(stage: Stage) -> None:
+    short = "import pathlib; pathlib.Path({flag!r}).touch()"
+    stage.flag.touch()
+    await stage.crew.start(stage.part(short))
+
+    with pytest.raises(CannotStart, match="echo died"):
+        await stage.crew.watch()
+
+
+async def test_a_part_that_ends_before_it_is_ready_shows_its_last_lines(stage: Stage) -> None:
+    with pytest.raises(CannotStart, match=r"echo ended at once:\n    no luck"):
+        await stage.crew.start(stage.part("print('no luck')"))
+
+
+async def test_a_part_that_is_never_ready_is_late(stage: Stage) -> None:
+    idle = "import signal; signal.pause()"
+
+    with pytest.raises(CannotStart, match="not ready after 0 s"):
+        await stage.crew.start(stage.part(idle, within=0.2))
+
+
+async def test_stopping_ends_every_part(stage: Stage) -> None:
+    await stage.crew.start(stage.part())
+    pid = stage.pid()
+
+    await stage.crew.stop()
+
+    assert not psutil.pid_exists(pid)
+
+
+async def test_what_a_killed_stack_left_is_ended_by_the_next(tmp_path: Path) -> None:
+    killed = (
+        "import asyncio, os, pathlib, signal, sys\n"
+        "from tests.integration.test_parts import Stage\n"
+        "stage = Stage(pathlib.Path(sys.argv[1]))\n"
+        "async def main():\n"
+        "    await stage.crew.start(stage.part())\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-c", killed, str(tmp_path)]
+    await asyncio.to_thread(subprocess.run, command, check=False)
+    left = psutil.Process(Stage(tmp_path).pid())
+
+    assert leftovers.end_parts(State(tmp_path)) == ["echo"]
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+    assert leftovers.end_parts(State(tmp_path)) == []
+
+
+async def test_a_process_that_was_given_the_id_of_a_dead_part_is_left_alone(stage: Stage) -> None:
+    (stage.state / "pids" / "echo").write_text(str(os.getpid()))
+
+    assert leftovers.end_parts(stage.state) == []
+
+
+def test_two_stacks_never_share_a_state_folder(tmp_path: Path) -> None:
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(State(tmp_path).held())
+
+        with pytest.raises(CannotStart, match=r"runs on .* already"):
+            second.enter_context(State(tmp_path).held())
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        with pytest.raises(CannotStart, match=rf"port {port} \(for blob\) cannot be had"):
+            Ports.starting_at(port - 2).require_free()
+
+
+def test_secrets_are_made_once_and_readable_by_the_owner_only(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    made = state.secret("secret")
+
+    assert state.secret("secret") == made
+    assert (state / "secret").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,86 @@
+"""docs/lifecycle.md from the domain's tables; `python -m tests.repository.lifecycle` writes it.
+
+`tests/repository/test_documents.py` fails when the committed page is not what comes out here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from service.domain.states import (
+    ATTEMPT_MOVES,
+    JOB_AFTER,
+    JOB_MOVES,
+    OPENAI_STATUS,
+    TIME_LIMITS,
+    AttemptState,
+    JobState,
+)
+from tests.repository.sources import ROOT
+
+State = TypeVar("State", bound=StrEnum)
+PAGE = ROOT / "docs" / "lifecycle.md"
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            "# Life cycle",
+            "",
+            "Generated from `service/domain/states.py` by `make docs`; do not edit.",
+            "",
+            "## Job: what the user waits for",
+            "",
+            *_diagram(JOB_MOVES, JobState.VALIDATING),
+            "",
+            *_table(("state", "shown to OpenAI's clients as"), OPENAI_STATUS.items()),
+            "",
+            "## Attempt: one hold on one scale set",
+            "",
+            *_diagram(ATTEMPT_MOVES, AttemptState.PENDING),
+            "",
+            "Once a scale set may exist, every way out leads through `terminating`, which has no",
+            "time limit: what still exists still costs money.",
+            "",
+            *_table(("state", "longest stay", "outcome after that"), _limits()),
+            "",
+            "## What an attempt's outcome means for the job",
+            "",
+            *_table(("outcome", "the job"), _verdicts()),
+            "",
+        ]
+    )
+
+
+def _diagram(moves: Mapping[State, Iterable[State]], first: State) -> Iterator[str]:
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {first}"
+    for state, nexts in moves.items():
+        for following in sorted(nexts):
+            yield f"    {state} --> {following}"
+        if not nexts:
+            yield f"    {state} --> [*]"
+    yield "```"
+
+
+def _limits() -> Iterator[tuple[str, ...]]:
+    for state, (longest, outcome) in TIME_LIMITS.items():
+        yield state, f"{longest.total_seconds() / 60:g} minutes", outcome
+
+
+def _verdicts() -> Iterator[tuple[str, ...]]:
+    for outcome, job in JOB_AFTER.items():
+        yield outcome, f"becomes `{job}`" if job else "looks for its next attempt"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{' --- |' * len(head)}"
+    for first, *rest in rows:
+        yield f"| {' | '.join([f'`{first}`', *rest])} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

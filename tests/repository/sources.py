@@ -1,0 +1,36 @@
+"""What the repository consists of, for the tests that read it."""
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Every file that is committed or would be, relative to the root."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = sorted(set(listed.split("\0")) - {""})
+    return tuple(Path(name) for name in names if (ROOT / name).is_file())
+
+
+def python_files() -> list[Path]:
+    """Every Python file."""
+    return [file for file in files() if file.suffix == ".py"]
+
+
+def text(file: Path) -> str:
+    """What a file says; bytes that are no text are left out."""
+    return (ROOT / file).read_text(errors="replace")
+
+
+def functions(file: Path) -> Iterator[FunctionNode]:
+    """Every function and method in a Python file."""
+    for node in ast.walk(ast.parse(text(file))):
+        if isinstance(node, FunctionNode):
+            yield node

@@ -1,0 +1,95 @@
+"""Every import contract holds, and each is seen to break once a bad import is planted."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.repository.sources import ROOT, python_files
+
+PACKAGES = ("service", "trainer", "emulator", "rekindle")
+
+# Contract -> (module that gets the import, the import).
+PLANTS = {
+    "Floors: imports only go down": ("service/domain/states.py", "import service.operations"),
+    "The domain is plain Python": ("service/domain/states.py", "import sqlalchemy"),
+    "Only adapters know Azure": ("service/operations/__init__.py", "import azure.core"),
+    "Trainer, emulator and command line never import the service": (
+        "trainer/contract.py",
+        "import service.settings",
+    ),
+    "Of the trainer, the service knows the contract only": (
+        "service/operations/__init__.py",
+        "import trainer.supervisor.node",
+    ),
+    "The contract needs only the standard library": ("trainer/contract.py", "import torch"),
+    "The emulator is a program of its own": ("emulator/__init__.py", "import rekindle"),
+    "The command line knows the parts only as processes": (
+        "rekindle/__init__.py",
+        "import emulator",
+    ),
+}
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A copy of everything that the contracts speak of."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for file in python_files():
+        if file.parts[0] in PACKAGES:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, tmp_path / file)
+    return tmp_path
+
+
+def test_every_contract_has_a_plant() -> None:
+    assert set(PLANTS) == _contracts()
+
+
+def test_every_contract_is_kept(sources: Path) -> None:
+    assert _verdicts(sources) == dict.fromkeys(PLANTS, "KEPT")
+
+
+@pytest.mark.parametrize("contract", PLANTS)
+def test_a_planted_import_breaks_its_contract(sources: Path, contract: str) -> None:
+    file, statement = PLANTS[contract]
+    with (sources / file).open("a") as module:
+        module.write(f"\n{statement}\n")
+
+    assert _verdicts(sources)[contract] == "BROKEN"
+
+
+def test_a_package_on_no_floor_breaks_the_floors(sources: Path) -> None:
+    (sources / "service" / "attic").mkdir()
+    (sources / "service" / "attic" / "__init__.py").touch()
+
+    assert _verdicts(sources)["Floors: imports only go down"] == "BROKEN"
+
+
+def _contracts() -> set[str]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return {contract["name"] for contract in settings["tool"]["importlinter"]["contracts"]}
+
+
+def _verdicts(folder: Path) -> dict[str, str]:
+    """Run import-linter there; contract -> KEPT or BROKEN."""
+    program = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [program, "--no-logo", "--no-cache"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    verdicts = {
+        name: verdict
+        for name in _contracts()
+        for verdict in ("KEPT", "BROKEN")
+        if any(line.startswith(f"{name} {verdict}") for line in lines)
+    }
+    assert set(verdicts) == _contracts(), done.stdout + done.stderr
+    return verdicts

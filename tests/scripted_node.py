@@ -1,0 +1,153 @@
+"""A node as the service sees it: speaks the protocol over HTTP and commits through HEAD."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from service.domain import tokens
+from tests.world import SECRET, World
+from trainer.contract import (
+    HEAD,
+    PROTOCOL,
+    Committed,
+    Directive,
+    EvictionNotice,
+    Head,
+    Heartbeat,
+    NodePhase,
+    Registered,
+    Registration,
+    StepMetrics,
+)
+
+
+@dataclass
+class ScriptedNode:
+    """One VM's supervisor, driven by a test step by step."""
+
+    world: World
+    attempt_id: str
+    vm_id: str
+    boot_id: str = "boot-1"
+    seq: int = 0
+    directive_seq: int = 0
+    seat: Registered | None = None
+    last: Directive | None = field(default=None)
+
+    async def register(self) -> httpx.Response:
+        """Say who it is; remembers the answer when it is welcome."""
+        message = Registration(
+            protocol=PROTOCOL,
+            attempt_id=self.attempt_id,
+            vm_id=self.vm_id,
+            boot_id=self.boot_id,
+            name=self.vm_id,
+            address="127.0.0.9",
+            gpus=0,
+        )
+        token = tokens.bootstrap_token(SECRET, self.attempt_id)
+        answer = await self._post("/internal/nodes", message.to_json(), token)
+        if answer.status_code == 200:
+            self.seat = Registered.from_json(answer.content)
+            self.seq = 0
+        return answer
+
+    async def say(self, phase: NodePhase, generation: int = 0, **more: Any) -> httpx.Response:  # noqa: ANN401
+        """Send the next heartbeat."""
+        assert self.seat is not None
+        self.seq += 1
+        values = {"epoch": self.seat.epoch, "seq": self.seq, "step": 0, "free_port": 29500} | more
+        message = Heartbeat(phase=phase, generation=generation, **values)
+        path = f"/internal/nodes/{self.seat.node_id}/heartbeat"
+        return await self._post(path, message.to_json(), self.seat.node_token)
+
+    async def notice(self, generation: int, step: int) -> httpx.Response:
+        """Report that Azure takes this machine."""
+        event = EvictionNotice(event_id="event-1", not_before=0.0, seen_at=0.0)
+        return await self.say(NodePhase.RUNNING, generation, step=step, eviction=event)
+
+    async def hear(self) -> Directive:
+        """The newest directive (there must be one: this does not wait)."""
+        assert self.seat is not None
+        answer = await self.world.http.get(
+            f"/internal/nodes/{self.seat.node_id}/directive",
+            params={"after": self.directive_seq},
+            headers={"authorization": f"Bearer {self.seat.node_token}"},
+        )
+        assert answer.status_code == 200, answer.text
+        self.last = Directive.from_json(answer.content)
+        self.directive_seq = self.last.seq
+        return self.last
+
+    async def _post(self, path: str, body: str, token: str) -> httpx.Response:
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        return await self.world.http.post(path, content=body, headers=headers)
+
+
+def metrics(step: int, loss: float = 2.0) -> StepMetrics:
+    """What rank 0 measured in a step."""
+    return StepMetrics(
+        step=step, loss=loss, learning_rate=1e-3, grad_norm=1.0, tokens=100, seconds=0.5, at=0.0
+    )
+
+
+def committed(step: int, generation: int, kind: str = "periodic") -> Committed:
+    """A checkpoint (or model, by its kind) as HEAD names it."""
+    folder = "models" if kind == "final" else "checkpoints"
+    return Committed(
+        path=f"{folder}/step-{step:08d}-{generation:08x}",
+        step=step,
+        consumed_samples=step * 8,
+        world_size=2,
+        generation=generation,
+        kind=kind,
+        size=1000,
+        manifest_sha256="0" * 64,
+        committed_at=1_795_000_000.0,
+    )
+
+
+async def commit(world: World, job_id: str, entry: Committed) -> None:
+    """Commit as rank 0's node does."""
+    data, etag = await world.store.read(job_id, HEAD)
+    head = Head.from_json(data)
+    after = head.with_model(entry) if entry.kind == "final" else head.with_checkpoint(entry)
+    await world.store.write(job_id, HEAD, after.to_json().encode(), if_match=etag)
+
+
+async def boot(world: World, job_id: str) -> list[ScriptedNode]:
+    """Let the newest attempt's machines come up and register; both wait for directives."""
+    for _ in range(20):
+        await world.tick()
+        attempt = (await world.attempts_of(job_id) or [{"state": ""}])[-1]
+        if attempt["state"] == "starting":
+            break
+    assert attempt["state"] == "starting", attempt
+    found = await world.cloud.get("rk-" + attempt["id"].removeprefix("att-"))
+    nodes = [ScriptedNode(world, attempt["id"], i.vm_id) for i in found.instances]
+    for node in nodes:
+        answer = await node.register()
+        assert answer.status_code == 200, answer.text
+        assert (await node.say(NodePhase.READY)).status_code == 200
+    return nodes
+
+
+async def train(world: World, nodes: list[ScriptedNode], step: int) -> int:
+    """Open the next generation and let it finish ``step``; returns the generation's number."""
+    await world.tick()
+    directives = [await node.hear() for node in nodes]
+    number = directives[0].number
+    assert all(d.generation and d.number == number for d in directives), directives
+    for rank, node in enumerate(nodes):
+        measured = (metrics(step),) if rank == 0 else ()
+        await node.say(NodePhase.RUNNING, number, step=step, metrics=measured)
+    await world.tick(2, seconds=2)
+    return number
+
+
+def body(answer: httpx.Response) -> dict[str, Any]:
+    """The parsed answer."""
+    parsed: dict[str, Any] = json.loads(answer.content)
+    return parsed

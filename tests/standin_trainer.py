@@ -1,0 +1,122 @@
+"""A stand-in for torchrun and the trainer: obeys rundir.py's files, learns nothing, starts at once.
+
+    python standin_trainer.py MODE RUN_FOLDER LOG_FOLDER WORLD_FOLDER FIRST_RANK RANKS
+
+All local ranks are this one process. Nodes agree to stop through a file in WORLD_FOLDER,
+as real ranks do by an all-reduce. Its save is always 10 steps after the one it started from.
+"""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from awscrt import checksums
+
+from trainer.contract import Generation, Span, StepMetrics, checkpoint_path, model_path
+from trainer.rundir import RankResult, RankSave, RunDir, SavedFile, rank_record, write_whole
+
+STEP_SECONDS = 0.02
+FINAL_STEPS = 10
+
+
+def main() -> int:
+    """Train until told to stop, or for FINAL_STEPS steps when MODE is "finish"."""
+    mode, root, logs, world, first, count = sys.argv[1:]
+    folder = RunDir(Path(root))
+    ranks = range(int(first), int(first) + int(count))
+    generation = Generation.from_json(folder.generation.read_bytes())
+    begin = generation.checkpoint.step if generation.checkpoint else 0
+    say(Path(logs), len(ranks), f"generation {generation.number} starts at step {begin}\n")
+    stops = Path(world) / f"stop-{generation.number}"
+    if mode == "crash":
+        say(Path(logs), len(ranks), "ValueError: the loss is not a number\n")
+        return 1
+    if mode == "orphan":
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+    step = begin
+    while mode != "finish" or step < begin + FINAL_STEPS:
+        step += 1
+        report(folder, step, first=ranks[0] == 0)
+        if folder.stop.exists():
+            stops.touch()
+        if stops.exists() and mode not in {"stubborn", "orphan"}:
+            break
+        threading.Event().wait(STEP_SECONDS)
+    how = "finished" if mode == "finish" else "stopped"
+    end(folder, generation, ranks, begin + 10, how=how, torn=mode == "torn")
+    return 1  # torchrun's exit status tells nothing
+
+
+def end(
+    folder: RunDir, generation: Generation, ranks: range, step: int, *, how: str, torn: bool
+) -> None:
+    """Save as every rank would, and leave the results."""
+    for rank in ranks:
+        if not torn:
+            path = checkpoint_path(step, f"g{generation.number}")
+            save(folder, generation, rank, step, path, generation.world_size, "stop")
+        if how == "finished" and rank == 0:
+            path = model_path(step, f"g{generation.number}m")
+            save(folder, generation, rank, step, path, 1, "final")
+        write_whole(folder.result(rank), RankResult(how=how, step=step).to_json())
+
+
+def save(  # noqa: PLR0917
+    folder: RunDir,
+    generation: Generation,
+    rank: int,
+    step: int,
+    path: str,
+    writers: int,
+    kind: str,
+) -> None:
+    """One rank's part of a save: a data file, then the record."""
+    data = f"rank {rank} at step {step} of generation {generation.number}\n".encode() * 1000
+    name = f"rank-{rank:05d}.bin"
+    write_whole(folder.save_folder(path) / name, data)
+    crc = f"{checksums.crc64nvme(data):016x}"
+    record = RankSave(
+        path=path,
+        rank=rank,
+        writers=writers,
+        step=step,
+        consumed_samples=step * 4,
+        world_size=generation.world_size,
+        generation=generation.number,
+        kind=kind,
+        saved_at=time.time(),
+        files=(SavedFile(name=name, size=len(data), crc64nvme=crc),),
+        parameters_sha256="ab" * 32 if kind == "final" else "",
+    )
+    write_whole(folder.save_folder(path) / rank_record(rank), record.to_json())
+
+
+def report(folder: RunDir, step: int, *, first: bool) -> None:
+    """Progress, and from rank 0 what was measured."""
+    write_whole(folder.progress, str(step))
+    now = time.time()
+    if not first:
+        return
+    metrics = StepMetrics(
+        step=step, loss=1.0, learning_rate=0.1, grad_norm=1.0, tokens=8, seconds=0.02, at=now
+    )
+    with folder.metrics.open("a") as file:
+        file.write(metrics.to_json() + "\n")
+    if not folder.spans.exists():
+        span = Span(name="load", started_at=now, ended_at=now)
+        folder.spans.write_text(span.to_json() + "\n")
+
+
+def say(logs: Path, ranks: int, text: str) -> None:
+    """Print as every local rank, where torchrun would redirect it to."""
+    for local in range(ranks):
+        folder = logs / "standin" / "attempt_0" / str(local)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "stdout.log").open("a") as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Money adds up: over rows, over time, and whichever way an interval is cut."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.domain.cost import (
+    LedgerRow,
+    burn_rate,
+    cents,
+    forecast,
+    machine_hours,
+    on_demand_equivalent,
+    saved,
+    spent,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MOMENTS = st.integers(0, 10**11).map(lambda us: START + timedelta(microseconds=us))
+PRICES = st.decimals(0, 200, places=6)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> LedgerRow:
+    began, ended = sorted((draw(MOMENTS), draw(MOMENTS)))
+    return LedgerRow(
+        attempt_id="att-1",
+        vm_id="vm-1",
+        started_at=began,
+        ended_at=draw(st.sampled_from([ended, None])),
+        hourly=draw(PRICES),
+        on_demand_hourly=draw(PRICES),
+    )
+
+
+def row(hours: float, hourly: str = "3.60", on_demand: str = "32.77") -> LedgerRow:
+    return LedgerRow(
+        attempt_id="att-1",
+        vm_id="vm-1",
+        started_at=START,
+        ended_at=START + timedelta(hours=hours),
+        hourly=Decimal(hourly),
+        on_demand_hourly=Decimal(on_demand),
+    )
+
+
+def test_two_nodes_for_half_an_hour_cost_one_hour() -> None:
+    now = START + timedelta(days=1)
+
+    assert spent([row(0.5), row(0.5)], now) == Decimal("3.60")
+    assert on_demand_equivalent([row(0.5), row(0.5)], now) == Decimal("32.77")
+    assert saved([row(0.5), row(0.5)], now) == Decimal("29.17")
+    assert machine_hours([row(0.5), row(0.5)], now) == 1
+
+
+def test_nothing_is_spent_on_nothing() -> None:
+    assert spent([], START) == saved([], START) == 0
+
+
+def test_a_machine_that_still_runs_costs_until_now() -> None:
+    running = replace(row(1), ended_at=None)
+
+    assert spent([running], START + timedelta(hours=2)) == Decimal("7.20")
+    assert burn_rate([running, row(1)], START + timedelta(hours=2)) == Decimal("3.60")
+
+
+def test_spot_dearer_than_on_demand_saves_less_than_nothing() -> None:
+    assert saved([row(1, "5", "4")], START + timedelta(hours=1)) == -1
+
+
+def test_the_forecast_adds_the_remaining_steps_at_the_measured_speed() -> None:
+    total = forecast(
+        Decimal(10), remaining_steps=900, seconds_per_step=2.0, nodes=2, hourly=Decimal("3.6")
+    )
+
+    assert total == Decimal("13.6")
+
+
+def test_a_job_past_its_last_step_costs_no_more() -> None:
+    done = forecast(
+        Decimal(10), remaining_steps=-3, seconds_per_step=2.0, nodes=2, hourly=Decimal("3.6")
+    )
+
+    assert done == 10
+
+
+def test_cents_are_rounded_half_to_even() -> None:
+    assert [str(cents(Decimal(a))) for a in ("1.005", "1.015", "2")] == ["1.00", "1.02", "2.00"]
+
+
+@settings(deadline=None)
+@given(st.lists(rows()), MOMENTS, MOMENTS)
+def test_time_never_lowers_what_was_spent(
+    ledger: list[LedgerRow], one: datetime, other: datetime
+) -> None:
+    earlier, later = sorted((one, other))
+
+    assert 0 <= spent(ledger, earlier) <= spent(ledger, later)
+
+
+@settings(deadline=None)
+@given(st.lists(rows()), st.lists(rows()), MOMENTS)
+def test_spending_is_additive_over_rows(
+    some: list[LedgerRow], others: list[LedgerRow], now: datetime
+) -> None:
+    apart = spent(some, now) + spent(others, now)
+
+    assert abs(spent(some + others, now) - apart) < Decimal("1e-18")
+
+
+@settings(deadline=None)
+@given(rows(), MOMENTS, MOMENTS)
+def test_splitting_an_interval_changes_nothing(
+    whole: LedgerRow, cut: datetime, now: datetime
+) -> None:
+    end = whole.ended_at or now
+    cut = max(whole.started_at, min(cut, end))
+    halves = [replace(whole, ended_at=cut), replace(whole, started_at=cut)]
+
+    assert spent(halves, now) == spent([whole], now)
+    assert saved(halves, now) == saved([whole], now)

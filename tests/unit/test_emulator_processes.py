@@ -1,0 +1,164 @@
+"""VMs as process trees: nothing of a killed VM may live on."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.processes import Machine, Processes, alive, init_pid, kill
+from tests.integration.emulator_process import runs, wait_for
+
+# Forks twice with a session of its own, so that its parent is gone when it writes its number.
+DAEMON = """
+import os, sys, time
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+open(sys.argv[1], "w").write(f"{os.getpid()}\\n")
+time.sleep(1000)
+"""
+# Every process of the chain lives some milliseconds and hands on to the next one.
+RUNNER = """
+import os, sys, time
+while True:
+    with open(sys.argv[1], "w") as file: file.write(f"{os.getpid()}\\n")
+    if os.fork(): os._exit(0)
+    os.setsid()
+    time.sleep(0.003)
+"""
+
+
+class Vm:
+    """A VM below a folder, and the handle that booted it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"http://127.0.0.1:1/vm/{folder}"
+        self.processes = Processes()
+
+    def boot(self, *commands: str, images: dict[str, Any] | None = None) -> None:
+        """Boot it with a script."""
+        script = "\n".join(("#!/bin/sh", *commands)).encode()
+        machine = Machine(
+            folder=self.folder, user_data=script, metadata_url=self.url, images=images or {}
+        )
+        self.processes.boot(machine)
+
+    def kill(self) -> None:
+        """Kill it."""
+        kill(self.folder, self.url)
+        self.processes.reap()
+
+    def number(self, name: str) -> int:
+        """The process id that a program of the VM wrote down."""
+        file = self.folder / name
+        return int(wait_for(lambda: file.exists() and file.read_text().strip()))
+
+
+@pytest.fixture
+def vm(tmp_path: Path) -> Iterator[Vm]:
+    """A VM that does not outlive the test."""
+    one = Vm(tmp_path / "vm")
+    yield one
+    one.kill()
+
+
+def python(program: str, *args: str) -> str:
+    """A shell command that runs a program."""
+    return subprocess.list2cmdline([sys.executable, "-c"]) + f" '{program}' {' '.join(args)}"
+
+
+def test_a_daemon_in_a_session_of_its_own_dies_with_its_vm(vm: Vm) -> None:
+    vm.boot(python(DAEMON, "daemon.pid"))
+    daemon, init = vm.number("daemon.pid"), init_pid(vm.folder)
+    assert init
+    assert os.getsid(daemon) != os.getsid(init)
+
+    vm.kill()
+
+    assert not runs(daemon)
+    assert not runs(init)
+    assert not alive(vm.folder)
+
+
+def test_a_chain_of_forks_cannot_outrun_the_kill(vm: Vm) -> None:
+    vm.boot(python(RUNNER, "runner.pid"))
+    vm.number("runner.pid")
+
+    vm.kill()
+
+    assert not (vm.folder / "runner.pid").exists()
+    assert not _living(vm)
+
+
+def test_what_a_dead_init_left_behind_is_found(vm: Vm) -> None:
+    vm.boot(python(DAEMON, "daemon.pid"))
+    daemon, init = vm.number("daemon.pid"), init_pid(vm.folder)
+    assert init
+    os.kill(init, signal.SIGKILL)
+    wait_for(lambda: not alive(vm.folder))
+    assert runs(daemon)
+
+    vm.kill()
+
+    assert not runs(daemon)
+
+
+def test_a_vm_is_booted_once(vm: Vm) -> None:
+    vm.boot("echo booted >> boots", "exec sleep 1000")
+    wait_for((vm.folder / "boots").exists)
+    first = init_pid(vm.folder)
+
+    vm.boot("echo booted >> boots")
+    Vm(vm.folder).boot("echo booted >> boots")
+
+    assert init_pid(vm.folder) == first
+    assert (vm.folder / "boots").read_text() == "booted\n"
+
+
+def test_logs_outlive_a_vm_and_its_disk_does_not(vm: Vm) -> None:
+    vm.boot("echo hello; echo data > disk; echo done > marker")
+    wait_for((vm.folder / "marker").exists)
+
+    vm.kill()
+    vm.kill()
+
+    assert [file.name for file in vm.folder.iterdir()] == ["console.log"]
+    assert "hello" in (vm.folder / "console.log").read_text()
+
+
+def test_a_vm_with_nothing_to_do_lives_on(vm: Vm) -> None:
+    vm.boot("true")
+    wait_for(lambda: "ended with 0" in _console(vm))
+
+    assert alive(vm.folder)
+
+
+def test_orphans_of_a_vm_are_reaped_by_its_init(vm: Vm) -> None:
+    vm.boot("sh -c 'echo $$ > orphan.pid; sleep 0.2' & exit 0")
+    orphan = vm.number("orphan.pid")
+
+    wait_for(lambda: not Path(f"/proc/{orphan}").exists())
+    assert alive(vm.folder)
+
+
+def _console(vm: Vm) -> str:
+    file = vm.folder / "console.log"
+    return file.read_text() if file.exists() else ""
+
+
+def _living(vm: Vm) -> list[str]:
+    """Processes of this machine with the VM's mark."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if vm.url.encode() in (entry / "environ").read_bytes() and runs(int(entry.name)):
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,97 @@
+"""What the emulated Azure refuses, and what it charges."""
+
+import base64
+import copy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from emulator.catalog import catalog
+from emulator.errors import ArmError
+from emulator.prices import meters, parse_filter
+from emulator.scale_set_rules import check
+
+EASTUS = catalog().offer("standard_nd96amsr_a100_v4", "eastus")
+SPOT: dict[str, Any] = {
+    "sku": {"name": "Standard_ND96amsr_A100_v4", "capacity": 2},
+    "properties": {
+        "upgradePolicy": {"mode": "Manual"},
+        "virtualMachineProfile": {
+            "priority": "Spot",
+            "evictionPolicy": "Delete",
+            "billingProfile": {"maxPrice": -1},
+            "storageProfile": {"osDisk": {"diffDiskSettings": {"option": "Local"}}},
+        },
+    },
+}
+
+
+def refusal(name: str = "rk-1", custom_data: str = "", **profile: object) -> tuple[int, str]:
+    """Status and code for a Spot scale set with these members in its profile."""
+    model = copy.deepcopy(SPOT)
+    model["properties"]["virtualMachineProfile"] |= profile
+    assert EASTUS
+    try:
+        check(name, model, custom_data, EASTUS)
+    except ArmError as error:
+        return error.status, error.code
+    return 0, ""
+
+
+def test_the_scale_set_that_rekindle_makes_is_accepted() -> None:
+    assert refusal() == (0, "")
+    assert refusal(custom_data=base64.b64encode(b"x" * 65535).decode()) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("profile", "status", "code"),
+    [
+        ({"evictionPolicy": "Deallocate"}, 400, "BadRequest"),
+        ({"billingProfile": {"maxPrice": 8.4}}, 409, "SpotPriceGreaterThanProvidedMaxPrice"),
+        ({"billingProfile": {"maxPrice": 0}}, 400, "MaxPriceValueInvalid"),
+        ({"billingProfile": {"maxPrice": 8.5}}, 0, ""),
+        ({"priority": "Regular"}, 400, "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines"),
+        (
+            {"scheduledEventsProfile": {"terminateNotificationProfile": {"enable": True}}},
+            400,
+            "BadRequest",
+        ),
+        ({"osProfile": {"computerNamePrefix": "x" * 59}}, 400, "InvalidParameter"),
+    ],
+)
+def test_a_profile_is_refused_as_azure_does(
+    profile: dict[str, Any], status: int, code: str
+) -> None:
+    assert refusal(**profile) == (status, code)
+
+
+@pytest.mark.parametrize("name", ["", "_a", "a-", "a b", "a.b", "a/b", "x" * 65])
+def test_bad_names_are_refused(name: str) -> None:
+    assert refusal(name) == (400, "InvalidParameter")
+
+
+@pytest.mark.parametrize("custom_data", ["#cloud-config", "x" * 87384, "abc"])
+def test_custom_data_is_base64_of_at_most_64_kib(custom_data: str) -> None:
+    assert refusal(custom_data=custom_data) == (400, "InvalidParameter")
+
+
+def test_price_filters_are_equalities_joined_by_and() -> None:
+    text = "serviceName eq 'Virtual Machines' and location eq 'sand and sea'"
+
+    assert parse_filter(text) == [
+        ("serviceName", "Virtual Machines"),
+        ("location", "sand and sea"),
+    ]
+    assert parse_filter("") == []
+    with pytest.raises(ArmError, match="contains"):
+        parse_filter("contains(skuName, 'Spot')")
+
+
+def test_a_spot_price_holds_for_a_month() -> None:
+    assert EASTUS
+    spot = meters(EASTUS, datetime(2026, 2, 11, tzinfo=UTC))[1]
+
+    assert spot["skuName"] == "ND96amsr A100 v4 Spot"
+    assert spot["effectiveStartDate"] == "2026-02-01T00:00:00Z"
+    assert spot["effectiveEndDate"] == "2026-02-28T23:59:00Z"

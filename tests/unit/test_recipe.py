@@ -1,0 +1,216 @@
+"""Recipes: every number filled in, and the parameter counts of models that everybody knows."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.domain.architecture import Architecture
+from service.domain.errors import InvalidRequest
+from service.domain.recipe import (
+    FULL_LEARNING_RATE,
+    LORA_LEARNING_RATE,
+    Hyperparameters,
+    Recipe,
+    Training,
+    resolve,
+)
+from trainer.contract import Lora
+
+LORA = Lora(rank=16, alpha=32, dropout=0.0)
+
+
+def config(model_type: str, shape: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    """A config.json from "hidden layers heads kv_heads intermediate vocabulary"."""
+    names = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "intermediate_size",
+        "vocab_size",
+    )
+    numbers = dict(zip(names, map(int, shape.split()), strict=True))
+    return {"model_type": model_type, "max_position_embeddings": 4096, **numbers, **more}
+
+
+LLAMA_3_8B = config("llama", "4096 32 32 8 14336 128256")
+
+# Published sizes: the number of elements in each model's safetensors.
+KNOWN = {
+    "Llama-3-8B": (LLAMA_3_8B, 8_030_261_248),
+    "Llama-2-7B": (config("llama", "4096 32 32 32 11008 32000"), 6_738_415_616),
+    "TinyLlama-1.1B": (config("llama", "2048 22 32 4 5632 32000"), 1_100_048_384),
+    "Mistral-7B-v0.1": (config("mistral", "4096 32 32 8 14336 32000"), 7_241_732_096),
+    "Qwen2.5-7B": (config("qwen2", "3584 28 28 4 18944 152064"), 7_615_616_512),
+    "Qwen2.5-0.5B": (
+        config("qwen2", "896 24 14 2 4864 151936", tie_word_embeddings=True),
+        494_032_768,
+    ),
+    "Llama-3.2-1B": (
+        config("llama", "2048 16 32 8 8192 128256", head_dim=64, tie_word_embeddings=True),
+        1_235_814_400,
+    ),
+    "Qwen3-8B": (config("qwen3", "4096 36 32 8 12288 151936", head_dim=128), 8_190_735_360),
+}
+ARCH = Architecture.from_config(LLAMA_3_8B)
+
+
+def recipe(
+    hyper: Hyperparameters | None = None,
+    training: Training | None = None,
+    *,
+    examples: int = 1000,
+    world: int = 1,
+) -> Recipe:
+    return resolve(
+        hyper or Hyperparameters(),
+        training or Training(),
+        examples=examples,
+        arch=ARCH,
+        world=world,
+    )
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_parameters_of_known_models_are_counted_exactly(name: str) -> None:
+    model, parameters = KNOWN[name]
+
+    assert Architecture.from_config(model).parameters == parameters
+
+
+def test_lora_on_every_linear_layer_has_as_many_parameters_as_peft_says() -> None:
+    # peft prints 41,943,040 trainable parameters for Llama-3-8B, r=16, all-linear.
+    assert ARCH.lora_parameters(16) == 41_943_040
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
+        ({"model_type": None}, "llama, mistral"),
+        ({"hidden_size": "4096"}, "hidden_size '4096'"),
+        ({"vocab_size": None}, "vocab_size"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers 0"),
+    ],
+)
+def test_an_unknown_architecture_is_refused_by_name(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says) as refused:
+        Architecture.from_config(LLAMA_3_8B | change)
+
+    assert (refused.value.code, refused.value.param) == ("unsupported_model", "model")
+
+
+def test_the_users_numbers_are_kept() -> None:
+    made = recipe(Hyperparameters(batch_size=32, learning_rate_multiplier=2.0, n_epochs=4))
+
+    assert (made.global_batch, made.n_epochs, made.total_steps) == (32, 4, 125)
+    assert made.learning_rate == 2 * FULL_LEARNING_RATE
+    assert made.warnings == ()
+
+
+def test_the_last_step_is_a_whole_one() -> None:
+    assert recipe(Hyperparameters(batch_size=32, n_epochs=1), examples=33).total_steps == 2
+
+
+def test_adapters_learn_faster_than_whole_models() -> None:
+    assert recipe(training=Training(lora=LORA)).learning_rate == LORA_LEARNING_RATE
+    assert recipe(training=Training(learning_rate=3e-5)).learning_rate == 3e-5
+
+
+def test_warm_up_takes_three_per_cent_of_the_steps_but_never_all() -> None:
+    once = Hyperparameters(batch_size=1, n_epochs=1)
+
+    assert recipe(once, examples=1000).warmup_steps == 30
+    assert recipe(once, examples=1).warmup_steps == 0
+
+
+def test_a_batch_is_rounded_up_to_what_the_world_shares_out() -> None:
+    asked = Hyperparameters(batch_size=20)
+
+    made = recipe(asked, Training(micro_batch=2), world=8)
+
+    assert (made.batch_size, made.global_batch) == (20, 32)
+    assert "32, not 20" in made.warnings[0]
+
+
+def test_an_automatic_batch_is_rounded_without_a_word() -> None:
+    made = recipe(world=24)
+
+    assert made.global_batch == 24
+    assert made.warnings == ()
+
+
+def test_the_learning_rate_does_not_depend_on_the_world() -> None:
+    assert recipe(world=64).learning_rate == recipe(world=1).learning_rate
+
+
+def test_rows_are_at_most_as_long_as_the_base_model_takes() -> None:
+    short = replace(ARCH, max_positions=512)
+    made = resolve(Hyperparameters(), Training(), examples=10, arch=short)
+
+    assert made.max_seq_len == 512
+    with pytest.raises(InvalidRequest, match="2 to 512"):
+        resolve(Hyperparameters(), Training(max_seq_len=1024), examples=10, arch=short)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "training", "param"),
+    [
+        (Hyperparameters(batch_size=0), Training(), "hyperparameters.batch_size"),
+        (Hyperparameters(n_epochs=51), Training(), "hyperparameters.n_epochs"),
+        (
+            Hyperparameters(learning_rate_multiplier=math.nan),
+            Training(),
+            "hyperparameters.learning_rate_multiplier",
+        ),
+        (Hyperparameters(), Training(zero_stage=0), "training.zero_stage"),
+        (Hyperparameters(), Training(micro_batch=0), "training.micro_batch"),
+        (Hyperparameters(), Training(learning_rate=0.0), "training.learning_rate"),
+        (Hyperparameters(), Training(checkpoint_seconds=0.0), "training.checkpoint_seconds"),
+        (Hyperparameters(), Training(eval_steps=-1), "training.eval_steps"),
+        (Hyperparameters(), Training(lora=replace(LORA, rank=0)), "training.adapter.r"),
+        (Hyperparameters(), Training(lora=replace(LORA, dropout=1.0)), "training.adapter.dropout"),
+    ],
+)
+def test_a_number_that_can_never_work_is_named(
+    hyper: Hyperparameters, training: Training, param: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        recipe(hyper, training)
+
+    assert refused.value.param == param
+
+
+def test_fp32_may_go_without_zero() -> None:
+    assert recipe(training=Training(precision="fp32", zero_stage=0)).precision == "fp32"
+
+
+def test_an_empty_file_cannot_be_trained_on() -> None:
+    with pytest.raises(InvalidRequest, match="no examples"):
+        recipe(examples=0)
+
+
+@settings(deadline=None)
+@given(
+    examples=st.integers(1, 10**7),
+    world=st.integers(1, 512),
+    batch=st.one_of(st.just("auto"), st.integers(1, 1024)),
+    micro_batch=st.one_of(st.none(), st.integers(1, 16)),
+)
+def test_every_recipe_covers_every_epoch_and_divides_evenly(
+    examples: int, world: int, batch: Any, micro_batch: int | None
+) -> None:
+    hyper = Hyperparameters(batch_size=batch)
+
+    made = recipe(hyper, Training(micro_batch=micro_batch), examples=examples, world=world)
+
+    assert made.global_batch % (world * (micro_batch or 1)) == 0
+    assert made.global_batch >= made.batch_size
+    rows = examples * made.n_epochs
+    assert rows <= made.total_steps * made.global_batch < rows + made.global_batch
+    assert 0 <= made.warmup_steps < made.total_steps
+    assert made.eval_steps >= 1

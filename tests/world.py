@@ -1,0 +1,202 @@
+"""The whole service in one process: real PostgreSQL, the shipped fakes, a clock that tests move."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import httpx
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.api.app import make_app
+from service.api.deps import Parts, PlanDefaults
+from service.cloud.fake import FakeCloud
+from service.db.engine import driver_url
+from service.db.notices import Listener
+from service.domain.attempt import Pace
+from service.domain.fleet import Offering, Price
+from service.domain.states import CapacityType
+from service.operations import keys, models
+from service.operations.grants import Granter
+from service.pricing.fixed import FixedPrices
+from service.reconciler.attempts import AttemptReconciler
+from service.reconciler.jobs import JobReconciler
+from service.reconciler.orphans import OrphanSweep
+from service.reconciler.scale_sets import SpecMaker
+from service.storage.fake import MemoryStore
+from tests.clock import Clock
+
+SPOT = Offering(
+    region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
+)
+PRICE = Price(hourly=Decimal("8.44"), on_demand_hourly=Decimal("32.77"))
+SECRET = "a secret that is long enough for the tests"
+MODEL = "rekindle/tiny-llama"
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1024,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+}
+ROW = {
+    "messages": [
+        {"role": "user", "content": "What is two and two?"},
+        {"role": "assistant", "content": "Four."},
+    ]
+}
+DATASET = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
+
+
+@dataclass
+class World:
+    """Everything that a test of the service touches."""
+
+    engine: AsyncEngine
+    clock: Clock
+    http: httpx.AsyncClient
+    listener: Listener
+    cloud: FakeCloud
+    store: MemoryStore
+    key: str
+    pace: Pace
+    attempts: AttemptReconciler = field(init=False)
+    jobs: JobReconciler = field(init=False)
+    orphans: OrphanSweep = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the reconcilers as main does."""
+        specs = SpecMaker(
+            public_url="http://service",
+            secret=SECRET,
+            image="rekindle-trainer:test",
+            accelerator="cpu",
+            deployment="test",
+        )
+        self.attempts = AttemptReconciler(
+            engine=self.engine,
+            cloud=self.cloud,
+            store=self.store,
+            specs=specs,
+            pace=self.pace,
+            now=self.clock,
+        )
+        prices = FixedPrices({SPOT: PRICE})
+        self.jobs = JobReconciler(
+            engine=self.engine, store=self.store, prices=prices, now=self.clock
+        )
+        self.orphans = OrphanSweep(engine=self.engine, cloud=self.cloud)
+
+    async def tick(self, times: int = 1, seconds: float = 15.0) -> None:
+        """Let time pass, and every reconciler do whatever is due, ``times`` times."""
+        for _ in range(times):
+            self.clock.advance(seconds=seconds)
+            await self.jobs.run_once()
+            await self.attempts.run_once()
+
+    async def call(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
+        """Send a request as the user."""
+        headers = {"authorization": f"Bearer {self.key}", **more.pop("headers", {})}
+        return await self.http.request(method, path, headers=headers, **more)
+
+    async def upload(self, data: bytes = DATASET) -> str:
+        """Upload a dataset and return its id."""
+        answer = await self.call(
+            "POST",
+            "/v1/files",
+            files={"file": ("train.jsonl", data)},
+            data={"purpose": "fine-tune"},
+        )
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["id"])
+
+    async def submit(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Create a job on a fresh file and return it."""
+        body = {
+            "model": MODEL,
+            "training_file": await self.upload(),
+            "seed": 7,
+            "infrastructure": {"nodes": 2},
+        }
+        answer = await self.call("POST", "/v1/fine_tuning/jobs", json=body | more)
+        assert answer.status_code == 200, answer.text
+        job: dict[str, Any] = answer.json()
+        return job
+
+    async def job(self, job_id: str) -> dict[str, Any]:
+        """The job as the API shows it."""
+        answer = await self.call("GET", f"/v1/fine_tuning/jobs/{job_id}")
+        assert answer.status_code == 200, answer.text
+        job: dict[str, Any] = answer.json()
+        return job
+
+    async def attempts_of(self, job_id: str) -> list[dict[str, Any]]:
+        """Its attempts, oldest first."""
+        answer = await self.call("GET", f"/v1/fine_tuning/jobs/{job_id}/attempts")
+        listed: list[dict[str, Any]] = answer.json()["data"]
+        return listed
+
+
+@asynccontextmanager
+async def open_world(engine: AsyncEngine, url: str, clock: Clock) -> AsyncIterator[World]:
+    """A world with one project, one key and the tiny model staged."""
+    store, listener = MemoryStore(), Listener(driver_url(url))
+    await stage(store, MODEL)
+    async with engine.begin() as conn:
+        key = await keys.create(conn, "tests", "tests", clock())
+    app = make_app(parts(engine, store, listener, clock))
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
+        yield World(
+            engine=engine,
+            clock=clock,
+            http=http,
+            listener=listener,
+            cloud=FakeCloud(now=clock),
+            store=store,
+            key=key,
+            pace=Pace(),
+        )
+
+
+def parts(engine: AsyncEngine, store: MemoryStore, listener: Listener, clock: Clock) -> Parts:
+    """What the HTTP face works with."""
+    return Parts(
+        engine=engine,
+        store=store,
+        prices=FixedPrices({SPOT: PRICE}),
+        listener=listener,
+        granter=Granter(store=store, life=timedelta(hours=24)),
+        plan_defaults=PlanDefaults(
+            offerings=(SPOT,),
+            hazard_per_hour=0.05,
+            accelerator="cpu",
+            processes_per_node=1,
+            cpu_flops=5e9,
+        ),
+        secret=SECRET,
+        outage=timedelta(minutes=30),
+        now=clock,
+    )
+
+
+async def stage(store: MemoryStore, name: str) -> None:
+    """Put a base model where the service looks for it."""
+    where = models.container(name)
+    await store.create_container(where)
+    files = []
+    for file in ("config.json", "model.safetensors"):
+        data = f"{name}/{file}".encode()
+        await store.write(where, f"main-1/{file}", data)
+        digest = hashlib.sha256(data).hexdigest()
+        files.append({"name": file, "size": len(data), "sha256": digest})
+    head = {"name": name, "revision": "main-1", "files": files, "config": TINY}
+    await store.write(where, "HEAD", json.dumps(head).encode())

@@ -1,0 +1,140 @@
+"""Where a parameter's fp32 master and Adam moments live on this rank, for every ZeRO stage.
+
+The only module that reads DeepSpeed's private attributes: they are those of the version
+that pyproject.toml pins, and the exact-resume tests hold them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+STATES = ("master", "exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Elements [start, start + numel) of one trained parameter: views into live memory."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    views: dict[str, torch.Tensor]  # by STATES, one-dimensional, fp32
+
+    @property
+    def numel(self) -> int:
+        """Elements of each view."""
+        return self.views["master"].numel()
+
+
+def owned(engine: Any) -> list[Fragment]:  # noqa: ANN401 - deepspeed is untyped here
+    """What this rank saves. All ranks together own every element once."""
+    if engine.zero_optimization_stage() > 0:
+        return held(engine)
+    return [_share(f, engine.global_rank, engine.world_size) for f in held(engine)]
+
+
+def held(engine: Any) -> list[Fragment]:  # noqa: ANN401
+    """What this rank holds, and so must load: with stage 0 that is all of it."""
+    find = (_replicated, _partitioned, _partitioned, _sharded)[engine.zero_optimization_stage()]
+    return [
+        fragment
+        for name, parameter in engine.module.named_parameters()
+        if parameter.requires_grad
+        for fragment in find(engine, name, parameter)
+    ]
+
+
+def refresh(engine: Any) -> None:  # noqa: ANN401
+    """Make the model's weights those of the masters, after the masters were written."""
+    stage = engine.zero_optimization_stage()
+    if stage in (1, 2):
+        engine.optimizer.update_lp_params()
+    elif stage == 3:
+        _refresh_sharded(engine.optimizer)
+
+
+def optimizer_step(engine: Any) -> int:  # noqa: ANN401
+    """The step that Adam's bias correction has come to; the same for all parameters."""
+    states = _torch_optimizer(engine).state.values()
+    return max((int(s["step"]) for s in states if "step" in s), default=0)
+
+
+def set_optimizer_step(engine: Any, step: int) -> None:  # noqa: ANN401
+    """Put Adam's bias correction at ``step``."""
+    for state in _torch_optimizer(engine).state.values():
+        if "step" in state:
+            state["step"] = torch.tensor(float(step))
+
+
+def _torch_optimizer(engine: Any) -> Any:  # noqa: ANN401
+    """torch's AdamW, which ZeRO wraps."""
+    return getattr(engine.optimizer, "optimizer", engine.optimizer)
+
+
+def _moments(optimizer: Any, flat: torch.Tensor) -> dict[str, Any]:  # noqa: ANN401
+    """The state of one optimizer tensor, which AdamW itself creates only in its first step."""
+    state: dict[str, Any] = optimizer.state[flat]
+    if "exp_avg" not in state:
+        state["step"] = torch.tensor(0.0)
+        state["exp_avg"] = torch.zeros_like(flat)
+        state["exp_avg_sq"] = torch.zeros_like(flat)
+    return state
+
+
+def _views(
+    master: torch.Tensor, state: dict[str, Any], offset: int, numel: int
+) -> dict[str, torch.Tensor]:
+    moments = {k: state[k].view(-1).narrow(0, offset, numel) for k in STATES[1:]}
+    return {"master": master, **moments}
+
+
+def _replicated(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa: ANN401
+    state = _moments(engine.optimizer, p)
+    yield Fragment(name, tuple(p.shape), 0, _views(p.data.view(-1), state, 0, p.numel()))
+
+
+def _partitioned(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa: ANN401
+    mapping = p._hp_mapping  # noqa: SLF001 - see the module's docstring
+    if mapping is None:
+        return  # another rank's partition holds all of it
+    flat = engine.optimizer.single_partition_of_fp32_groups[mapping.param_group_index]
+    state = _moments(engine.optimizer.optimizer, flat)
+    here = mapping.hp_fragment_address
+    views = _views(mapping.hp_fragment.view(-1), state, here.start, here.numel)
+    yield Fragment(name, tuple(p.shape), mapping.lp_fragment_address.start, views)
+
+
+def _sharded(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa: ANN401
+    optimizer = engine.optimizer
+    group, offset, width = optimizer.grad_position[optimizer.get_param_id(p)]
+    start = width * p.ds_process_group.rank()
+    numel = min(width, p.ds_numel - start)  # the last rank's share ends in padding
+    if numel <= 0:
+        return
+    flat = optimizer.fp32_partitioned_groups_flat[group]
+    state = _moments(optimizer.optimizer, flat)
+    views = _views(flat.detach().narrow(0, offset, numel), state, offset, numel)
+    yield Fragment(name, tuple(p.ds_shape), start, views)
+
+
+def _share(fragment: Fragment, rank: int, world_size: int) -> Fragment:
+    """An even share of a replicated parameter, so that every rank writes as much."""
+    start = fragment.numel * rank // world_size
+    numel = fragment.numel * (rank + 1) // world_size - start
+    views = {k: view.narrow(0, start, numel) for k, view in fragment.views.items()}
+    return Fragment(fragment.name, fragment.shape, start, views)
+
+
+def _refresh_sharded(optimizer: Any) -> None:  # noqa: ANN401
+    for group, master in enumerate(optimizer.fp32_partitioned_groups_flat):
+        flat = optimizer.fp16_partitioned_groups_flat[group]
+        flat.data.copy_(master.data)
+        partitions = optimizer.fp16_partitioned_groups[group]
+        for partition, fresh in zip(partitions, optimizer.unflatten(flat, partitions), strict=True):
+            partition.data = fresh.data
+    persistent = optimizer.persistent_parameters
+    if persistent:
+        persistent[0].partition(persistent)
+        persistent[0].all_gather(persistent)

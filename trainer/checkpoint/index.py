@@ -1,0 +1,49 @@
+"""What lies beside a rank's tensors in a checkpoint: the index file, strict JSON."""
+
+from dataclasses import dataclass
+
+from trainer.checkpoint.randomness import Randomness
+from trainer.contract import Message, StepMetrics
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored(Message):
+    """Elements [start, start + numel) of the trained parameter ``name``."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    numel: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index(Message):
+    """One rank's part of a checkpoint, without the tensors."""
+
+    format: int
+    rank: int
+    world_size: int
+    step: int
+    consumed_samples: int
+    optimizer_step: int
+    run_spec_sha256: str
+    metrics: StepMetrics | None  # of the last step
+    randomness: Randomness
+    fragments: tuple[Stored, ...]
+
+
+def tensors_name(rank: int) -> str:
+    """File name of a rank's tensors."""
+    return f"rank-{rank:05d}.safetensors"
+
+
+def index_name(rank: int) -> str:
+    """File name of a rank's index."""
+    return f"rank-{rank:05d}.index.json"
+
+
+def key(name: str, state: str) -> str:
+    """Name of one state of one parameter inside the tensors' file."""
+    return f"{name}|{state}"

@@ -1,0 +1,36 @@
+"""Which stored pieces of a flat parameter cover the range that a rank needs. Pure arithmetic."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements [start, start + numel) of a parameter, as stored by one rank."""
+
+    start: int
+    numel: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copy ``numel`` elements: from ``source`` in the rank's piece to ``target`` in the range."""
+
+    rank: int
+    source: int
+    target: int
+    numel: int
+
+
+def copies(start: int, numel: int, pieces: Iterable[Piece]) -> list[Copy]:
+    """The copies that fill [start, start + numel), in order; ValueError when a gap remains."""
+    plan, filled, end = [], start, start + numel
+    for piece in sorted(pieces, key=lambda p: (p.start, p.rank)):
+        upto = min(end, piece.start + piece.numel)
+        if piece.start <= filled < upto:
+            plan.append(Copy(piece.rank, filled - piece.start, filled - start, upto - filled))
+            filled = upto
+    if filled < end:
+        raise ValueError(f"elements {filled} to {end} are in no file of the checkpoint")
+    return plan

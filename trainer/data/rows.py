@@ -1,0 +1,37 @@
+"""The rows of a JSONL file, read one by one through an index of their offsets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class Rows:
+    """A JSONL file of which only the offsets are held in memory. Blank lines are no rows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb")
+        starts, position = [], 0
+        for line in self._file:
+            if line.strip():
+                starts.append(position)
+            position += len(line)
+        if not starts:
+            raise ValueError(f"{path.name} holds no rows; upload a file with at least one chat")
+        self._starts = np.array(starts, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        """The parsed row, or ValueError that says which one is broken."""
+        self._file.seek(int(self._starts[row]))
+        try:
+            parsed = json.loads(self._file.readline())
+        except ValueError as error:
+            raise ValueError(f"{self._path.name}, row {row + 1}: not JSON ({error})") from error
+        if not isinstance(parsed, dict) or not isinstance(parsed.get("messages"), list):
+            raise ValueError(f"{self._path.name}, row {row + 1}: needs a list `messages`")
+        return parsed

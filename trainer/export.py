@@ -1,0 +1,149 @@
+"""The final model as a Hugging Face folder, and the hash of what was trained.
+
+Adapters are merged into the base weights, so that `from_pretrained` needs nothing else;
+they are kept beside them under `adapter/`.
+"""
+
+import hashlib
+import logging
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+
+from trainer.checkpoint.files import describe
+from trainer.checkpoint.fragments import owned
+from trainer.contract import RunSpec, model_path
+from trainer.model import base_folder
+from trainer.rundir import RankSave, RunDir, write_whole
+from trainer.state import Identity, State
+
+ADAPTER = "adapter"
+PEFT_PREFIX = "base_model.model."
+log = logging.getLogger(__name__)
+
+
+def export(
+    engine: Any,  # noqa: ANN401
+    rundir: RunDir,
+    spec: RunSpec,
+    identity: Identity,
+    state: State,
+) -> None:
+    """Gather the model on rank 0 and leave it whole in the outbox; collective."""
+    digest = parameters_sha256(engine)
+    weights = _gather(engine)
+    if identity.rank != 0:
+        return
+    path = model_path(state.step, identity.nonce)
+    folder = rundir.save_folder(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_model(engine.module, weights, spec, folder)
+    _copy_companions(base_folder(rundir, spec.base_model), folder)
+    names = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
+    record = RankSave(
+        path=path,
+        rank=0,
+        writers=1,
+        step=state.step,
+        consumed_samples=state.consumed_samples,
+        world_size=identity.world_size,
+        generation=identity.generation,
+        kind="final",
+        saved_at=time.time(),
+        files=tuple(describe(folder / name, name) for name in names),
+        parameters_sha256=digest,
+    )
+    write_whole(folder / record.name, record.to_json())
+    log.info("exported %s, parameters %s", path, digest)
+
+
+@torch.no_grad()
+def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
+    """SHA-256 over (name, fp32 master bytes) of every trained parameter, by name; collective.
+
+    The same for every way of sharding the same numbers. Only rank 0 gets it; others get "".
+    """
+    mine = {fragment.name: fragment for fragment in owned(engine)}
+    digest = hashlib.sha256()
+    named = {n: p for n, p in engine.module.named_parameters() if p.requires_grad}
+    for name in sorted(named):
+        numel = getattr(named[name], "ds_numel", named[name].numel())
+        whole = torch.zeros(numel, dtype=torch.float32, device=engine.device)
+        if fragment := mine.get(name):
+            whole[fragment.start : fragment.start + fragment.numel] += fragment.views["master"]
+        dist.reduce(whole, dst=0)
+        if engine.global_rank == 0:
+            digest.update(name.encode() + b"\0" + memoryview(whole.cpu().numpy()))
+    return digest.hexdigest() if engine.global_rank == 0 else ""
+
+
+def _gather(engine: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    """Every parameter whole, on rank 0's host; one at a time, so that no GPU holds them all."""
+    weights = {}
+    sharded = engine.zero_optimization_stage() == 3
+    for name, parameter in engine.module.named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter], enabled=sharded):
+            if engine.global_rank == 0:
+                weights[name] = parameter.detach().to("cpu", copy=True)
+    return weights
+
+
+def _write_model(
+    module: Any,  # noqa: ANN401
+    weights: dict[str, torch.Tensor],
+    spec: RunSpec,
+    folder: Path,
+) -> None:
+    if spec.lora is None:
+        module.save_pretrained(folder, state_dict=weights)
+        return
+    _write_adapter(module, weights, spec, folder / ADAPTER)
+    module.get_base_model().save_pretrained(folder, state_dict=_merged(module, weights))
+
+
+def _merged(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    """The base model's weights under their own names, the adapters added in fp32."""
+    merged = {}
+    for name, weight in weights.items():
+        if ".lora_" in name:
+            continue
+        layer, _, leaf = name.rpartition(".base_layer.")
+        own_name = name.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".")
+        if layer and leaf == "weight":
+            a = weights[f"{layer}.lora_A.default.weight"].float()
+            b = weights[f"{layer}.lora_B.default.weight"].float()
+            scale = module.get_submodule(layer).scaling["default"]
+            merged[own_name] = (weight.float() + scale * (b @ a)).to(weight.dtype)
+        else:
+            merged[own_name] = weight
+    return merged
+
+
+def _write_adapter(
+    module: Any,  # noqa: ANN401
+    weights: dict[str, torch.Tensor],
+    spec: RunSpec,
+    folder: Path,
+) -> None:
+    from peft import get_peft_model_state_dict  # noqa: PLC0415 - a full fine-tune saves its import
+
+    config = module.peft_config["default"]
+    config.base_model_name_or_path = spec.base_model.name
+    config.inference_mode = True
+    config.save_pretrained(folder)
+    adapter = get_peft_model_state_dict(module, state_dict=weights)
+    save_file(adapter, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def _copy_companions(base: Path, folder: Path) -> None:
+    """The tokenizer and whatever else came with the base model but weights and configuration."""
+    for file in base.iterdir():
+        weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
+        if file.is_file() and not weights and file.name != "config.json":
+            shutil.copyfile(file, folder / file.name)

@@ -1,0 +1,163 @@
+"""The training loop. Every rank takes the same branch everywhere, or the collectives hang.
+
+A stop is looked for before every micro-step. A training step that is only half done is
+then dropped, not finished: its gradients are forgotten, and the state of the boundary
+before it is saved, with the random generators as they were there.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from trainer import engine as ds
+from trainer.agreement import Agreed, Agreement
+from trainer.checkpoint import randomness
+from trainer.checkpoint.saver import Saver
+from trainer.contract import RunSpec, StepMetrics
+from trainer.data.batch import Batch
+from trainer.data.feed import Feed
+from trainer.journal import Journal
+from trainer.methods import sft
+from trainer.schedule import learning_rate
+from trainer.state import Identity, State
+from trainer.sums import over_ranks
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What the loop works with."""
+
+    spec: RunSpec
+    identity: Identity
+    engine: Any
+    feed: Feed
+    validation: Callable[[], Iterator[Batch]] | None  # this rank's share, from the start
+    saver: Saver
+    agreement: Agreement
+    journal: Journal
+    now: Callable[[], float]
+
+
+class NotFinite(Exception):
+    """The loss or the gradients are infinite or NaN; one more step would spoil the model."""
+
+
+def train(parts: Parts, state: State) -> tuple[State, bool]:
+    """Train until the last step, or until a stop is asked; return how far, and whether to the end.
+
+    Unless it is the end, the state returned is saved, or was never changed.
+    """
+    spec, saver = parts.spec, parts.saver
+    saved_step, saved_at, waiting = state.step, parts.now(), False
+    while True:
+        boundary = randomness.capture()
+        if _evaluation_due(parts, state):
+            state, stopped = _evaluate(parts, state)
+            if stopped:
+                break
+        if state.step == spec.total_steps:
+            if parts.agreement.reach().stop:
+                break
+            return state, True
+        save_due = parts.now() - saved_at >= spec.checkpoint_seconds
+        state, agreed = _step(parts, state, save_due=save_due and parts.identity.rank == 0)
+        if agreed.stop:
+            break
+        if agreed.save and agreed.congested and not waiting:
+            log.warning("step %d: earlier saves are still on their way, not saving", state.step)
+        waiting = agreed.save and agreed.congested
+        if agreed.save and not agreed.congested and state.step < spec.total_steps:
+            saver.save(state, randomness.capture(), "periodic")
+            saved_step, saved_at = state.step, parts.now()
+    log.info("stopping after step %d", state.step)
+    if saved_step != state.step:
+        saver.save(state, boundary, "stop")
+    return state, False
+
+
+def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]:
+    """One training step; if a stop is asked for meanwhile, the state as it was."""
+    spec, engine, began = parts.spec, parts.engine, parts.now()
+    batches = parts.feed.step(state.consumed_samples)
+    (tokens,) = over_ranks(sum(batch.targets for batch in batches), device=engine.device)
+    ds.set_learning_rate(engine, rate := _rate(spec, state.step + 1))
+    agreed = Agreed(stop=False, save=False, congested=False)
+    loss, correct = torch.zeros((), device=engine.device), 0
+    for batch in batches:
+        agreed = parts.agreement.reach(save_due=save_due)
+        if agreed.stop:
+            return state, agreed
+        scores = sft.scores(engine, batch.to(engine.device))
+        ds.backward(engine, sft.objective(scores.loss, int(tokens), parts.identity.world_size))
+        ds.end_micro_step(engine)
+        loss, correct = loss + scores.loss.detach(), correct + scores.correct
+    loss_sum, correct_sum = over_ranks(loss, correct, device=engine.device)
+    _require_finite(loss_sum, "loss", state.step + 1)
+    norm = ds.update(engine)
+    _require_finite(norm, "gradient norm", state.step + 1)
+    metrics = StepMetrics(
+        step=state.step + 1,
+        loss=loss_sum / max(tokens, 1),
+        learning_rate=rate,
+        grad_norm=norm,
+        tokens=int(tokens),
+        seconds=parts.now() - began,
+        at=parts.now(),
+        accuracy=correct_sum / max(tokens, 1),
+    )
+    return _record(parts, state.after(spec.global_batch, metrics)), agreed
+
+
+def _evaluate(parts: Parts, state: State) -> tuple[State, bool]:
+    """Add the validation loss to the last step's metrics; drop it all when a stop is asked for."""
+    assert parts.validation is not None
+    assert state.metrics is not None
+    loss, tokens = torch.zeros((), device=parts.engine.device), 0
+    parts.engine.eval()
+    with torch.no_grad():
+        for batch in parts.validation():
+            if parts.agreement.reach().stop:
+                return state, True
+            loss += sft.scores(parts.engine, batch.to(parts.engine.device)).loss
+            tokens += batch.targets
+    parts.engine.train()
+    loss_sum, token_sum = over_ranks(loss, tokens, device=parts.engine.device)
+    metrics = replace(state.metrics, valid_loss=loss_sum / max(token_sum, 1))
+    return _record(parts, replace(state, metrics=metrics)), False
+
+
+def _record(parts: Parts, state: State) -> State:
+    assert state.metrics is not None
+    parts.journal.metrics(state.metrics)
+    parts.journal.progress(state.step)
+    return state
+
+
+def _evaluation_due(parts: Parts, state: State) -> bool:
+    if parts.validation is None or state.metrics is None or state.metrics.valid_loss is not None:
+        return False
+    every = parts.spec.eval_steps
+    return state.step == parts.spec.total_steps or (every > 0 and state.step % every == 0)
+
+
+def _rate(spec: RunSpec, step: int) -> float:
+    return learning_rate(
+        step,
+        peak=spec.learning_rate,
+        warmup_steps=spec.warmup_steps,
+        total_steps=spec.total_steps,
+        min_ratio=spec.min_lr_ratio,
+    )
+
+
+def _require_finite(value: float, what: str, step: int) -> None:
+    if not math.isfinite(value):
+        raise NotFinite(
+            f"the {what} of step {step} is {value}; lower the learning rate or look at the data"
+        )

@@ -1,0 +1,34 @@
+"""Who this process is in its generation, and how far the run has come."""
+
+from dataclasses import dataclass
+
+from trainer.contract import StepMetrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """One process of one generation's torchrun world."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    generation: int
+    run_spec_sha256: str
+    nonce: str  # makes the folders of this generation's saves its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The run between two training steps, beyond what the engine and the generators hold."""
+
+    step: int = 0  # optimizer steps finished
+    consumed_samples: int = 0  # the data cursor
+    metrics: StepMetrics | None = None  # of the last step
+
+    def after(self, samples: int, metrics: StepMetrics) -> "State":
+        """The state one training step later."""
+        return State(
+            step=self.step + 1,
+            consumed_samples=self.consumed_samples + samples,
+            metrics=metrics,
+        )

@@ -1,0 +1,169 @@
+"""What the node has to do: the state machine, its memory on disk, and the run that is on.
+
+The new state is on disk before its effects are carried out (see node.py).
+"""
+
+import asyncio
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import assert_never
+
+from trainer.contract import EvictionNotice, Generation, Grants, NodePhase
+from trainer.rundir import RunDir, write_whole
+from trainer.supervisor.launch import World
+from trainer.supervisor.node import (
+    Abandon,
+    Effect,
+    Kill,
+    Launch,
+    Leave,
+    Node,
+    Reaction,
+    Save,
+    ended,
+    noticed,
+    restarted,
+)
+from trainer.supervisor.run import Ending, Run, Tools
+
+log = logging.getLogger(__name__)
+
+
+class Duty:
+    """One node's duty. Reactions are applied one after the other, in the event loop's thread."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._memory = work / "node.json"
+        self._run: Run | None = None
+        self._living: asyncio.Task[None] | None = None
+        self.node, self.error = self._remember()
+        self.notice: EvictionNotice | None = None
+        self.left = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def take_up(self, node_id: str, tools: Tools, group: asyncio.TaskGroup) -> None:
+        """Work with these from now on; runs live in the group."""
+        self._node_id, self._tools, self._group = node_id, tools, group
+
+    def renew(self, grants: Grants) -> None:
+        """Use these grants from now on."""
+        self._grants = grants
+        self._tools.container.renew(grants.job)
+
+    def apply(self, reaction: Reaction) -> None:
+        """Write the new state down, then carry out its effects."""
+        node, effects = reaction
+        if node != self.node:
+            self._tools.reports.changed.set()
+            log.info("node.changed node=%s", node.to_json())
+        trouble = self._write(node) if node != self.node else ""
+        self.node = node
+        if node.phase is NodePhase.RUNNING:
+            self._idle.clear()
+        else:
+            self._idle.set()
+        for effect in effects:
+            log.info("node.effect effect=%s", type(effect).__name__)
+            self._carry_out(effect, trouble)
+
+    def seated(self, epoch: int) -> None:
+        """The service knows this boot as ``epoch``."""
+        self.apply((replace(self.node, epoch=epoch), ()))
+
+    def announce(self, notice: EvictionNotice, seconds: float) -> None:
+        """The machine goes in so many seconds: tell the service, save, settle."""
+        self.notice = notice
+        self._tools.reports.changed.set()
+        if self._run is not None:
+            self._run.machine_goes(seconds)
+        self.apply(noticed(self.node))
+
+    async def settled(self) -> None:
+        """Return when no trainer runs and nothing waits to be uploaded."""
+        await self._idle.wait()
+
+    async def end(self) -> None:
+        """Abandon whatever is still on, and return when it is gone."""
+        if self._run is not None:
+            self._run.abandon()
+        if self._living is not None:
+            await asyncio.gather(self._living, return_exceptions=True)
+
+    def _remember(self) -> tuple[Node, str]:
+        """What an earlier supervisor on this disk knew, and why its trainer is not running."""
+        try:
+            before = Node.from_json(self._memory.read_bytes())
+        except FileNotFoundError:
+            return Node(), ""
+        except (OSError, ValueError) as e:
+            log.warning("node.forgotten reason=%s", e)
+            return Node(), ""
+        node, _ = restarted(before)
+        was_on = before.phase is NodePhase.RUNNING
+        return node, "the supervisor was restarted while the trainer ran" if was_on else ""
+
+    def _write(self, node: Node) -> str:
+        try:
+            write_whole(self._memory, node.to_json())
+        except OSError as e:
+            log.warning("node.not_written reason=%s", e)
+            return f"{self._memory.name} could not be written: {e}"
+        return ""
+
+    def _carry_out(self, effect: Effect, trouble: str) -> None:
+        match effect:
+            case Launch(generation=generation):
+                self._launch(generation, trouble)
+            case Save():
+                self._present.save()
+            case Kill():
+                self._present.kill()
+            case Abandon():
+                self._present.abandon()
+            case Leave():
+                self.left.set()
+            case _:
+                assert_never(effect)
+
+    def _launch(self, generation: Generation, trouble: str) -> None:
+        self.error = ""
+        member = generation.member(self._node_id)
+        if trouble or member is None:
+            reason = trouble or f"{self._node_id} is no member of the generation"
+            self._ended(generation, Ending(how=NodePhase.FAILED, error=reason))
+            return
+        root = self._work / f"gen-{generation.number:04d}"
+        world = World(generation=generation, member=member, folder=RunDir(root), logs=root / "logs")
+        self._tools.reports.started()
+        self._run = Run(world, self._grants, self._tools)
+        life = self._live(self._run, generation, root, self._living)
+        self._living = self._group.create_task(life)
+
+    async def _live(
+        self, run: Run, generation: Generation, root: Path, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await before  # it was abandoned
+        await asyncio.to_thread(_remove_runs, root.parent)
+        self._ended(generation, await run.life())
+
+    def _ended(self, generation: Generation, ending: Ending) -> None:
+        log.info("run.ended number=%d how=%s %s", generation.number, ending.how, ending.error)
+        if ending.how is NodePhase.FAILED and generation.number == self.node.generation:
+            self.error = ending.error
+        self.apply(ended(self.node, generation.number, ending.how))
+
+    @property
+    def _present(self) -> Run:
+        assert self._run is not None, "only a running node is told to stop"
+        return self._run
+
+
+def _remove_runs(work: Path) -> None:
+    """Make room: earlier generations have settled, or nobody may settle them any more."""
+    for folder in work.glob("gen-*"):
+        shutil.rmtree(folder, ignore_errors=True)

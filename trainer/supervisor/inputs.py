@@ -1,0 +1,101 @@
+"""What a generation needs on the node before its trainer starts: run spec, inputs, checkpoint.
+
+Everything is verified here, so that the trainer may trust what lies in its folder.
+"""
+
+import asyncio
+import hashlib
+from pathlib import Path, PurePosixPath
+
+from trainer.contract import (
+    MANIFEST,
+    RUN_SPEC,
+    Committed,
+    FileEntry,
+    Generation,
+    Grants,
+    InputFile,
+    Manifest,
+    RunSpec,
+)
+from trainer.rundir import RunDir, write_whole
+from trainer.supervisor.blobs import BlobNotFound, JobContainer, PreconditionFailed
+from trainer.supervisor.together import together
+from trainer.supervisor.transfer import Corrupt, download, sha256_of
+
+
+async def fetch_run_spec(
+    container: JobContainer, generation: Generation, folder: RunDir
+) -> RunSpec:
+    """Read the job's run spec, check that the generation means this one, and leave it."""
+    data, _ = await container.read(RUN_SPEC)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != generation.run_spec_sha256:
+        raise Corrupt(f"{RUN_SPEC}: sha256 is {digest}, not {generation.run_spec_sha256}")
+    write_whole(folder.run_spec, data)
+    return RunSpec.from_json(data)
+
+
+async def fetch_inputs(
+    container: JobContainer, grants: Grants, spec: RunSpec, cache: Path, folder: RunDir
+) -> None:
+    """Bring base model and data files onto the node, once, and link them into the folder."""
+    files = [*spec.base_model.files, spec.training_file]
+    if spec.validation_file is not None:
+        files.append(spec.validation_file)
+    await together(_fetch_input(container, grants, file, cache) for file in files)
+    for file in files:
+        link = folder.input(file.path)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to((cache / file.path).resolve())
+
+
+async def fetch_checkpoint(container: JobContainer, committed: Committed, folder: RunDir) -> None:
+    """Bring the checkpoint that the generation loads, and not one byte that differs from it."""
+    name = f"{committed.path}/{MANIFEST}"
+    data, _ = await container.read(name)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != committed.manifest_sha256:
+        raise Corrupt(f"{name}: sha256 is {digest}, not {committed.manifest_sha256}")
+    files = Manifest.from_json(data).files
+    await together(_fetch_shard(container, committed.path, f, folder.checkpoint) for f in files)
+    write_whole(folder.checkpoint / MANIFEST, data)
+
+
+async def _fetch_input(
+    container: JobContainer, grants: Grants, file: InputFile, cache: Path
+) -> None:
+    path = _inside(cache, file.path)
+    if path.exists():
+        return  # it got its name only once it was verified
+    if file.path not in grants.inputs:
+        raise Corrupt(f"{file.path}: the run spec names it, but no grant to read it came")
+    part = path.with_name(f".{path.name}.part")
+    blob = container.access.blob(grants.inputs[file.path])
+    await download(container.access, blob, part, file.size)
+    if file.sha256:
+        digest = await asyncio.to_thread(sha256_of, part)
+        if digest != file.sha256:
+            raise Corrupt(f"{file.path}: sha256 is {digest}, not {file.sha256}")
+    part.replace(path)
+
+
+async def _fetch_shard(container: JobContainer, path: str, entry: FileEntry, folder: Path) -> None:
+    name = f"{path}/{entry.name}"
+    target = _inside(folder, entry.name)
+    try:
+        crc = await download(container.access, container.blob(name), target, entry.size, entry.etag)
+    except PreconditionFailed as e:
+        raise Corrupt(f"{name}: written again since it was committed") from e
+    except BlobNotFound as e:
+        raise Corrupt(f"{name}: gone, though the manifest names it") from e
+    if crc != entry.crc64nvme:
+        raise Corrupt(f"{name}: crc64nvme is {crc}, not {entry.crc64nvme}")
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """The path of ``name`` in ``folder``; a name that leads out of it is refused."""
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        raise Corrupt(f"{name!r}: leads out of its folder")
+    return folder / name

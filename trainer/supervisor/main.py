@@ -1,0 +1,135 @@
+"""Entry point of a node: reads the configuration, composes the supervisor, waits for its end."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from trainer.contract import PROTOCOL, NodeConfig
+from trainer.supervisor.blobs import Access
+from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.launch import Command, Launcher, torchrun
+from trainer.supervisor.metadata import Metadata
+from trainer.supervisor.service import Service
+from trainer.supervisor.supervise import Supervisor, Surroundings
+
+NODE_CONFIG = "/etc/rekindle/node.json"
+METADATA_URL = "http://169.254.169.254"
+WORK_DIR = "/var/lib/rekindle"
+
+LEFT, BAD_CONFIGURATION, ALREADY_RUNNING = 0, 2, 3
+
+log = logging.getLogger(__name__)
+
+
+class AlreadyRunning(Exception):
+    """Another supervisor lives in this work folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the environment says."""
+
+    node_config: Path
+    metadata_url: str
+    work: Path
+
+
+def main() -> int:
+    """Run the supervisor of this machine; the exit status."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level="INFO")
+    logging.getLogger("azure").setLevel("WARNING")
+    logging.getLogger("httpx").setLevel("WARNING")
+    return supervise(_settings(), torchrun, Limits())
+
+
+def supervise(settings: Settings, command: Command, limits: Limits) -> int:
+    """Supervise with this trainer until the node leaves; the exit status."""
+    try:
+        config = _read_config(settings.node_config)
+        with _sole(settings.work):
+            asyncio.run(_run(settings, config, command, limits))
+    except (OSError, ValueError) as e:
+        log.error("configuration.bad reason=%s", e)  # noqa: TRY400 - the reason is all
+        return BAD_CONFIGURATION
+    except AlreadyRunning as e:
+        log.error("work.taken reason=%s", e)  # noqa: TRY400
+        return ALREADY_RUNNING
+    return LEFT
+
+
+def _settings() -> Settings:
+    env = os.environ
+    return Settings(
+        node_config=Path(env.get("REKINDLE_NODE_CONFIG", NODE_CONFIG)),
+        metadata_url=env.get("REKINDLE_METADATA_URL", METADATA_URL),
+        work=Path(env.get("REKINDLE_WORK_DIR", WORK_DIR)),
+    )
+
+
+def _read_config(path: Path) -> NodeConfig:
+    config = NodeConfig.from_json(path.read_bytes())
+    if config.protocol != PROTOCOL:
+        raise ValueError(
+            f"{path}: protocol {config.protocol}, but this image speaks {PROTOCOL}; "
+            "deploy service and trainer image of the same version"
+        )
+    return config
+
+
+@contextmanager
+def _sole(work: Path) -> Iterator[None]:
+    """Hold the work folder for this process alone."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            raise AlreadyRunning(f"another supervisor works in {work}; stop it first") from e
+        yield
+
+
+async def _run(settings: Settings, config: NodeConfig, command: Command, limits: Limits) -> None:
+    work = settings.work.resolve()
+    launcher = Launcher(
+        command=command, environment=os.environ, accelerator=config.accelerator, mark=str(work)
+    )
+    access = Access()
+    async with (
+        Service(config, long_poll=limits.long_poll) as service,
+        Metadata(settings.metadata_url) as metadata,
+    ):
+        given = Surroundings(
+            config=config,
+            boot_id=uuid.uuid4().hex,
+            started_at=psutil.Process().create_time(),
+            gpus=_gpus(),
+            work=work,
+            service=service,
+            metadata=metadata,
+            access=access,
+            launcher=launcher,
+            limits=limits,
+            clock=Clock(),
+        )
+        supervisor = Supervisor(given)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, supervisor.terminate)
+        try:
+            await supervisor.run()
+        finally:
+            access.close()
+
+
+def _gpus() -> int:
+    """How many NVIDIA GPUs the kernel's driver has found."""
+    found = Path("/proc/driver/nvidia/gpus")
+    return len(list(found.iterdir())) if found.is_dir() else 0

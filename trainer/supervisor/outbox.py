@@ -1,0 +1,63 @@
+"""Saves on their way to Blob: data files first, then the ranks' records, then the folder goes."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainer.rundir import RankSave, RunDir, rank_record
+from trainer.supervisor.blobs import JobContainer
+from trainer.supervisor.together import together
+from trainer.supervisor.transfer import Corrupt, upload
+
+
+class Outbox:
+    """The outbox of one generation on this node, whose ranks are ``ranks``."""
+
+    def __init__(self, container: JobContainer, folder: RunDir, ranks: range) -> None:
+        self._container = container
+        self._folder = folder
+        self._ranks = ranks
+
+    async def send_next(self) -> RankSave | None:
+        """Upload the oldest save to which all local ranks have added; None when there is none."""
+        whole = self.whole()
+        if not whole:
+            return None
+        await self._send(whole[0])
+        return whole[0][0]
+
+    def whole(self) -> list[list[RankSave]]:
+        """The records of each save that is whole as far as this node goes, oldest first."""
+        saves = [r for f in _folders(self._folder.outbox) if (r := self._records(f))]
+        return sorted(saves, key=lambda records: records[0].step)
+
+    def _records(self, folder: Path) -> list[RankSave]:
+        """The local ranks' records, or none as long as one of them is missing."""
+        paths = [p for rank in self._ranks if (p := folder / rank_record(rank)).exists()]
+        records = [RankSave.from_json(p.read_bytes()) for p in paths]
+        if not records or len(records) < sum(r < records[0].writers for r in self._ranks):
+            return []
+        return records
+
+    async def _send(self, records: list[RankSave]) -> None:
+        folder = self._folder.save_folder(records[0].path)
+        await together(
+            self._send_file(folder / file.name, f"{record.path}/{file.name}", file.crc64nvme)
+            for record in records
+            for file in record.files
+        )
+        for record in records:
+            data = (folder / record.name).read_bytes()
+            await self._container.write_new(f"{record.path}/{record.name}", data)
+        shutil.rmtree(folder)
+
+    async def _send_file(self, path: Path, name: str, crc64nvme: str) -> None:
+        try:
+            blob = self._container.blob(name)
+            await upload(self._container.access, blob, path, crc64nvme)
+        except FileNotFoundError as e:
+            raise Corrupt(f"{path.name}: a rank's record names it, but it is not there") from e
+
+
+def _folders(outbox: Path) -> Iterable[Path]:
+    return sorted(p for p in outbox.iterdir() if p.is_dir()) if outbox.is_dir() else ()

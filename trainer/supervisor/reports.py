@@ -1,0 +1,84 @@
+"""What the next heartbeats have to tell: kept until the service has answered, and bounded."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from trainer.contract import Committed, Span, StepMetrics
+
+METRICS_KEPT = 10_000
+METRICS_SENT = 500  # in one heartbeat
+OTHERS_KEPT = 1_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What one heartbeat carries."""
+
+    metrics: tuple[StepMetrics, ...]
+    committed: tuple[Committed, ...]
+    spans: tuple[Span, ...]
+
+
+class Reports:
+    """Measurements, commits and spans on their way to the service."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()  # something that the service should hear at once
+        self.step = 0
+        self._fresh = True  # no step of the present run was heard of
+        self._metrics: deque[StepMetrics] = deque(maxlen=METRICS_KEPT)
+        self._committed: deque[Committed] = deque(maxlen=OTHERS_KEPT)
+        self._spans: deque[Span] = deque(maxlen=OTHERS_KEPT)
+
+    def measured(self, metrics: Sequence[StepMetrics]) -> None:
+        """Rank 0 has measured these; the next heartbeat is soon enough."""
+        self._metrics.extend(metrics)
+
+    def spent(self, spans: Sequence[Span]) -> None:
+        """The node's time went into these."""
+        self._spans.extend(spans)
+
+    def committed(self, entries: Sequence[Committed]) -> None:
+        """HEAD names these."""
+        self._committed.extend(entries)
+        if entries:
+            self.changed.set()
+
+    def started(self) -> None:
+        """A trainer starts; its first step will be news."""
+        self._fresh = True
+
+    def stepped(self, step: int) -> None:
+        """The trainer has finished ``step``."""
+        if self._fresh:
+            self.changed.set()
+        self._fresh = False
+        self.step = step
+
+    def batch(self) -> Batch:
+        """The oldest that fit into one heartbeat."""
+        return Batch(
+            metrics=tuple(self._metrics)[:METRICS_SENT],
+            committed=tuple(self._committed),
+            spans=tuple(self._spans),
+        )
+
+    def answered(self, batch: Batch) -> None:
+        """Forget what the service has heard; go on at once where more is waiting."""
+        _forget(self._metrics, batch.metrics)
+        _forget(self._committed, batch.committed)
+        _forget(self._spans, batch.spans)
+        if len(batch.metrics) == METRICS_SENT:
+            self.changed.set()
+
+
+def _forget(kept: deque[T], heard: Sequence[T]) -> None:
+    """Drop what was heard; some of it may have been pushed out meanwhile."""
+    ids = {id(item) for item in heard}
+    while kept and id(kept[0]) in ids:
+        kept.popleft()

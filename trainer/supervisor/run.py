@@ -1,0 +1,223 @@
+"""One generation's life on this node: fetch, train, upload meanwhile, settle, say how it was."""
+
+import asyncio
+import logging
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.contract import ERROR_TAIL_BYTES, Grants, NodePhase, Span, StaleGeneration
+from trainer.rundir import RankResult, write_whole
+from trainer.supervisor.blobs import BlobError, JobContainer
+from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.commit import read_head
+from trainer.supervisor.inputs import fetch_checkpoint, fetch_inputs, fetch_run_spec
+from trainer.supervisor.launch import Launcher, World
+from trainer.supervisor.logs import Logs
+from trainer.supervisor.reports import Reports
+from trainer.supervisor.tails import Follower
+from trainer.supervisor.together import first_of
+from trainer.supervisor.transfer import Corrupt
+from trainer.supervisor.uploads import Uploads
+from trainer.supervisor.wishes import Wish, Wishes
+
+LAST_FLUSH_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a run was, once nothing of it is left."""
+
+    how: NodePhase
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """What every run on this node works with."""
+
+    container: JobContainer
+    launcher: Launcher
+    reports: Reports
+    limits: Limits
+    clock: Clock
+
+
+class Run:
+    """One generation on this node. ``save``, ``kill`` and ``abandon`` may be called at any time."""
+
+    def __init__(self, world: World, grants: Grants, tools: Tools) -> None:
+        self._world = world
+        self._grants = grants
+        self._tools = tools
+        self._wishes = Wishes(tools.limits, tools.clock)
+        self._uploads = Uploads(world, tools.container, tools.reports, tools.limits, tools.clock)
+        self._logs = Logs(tools.container, world.generation.attempt_id, world.ranks, world.logs)
+        self._follower = Follower(world.folder, tools.reports)
+
+    def machine_goes(self, seconds: float) -> None:
+        """Azure takes the machine in that many seconds: everything has to be done by then."""
+        self._wishes.machine_goes(seconds)
+
+    def save(self) -> None:
+        """Ask the trainer to save between two steps and to end."""
+        try:
+            write_whole(self._world.folder.stop, "")
+        except OSError as e:
+            log.warning("stop.not_written reason=%s", e)
+            self._wishes.ask(Wish.KILL)
+        else:
+            self._wishes.ask(Wish.SAVE)
+
+    def kill(self) -> None:
+        """Kill the trainer; what lies whole is still uploaded and committed."""
+        self._wishes.ask(Wish.KILL)
+
+    def abandon(self) -> None:
+        """Kill the trainer, and upload and commit nothing more."""
+        self._wishes.ask(Wish.ABANDON)
+
+    async def life(self) -> Ending:
+        """Live it. Returns when no process of the trainer is left and its uploads are settled."""
+        try:
+            if not await self._unless(Wish.SAVE, self._prepare()):
+                return Ending(how=NodePhase.STOPPED, error="stopped before the trainer started")
+            process = await self._tools.launcher.start(self._world)
+        except (BlobError, Corrupt, OSError, ValueError, StaleGeneration) as e:
+            return Ending(how=NodePhase.FAILED, error=f"not started: {e}")
+        return await self._trained(process)
+
+    async def _prepare(self) -> None:
+        container, folder = self._tools.container, self._world.folder
+        generation = self._world.generation
+        head, _ = await read_head(container)
+        if head.generation != generation.number:
+            raise StaleGeneration(
+                f"HEAD belongs to generation {head.generation}, not to {generation.number}"
+            )
+        write_whole(folder.generation, generation.to_json())
+        await self._timed("fetch_inputs", self._fetch_inputs())
+        if generation.checkpoint is not None:
+            fetching = fetch_checkpoint(container, generation.checkpoint, folder)
+            await self._timed("fetch_checkpoint", fetching)
+
+    async def _fetch_inputs(self) -> None:
+        container, folder = self._tools.container, self._world.folder
+        spec = await fetch_run_spec(container, self._world.generation, folder)
+        await fetch_inputs(container, self._grants, spec, folder.root.parent / "inputs", folder)
+
+    async def _timed(self, name: str, work: Awaitable[None]) -> None:
+        started = self._tools.clock.now()
+        await work
+        ended = self._tools.clock.now()
+        self._tools.reports.spent([Span(name=name, started_at=started, ended_at=ended)])
+
+    async def _trained(self, process: Process) -> Ending:
+        """From the start of the trainer to the end of its uploads."""
+        shipping = asyncio.create_task(self._ship_logs())
+        uploading = asyncio.create_task(self._uploads.work(self._wishes))
+        try:
+            await self._until_gone(process, uploading)
+            settled = await self._unless(Wish.ABANDON, self._settle(uploading))
+            abandoned = Ending(how=NodePhase.STOPPED, error="abandoned")
+            ending = self._ending(process) if settled else abandoned
+        except StaleGeneration as e:
+            await self._tools.launcher.kill_all()
+            ending = Ending(how=NodePhase.STOPPED, error=str(e))
+        finally:
+            shipping.cancel()
+            uploading.cancel()
+            await asyncio.gather(shipping, uploading, return_exceptions=True)
+        await self._say_goodbye()
+        return ending
+
+    async def _until_gone(self, process: Process, uploading: asyncio.Task[None]) -> None:
+        """Return when no process of the trainer is left, by its own will or by ours."""
+        while process.returncode is None and not self._wishes.to_be_killed:
+            if uploading.done():
+                uploading.result()  # raises: it never ends well before the trainer does
+            self._follow()
+            await first_of(
+                process.wait(), self._wishes.heard(Wish.KILL), seconds=self._tools.limits.pulse
+            )
+        if self._wishes.strongest is Wish.ABANDON:
+            uploading.cancel()
+        await self._tools.launcher.kill_all()
+        await process.wait()
+        self._follow()
+        self._wishes.gone(ended_well=self._how() is not NodePhase.FAILED)
+
+    async def _settle(self, uploading: asyncio.Task[None]) -> None:
+        if self._wishes.strongest is Wish.ABANDON:
+            return
+        while not uploading.done() and not self._wishes.uploads_over:
+            await asyncio.wait({uploading}, timeout=self._tools.limits.pulse)
+        if uploading.done():
+            uploading.result()
+
+    def _ending(self, process: Process) -> Ending:
+        how = self._how()
+        if how is NodePhase.FAILED:
+            return Ending(how=how, error=self._last_words(process))
+        last = self._world.member.node_rank == 0 and how is NodePhase.FINISHED
+        if last and self._uploads.model is None:
+            error = f"finished, but HEAD does not name the model: {self._uploads.trouble}"
+            return Ending(how=NodePhase.FAILED, error=error)
+        return Ending(how=how, error="")
+
+    def _how(self) -> NodePhase:
+        """What the ranks themselves have left in writing; torchrun's exit status tells nothing."""
+        results = [self._result(rank) for rank in self._world.ranks]
+        if all(r is not None and r.how == "finished" for r in results):
+            return NodePhase.FINISHED
+        return NodePhase.FAILED if None in results else NodePhase.STOPPED
+
+    def _result(self, rank: int) -> RankResult | None:
+        try:
+            return RankResult.from_json(self._world.folder.result(rank).read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def _last_words(self, process: Process) -> str:
+        silent = [rank for rank in self._world.ranks if self._result(rank) is None]
+        cause = "killed" if self._wishes.to_be_killed else f"launcher exit {process.returncode}"
+        said = f"ranks {silent} ended without a result ({cause})\n{self._logs.tail(silent)}"
+        return (
+            said if len(said) <= ERROR_TAIL_BYTES else said[:200] + said[-ERROR_TAIL_BYTES + 200 :]
+        )
+
+    def _follow(self) -> None:
+        try:
+            self._follower.look()
+        except (OSError, ValueError) as e:
+            log.warning("trainer.not_followed reason=%s", e)
+
+    async def _ship_logs(self) -> None:
+        while True:
+            await asyncio.sleep(self._tools.limits.log_flush)
+            for reason in await self._logs.flush():
+                log.warning("log.not_flushed reason=%s", reason)
+
+    async def _say_goodbye(self) -> None:
+        """The last log lines; they must not hold up what comes next."""
+        try:
+            async with asyncio.timeout(LAST_FLUSH_SECONDS):
+                await self._logs.flush(last=True)
+        except TimeoutError:
+            log.warning("log.cut_short generation=%d", self._world.generation.number)
+
+    async def _unless(self, wish: Wish, work: Coroutine[Any, Any, None]) -> bool:
+        """Do the work, or drop it as soon as ``wish`` is heard; True when it was done."""
+        task = asyncio.ensure_future(work)
+        try:
+            await first_of(self._wishes.heard(wish), asyncio.wait({task}))
+            if self._wishes.strongest >= wish and not task.done():
+                return False
+            task.result()
+            return True
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

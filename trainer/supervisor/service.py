@@ -1,0 +1,147 @@
+"""The node's side of the node protocol: register, heartbeat, directive. The node always calls."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx
+
+from trainer.contract import (
+    Directive,
+    Heartbeat,
+    HeartbeatAnswer,
+    Message,
+    NodeConfig,
+    Registered,
+    Registration,
+)
+
+ANSWER_SECONDS = 15.0
+
+M = TypeVar("M", bound=Message)
+
+
+class ServiceError(Exception):
+    """The service did not answer as hoped. Go on, and try again later."""
+
+
+class Unreachable(ServiceError):
+    """No answer, or one that says that the service is unwell."""
+
+
+class Unauthorized(ServiceError):
+    """401 or 403: the token is not valid (any more). Register again."""
+
+
+class Refused(ServiceError):
+    """409: what the node does is stale; ``code`` says what."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Dismissed(ServiceError):
+    """410: the attempt is over. Leave."""
+
+
+class Service:
+    """HTTP client of the control plane. Tries once; whoever calls decides about trying again."""
+
+    def __init__(self, config: NodeConfig, *, long_poll: float) -> None:
+        self._config = config
+        self._long_poll = long_poll
+        self._http = httpx.AsyncClient(base_url=config.service_url, timeout=ANSWER_SECONDS)
+        self._seat: Registered | None = None
+
+    async def register(self, registration: Registration) -> Registered:
+        """Say who this machine is; from then on the node's own token is used."""
+        request = self._http.build_request(
+            "POST",
+            "/internal/nodes",
+            content=registration.to_json(),
+            headers=_headers(self._config.bootstrap_token),
+        )
+        self._seat = _read(Registered.from_json, await self._send(request))
+        return self._seat
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        """Say how things are."""
+        seat = self._seated()
+        request = self._http.build_request(
+            "POST",
+            f"/internal/nodes/{seat.node_id}/heartbeat",
+            content=heartbeat.to_json(),
+            headers=_headers(seat.node_token),
+        )
+        return _read(HeartbeatAnswer.from_json, await self._send(request))
+
+    async def directive(self, after: int) -> Directive:
+        """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while."""
+        seat = self._seated()
+        request = self._http.build_request(
+            "GET",
+            f"/internal/nodes/{seat.node_id}/directive",
+            params={"after": after},
+            headers=_headers(seat.node_token),
+            timeout=httpx.Timeout(ANSWER_SECONDS, read=self._long_poll + 10.0),
+        )
+        return _read(Directive.from_json, await self._send(request))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self._http.aclose()
+
+    def _seated(self) -> Registered:
+        assert self._seat is not None, "a node registers before it speaks"
+        return self._seat
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        try:
+            response = await self._http.send(request)
+        except httpx.HTTPError as e:
+            raise Unreachable(f"{request.url.path}: {type(e).__name__} {e}".strip()) from e
+        if response.status_code != httpx.codes.OK:
+            raise _refusal(request, response)
+        return response
+
+
+def _headers(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+
+def _read(parse: Callable[[bytes], M], response: httpx.Response) -> M:
+    try:
+        return parse(response.content)
+    except ValueError as e:
+        raise Unreachable(f"{response.request.url.path}: answer makes no sense: {e}") from e
+
+
+def _refusal(request: httpx.Request, response: httpx.Response) -> ServiceError:
+    """The error that a status other than 200 stands for."""
+    said = f"{request.url.path}: {response.status_code} {response.text[:500]}"
+    match response.status_code:
+        case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN:
+            return Unauthorized(said)
+        case httpx.codes.CONFLICT:
+            return Refused(_code(response), said)
+        case httpx.codes.GONE:
+            return Dismissed(said)
+        case _:
+            return Unreachable(said)
+
+
+def _code(response: httpx.Response) -> str:
+    """``error.code`` of the answer's body, "" where there is none."""
+    try:
+        body = response.json()
+        return str(body["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        return ""

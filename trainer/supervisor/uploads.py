@@ -1,0 +1,104 @@
+"""From the trainer's outbox to a committed checkpoint: while it trains, and after it is gone."""
+
+import asyncio
+import logging
+
+from trainer.contract import Committed
+from trainer.supervisor.blobs import BlobError, JobContainer
+from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.commit import Committer
+from trainer.supervisor.launch import World
+from trainer.supervisor.outbox import Outbox
+from trainer.supervisor.reports import Reports
+from trainer.supervisor.together import first_of
+from trainer.supervisor.transfer import Corrupt
+from trainer.supervisor.wishes import Wishes
+
+log = logging.getLogger(__name__)
+
+
+class Uploads:
+    """The saves of one generation on this node; node rank 0 commits them."""
+
+    def __init__(
+        self, world: World, container: JobContainer, reports: Reports, limits: Limits, clock: Clock
+    ) -> None:
+        self._outbox = Outbox(container, world.folder, world.ranks)
+        self._committer = Committer(container, world.generation, clock)
+        self._commits = world.member.node_rank == 0
+        self._reports = reports
+        self._limits = limits
+        self._clock = clock
+        self._failures = 0  # in a row
+        self._hopeless = False  # waiting does not mend what went wrong
+        self.trouble = ""  # the last thing that went wrong
+        self.model: Committed | None = None
+
+    async def work(self, wishes: Wishes) -> None:
+        """Upload and commit until the trainer is gone and nothing is left, or time is up.
+
+        May raise StaleGeneration: then nothing more can be committed.
+        """
+        waiting_since: float | None = None
+        while True:
+            gone = wishes.trainer_gone.is_set()  # asked first: what it left is then all there
+            sent = await self._send()
+            if gone and sent and waiting_since is None:
+                waiting_since = self._clock.monotonic()
+            # Asked before the look, so that one look follows the end of our patience.
+            over = gone and _over(wishes, waiting_since)
+            done = await self._commit() and sent
+            if gone and (done or over or self._hopeless):
+                return
+            if not gone:
+                await self._committer.delete_dropped()
+            await self._pause(wishes)
+
+    async def _send(self) -> bool:
+        """Upload what lies whole in the outbox; True when nothing of it is left."""
+        try:
+            while save := await self._outbox.send_next():
+                if self._commits:
+                    self._committer.expect(save)
+        except BlobError as e:
+            self._failed(e)
+            return False
+        except (Corrupt, OSError, ValueError) as e:
+            self._failed(e)
+            self._hopeless = True
+            return False
+        self._failures = 0
+        return True
+
+    async def _commit(self) -> bool:
+        """Commit what is complete in Blob; True when nothing is left to commit."""
+        try:
+            entries = await self._committer.look()
+        except BlobError as e:
+            self._failed(e)
+            return False
+        except ValueError as e:
+            self._failed(e)
+            self._hopeless = True
+            return False
+        self._reports.committed(entries)
+        self.model = next((e for e in entries if e.kind == "final"), self.model)
+        return self._committer.idle
+
+    async def _pause(self, wishes: Wishes) -> None:
+        if wishes.trainer_gone.is_set():
+            await asyncio.sleep(self._limits.pulse)
+        else:
+            back_off = min(self._limits.pulse * 2**self._failures, self._limits.retry)
+            await first_of(wishes.trainer_gone.wait(), seconds=back_off)
+
+    def _failed(self, error: Exception) -> None:
+        self._failures = min(self._failures + 1, 10)
+        self.trouble = str(error)
+        log.warning("upload.failed reason=%s", error)
+
+
+def _over(wishes: Wishes, waiting_since: float | None) -> bool:
+    if waiting_since is None:
+        return wishes.uploads_over
+    return wishes.peers_over(waiting_since)

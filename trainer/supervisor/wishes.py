@@ -1,0 +1,86 @@
+"""How a run is asked to end, and how patient that leaves it."""
+
+import asyncio
+from enum import IntEnum
+
+from trainer.supervisor.clock import Clock, Limits
+
+
+class Wish(IntEnum):
+    """A stronger wish replaces a weaker one; there is no way back."""
+
+    NONE = 0
+    SAVE = 1  # save between two steps, end, settle
+    KILL = 2  # end now; what lies whole is still uploaded and committed
+    ABANDON = 3  # end now; nothing more is uploaded or committed
+
+
+class Wishes:
+    """What one run was asked, when, and until when it may take its time (monotonic)."""
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._heard = {wish: asyncio.Event() for wish in Wish}
+        self._asked_at = 0.0
+        self._gone_at = 0.0
+        self._machine_goes_at = float("inf")
+        self.strongest = Wish.NONE
+        self.trainer_gone = asyncio.Event()
+        self._ended_well = False
+
+    def ask(self, wish: Wish) -> None:
+        """Ask for it; a weaker wish than an earlier one changes nothing."""
+        if wish > self.strongest:
+            self.strongest = wish
+            self._asked_at = self._clock.monotonic()
+        for weaker in Wish:
+            if weaker <= wish:
+                self._heard[weaker].set()
+
+    def machine_goes(self, seconds: float) -> None:
+        """Azure takes the machine in that many seconds."""
+        self._machine_goes_at = self._clock.monotonic() + seconds
+
+    def gone(self, *, ended_well: bool) -> None:
+        """No process of the trainer is left."""
+        self._gone_at = self._clock.monotonic()
+        self._ended_well = ended_well
+        self.trainer_gone.set()
+
+    async def heard(self, wish: Wish) -> None:
+        """Return once this, or a stronger one, is wished."""
+        await self._heard[wish].wait()
+
+    @property
+    def to_be_killed(self) -> bool:
+        """True when the trainer must not run any longer."""
+        if self.strongest is not Wish.SAVE:
+            return self.strongest > Wish.SAVE
+        last = min(
+            self._asked_at + self._limits.save, self._machine_goes_at - self._limits.save_margin
+        )
+        return self._clock.monotonic() >= last
+
+    @property
+    def uploads_over(self) -> bool:
+        """True when the uploads of a trainer that is gone have had their time."""
+        limits = self._limits
+        span = limits.uploads if self._patient else limits.uploads_after_kill
+        return self._past(self._gone_at + span)
+
+    def peers_over(self, since: float) -> bool:
+        """True when the peers, waited for since then, have had their time."""
+        if not self._patient:
+            return self._past(since + self._limits.peers_after_kill)
+        if self._machine_goes_at < float("inf"):
+            return self._past(self._machine_goes_at)
+        return self._past(since + self._limits.peers)
+
+    @property
+    def _patient(self) -> bool:
+        return self._ended_well and self.strongest < Wish.KILL
+
+    def _past(self, moment: float) -> bool:
+        last = min(moment, self._machine_goes_at - self._limits.upload_margin)
+        return self._clock.monotonic() >= last

@@ -1,0 +1,101 @@
+"""Made-up chats that a very small model can learn: sums, opposites, spelling, days, a shop's FAQ.
+
+Everything is drawn from one `random.Random`, so the same seed gives the same chats.
+"""
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+Messages = list[dict[str, str]]
+Turn = tuple[str, str]  # what the user says, what the assistant answers
+
+SYSTEM = "You are the assistant of a small shop. Answer in one short sentence."
+OPPOSITES = {
+    "hot": "cold",
+    "big": "small",
+    "fast": "slow",
+    "open": "closed",
+    "early": "late",
+    "full": "empty",
+    "light": "dark",
+    "wet": "dry",
+    "young": "old",
+    "near": "far",
+    "loud": "quiet",
+    "hard": "soft",
+}
+WORDS = ("apple", "bread", "chair", "dress", "eagle", "flute", "grape", "honey", "knife", "lemon")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+PRICES = {"tea": 3, "coffee": 4, "soup": 6, "cake": 5, "juice": 2, "salad": 7}
+FACTS = {
+    "When do you open?": "We open at nine every morning.",
+    "When do you close?": "We close at six every evening.",
+    "Where are you?": "We are at 12 Mill Lane, beside the bridge.",
+    "Can I pay by card?": "Yes, cards and cash are both welcome.",
+    "Do you deliver?": "Yes, we deliver within five miles.",
+    "May I bring my dog?": "Yes, quiet dogs are welcome here.",
+}
+
+
+def chat(random: Random) -> Messages:
+    """One conversation of one to three questions."""
+    messages = [{"role": "system", "content": SYSTEM}] if random.random() < 0.5 else []
+    for _ in range(random.choice((1, 1, 1, 2, 3))):
+        question, answer = random.choice(KINDS)(random)
+        messages.append({"role": "user", "content": question})
+        messages.append({"role": "assistant", "content": answer})
+    return messages
+
+
+def chats(rows: int, seed: int) -> Iterator[Messages]:
+    """``rows`` conversations; a longer run with the same seed starts with the same ones."""
+    random = Random(seed)  # noqa: S311 - sample text, not secrets
+    for _ in range(rows):
+        yield chat(random)
+
+
+def _sum(random: Random) -> Turn:
+    a, b = random.randint(0, 20), random.randint(0, 20)
+    return f"What is {a} plus {b}?", f"{a} plus {b} is {a + b}."
+
+
+def _difference(random: Random) -> Turn:
+    a, b = sorted((random.randint(0, 20), random.randint(0, 20)), reverse=True)
+    return f"What is {a} minus {b}?", f"{a} minus {b} is {a - b}."
+
+
+def _opposite(random: Random) -> Turn:
+    word = random.choice(sorted(OPPOSITES))
+    return f"What is the opposite of {word}?", f"The opposite of {word} is {OPPOSITES[word]}."
+
+
+def _spelling(random: Random) -> Turn:
+    word = random.choice(WORDS)
+    return f"How do you spell {word}?", f"{word} is spelled {'-'.join(word.upper())}."
+
+
+def _day(random: Random) -> Turn:
+    i = random.randrange(7)
+    return f"Which day comes after {DAYS[i]}?", f"After {DAYS[i]} comes {DAYS[(i + 1) % 7]}."
+
+
+def _price(random: Random) -> Turn:
+    what, count = random.choice(sorted(PRICES)), random.randint(1, 9)
+    total = count * PRICES[what]
+    return f"How much is {count} times {what}?", f"{count} times {what} costs {total} dollars."
+
+
+def _fact(random: Random) -> Turn:
+    question = random.choice(sorted(FACTS))
+    return question, FACTS[question]
+
+
+KINDS: tuple[Callable[[Random], Turn], ...] = (
+    _sum,
+    _difference,
+    _opposite,
+    _spelling,
+    _day,
+    _price,
+    _fact,
+)

@@ -1,0 +1,179 @@
+"""Entry point of one trainer process: `torchrun ... -m trainer.train RUNDIR`.
+
+Reads REKINDLE_ACCELERATOR ("cpu" or "cuda") and torchrun's own variables. All that it is
+told and all that it leaves behind lies in RUNDIR, see `trainer/rundir.py`.
+"""
+
+import argparse
+import logging
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ACCELERATOR = os.environ.get("REKINDLE_ACCELERATOR", "cpu")
+os.environ["DS_ACCELERATOR"] = ACCELERATOR  # DeepSpeed reads it when it is imported
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # a deterministic cuBLAS
+
+import deepspeed  # noqa: E402
+import deepspeed.ops  # noqa: E402
+import psutil  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+from trainer.agreement import Agreement  # noqa: E402
+from trainer.checkpoint import randomness  # noqa: E402
+from trainer.checkpoint.loader import load, open_checkpoint  # noqa: E402
+from trainer.checkpoint.saver import Saver  # noqa: E402
+from trainer.contract import Generation, RunSpec  # noqa: E402
+from trainer.data.batch import Batch  # noqa: E402
+from trainer.data.feed import Feed, evaluation_batches  # noqa: E402
+from trainer.data.rows import Rows  # noqa: E402
+from trainer.engine import build_engine  # noqa: E402
+from trainer.export import export  # noqa: E402
+from trainer.journal import Journal  # noqa: E402
+from trainer.loop import Parts, train  # noqa: E402
+from trainer.model import base_folder, load_model, load_tokenizer  # noqa: E402
+from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
+from trainer.state import Identity, State  # noqa: E402
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # when a peer vanished and nobody told us
+log = logging.getLogger("trainer")
+
+
+def main() -> None:
+    """Run one rank from start to result."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.train", description=__doc__)
+    parser.add_argument("rundir", type=Path)
+    rundir = RunDir(parser.parse_args().rundir)
+    started_at = psutil.Process().create_time()
+    imported_at = time.time()
+    _prepare()
+    identity = _join(rundir)
+    journal = Journal(rundir, identity)
+    journal.span("trainer_import", started_at, imported_at)
+    journal.span("trainer_join", imported_at, time.time())
+    result = _run(rundir, identity, journal)
+    write_whole(rundir.result(identity.rank), result.to_json())
+    dist.barrier()
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)  # tearing the process groups down crashes now and then
+
+
+def _prepare() -> None:
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
+    logging.basicConfig(level=level, stream=sys.stdout, format="%(asctime)s %(name)s %(message)s")
+    torch.use_deterministic_algorithms(True)
+    if ACCELERATOR == "cpu":
+        torch.set_num_threads(1)
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # compiled when first used
+
+
+def _join(rundir: RunDir) -> Identity:
+    """Join the world of this generation."""
+    generation = Generation.from_json(rundir.generation.read_bytes())
+    backend = "nccl" if ACCELERATOR == "cuda" else "gloo"
+    if ACCELERATOR == "cuda":
+        torch.cuda.set_device(_device())
+    deepspeed.init_distributed(backend, timeout=COLLECTIVE_TIMEOUT, verbose=False)
+    if dist.get_world_size() != generation.world_size:
+        raise ValueError(
+            f"torchrun started {dist.get_world_size()} processes, "
+            f"generation {generation.number} has {generation.world_size}"
+        )
+    nonce = torch.tensor(secrets.randbits(32), device=_device())
+    dist.broadcast(nonce, src=0)
+    return Identity(
+        rank=dist.get_rank(),
+        local_rank=int(os.environ["LOCAL_RANK"]),
+        world_size=dist.get_world_size(),
+        generation=generation.number,
+        run_spec_sha256=generation.run_spec_sha256,
+        nonce=f"{int(nonce):08x}",
+    )
+
+
+def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
+    spec = RunSpec.from_json(rundir.run_spec.read_bytes())
+    if spec.method != "supervised":
+        raise ValueError(f"method {spec.method!r} is unknown to this trainer; use supervised")
+    parts, state = _build(spec, rundir, identity, journal)
+    dist.barrier()
+    state, finished = train(parts, state)
+    parts.saver.wait()
+    if finished:
+        began = time.time()
+        export(parts.engine, rundir, spec, identity, state)
+        journal.span("export", began, time.time())
+    dist.barrier()
+    return RankResult(how="finished" if finished else "stopped", step=state.step)
+
+
+def _build(
+    spec: RunSpec, rundir: RunDir, identity: Identity, journal: Journal
+) -> tuple[Parts, State]:
+    """Everything that training needs, and the state from which it goes on."""
+    began = time.time()
+    base = base_folder(rundir, spec.base_model)
+    tokenizer = load_tokenizer(base)
+    randomness.seed(spec.seed)  # new adapters are the same on every rank
+    engine = build_engine(load_model(base, spec), spec, identity.world_size)
+    saver = Saver(engine, rundir, identity)
+    journal.span("load_model", began, loaded_at := time.time())
+    state = _resume(engine, spec, rundir, identity)
+    journal.span("load_checkpoint", loaded_at, time.time())
+    parts = Parts(
+        spec=spec,
+        identity=identity,
+        engine=engine,
+        feed=Feed(Rows(rundir.input(spec.training_file.path)), tokenizer, spec, identity),
+        validation=_validation(spec, rundir, tokenizer, identity),
+        saver=saver,
+        agreement=Agreement(rundir, _flag_group(), lambda: saver.busy),
+        journal=journal,
+        now=time.time,
+    )
+    return parts, state
+
+
+def _resume(engine: Any, spec: RunSpec, rundir: RunDir, identity: Identity) -> State:  # noqa: ANN401
+    if not rundir.checkpoint.exists():
+        randomness.seed(spec.seed, 0, identity.rank)
+        return State()
+    checkpoint = open_checkpoint(rundir.checkpoint, identity.run_spec_sha256)
+    state = load(engine, checkpoint, spec.seed, identity)
+    log.info("resuming after step %d", state.step)
+    return state
+
+
+def _validation(
+    spec: RunSpec,
+    rundir: RunDir,
+    tokenizer: Any,  # noqa: ANN401
+    identity: Identity,
+) -> Callable[[], Iterator[Batch]] | None:
+    if spec.validation_file is None:
+        return None
+    rows = Rows(rundir.input(spec.validation_file.path))
+    return partial(evaluation_batches, rows, tokenizer, spec, identity)
+
+
+def _flag_group() -> Any:  # noqa: ANN401
+    """Flags travel between hosts' memories, so that no GPU is waited for."""
+    return dist.new_group(backend="gloo") if ACCELERATOR == "cuda" else None
+
+
+def _device() -> torch.device:
+    return torch.device(ACCELERATOR, int(os.environ["LOCAL_RANK"]) if ACCELERATOR == "cuda" else 0)
+
+
+if __name__ == "__main__":
+    main()
