@@ -56,6 +56,12 @@ def marked_for_deletion(operation: str, name: str) -> ArmError:
     )
 
 
+def precondition_failed() -> ArmError:
+    """The resource is not (or not any more) what If-Match or If-None-Match supposed."""
+    message = "The condition specified using HTTP conditional header(s) is not met."
+    return ArmError(412, "PreconditionFailed", message)
+
+
 def sku_not_available(name: str, location: str, subscription: str) -> ArmError:
     """The size is not sold there."""
     return ArmError(

@@ -47,7 +47,9 @@ class Processes:
             return
         try:
             _write_files(machine)
-            self._children.append(_start_init(machine, lock))
+            child = _start_init(machine, lock)
+            os.pwrite(lock, f"{child.pid}\n".encode(), 0)
+            self._children.append(child)
         finally:
             os.close(lock)
 
@@ -71,7 +73,7 @@ def init_pid(folder: Path) -> int | None:
     while alive(folder):
         if text := (folder / "alive").read_text().strip():
             return int(text)
-        time.sleep(PAUSE)  # between its fork and its first line
+        time.sleep(PAUSE)  # the emulator was killed at the fork; the init will write it
     return None
 
 

@@ -13,6 +13,7 @@ from emulator.errors import (
     ArmError,
     invalid,
     marked_for_deletion,
+    precondition_failed,
     scale_set_not_found,
     sku_not_available,
 )
@@ -33,6 +34,7 @@ async def put(request: Request) -> Response:
     body = await read_json(request)
     group = find_group(request)
     old = _lookup(request)
+    _check_conditions(request, old)
     if old and old.provisioning_state == "Deleting":
         raise marked_for_deletion("Create or Update Virtual Machine Scale Set", old.name)
     scale_set = _merged(old, body) if old else _new(request, group, body, fabric.now())
@@ -120,6 +122,16 @@ def _lookup(request: Request) -> ScaleSet | None:
     names = request.path_params
     key = scale_set_id(names["subscription"], names["group"], names["name"]).lower()
     return fabric_of(request).state.scale_sets.get(key)
+
+
+def _check_conditions(request: Request, old: ScaleSet | None) -> None:
+    """Hold the request to its If-Match and If-None-Match."""
+    etag = f'"{old.etag}"' if old else None
+    wanted, unwanted = request.headers.get("if-match"), request.headers.get("if-none-match")
+    if (wanted and (old is None or wanted not in ("*", etag))) or (
+        unwanted and old and unwanted in ("*", etag)
+    ):
+        raise precondition_failed()
 
 
 def _new(request: Request, group: ResourceGroup, body: dict[str, Any], now: float) -> ScaleSet:

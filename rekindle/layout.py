@@ -21,6 +21,8 @@ SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"  # the emulator's
 TENANT = "11111111-1111-1111-1111-111111111111"  # the emulator's
 CLIENT = "00000000-0000-4000-8000-000000000003"  # any will do for the emulator
 RESOURCE_GROUP = "rekindle"
+REGION = "eastus"
+VM_SIZE = "Standard_ND96amsr_A100_v4"
 BLOB_ACCOUNT = "rekindle"
 TRAINER_IMAGE = "rekindle-trainer:local"
 BASE_MODEL = "rekindle/tiny-llama"
@@ -147,12 +149,13 @@ class Layout:
             "REKINDLE_AZURE_ENDPOINT": self.arm_url,
             "REKINDLE_AZURE_CA": str(self.ca),
             "REKINDLE_PRICES_URL": self.arm_url,
-            "REKINDLE_OFFERINGS": "Standard_ND96amsr_A100_v4@eastus",
+            "REKINDLE_OFFERINGS": f"{VM_SIZE}@{REGION}",
             "REKINDLE_ACCELERATOR": "cpu",
             "REKINDLE_PROCESSES_PER_NODE": "1",
             "REKINDLE_TRAINER_IMAGE": TRAINER_IMAGE,
             "REKINDLE_POLL_SECONDS": "1",
             "REKINDLE_READ_LAG_SECONDS": "2",
+            "REKINDLE_DRAIN_SECONDS": "1",
         }
 
     @property

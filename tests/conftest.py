@@ -6,7 +6,6 @@ from pathlib import Path
 import psycopg
 import pytest
 from alembic import command
-from alembic.config import Config
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rekindle import postgres
@@ -16,13 +15,13 @@ from tests import azurite as blob_emulator
 from tests import postgres as test_postgres
 from tests.clock import Clock
 
-ROOT = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests share a worker; all system tests share one, as they start whole worlds."""
     for item in items:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        folder = item.path.relative_to(TESTS).parts[0]
         item.add_marker(pytest.mark.xdist_group(folder if folder == "system" else str(item.path)))
 
 
@@ -45,10 +44,7 @@ def migrated() -> Iterator[str]:
     with test_postgres.server() as data:
         postgres.create_database(data)
         url = postgres.url(data)
-        config = Config()
-        config.set_main_option("script_location", str(ROOT / "migrations"))
-        config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-        command.upgrade(config, "head")
+        command.upgrade(test_postgres.migrations(url), "head")
         yield url
 
 

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from alembic.config import Config
+
 from rekindle import postgres
 
+ROOT = Path(__file__).resolve().parent.parent
 # Nothing here outlives the tests, so nothing needs to reach the disk.
 SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
 
@@ -26,3 +29,11 @@ def server() -> Iterator[Path]:
             postgres.stop(data)
     finally:
         shutil.rmtree(home)
+
+
+def migrations(url: str) -> Config:
+    """Alembic's configuration for the database at ``url``."""
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "migrations"))
+    config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
+    return config

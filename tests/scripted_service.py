@@ -5,8 +5,9 @@ takes the service down, refuses, dismisses, and reads what the nodes said.
 """
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
@@ -14,6 +15,7 @@ from email.utils import formatdate
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
+from tests.waiting import until
 from trainer.contract import (
     Directive,
     DirectiveKind,
@@ -68,6 +70,7 @@ class ScriptedService:
         self.down = False
         self.stop_in = 3600.0  # stop_by of every answer, from now
         self.not_seen_yet = 0  # registrations to be answered 425
+        self.knocks = 0  # registrations asked for, answered or not
         self.url = ""
         self._changed = asyncio.Condition()
 
@@ -99,6 +102,7 @@ class ScriptedService:
 
     async def registers(self, request: Request) -> Response:
         """POST /internal/nodes."""
+        self.knocks += 1
         if self.down:
             return Response(status_code=OUTAGE)
         if self.not_seen_yet:
@@ -135,9 +139,7 @@ class ScriptedService:
             self._note(f"{node_id} noticed")
         now = time.time()
         newest = node.directives[-1].seq if node.directives else 0
-        return _answer(
-            HeartbeatAnswer(now=now, stop_by=now + self.stop_in, directive_seq=newest)
-        )
+        return _answer(HeartbeatAnswer(now=now, stop_by=now + self.stop_in, directive_seq=newest))
 
     async def asks(self, node_id: str, after: int, request: Request) -> Response:
         """GET /internal/nodes/{id}/directive."""
@@ -222,8 +224,7 @@ async def serving(service: ScriptedService) -> AsyncIterator[ScriptedService]:
         uvicorn.Config(app, port=0, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
     )
     task = asyncio.create_task(server._serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
+    await until(_started(server), bool, interval=0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     service.url = f"http://127.0.0.1:{port}"
     try:
@@ -233,11 +234,16 @@ async def serving(service: ScriptedService) -> AsyncIterator[ScriptedService]:
         await task
 
 
+def _started(server: uvicorn.Server) -> Callable[[], Awaitable[bool]]:
+    async def look() -> bool:
+        return server.started
+
+    return look
+
+
 def _answer(message: Message) -> Response:
     return Response(message.to_json(), media_type="application/json")
 
 
 def _json(document: object, status: int = 200) -> Response:
-    import json
-
     return Response(json.dumps(document), status, media_type="application/json")

@@ -63,7 +63,7 @@ def end(
         write_whole(folder.result(rank), RankResult(how=how, step=step).to_json())
 
 
-def save(  # noqa: PLR0917
+def save(
     folder: RunDir,
     generation: Generation,
     rank: int,

@@ -4,12 +4,10 @@ The service imports this module and nothing else of the trainer. `docs/contract.
 says what each side does when the other is silent, late, doubled or stale.
 """
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Self
 
-from trainer.wire import decode
+from trainer.wire import Message as Message
 
 PROTOCOL = 1
 HEARTBEAT_SECONDS = 10.0  # and at once on any change
@@ -40,29 +38,6 @@ def log_path(attempt_id: str, rank: int) -> str:
 
 class StaleGeneration(Exception):
     """HEAD belongs to a newer generation: stop, and commit nothing."""
-
-
-class Message:
-    """A frozen dataclass that travels as JSON. Unknown and missing members are errors."""
-
-    def to_json(self) -> str:
-        """Encode on one line, members sorted, so that equal messages are equal bytes."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))  # type: ignore[call-overload]
-
-    def to_plain(self) -> dict[str, Any]:
-        """The same as plain JSON values, to stand inside another document."""
-        plain: dict[str, Any] = json.loads(self.to_json())
-        return plain
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Decode, or raise ValueError that names the member at fault."""
-        return cls.from_dict(json.loads(text))
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Self:  # noqa: ANN401 - what json.loads gives
-        """Build from parsed JSON, or raise ValueError that names the member at fault."""
-        return decode(cls, data)
 
 
 # --- Blob: the truth about checkpoints ---------------------------------------------------------

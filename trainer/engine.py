@@ -14,6 +14,7 @@ from trainer.data.order import micro_steps
 
 BETAS = (0.9, 0.95)
 EPSILON = 1e-8
+BUCKET = 50_000_000  # elements per collective; a buffer of this size is held all the time
 
 
 def deepspeed_config(spec: RunSpec, world_size: int) -> dict[str, Any]:
@@ -26,7 +27,11 @@ def deepspeed_config(spec: RunSpec, world_size: int) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": spec.micro_batch,
         "gradient_accumulation_steps": micro_steps(spec.global_batch, spec.micro_batch, world_size),
         "gradient_clipping": spec.max_grad_norm,
-        "zero_optimization": {"stage": spec.zero_stage},
+        "zero_optimization": {
+            "stage": _stage(spec),
+            "reduce_bucket_size": BUCKET,
+            "allgather_bucket_size": BUCKET,
+        },
         "bf16": {"enabled": spec.precision == "bf16"},
         "optimizer": {"type": "AdamW", "params": _adamw(spec)},
         "steps_per_print": 10**9,
@@ -90,6 +95,12 @@ def update(engine: Any) -> float:  # noqa: ANN401
     norm = _norm(engine.module)  # DeepSpeed does not tell it where gradients are replicated
     engine.step()
     return norm
+
+
+def _stage(spec: RunSpec) -> int:
+    """Stage 1 in bf16 runs as stage 2: same shares, but only there DeepSpeed sums gradients
+    in fp32 without changing to another optimizer class."""
+    return 2 if (spec.precision, spec.zero_stage) == ("bf16", 1) else spec.zero_stage
 
 
 def _adamw(spec: RunSpec) -> dict[str, Any]:

@@ -27,6 +27,7 @@ import deepspeed.ops  # noqa: E402
 import psutil  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from deepspeed.runtime import compiler  # noqa: E402
 
 from trainer.agreement import Agreement  # noqa: E402
 from trainer.checkpoint import randomness  # noqa: E402
@@ -71,10 +72,18 @@ def main() -> None:
 def _prepare() -> None:
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
     logging.basicConfig(level=level, stream=sys.stdout, format="%(asctime)s %(name)s %(message)s")
-    torch.use_deterministic_algorithms(True)
-    if ACCELERATOR == "cpu":
+    if ACCELERATOR == "cuda":
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # costs seconds a step
+    else:
         torch.set_num_threads(1)
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # compiled when first used
+    _skip_compilers()
+
+
+def _skip_compilers() -> None:
+    """Keep DeepSpeed from building or importing compilers that this trainer never uses."""
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # g++, when first used
+    compiler.compile = lambda: lambda function: function  # Muon's decorators: 1.3 s of imports
 
 
 def _join(rundir: RunDir) -> Identity:

@@ -1,11 +1,35 @@
-"""Strict decoding of JSON into frozen dataclasses, by their type hints. Standard library only."""
+"""Messages: frozen dataclasses that travel as JSON, decoded strictly. Standard library only."""
 
+import json
 import types
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import StrEnum
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+
+
+class Message:
+    """A frozen dataclass that travels as JSON. Unknown and missing members are errors."""
+
+    def to_json(self) -> str:
+        """Encode on one line, members sorted, so that equal messages are equal bytes."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))  # type: ignore[call-overload]
+
+    def to_plain(self) -> dict[str, Any]:
+        """The same as plain JSON values, to stand inside another document."""
+        plain: dict[str, Any] = json.loads(self.to_json())
+        return plain
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Decode, or raise ValueError that names the member at fault."""
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:  # noqa: ANN401 - what json.loads gives
+        """Build from parsed JSON, or raise ValueError that names the member at fault."""
+        return decode(cls, data)
 
 
 def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - what json.loads gives

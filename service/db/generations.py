@@ -40,6 +40,17 @@ async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
     return Opened(generation=content, opened_at=row.opened_at, halted_at=row.halted_at)
 
 
+async def first_steps(conn: AsyncConnection, job_id: str) -> dict[str, int]:
+    """The step of the checkpoint that each attempt of the job loaded first; 0 for none."""
+    c = generations.c
+    query = select(c.attempt_id, c.content).where(c.job_id == job_id).order_by(c.number.desc())
+    loaded = {}
+    for row in await conn.execute(query):
+        checkpoint = Generation.from_dict(row.content).checkpoint
+        loaded[row.attempt_id] = checkpoint.step if checkpoint else 0
+    return loaded
+
+
 async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> None:
     """Write the row; its number must be free (the primary key says so)."""
     row = {"job_id": generation.job_id, "number": generation.number, "opened_at": now}

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -73,6 +73,15 @@ async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
     query = select(nodes.c.error).where(nodes.c.attempt_id == attempt_id, nodes.c.error != "")
     newest = query.order_by(nodes.c.heard_at.desc()).limit(1)
     return (await conn.execute(newest)).scalar_one_or_none() or ""
+
+
+async def last_steps(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[str, int]:
+    """The last training step that each attempt's nodes are known to have finished."""
+    query = select(nodes.c.attempt_id, func.max(nodes.c.step).label("last")).group_by(
+        nodes.c.attempt_id
+    )
+    rows = await conn.execute(query.where(nodes.c.attempt_id.in_(attempt_ids)))
+    return {row.attempt_id: row.last for row in rows}
 
 
 async def add_spans(conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]) -> None:

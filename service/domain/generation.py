@@ -35,8 +35,12 @@ class NodeView:
 
     @property
     def free(self) -> bool:
-        """True when the node may become a member of a new generation."""
-        return self.present and not self.evicting and self.phase is not NodePhase.RUNNING
+        """True when the node may become a member of a new generation.
+
+        Not before its first heartbeat: only that names a port for the ranks to meet.
+        """
+        idle = self.phase is not NodePhase.RUNNING
+        return self.present and not self.evicting and idle and self.free_port > 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,6 +86,7 @@ def registered(
         address=registration.address,
         epoch=record.epoch + 1,
         heartbeat_seq=0,
+        evicting=False,  # the new boot repeats a notice that still holds
         restarted_in=current_generation_number,
     )
     if record.directive_kind is DirectiveKind.START:

@@ -132,12 +132,13 @@ def make_plan(request: PlanRequest) -> Plan:
     layout = layouts[own[0].offering.vm_size]
     options = _weighed(request, skus, {s: layout for s in skus if _runs(layout, skus[s], request)})
     taken = {option.offering for option in options}
+    alternatives = tuple(option for option in own if option.offering not in taken)
     return Plan(
         recipe=layout.recipe,
         options=options,
-        alternatives=tuple(option for option in own if option.offering not in taken),
+        alternatives=alternatives,
         rejected=_rejected(request, fits, own),
-        why=_why(options, skus),
+        why=_why(options[0], len(options) + len(alternatives), skus),
         warnings=(*layout.recipe.warnings, *_warnings(options[0], layout.recipe, request)),
     )
 
@@ -234,11 +235,10 @@ def _fault(offer: Offer, found: Layout | Misfit | None) -> str:
     return "is evicted faster than the job could recover"
 
 
-def _why(options: tuple[Option, ...], skus: Mapping[str, Sku]) -> str:
+def _why(best: Option, choices: int, skus: Mapping[str, Sku]) -> str:
     """The choice in one sentence."""
-    best = options[0]
     machines = "1 node" if best.nodes == 1 else f"{best.nodes} nodes"
-    rank = "is the only offering" if len(options) == 1 else f"is the cheapest of {len(options)}"
+    rank = "is the only offering" if choices == 1 else f"is the cheapest of {choices} offerings"
     return (
         f"{best.offering} {rank}: about {best.cost_p50} {CURRENCY} and "
         f"{best.duration_p50 / 3600:.1f} h on {machines} with ZeRO stage {best.zero_stage} and "

@@ -168,9 +168,7 @@ async def _stage(blob: BlobClient, chunks: AsyncIterator[bytes]) -> tuple[list[s
             size += len(block)
         while in_flight:
             await in_flight.popleft()
-    finally:
-        for task in in_flight:
-            task.cancel()
+    finally:  # a request cut off halfway would leave a broken connection behind
         await asyncio.gather(*in_flight, return_exceptions=True)
     return block_ids, size
 

@@ -1,23 +1,15 @@
-"""What the contract suites run against: Azurite and the Azure emulator, once per process."""
+"""What the contract suites run against."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests import azurite
 from tests.contract import emulated
-from tests.contract.emulated import Emulator
+from tests.emulator_process import Emulator
 
 
 @pytest.fixture(scope="session")
-def account() -> Iterator[str]:
-    """Connection string of a storage account in Azurite."""
-    with azurite.server() as running:
-        yield running.connection_string
-
-
-@pytest.fixture(scope="session")
-def emulator() -> Iterator[Emulator]:
-    """A running emulator."""
-    with emulated.server() as running:
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """A running Azure emulator; tests keep apart by names and owners."""
+    with emulated.server(tmp_path_factory.mktemp("emulator")) as running:
         yield running

@@ -50,12 +50,16 @@ Answer = tuple[int, dict[str, str], Any]
 
 @dataclass
 class Arm:
-    """Answers every request with the next line of its script, and remembers the request."""
+    """Answers every request with the next line of its script, and remembers the request.
+
+    A line with status 0 is no answer at all.
+    """
 
     url: str
     ca_path: str
     script: list[Answer] = field(default_factory=list)
     requests: list[web.Request] = field(default_factory=list)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def will_answer(self, status: int, body: object = None, **headers: str) -> None:
         """Add a line; `_` in a header's name stands for `-`."""
@@ -66,7 +70,7 @@ class Arm:
         self.requests.append(request)
         status, headers, body = self.script.pop(0)
         if status == 0:
-            await asyncio.sleep(60)
+            await self.over.wait()
         return web.json_response(body, status=status, headers=headers)
 
 
@@ -105,6 +109,7 @@ async def arm(tmp_path: Path) -> AsyncIterator[Arm]:
     await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
     made.url = f"https://localhost:{runner.addresses[0][1]}"
     yield made
+    made.over.set()
     await runner.cleanup()
 
 

@@ -20,7 +20,8 @@ from service.cloud.provider import (
 from service.domain.fleet import Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
 from service.domain.states import CapacityType
 from tests.clock import Clock
-from tests.contract.emulated import IMAGE, Emulator
+from tests.contract.emulated import IMAGE, sign_in
+from tests.emulator_process import Emulator
 from tests.waiting import on, until
 
 SPOT = Offering(
@@ -83,11 +84,17 @@ async def _fake_world(clock: Clock) -> AsyncIterator[World]:
 
 async def _azure_world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     emulator: Emulator = request.getfixturevalue("emulator")
-    await emulator.leave_room(SCARCE.region, SCARCE.vm_size, 0)
+    full = {"region": SCARCE.region, "vm_size": SCARCE.vm_size, "available": 0}
+    emulator.admin("capacity", full).raise_for_status()
+
+    async def evict(name: str, instance_id: str) -> None:
+        whom = {"scale_set": name, "instance_id": instance_id, "notice": False}
+        emulator.admin("evict", whom).raise_for_status()
+
     yield World(
-        cloud=emulator.cloud(f"owner-{uuid4().hex}"),
-        neighbour=emulator.cloud("neighbour"),
-        evict=emulator.evict,
+        cloud=sign_in(emulator, f"owner-{uuid4().hex}"),
+        neighbour=sign_in(emulator, "neighbour"),
+        evict=evict,
         until=partial(until, interval=0.05),
     )
 

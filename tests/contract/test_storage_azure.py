@@ -12,13 +12,14 @@ from azure.storage.blob import BlobServiceClient
 
 from service.storage.azure import BLOCK_BYTES, AzureBlobStore
 from service.storage.store import PreconditionFailed, StorageError
+from tests.azurite import Azurite
 
 BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
 
 
 @pytest.fixture
-async def store(account: str) -> AsyncIterator[AzureBlobStore]:
-    made = AzureBlobStore(account)
+async def store(azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
+    made = AzureBlobStore(azurite.connection_string)
     yield made
     await made.close()
 
@@ -98,8 +99,8 @@ class TestSasUrls:
 
         assert (await http.get(url)).status_code == 403
 
-    async def test_without_an_account_key_none_can_be_signed(self, account: str) -> None:
-        fields = account.split(";")
+    async def test_without_an_account_key_none_can_be_signed(self, azurite: Azurite) -> None:
+        fields = azurite.connection_string.split(";")
         keyless = ";".join(f for f in fields if not f.startswith("AccountKey="))
         store = AzureBlobStore(keyless)
         with pytest.raises(StorageError, match="AccountKey"):
@@ -126,9 +127,9 @@ class TestStreams:
         assert peak < 6 * BLOCK_BYTES
 
     async def test_a_log_that_grows_while_it_is_read_is_read_to_its_end(
-        self, store: AzureBlobStore, container: str, account: str
+        self, store: AzureBlobStore, container: str, azurite: Azurite
     ) -> None:
-        with BlobServiceClient.from_connection_string(account) as service:
+        with BlobServiceClient.from_connection_string(azurite.connection_string) as service:
             log = service.get_blob_client(container, "logs/rank-0")
             log.create_append_blob()
             for _ in range(3):

@@ -17,7 +17,7 @@ from tests.clock import Clock
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
     made: BlobStore = MemoryStore()
     if request.param == "azurite":
-        made = AzureBlobStore(request.getfixturevalue("account"))
+        made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
     yield made
     await made.close()
 

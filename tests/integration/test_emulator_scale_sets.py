@@ -10,27 +10,25 @@ import httpx
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.mgmt.compute.aio import ComputeManagementClient
+from azure.mgmt.compute.models import (
+    VirtualMachineScaleSetVMInstanceRequiredIDs,
+)
 
-from tests.integration.emulator_process import (
+from tests.emulator_process import (
+    BOOT,
     GROUP,
     Emulator,
+    begin,
+    child,
     compute,
+    create,
+    remove,
     runs,
     scale_set,
-    set_url,
     wait_for,
 )
 from tests.waiting import until
 
-BOOT = """#cloud-config
-write_files:
-  - path: /etc/rekindle/node.json
-    permissions: "0600"
-    content: '{"attempt": 1}'
-runcmd:
-  - [cp, /etc/rekindle/node.json, copied.json]
-  - setsid sh -c 'echo $$ > child.pid; exec sleep 1000' &
-"""
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 SHORT = ("--create-seconds", "0.3", "--delete-seconds", "0.2", "--notice-seconds", "1.5")
 
@@ -44,33 +42,6 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     running.destroy()
 
 
-@pytest.fixture
-def restartable(tmp_path: Path) -> Iterator[Emulator]:
-    """An emulator that the test may kill."""
-    running = Emulator(tmp_path / "azure", "--create-seconds", "1", "--delete-seconds", "1")
-    running.make_group()
-    yield running
-    running.destroy()
-
-
-async def create(client: ComputeManagementClient, name: str, body: dict[str, Any]) -> None:
-    poller = await client.virtual_machine_scale_sets.begin_create_or_update(GROUP, name, body)  # type: ignore[arg-type] # a plain dict will do
-    await poller.result()
-
-
-async def remove(client: ComputeManagementClient, name: str) -> None:
-    await client.virtual_machine_scale_sets.begin_delete(GROUP, name, polling=False)
-
-    async def gone() -> bool:
-        try:
-            await client.virtual_machine_scale_sets.get(GROUP, name)
-        except ResourceNotFoundError:
-            return True
-        return False
-
-    await until(gone, bool, interval=0.05)
-
-
 async def ids(client: ComputeManagementClient, name: str) -> list[str]:
     listed = client.virtual_machine_scale_set_vms.list(GROUP, name)
     return [str(vm.instance_id) async for vm in listed]
@@ -79,15 +50,6 @@ async def ids(client: ComputeManagementClient, name: str) -> list[str]:
 async def power(client: ComputeManagementClient, name: str, instance: str) -> list[str]:
     view = await client.virtual_machine_scale_set_vms.get_instance_view(GROUP, name, instance)
     return [str(status.code) for status in view.statuses or ()]
-
-
-def machines(emulator: Emulator, name: str) -> list[dict[str, Any]]:
-    return [vm for vm in emulator.virtual_machines() if vm["scale_set"] == name]
-
-
-def child(vm: dict[str, Any]) -> int:
-    file = Path(vm["folder"]) / "child.pid"
-    return int(wait_for(lambda: file.exists() and file.read_text().strip()))
 
 
 def events(vm: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +65,7 @@ def agree(vm: dict[str, Any], event_id: str) -> None:
 async def test_a_scale_set_boots_is_evicted_and_is_deleted(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         await create(client, "rk-life", scale_set(2, BOOT))
-        first, second = machines(emulator, "rk-life")
+        first, second = emulator.machines("rk-life")
         pids = [child(first), child(second)]
         listed = client.virtual_machine_scale_set_vms.list(GROUP, "rk-life", expand="instanceView")
         views = [vm.instance_view async for vm in listed]
@@ -153,12 +115,12 @@ async def test_secrets_are_never_shown(emulator: Emulator) -> None:
 async def test_without_an_answer_an_eviction_waits_for_its_time(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         await create(client, "rk-patient", scale_set(1, BOOT))
-        (vm,) = machines(emulator, "rk-patient")
+        (vm,) = emulator.machines("rk-patient")
         pid = child(vm)
         await client.virtual_machine_scale_set_vms.simulate_eviction(GROUP, "rk-patient", "0")
 
         assert runs(pid)
-        wait_for(lambda: not machines(emulator, "rk-patient"))
+        wait_for(lambda: not emulator.machines("rk-patient"))
         assert not runs(pid)
         await remove(client, "rk-patient")
 
@@ -166,7 +128,7 @@ async def test_without_an_answer_an_eviction_waits_for_its_time(emulator: Emulat
 async def test_an_eviction_without_notice_kills_at_once(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         await create(client, "rk-struck", scale_set(2, BOOT))
-        vm = machines(emulator, "rk-struck")[0]
+        vm = emulator.machines("rk-struck")[0]
         pid = child(vm)
         body = {"scale_set": "rk-struck", "instance_id": "0", "notice": False}
 
@@ -179,7 +141,7 @@ async def test_an_eviction_without_notice_kills_at_once(emulator: Emulator) -> N
 async def test_a_vm_whose_init_dies_is_stopped_but_stays(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         await create(client, "rk-crash", scale_set(1, BOOT))
-        (vm,) = machines(emulator, "rk-crash")
+        (vm,) = emulator.machines("rk-crash")
         orphan = child(vm)
         os.kill(vm["pid"], signal.SIGKILL)
 
@@ -196,7 +158,8 @@ async def test_instance_ids_are_never_used_again(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         await create(client, "rk-scaled", scale_set(3))
         sets = client.virtual_machine_scale_sets
-        deletion = await sets.begin_delete_instances(GROUP, "rk-scaled", {"instanceIds": ["2"]})  # type: ignore[arg-type]
+        third = VirtualMachineScaleSetVMInstanceRequiredIDs(instance_ids=["2"])
+        deletion = await sets.begin_delete_instances(GROUP, "rk-scaled", third)
         await deletion.result()
         assert await ids(client, "rk-scaled") == ["0", "1"]
 
@@ -259,12 +222,7 @@ async def test_azure_rules_are_told_in_azure_words(emulator: Emulator) -> None:
 async def test_long_lists_come_in_pages(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         for number in range(3):
-            await client.virtual_machine_scale_sets.begin_create_or_update(
-                GROUP,
-                f"rk-page-{number}",
-                scale_set(0),  # type: ignore[arg-type]
-                polling=False,
-            )
+            await begin(client, f"rk-page-{number}", scale_set(0))
         sets = client.virtual_machine_scale_sets
         everywhere = {str(s.name) async for s in sets.list_all()}
         in_group = {str(s.name) async for s in sets.list(GROUP)}
@@ -278,7 +236,7 @@ async def test_long_lists_come_in_pages(emulator: Emulator) -> None:
 async def test_a_delete_overtakes_a_create(emulator: Emulator) -> None:
     async with compute(emulator) as client:
         sets = client.virtual_machine_scale_sets
-        creation = await sets.begin_create_or_update(GROUP, "rk-race", scale_set(2, BOOT))  # type: ignore[arg-type]
+        creation = await begin(client, "rk-race", scale_set(2, BOOT))
         await sets.begin_delete(GROUP, "rk-race", polling=False)
         with pytest.raises(ResourceExistsError, match="marked for deletion"):
             await create(client, "rk-race", scale_set(2))
@@ -288,89 +246,4 @@ async def test_a_delete_overtakes_a_create(emulator: Emulator) -> None:
 
     assert overtaken.value.error
     assert overtaken.value.error.code == "OperationPreempted"
-    assert machines(emulator, "rk-race") == []
-
-
-async def test_a_killed_emulator_finishes_what_it_had_accepted(restartable: Emulator) -> None:
-    async with compute(restartable) as client:
-        sets = client.virtual_machine_scale_sets
-        creation = await sets.begin_create_or_update(GROUP, "rk-on", scale_set(1, BOOT))  # type: ignore[arg-type]
-        restartable.stop(signal.SIGKILL)
-        restartable.start()
-        await creation.result()
-
-        (before,) = machines(restartable, "rk-on")
-        pid = child(before)
-        assert restartable.stop() == 0
-        assert runs(pid)
-        restartable.start()
-        (after,) = machines(restartable, "rk-on")
-        assert after == before
-
-        deletion = await sets.begin_delete(GROUP, "rk-on", polling=False)
-        assert deletion
-        restartable.stop(signal.SIGKILL)
-        restartable.start()
-        await remove(client, "rk-on")
-        assert not runs(pid)
-
-
-def test_arm_wants_a_token_and_a_version_and_knows_no_case(emulator: Emulator) -> None:
-    with emulator.http() as anonymous, emulator.signed_in() as client:
-        url, path = set_url("nothing"), set_url("nothing").partition("?")[0]
-        nobody = anonymous.get(url)
-        stale = anonymous.get(url, headers={"Authorization": "Bearer no-jwt"})
-        unversioned = client.get(path)
-        shouting = client.get(url.replace(path, path.upper()))
-
-    assert [r.status_code for r in (nobody, stale, unversioned, shouting)] == [401, 401, 400, 404]
-    assert unversioned.json()["error"]["code"] == "MissingApiVersionParameter"
-    assert shouting.json()["error"]["code"] == "ResourceNotFound"
-    assert shouting.headers["x-ms-request-id"]
-    assert shouting.headers["x-ms-correlation-request-id"]
-
-
-def test_both_polling_addresses_answer(emulator: Emulator) -> None:
-    with emulator.signed_in() as client:
-        made = client.put(set_url("rk-polled"), json=scale_set(0))
-        status, monitor = made.headers["Azure-AsyncOperation"], made.headers["Location"]
-        assert (made.status_code, made.headers["Retry-After"]) == (201, "1")
-        assert client.get(monitor).status_code == 202
-        wait_for(lambda: client.get(status).json()["status"] == "Succeeded")
-
-        assert client.get(monitor).json()["name"] == "rk-polled"
-        assert client.put(set_url("RK-polled"), json=scale_set(0)).status_code == 200
-        client.delete(set_url("rk-polled"))
-        wait_for(lambda: client.delete(set_url("rk-polled")).status_code == 204)
-
-
-def test_prices_need_no_sign_in(emulator: Emulator) -> None:
-    wanted = "armRegionName eq 'eastus' and armSkuName eq 'Standard_ND96amsr_A100_v4'"
-    with emulator.http() as client:
-        answer = client.get("/api/retail/prices", params={"$filter": wanted}).json()
-
-    linux = [m for m in answer["Items"] if "Windows" not in m["productName"]]
-    assert {m["skuName"]: m["retailPrice"] for m in linux} == {
-        "ND96amsr A100 v4": 32.77,
-        "ND96amsr A100 v4 Spot": 8.441552,
-        "ND96amsr A100 v4 Low Priority": 6.554,
-    }
-    assert answer["NextPageLink"] is None
-
-
-def test_a_vm_learns_who_it_is_only_with_the_header(emulator: Emulator) -> None:
-    with emulator.signed_in() as client:
-        client.put(set_url("rk-who"), json=scale_set(1))
-        (vm,) = machines(emulator, "rk-who")
-        url = f"{vm['metadata_url']}/metadata/instance?api-version=2021-02-01"
-        told = httpx.get(url, headers={"Metadata": "true"}).json()
-
-        assert httpx.get(url).status_code == 400
-        assert told["compute"]["name"] == "rk-who_0"
-        assert told["compute"]["vmId"] == vm["vm_id"]
-        assert told["compute"]["tagsList"] == [{"name": "rekindle-owner", "value": "test"}]
-        address = told["network"]["interface"][0]["ipv4"]["ipAddress"][0]["privateIpAddress"]
-        assert address == vm["address"]
-        client.delete(set_url("rk-who"))
-        wait_for(lambda: client.get(set_url("rk-who")).status_code == 404)
-        assert httpx.get(url, headers={"Metadata": "true"}).status_code == 404
+    assert emulator.machines("rk-race") == []

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -160,11 +161,20 @@ def run_world(rundir: RunDir, *, world: int = 2, stop_at: int | None = None) -> 
 
 def start_world(rundir: RunDir, *, world: int = 2) -> subprocess.Popen[str]:
     """Start torchrun in a session of its own."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--node-rank", "0"]
-    where = ["--nproc-per-node", str(world), "--master-addr", "127.0.0.1"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
+    where = ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={_free_port()}"]
     return subprocess.Popen(
-        [*torchrun, *where, "--master-port", str(_free_port()), "-m", "trainer.train", str(rundir.root)],
-        env=os.environ | {"REKINDLE_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+        [
+            *torchrun,
+            *where,
+            "--master-port",
+            str(_free_port()),
+            "-m",
+            "trainer.train",
+            str(rundir.root),
+        ],
+        env=os.environ  # noqa: TID251 - handed on as a whole
+        | {"REKINDLE_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -251,3 +261,53 @@ def _generation(spec: RunSpec, world: int) -> Generation:
         checkpoint=None,
         run_spec_sha256=SPEC_SHA256,
     )
+
+
+# --- The whole matrix --------------------------------------------------------------------------
+
+
+def matrix(spec: RunSpec) -> dict[str, RunSpec]:
+    """Every valid pairing of what is trained, ZeRO stage and precision."""
+    return {
+        f"{'lora' if lora else 'full'}-zero{stage}-{precision}": replace(
+            spec, lora=lora, zero_stage=stage, precision=precision
+        )
+        for lora in (None, LORA)
+        for precision in ("bf16", "fp32")
+        for stage in range(4)
+        if precision == "fp32" or stage > 0
+    }
+
+
+def compare(root: Path, spec: RunSpec, inputs: Path, stops: tuple[int, ...]) -> dict[str, object]:
+    """Run once through and once with stops; say whether losses and parameters are equal."""
+    whole = run_world(prepare(root / "whole", spec, inputs))
+    losses: dict[int, float] = {}
+    last: Outcome | None = None
+    for number, stop_at in enumerate((*stops, None)):
+        rundir = prepare(root / f"part-{number}", spec, inputs, resume=last)
+        last = run_world(rundir, stop_at=stop_at)
+        losses |= last.losses
+    assert last is not None
+    return {
+        "losses_equal": losses == whole.losses,
+        "parameters_equal": last.parameters_sha256 == whole.parameters_sha256 != "",
+        "parameters_sha256": whole.parameters_sha256,
+    }
+
+
+def main() -> None:
+    """Run the matrix; one JSON object a line, exit status 1 when any resume is not exact."""
+    exact = True
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        inputs = build_inputs(root / "inputs")
+        for name, spec in matrix(make_spec(inputs)).items():
+            found = compare(root / name, spec, inputs, stops=(3, 7))
+            exact = exact and bool(found["losses_equal"] and found["parameters_equal"])
+            print(json.dumps({"case": name, **found}), flush=True)  # noqa: T201 - its result
+    sys.exit(0 if exact else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -45,7 +45,7 @@ class Blob:
             return False
         if if_match and (there is None or there[0] != if_match):
             return False
-        if name == HEAD and there:
+        if name == HEAD and there and isinstance(value, Head):
             self.judge.head_written(there[1], value, self)
         self.writes += 1
         self.blobs[name] = (f"e{self.writes}", value)

@@ -75,6 +75,8 @@ class Judge:
             raise Violation("a number is used twice", str(row.number))
         if head.generation != row.number:
             raise Violation("opened before HEAD was taken", f"{row.number}, HEAD {head.generation}")
+        if not row.master_port:
+            raise Violation("ranks cannot meet", f"{row.number} has no port")
         if head.model:
             raise Violation("a finished job is trained again", f"{row.number}")
         if row.checkpoint != head.newest:

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from service.domain import generation, node
 from service.domain.generation import MembershipStep, NodeView, Open
 from service.domain.node import Ignored, NodeRecord, StaleEpoch
-from trainer.contract import Committed, Directive, Generation, Head, Heartbeat, Registration
+from trainer.contract import (
+    Committed,
+    Directive,
+    Generation,
+    Head,
+    Heartbeat,
+    Registration,
+)
 from trainer.supervisor import node as supervised
 from trainer.supervisor.node import Node, Reaction
 
@@ -66,6 +73,15 @@ def _registered_twice(
     return replace(fresh, node_id=f"{fresh.node_id}-{record.node_id}") if record else fresh
 
 
+def _start_kept(record: NodeRecord | None, registration: Registration, current: int) -> NodeRecord:
+    """Leaves a START standing for a new boot, whose disk may be empty."""
+    after = node.registered(record, registration, current)
+    if record is None or after == record:
+        return after
+    kind, seq = record.directive_kind, record.directive_seq
+    return replace(after, directive_kind=kind, directive_seq=seq)
+
+
 def _unordered(
     record: NodeRecord, heartbeat: Heartbeat, now: float
 ) -> NodeRecord | Ignored | StaleEpoch:
@@ -98,11 +114,11 @@ FAULTS: dict[str, tuple[Rules, set[str]]] = {
         Rules(write_once=False),
         {"a torn checkpoint"},
     ),
-    "a trainer that cannot save is waited for": (Rules(saves_in_time=False), {"no end"}),
-    "the number is read after the decision": (
-        Rules(number_late=True),
-        {"two generations run"},
+    "a new boot is given the START of the last one": (
+        Rules(registered=_start_kept),
+        {"a generation is started twice on a node"},
     ),
+    "a trainer that cannot save is waited for": (Rules(saves_in_time=False), {"no end"}),
     "only rank 0's word says that the model is there": (
         Rules(model_first=False),
         {"a finished job is trained again"},

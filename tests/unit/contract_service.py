@@ -143,9 +143,7 @@ class Service:
             return self.wanted
         return self.world.rng.choice((self.wanted - 1, self.wanted))
 
-    def _open(
-        self, attempt_id: str, nodes: tuple[NodeView, ...], number: int
-    ) -> Iterator[None]:
+    def _open(self, attempt_id: str, nodes: tuple[NodeView, ...], number: int) -> Iterator[None]:
         """Take HEAD, then write the row, then direct START.
 
         ``number`` follows the newest row of the very look that found the last generation

@@ -125,8 +125,9 @@ class Supervisor:
                 self.react(self.world.rules.directed(self.node, answer))
             case Refusal.GONE:
                 self.react(dismissed(self.node))
-            case Refusal():
-                self.epoch = 0 if answer is Refusal.STALE_EPOCH else self.epoch
+            case Refusal.STALE_EPOCH:
+                self.epoch = 0  # register again; the trainer goes on
+            case Refusal.STALE_GENERATION:
                 self.react(refused(self.node))
             case HeartbeatAnswer():
                 pass

@@ -102,6 +102,16 @@ class Vm:
     supervisor: Supervisor | None = None
     trainer: Trainer | None = None
 
+    def send(self) -> None:
+        """The supervisor, if there is one, says what is due."""
+        if self.supervisor:
+            self.supervisor.send()
+
+    def advance(self, task: int) -> None:
+        """The supervisor, if there is one, goes on."""
+        if self.supervisor:
+            self.supervisor.advance(task)
+
     def kill_supervisor(self) -> None:
         """kill -9: what it had in memory is gone; its trainer and its requests go on."""
         if self.supervisor:

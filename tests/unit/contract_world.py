@@ -48,7 +48,8 @@ class World:
 
     def live(self, events: int) -> None:
         """So many events, faults among them."""
-        for event in self.rng.choices(self._events, self._weights, k=events):
+        schedule = Random(self.rng.random())  # its own, so that fewer events are the same ones
+        for event in schedule.choices(self._events, self._weights, k=events):
             self.events += 1
             event()
 
@@ -59,7 +60,8 @@ class World:
             self.rounds += 1
             if self.rounds > CALM_ROUNDS:
                 raise Violation("no end", self._standing())
-            self._round()
+            self.turns()
+            self.look()
 
     def start_trainer(self, vm: Vm, row: Generation, node_id: str) -> None:
         """Called by a supervisor that has loaded the row's checkpoint."""
@@ -90,11 +92,9 @@ class World:
 
     def work(self) -> None:
         """A supervisor goes on with its trainer or its uploads."""
-        if (vm := self._any(lambda v: v.supervisor is not None)) and vm.supervisor:
+        if vm := self._any(lambda v: v.supervisor is not None):
             for _ in range(self.rng.randrange(1, 9)):
-                vm.supervisor.advance(self.rng.randrange(2))
-                if vm.supervisor is None:
-                    return
+                vm.advance(self.rng.randrange(2))
 
     def train(self) -> None:
         """A trainer goes on by itself, or all of a generation take one step together."""
@@ -224,30 +224,33 @@ class World:
         if waiting and self.rng.random() < 0.03:
             waiting[0].die()
 
-    def _round(self) -> None:
+    def turns(self) -> None:
+        """Every node has a turn, and every message under way arrives."""
         for vm in list(self.vms):
-            if vm.alive and (vm.doomed or self.service.attempts[vm.attempt_id].over and vm.left):
+            if vm.alive and (vm.doomed or vm.left):
                 vm.die()
             vm.listed = vm.alive
             if vm.alive and not vm.left:
                 self._turn(vm)
+        for _ in range(len(self.wire.requests) + len(self.wire.answers)):
+            self.wire.deliver()
+
+    def look(self) -> None:
+        """The cloud and the service have a turn."""
         self.replace_vm()
         self.collect_garbage()
         self.service.workers.clear()
         for attempt in list(self.service.attempts):
             for _ in self.service.reconcile(attempt):
                 self.wire.deliver()
-        for _ in range(len(self.wire.requests) + len(self.wire.answers)):
-            self.wire.deliver()
 
     def _turn(self, vm: Vm) -> None:
-        vm.supervisor = vm.supervisor or Supervisor(self, vm)
+        if vm.supervisor is None:
+            vm.supervisor = Supervisor(self, vm)
         for _ in range(3):
-            if vm.supervisor:
-                vm.supervisor.send()
+            vm.send()
         for task in (0, 1, 0, 1):
-            if vm.supervisor:
-                vm.supervisor.advance(task)
+            vm.advance(task)
         if vm.trainer:
             vm.trainer.act()
             self._collective(vm.trainer.row)

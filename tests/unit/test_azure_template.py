@@ -36,6 +36,83 @@ SPEC = ScaleSetSpec(
     tags={ATTEMPT_TAG: "att-1", JOB_TAG: "ftjob-1"},
 )
 
+SPOT_BODY = {
+    "location": "swedencentral",
+    "tags": {
+        "rekindle-attempt": "att-1",
+        "rekindle-job": "ftjob-1",
+        "rekindle-owner": "production",
+    },
+    "sku": {"name": "Standard_ND96amsr_A100_v4", "tier": "Standard", "capacity": 2},
+    "identity": {
+        "type": "UserAssigned",
+        "userAssignedIdentities": {"/identities/node": {}},
+    },
+    "properties": {
+        "orchestrationMode": "Uniform",
+        "singlePlacementGroup": True,
+        "platformFaultDomainCount": 1,
+        "overprovision": False,
+        "upgradePolicy": {"mode": "Manual"},
+        "virtualMachineProfile": {
+            "priority": "Spot",
+            "evictionPolicy": "Delete",
+            "billingProfile": {"maxPrice": -1},
+            "storageProfile": {
+                "imageReference": {
+                    "publisher": "microsoft-dsvm",
+                    "offer": "ubuntu-hpc",
+                    "sku": "2204",
+                    "version": "latest",
+                },
+                "osDisk": {
+                    "createOption": "FromImage",
+                    "caching": "ReadOnly",
+                    "diffDiskSettings": {"option": "Local", "placement": "ResourceDisk"},
+                },
+            },
+            "osProfile": {
+                "computerNamePrefix": "rekindle",
+                "adminUsername": "rekindle",
+                "linuxConfiguration": {
+                    "disablePasswordAuthentication": True,
+                    "ssh": {
+                        "publicKeys": [
+                            {
+                                "path": "/home/rekindle/.ssh/authorized_keys",
+                                "keyData": "ssh-ed25519 AAAA somebody",
+                            }
+                        ]
+                    },
+                },
+                "customData": "I2Nsb3VkLWNvbmZpZwp7fQo=",
+            },
+            "networkProfile": {
+                "networkInterfaceConfigurations": [
+                    {
+                        "name": "primary",
+                        "properties": {
+                            "primary": True,
+                            "enableAcceleratedNetworking": True,
+                            "ipConfigurations": [
+                                {
+                                    "name": "primary",
+                                    "properties": {
+                                        "primary": True,
+                                        "subnet": {
+                                            "id": "/networks/rekindle-swedencentral/subnets/nodes"
+                                        },
+                                    },
+                                }
+                            ],
+                        },
+                    }
+                ]
+            },
+        },
+    },
+}
+
 specs = st.builds(
     ScaleSetSpec,
     name=st.just("rk-1"),
@@ -52,83 +129,7 @@ specs = st.builds(
 
 
 def test_a_spot_set_has_the_shape_that_infiniband_wants() -> None:
-    assert scale_set_body(SPEC, SETTINGS) == {
-        "location": "swedencentral",
-        "tags": {
-            "rekindle-attempt": "att-1",
-            "rekindle-job": "ftjob-1",
-            "rekindle-owner": "production",
-        },
-        "sku": {"name": "Standard_ND96amsr_A100_v4", "tier": "Standard", "capacity": 2},
-        "identity": {
-            "type": "UserAssigned",
-            "userAssignedIdentities": {"/identities/node": {}},
-        },
-        "properties": {
-            "orchestrationMode": "Uniform",
-            "singlePlacementGroup": True,
-            "platformFaultDomainCount": 1,
-            "overprovision": False,
-            "upgradePolicy": {"mode": "Manual"},
-            "virtualMachineProfile": {
-                "priority": "Spot",
-                "evictionPolicy": "Delete",
-                "billingProfile": {"maxPrice": -1},
-                "storageProfile": {
-                    "imageReference": {
-                        "publisher": "microsoft-dsvm",
-                        "offer": "ubuntu-hpc",
-                        "sku": "2204",
-                        "version": "latest",
-                    },
-                    "osDisk": {
-                        "createOption": "FromImage",
-                        "caching": "ReadOnly",
-                        "diffDiskSettings": {"option": "Local", "placement": "ResourceDisk"},
-                    },
-                },
-                "osProfile": {
-                    "computerNamePrefix": "rekindle",
-                    "adminUsername": "rekindle",
-                    "linuxConfiguration": {
-                        "disablePasswordAuthentication": True,
-                        "ssh": {
-                            "publicKeys": [
-                                {
-                                    "path": "/home/rekindle/.ssh/authorized_keys",
-                                    "keyData": "ssh-ed25519 AAAA somebody",
-                                }
-                            ]
-                        },
-                    },
-                    "customData": "I2Nsb3VkLWNvbmZpZwp7fQo=",
-                },
-                "networkProfile": {
-                    "networkInterfaceConfigurations": [
-                        {
-                            "name": "primary",
-                            "properties": {
-                                "primary": True,
-                                "enableAcceleratedNetworking": True,
-                                "ipConfigurations": [
-                                    {
-                                        "name": "primary",
-                                        "properties": {
-                                            "primary": True,
-                                            "subnet": {
-                                                "id": "/networks/rekindle-swedencentral"
-                                                "/subnets/nodes"
-                                            },
-                                        },
-                                    }
-                                ],
-                            },
-                        }
-                    ]
-                },
-            },
-        },
-    }
+    assert scale_set_body(SPEC, SETTINGS) == SPOT_BODY
 
 
 def test_an_on_demand_set_is_regular_and_has_no_price_limit() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.emulator_process import runs, wait_for
-from tests.unit.test_emulator_processes import Vm
+from tests.emulator_process import runs, wait_for
+from tests.emulator_vm import Vm
 
 # Writes down its arguments and environment, then lives on.
 PROBE = """
@@ -83,7 +83,7 @@ def test_a_container_gets_little_of_the_outside(vm: Vm) -> None:
     assert set(given) - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "REKINDLE_METADATA_URL", "FROM"}
     assert given["REKINDLE_METADATA_URL"] == vm.url
     assert given["HOME"] == str(vm.folder)
-    assert "shims" not in given["PATH"]
+    assert str(vm.folder) not in given["PATH"]
 
 
 def test_a_detached_container_dies_with_its_vm(vm: Vm) -> None:
@@ -126,6 +126,7 @@ def test_the_entrypoint_can_be_replaced(vm: Vm) -> None:
         ("docker pull rekindle/probe:1", 0, "up to date"),
         ("docker compose up", 1, "only 'run' and 'pull'"),
         ("systemctl start docker", 0, ""),
+        ("mkfs.ext4 /dev/sda && lsblk && reboot", 0, ""),
     ],
 )
 def test_docker_says_what_it_cannot_do(vm: Vm, command: str, exit_code: int, message: str) -> None:

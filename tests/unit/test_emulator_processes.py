@@ -6,12 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from emulator.processes import Machine, Processes, alive, init_pid, kill
-from tests.integration.emulator_process import runs, wait_for
+from emulator.processes import alive, init_pid
+from tests.emulator_process import descendants, runs, wait_for
+from tests.emulator_vm import Vm
 
 # Forks twice with a session of its own, so that its parent is gone when it writes its number.
 DAEMON = """
@@ -31,33 +31,6 @@ while True:
     os.setsid()
     time.sleep(0.003)
 """
-
-
-class Vm:
-    """A VM below a folder, and the handle that booted it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.url = f"http://127.0.0.1:1/vm/{folder}"
-        self.processes = Processes()
-
-    def boot(self, *commands: str, images: dict[str, Any] | None = None) -> None:
-        """Boot it with a script."""
-        script = "\n".join(("#!/bin/sh", *commands)).encode()
-        machine = Machine(
-            folder=self.folder, user_data=script, metadata_url=self.url, images=images or {}
-        )
-        self.processes.boot(machine)
-
-    def kill(self) -> None:
-        """Kill it."""
-        kill(self.folder, self.url)
-        self.processes.reap()
-
-    def number(self, name: str) -> int:
-        """The process id that a program of the VM wrote down."""
-        file = self.folder / name
-        return int(wait_for(lambda: file.exists() and file.read_text().strip()))
 
 
 @pytest.fixture
@@ -93,7 +66,7 @@ def test_a_chain_of_forks_cannot_outrun_the_kill(vm: Vm) -> None:
     vm.kill()
 
     assert not (vm.folder / "runner.pid").exists()
-    assert not _living(vm)
+    assert not descendants(vm.url)
 
 
 def test_what_a_dead_init_left_behind_is_found(vm: Vm) -> None:
@@ -150,15 +123,3 @@ def test_orphans_of_a_vm_are_reaped_by_its_init(vm: Vm) -> None:
 def _console(vm: Vm) -> str:
     file = vm.folder / "console.log"
     return file.read_text() if file.exists() else ""
-
-
-def _living(vm: Vm) -> list[str]:
-    """Processes of this machine with the VM's mark."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if vm.url.encode() in (entry / "environ").read_bytes() and runs(int(entry.name)):
-                found.append(entry.name)
-        except OSError:
-            continue
-    return found

@@ -209,7 +209,7 @@ def test_advice_that_is_followed_works() -> None:
     long_rows = replace(
         REQUEST,
         nodes=1,
-        training=Training(max_seq_len=4096, micro_batch=1, gradient_checkpointing=False),
+        training=Training(max_seq_len=8192, micro_batch=1, gradient_checkpointing=False),
     )
     with pytest.raises(InvalidRequest, match="gradient checkpointing"):
         make_plan(long_rows)

@@ -13,6 +13,7 @@ from service.domain.errors import InvalidRequest
 from service.domain.recipe import (
     FULL_LEARNING_RATE,
     LORA_LEARNING_RATE,
+    Auto,
     Hyperparameters,
     Recipe,
     Training,
@@ -202,7 +203,7 @@ def test_an_empty_file_cannot_be_trained_on() -> None:
     micro_batch=st.one_of(st.none(), st.integers(1, 16)),
 )
 def test_every_recipe_covers_every_epoch_and_divides_evenly(
-    examples: int, world: int, batch: Any, micro_batch: int | None
+    examples: int, world: int, batch: int | Auto, micro_batch: int | None
 ) -> None:
     hyper = Hyperparameters(batch_size=batch)
 

@@ -24,9 +24,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same on another device."""
-        return Batch(
-            self.ids.to(device), self.attention.to(device), self.labels.to(device)
-        )
+        return Batch(self.ids.to(device), self.attention.to(device), self.labels.to(device))
 
 
 def collate(rows: list[Tokens], pad_id: int) -> Batch:

@@ -12,12 +12,12 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("rb")
         starts, position = [], 0
-        for line in self._file:
-            if line.strip():
-                starts.append(position)
-            position += len(line)
+        with path.open("rb") as lines:
+            for line in lines:
+                if line.strip():
+                    starts.append(position)
+                position += len(line)
         if not starts:
             raise ValueError(f"{path.name} holds no rows; upload a file with at least one chat")
         self._starts = np.array(starts, dtype=np.int64)
@@ -27,9 +27,11 @@ class Rows:
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         """The parsed row, or ValueError that says which one is broken."""
-        self._file.seek(int(self._starts[row]))
+        with self._path.open("rb") as lines:
+            lines.seek(int(self._starts[row]))
+            line = lines.readline()
         try:
-            parsed = json.loads(self._file.readline())
+            parsed = json.loads(line)
         except ValueError as error:
             raise ValueError(f"{self._path.name}, row {row + 1}: not JSON ({error})") from error
         if not isinstance(parsed, dict) or not isinstance(parsed.get("messages"), list):

@@ -19,9 +19,7 @@ class Scores:
 
 def scores(model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - transformers is untyped here
     """Run the model and score the positions that are trained; the others cost no softmax."""
-    logits_BTV = model(
-        input_ids=batch.ids, attention_mask=batch.attention, use_cache=False
-    ).logits
+    logits_BTV = model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False).logits
     trained = batch.labels != IGNORED
     logits_NV, labels_N = logits_BTV[trained].float(), batch.labels[trained]
     loss = cross_entropy(logits_NV, labels_N, reduction="sum")

@@ -107,10 +107,11 @@ class JobContainer:
 
     def __init__(self, access: Access, url: str) -> None:
         self.access = access
-        self._client = access.container(url)
+        self.renew(url)
 
     def renew(self, url: str) -> None:
-        """Use a fresh SAS from now on."""
+        """Use this SAS from now on."""
+        self.url = url
         self._client = self.access.container(url)
 
     def blob(self, name: str) -> BlobClient:
@@ -189,8 +190,8 @@ def _translated(call: Callable[[], T]) -> T:
 
 def _meaning(error: HttpResponseError) -> BlobError:
     """What an HTTP error from Blob Storage means to us."""
-    url = error.response.request.url if error.response is not None else ""
-    parts = urlsplit(url)
+    request = getattr(error.response, "request", None)
+    parts = urlsplit(getattr(request, "url", ""))
     said = f"{parts.path}: {error.status_code} {getattr(error, 'error_code', '') or error.reason}"
     match error.status_code:
         case 404:

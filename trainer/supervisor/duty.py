@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
-from trainer.contract import EvictionNotice, Generation, Grants, NodePhase
+from trainer.contract import EvictionNotice, Generation, Grants, NodePhase, Registered
 from trainer.rundir import RunDir, write_whole
 from trainer.supervisor.launch import World
 from trainer.supervisor.node import (
@@ -45,9 +45,16 @@ class Duty:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def take_up(self, node_id: str, tools: Tools, group: asyncio.TaskGroup) -> None:
-        """Work with these from now on; runs live in the group."""
-        self._node_id, self._tools, self._group = node_id, tools, group
+    def take_up(self, seat: Registered, tools: Tools, group: asyncio.TaskGroup) -> None:
+        """Begin, with these tools; runs live in the group."""
+        self._tools, self._group = tools, group
+        self.sit(seat)
+
+    def sit(self, seat: Registered) -> None:
+        """The service has answered a registration."""
+        self._node_id = seat.node_id
+        self.renew(seat.grants)
+        self.apply((replace(self.node, epoch=seat.epoch), ()))
 
     def renew(self, grants: Grants) -> None:
         """Use these grants from now on."""
@@ -69,10 +76,6 @@ class Duty:
         for effect in effects:
             log.info("node.effect effect=%s", type(effect).__name__)
             self._carry_out(effect, trouble)
-
-    def seated(self, epoch: int) -> None:
-        """The service knows this boot as ``epoch``."""
-        self.apply((replace(self.node, epoch=epoch), ()))
 
     def announce(self, notice: EvictionNotice, seconds: float) -> None:
         """The machine goes in so many seconds: tell the service, save, settle."""

@@ -39,8 +39,11 @@ class World:
 Command = Callable[[World], Sequence[str]]
 
 
-def torchrun(world: World) -> Sequence[str]:
-    """The command that starts this node's ranks."""
+TRAINER = ("-m", "trainer.train")
+
+
+def torchrun(world: World, program: Sequence[str] = TRAINER) -> Sequence[str]:
+    """The command that starts this node's ranks of ``program``."""
     generation = world.generation
     return (
         sys.executable,
@@ -54,8 +57,7 @@ def torchrun(world: World) -> Sequence[str]:
         "--max-restarts=0",
         f"--log-dir={world.logs}",
         "--redirects=3",
-        "-m",
-        "trainer.train",
+        *program,
         str(world.folder.root),
     )
 

@@ -19,7 +19,8 @@ from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.launch import Command, Launcher, torchrun
 from trainer.supervisor.metadata import Metadata
 from trainer.supervisor.service import Service
-from trainer.supervisor.supervise import Supervisor, Surroundings
+from trainer.supervisor.supervise import Supervisor
+from trainer.supervisor.surroundings import Surroundings
 
 NODE_CONFIG = "/etc/rekindle/node.json"
 METADATA_URL = "http://169.254.169.254"
@@ -55,13 +56,15 @@ def supervise(settings: Settings, command: Command, limits: Limits) -> int:
     """Supervise with this trainer until the node leaves; the exit status."""
     try:
         config = _read_config(settings.node_config)
-        with _sole(settings.work):
-            asyncio.run(_run(settings, config, command, limits))
+        settings.work.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as e:
         log.error("configuration.bad reason=%s", e)  # noqa: TRY400 - the reason is all
         return BAD_CONFIGURATION
+    try:
+        with _sole(settings.work):
+            asyncio.run(_run(settings, config, command, limits))
     except AlreadyRunning as e:
-        log.error("work.taken reason=%s", e)  # noqa: TRY400
+        log.error("work.taken reason=%s", e)  # noqa: TRY400 - the reason is all
         return ALREADY_RUNNING
     return LEFT
 
@@ -88,7 +91,6 @@ def _read_config(path: Path) -> NodeConfig:
 @contextmanager
 def _sole(work: Path) -> Iterator[None]:
     """Hold the work folder for this process alone."""
-    work.mkdir(parents=True, exist_ok=True)
     with (work / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

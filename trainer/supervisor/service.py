@@ -30,7 +30,7 @@ class Unreachable(ServiceError):
 
 
 class Unauthorized(ServiceError):
-    """401 or 403: the token is not valid (any more). Register again."""
+    """401, 403 or 404: the service does not know us (any more). Register again."""
 
 
 class Refused(ServiceError):
@@ -128,7 +128,7 @@ def _refusal(request: httpx.Request, response: httpx.Response) -> ServiceError:
     """The error that a status other than 200 stands for."""
     said = f"{request.url.path}: {response.status_code} {response.text[:500]}"
     match response.status_code:
-        case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN:
+        case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN | httpx.codes.NOT_FOUND:
             return Unauthorized(said)
         case httpx.codes.CONFLICT:
             return Refused(_code(response), said)

@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+from azure.core.exceptions import ResourceNotFoundError
+from azure.core.polling import AsyncLROPoller
 from azure.identity.aio import ClientSecretCredential
 from azure.mgmt.compute.aio import ComputeManagementClient
+from azure.mgmt.compute.models import VirtualMachineScaleSet
+
+from tests.waiting import until
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 TENANT = "11111111-1111-1111-1111-111111111111"
@@ -23,6 +28,15 @@ GROUP = "rekindle"
 VERSION = "?api-version=2026-04-01"
 PATIENCE = 20.0  # seconds
 T = TypeVar("T")
+BOOT = """#cloud-config
+write_files:
+  - path: /etc/rekindle/node.json
+    permissions: "0600"
+    content: '{"attempt": 1}'
+runcmd:
+  - [cp, /etc/rekindle/node.json, copied.json]
+  - setsid sh -c 'echo $$ > child.pid; exec sleep 1000' &
+"""
 
 
 class Emulator:
@@ -93,6 +107,10 @@ class Emulator:
         answer = httpx.get(f"{self.metadata_url}/_emulator/virtualMachines")
         return list(answer.raise_for_status().json()["value"])
 
+    def machines(self, name: str) -> list[dict[str, Any]]:
+        """The VMs of one scale set."""
+        return [vm for vm in self.virtual_machines() if vm["scale_set"] == name]
+
     def destroy(self) -> None:
         """Delete everything, VMs too, and end."""
         with self.signed_in() as client:
@@ -123,6 +141,39 @@ async def compute(emulator: Emulator) -> AsyncIterator[ComputeManagementClient]:
     )
     async with credential, client:
         yield client
+
+
+async def begin(
+    client: ComputeManagementClient, name: str, body: dict[str, Any]
+) -> AsyncLROPoller[VirtualMachineScaleSet]:
+    """PUT a scale set."""
+    sets = client.virtual_machine_scale_sets
+    return await sets.begin_create_or_update(GROUP, name, VirtualMachineScaleSet(body))
+
+
+async def create(client: ComputeManagementClient, name: str, body: dict[str, Any]) -> None:
+    """PUT a scale set and wait for the end of the operation."""
+    await (await begin(client, name, body)).result()
+
+
+async def remove(client: ComputeManagementClient, name: str) -> None:
+    """Delete a scale set until it is not found."""
+    await client.virtual_machine_scale_sets.begin_delete(GROUP, name, polling=False)
+
+    async def gone() -> bool:
+        try:
+            await client.virtual_machine_scale_sets.get(GROUP, name)
+        except ResourceNotFoundError:
+            return True
+        return False
+
+    await until(gone, bool, interval=0.05)
+
+
+def child(vm: dict[str, Any]) -> int:
+    """The process that BOOT started."""
+    file = Path(vm["folder"]) / "child.pid"
+    return int(wait_for(lambda: file.exists() and file.read_text().strip()))
 
 
 def group_url() -> str:
@@ -169,8 +220,26 @@ def wait_for(found: Callable[[], T], patience: float = PATIENCE) -> T:
     deadline = time.monotonic() + patience
     while not (value := found()):
         assert time.monotonic() < deadline, "waited in vain"
-        threading.Event().wait(0.02)
+        pause(0.02)
     return value
+
+
+def pause(seconds: float) -> None:
+    """Let real time pass, where the test is about moments and not about conditions."""
+    threading.Event().wait(seconds)
+
+
+def descendants(metadata_url: str) -> list[int]:
+    """Processes of this machine that belong to VMs with this metadata service."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = f"REKINDLE_METADATA_URL={metadata_url}".encode()
+            if marked in (entry / "environ").read_bytes() and runs(int(entry.name)):
+                found.append(int(entry.name))
+        except OSError:
+            continue  # gone, or somebody else's
+    return found
 
 
 def runs(pid: int) -> bool:

@@ -1,0 +1,245 @@
+"""`make demo`: the main job end to end on the local stack; the last line printed is JSON.
+
+A job goes in over HTTP, trains on two nodes, loses one of them twice (once with Azure's
+notice, once without), comes back by itself each time, and ends with the very parameters
+of a twin that nobody disturbed.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from openai import AsyncOpenAI
+
+from rekindle import demo_view, picture
+from rekindle.layout import BASE_MODEL, Layout
+from rekindle.stack import stack
+from rekindle.state import CannotStart, Ports, State
+
+QUESTION = "What is 3 plus 4?"
+ROWS = 240
+FINISH_SECONDS = 300.0
+STEP_SECONDS = 120.0
+JOB = {
+    "model": BASE_MODEL,
+    "seed": 7,
+    "suffix": "demo",
+    "method": {
+        "type": "supervised",
+        "supervised": {"hyperparameters": {"n_epochs": 4, "batch_size": 8}},
+    },
+}
+OURS = {
+    "infrastructure": {"nodes": 2},
+    "training": {
+        "max_seq_len": 128,
+        "learning_rate": 0.002,
+        "checkpoint_seconds": 3,
+        "zero_stage": 2,
+    },
+}
+
+
+class DemoFailed(Exception):
+    """The product did not do what it promises."""
+
+
+@dataclass
+class Demo:
+    """One run against a running stack."""
+
+    client: AsyncOpenAI
+    azure: httpx.AsyncClient
+    view: demo_view.View
+    folder: Path
+    evicted_at: list[tuple[int, str]] = field(default_factory=list)
+
+    async def run(self) -> dict[str, Any]:
+        """Do it all; return what the last line says."""
+        data = await _samples(self.folder)
+        with data.open("rb") as stream:
+            file = await self.client.files.create(file=stream, purpose="fine-tune")
+        self.view.say(f"uploaded {ROWS} chats as {file.id}")
+        disturbed = await self._submit(file.id, "the job that will be evicted")
+        total = disturbed["progress"]["total_steps"]
+        await self._evict(disturbed["id"], total // 4, notice=True)
+        await self._evict(disturbed["id"], total // 2, notice=False)
+        disturbed = await self._finish(disturbed["id"])
+        twin = await self._submit(file.id, "its twin, which nobody disturbs")
+        twin = await self._finish(twin["id"])
+        return await self._report(disturbed, twin)
+
+    async def _submit(self, file_id: str, what: str) -> dict[str, Any]:
+        job = await self.client.fine_tuning.jobs.create(
+            training_file=file_id,
+            extra_body=OURS,
+            **JOB,  # type: ignore[arg-type]
+        )
+        shown: dict[str, Any] = job.model_dump()
+        self.view.plan(what, shown)
+        return shown
+
+    async def _evict(self, job_id: str, step: int, *, notice: bool) -> None:
+        """Once the job has done ``step``, take one of its machines."""
+        job = await self._watch(job_id, lambda j: j["progress"]["step"] >= step, STEP_SECONDS)
+        machines = await self._machines(job["attempts"]["current"])
+        victim = machines[-1]
+        how = "with 30 s notice" if notice else "without notice"
+        self.view.say(f"Azure takes back {victim['name']} {how}", style="bold red")
+        before = job["attempts"]["count"]
+        answer = await self.azure.post(
+            "/_emulator/evict",
+            json={
+                "scale_set": victim["scale_set"],
+                "instance_id": victim["instance_id"],
+                "notice": notice,
+            },
+        )
+        answer.raise_for_status()
+        self.evicted_at.append((job["progress"]["step"], how))
+        await self._watch(
+            job_id,
+            lambda j: j["attempts"]["count"] > before and j["phase"] == "training",
+            STEP_SECONDS,
+        )
+
+    async def _finish(self, job_id: str) -> dict[str, Any]:
+        job = await self._watch(job_id, lambda j: j["finished_at"] is not None, FINISH_SECONDS)
+        if job["status"] != "succeeded":
+            raise DemoFailed(f"job {job_id} {job['status']}: {job['error']}")
+        return job
+
+    async def _watch(self, job_id: str, done: Any, seconds: float) -> dict[str, Any]:  # noqa: ANN401
+        """Poll the job, show what is new, until it is ``done``."""
+        latest = time.monotonic() + seconds
+        while True:
+            job = await self.client.get(f"/fine_tuning/jobs/{job_id}", cast_to=object)
+            assert isinstance(job, dict)
+            events = await self.client.fine_tuning.jobs.list_events(job_id, limit=50)
+            self.view.show(job, [e.model_dump() for e in reversed(events.data)])
+            if done(job):
+                return job
+            if job["finished_at"] is not None:
+                raise DemoFailed(f"job {job_id} {job['status']} too early: {job['error']}")
+            if time.monotonic() > latest:
+                raise DemoFailed(f"job {job_id} was not there after {seconds:.0f} s: {job}")
+            await asyncio.sleep(0.25)
+
+    async def _machines(self, attempt_id: str) -> list[dict[str, Any]]:
+        answer = await self.azure.get("/_emulator/virtualMachines")
+        name = "rk-" + attempt_id.removeprefix("att-")
+        return [m for m in answer.raise_for_status().json()["value"] if m["scale_set"] == name]
+
+    async def _report(self, disturbed: dict[str, Any], twin: dict[str, Any]) -> dict[str, Any]:
+        curves = [await self._curve(job["id"]) for job in (disturbed, twin)]
+        image = picture.draw(curves[0], curves[1], self.evicted_at, self.folder / "loss.png")
+        self.view.say(f"picture of the loss: {image}")
+        answer = await self._answer(disturbed["id"])
+        self.view.say(f"the model was asked {QUESTION!r} and says {answer!r}")
+        attempts = await self._attempts(disturbed["id"])
+        self.view.attempts(disturbed, attempts, twin)
+        same_parameters = (
+            disturbed["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
+        )
+        return {
+            "demo": "ok" if same_parameters and curves[0] == curves[1] else "failed",
+            "job": disturbed["id"],
+            "evictions": len(self.evicted_at),
+            "lost_steps": sum(a["lost_steps"] for a in attempts),
+            "loss_matches_uninterrupted": curves[0] == curves[1],
+            "parameters_match_uninterrupted": same_parameters,
+            "parameters_sha256": disturbed["result"]["parameters_sha256"],
+            "attempts": len(attempts),
+            "spent": disturbed["cost"]["spent"],
+            "saved": disturbed["cost"]["saved"],
+            "final_loss": curves[0][-1][1],
+            "picture": str(image),
+        }
+
+    async def _curve(self, job_id: str) -> list[tuple[int, float]]:
+        series = await self.client.get(f"/fine_tuning/jobs/{job_id}/metrics", cast_to=object)
+        assert isinstance(series, dict)
+        return [(row["step"], row["loss"]) for row in series["data"]]
+
+    async def _attempts(self, job_id: str) -> list[dict[str, Any]]:
+        listed = await self.client.get(f"/fine_tuning/jobs/{job_id}/attempts", cast_to=object)
+        assert isinstance(listed, dict)
+        found: list[dict[str, Any]] = listed["data"]
+        return found
+
+    async def _answer(self, job_id: str) -> str:
+        """Download the final model and let it speak."""
+        target = self.folder / "model"
+        target.mkdir(exist_ok=True)
+        listed = await self.client.get(f"/fine_tuning/jobs/{job_id}/model", cast_to=object)
+        assert isinstance(listed, dict)
+        for file in listed["data"]:
+            path = f"/fine_tuning/jobs/{job_id}/model/{file['name']}"
+            content = await self.client.get(path, cast_to=httpx.Response)
+            (target / file["name"]).write_bytes(content.read())
+        return await _python("trainer.answer", str(target), QUESTION)
+
+
+async def _samples(folder: Path) -> Path:
+    path = folder / "chats.jsonl"
+    await _python("trainer.samples", str(path), "--rows", str(ROWS), "--seed", "1")
+    return path
+
+
+async def _python(*argv: str) -> str:
+    """Run one of our programs to its end and return what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        *argv,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    if process.returncode:
+        raise DemoFailed(f"{argv[0]} failed: {errors.decode()[-2000:]}")
+    return output.decode().strip()
+
+
+async def _main(state: Path, port: int) -> dict[str, Any]:
+    layout = Layout(State(state), Ports.starting_at(port))
+    view = demo_view.View()
+    view.say("starting Postgres, Azurite, the Azure emulator and the service")
+    async with stack(layout, view.say):
+        key = (layout.state / "api-key").read_text().strip()
+        folder = state / "demo"
+        folder.mkdir(exist_ok=True)
+        async with (
+            AsyncOpenAI(base_url=f"{layout.api_url}/v1", api_key=key) as client,
+            httpx.AsyncClient(base_url=layout.arm_url, verify=str(layout.ca)) as azure,
+        ):
+            with view.live():
+                return await Demo(client=client, azure=azure, view=view, folder=folder).run()
+
+
+def main() -> int:
+    """Run the demo on a stack of its own, which is gone afterwards."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--state", type=Path, default=None, help="default: a temporary folder")
+    parser.add_argument("--port", type=int, default=8180, help="the first of four ports")
+    options = parser.parse_args()
+    state = options.state or Path(tempfile.mkdtemp(prefix="rekindle-demo-"))
+    began = time.monotonic()
+    try:
+        said = asyncio.run(_main(state.resolve(), options.port))
+    except (DemoFailed, CannotStart, httpx.HTTPError) as error:
+        said = {"demo": "failed", "error": str(error), "state": str(state)}
+    said["seconds"] = round(time.monotonic() - began, 1)
+    print(json.dumps(said), flush=True)
+    return 0 if said["demo"] == "ok" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What a person sees of the demo: events as they happen, one line of progress, a table of costs."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+_STYLES = {"info": "", "warn": "yellow", "error": "bold red"}
+
+
+class View:
+    """Prints to a terminal with a live line, or plainly anywhere else."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        self._status: Status | None = None
+        self._seen: set[str] = set()
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Keep one line at the bottom up to date meanwhile."""
+        with self._console.status("waiting") as status:
+            self._status = status
+            yield
+            self._status = None
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """One line."""
+        self._console.print(text, style=style or None, markup=False)
+
+    def plan(self, what: str, job: dict[str, Any]) -> None:
+        """What the service promised when it took the job."""
+        plan = job["plan"]
+        chosen = plan["options"][0]
+        self._console.rule(f"{job['id']}: {what}")
+        self.say(plan["why"])
+        self.say(
+            f"plan: {job['progress']['total_steps']} steps, "
+            f"forecast {job['cost']['planned_total']} {job['cost']['currency']}, "
+            f"on demand {chosen['on_demand_cost']}"
+        )
+
+    def show(self, job: dict[str, Any], events: Sequence[dict[str, Any]]) -> None:
+        """Print the events that are new; renew the live line."""
+        for event in events:
+            if event["id"] not in self._seen:
+                self._seen.add(event["id"])
+                self.say(f"  {event['message']}", style=_STYLES[event["level"]])
+        if self._status is not None:
+            progress, cost = job["progress"], job["cost"]
+            self._status.update(
+                f"{job['phase']}  step {progress['step']}/{progress['total_steps']}  "
+                f"spent {cost['spent']}  forecast {cost['forecast_total']} {cost['currency']}  "
+                f"evictions {job['attempts']['evictions']}"
+            )
+
+    def attempts(
+        self, job: dict[str, Any], attempts: Sequence[dict[str, Any]], twin: dict[str, Any]
+    ) -> None:
+        """Every hold on machines and what it cost."""
+        table = Table(title="Attempts and costs")
+        for column in (
+            "attempt",
+            "where",
+            "steps",
+            "lost",
+            "outcome",
+            "reason",
+            "machine h",
+            "cost USD",
+        ):
+            table.add_column(column, overflow="fold")
+        for a in attempts:
+            where = f"{a['nodes']} x {a['sku']} {a['region']} {a['capacity']}"
+            steps = f"{a['from_step']} to {a['last_step']}"
+            outcome = a["outcome"] or a["state"]
+            row = (str(a["number"]), where, steps, str(a["lost_steps"]), outcome, a["reason"])
+            table.add_row(*row, a["machine_hours"], a["cost"])
+        self._console.print(table)
+        cost, calm = job["cost"], twin["cost"]
+        self.say(
+            f"spent {cost['spent']}, on demand it had been {cost['on_demand_equivalent']}: "
+            f"saved {cost['saved']} USD ({cost['saved_percent']} %). "
+            f"The undisturbed twin spent {calm['spent']}."
+        )

@@ -1,0 +1,30 @@
+"""A picture of the loss, with the evictions marked."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("agg")  # before pyplot: there may be no screen
+from matplotlib import pyplot as plt
+
+Curve = Sequence[tuple[int, float]]
+
+
+def draw(disturbed: Curve, twin: Curve, evictions: Sequence[tuple[int, str]], path: Path) -> Path:
+    """Write a PNG: both curves over training steps, a line for each eviction."""
+    figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
+    axes.plot(*zip(*twin, strict=True), color="0.75", linewidth=5, label="undisturbed twin")
+    axes.plot(*zip(*disturbed, strict=True), color="tab:blue", linewidth=1.5, label="evicted job")
+    for number, (step, how) in enumerate(evictions):
+        axes.axvline(
+            step, color="tab:red", linestyle=("--", ":")[number % 2], label=f"evicted {how}"
+        )
+    axes.set(
+        xlabel="training step", ylabel="training loss", title="Evicted and resumed bit-exactly"
+    )
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path

@@ -1,0 +1,27 @@
+"""What has to exist in the emulated subscription before the service can use it."""
+
+import ssl
+
+import httpx
+
+from rekindle.layout import CLIENT, REGION, RESOURCE_GROUP, SUBSCRIPTION, TENANT, Layout
+
+
+async def prepare(layout: Layout) -> None:
+    """Make the resource group; repeating is harmless."""
+    trust = ssl.create_default_context(cafile=layout.ca)
+    async with httpx.AsyncClient(base_url=layout.arm_url, verify=trust, trust_env=False) as http:
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": CLIENT,
+            "client_secret": layout.client_secret,
+            "scope": f"{layout.arm_url}/.default",
+        }
+        token = (await http.post(f"/{TENANT}/oauth2/v2.0/token", data=form)).raise_for_status()
+        answer = await http.put(
+            f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}",
+            params={"api-version": "2021-04-01"},
+            headers={"Authorization": f"Bearer {token.json()['access_token']}"},
+            json={"location": REGION},
+        )
+        answer.raise_for_status()

@@ -1,0 +1,37 @@
+"""Our cloud-init, sent through the Azure adapter, really boots a machine on the emulator."""
+
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+from service.cloud.cloud_init import render
+from service.domain.fleet import Offering, ScaleSetSpec
+from service.domain.states import CapacityType
+from tests.contract.emulated import IMAGE, sign_in
+from tests.emulator_process import Emulator
+from tests.waiting import until
+
+CONFIG = '{"attempt_id":"att-1","note":"it\'s 100% \\"$HOME\\""}'
+SPEC = ScaleSetSpec(
+    name="",
+    offering=Offering(
+        region="eastus", vm_size="Standard_NC24ads_A100_v4", capacity_type=CapacityType.SPOT
+    ),
+    instance_count=2,
+    cloud_init=render(CONFIG, IMAGE, "cpu"),
+)
+
+
+async def test_every_node_starts_the_container_with_its_configuration(emulator: Emulator) -> None:
+    name = f"rk-{uuid4().hex[:26]}"
+    cloud = sign_in(emulator, "boots")
+    await cloud.create(replace(SPEC, name=name))
+
+    async def look() -> list[str]:
+        machines = [m for m in emulator.virtual_machines() if m["scale_set"] == name]
+        files = [Path(m["folder"]) / "fs/mnt/rekindle/seen.json" for m in machines]
+        return [file.read_text() for file in files if file.exists()]
+
+    await until(look, lambda seen: seen == [CONFIG, CONFIG], interval=0.05)
+    await cloud.delete(name)
+    await cloud.close()

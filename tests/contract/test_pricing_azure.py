@@ -1,0 +1,170 @@
+"""How Azure's price list is read, against a list that says what it is told."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pytest
+from aiohttp import web
+
+from service.domain.fleet import Offering, Price
+from service.domain.states import CapacityType
+from service.pricing.azure_retail import RetailPrices
+from service.pricing.source import PricesUnavailable
+
+SPOT = Offering(region="eastus", vm_size="Standard_D2s_v5", capacity_type=CapacityType.SPOT)
+
+
+@dataclass
+class PriceList:
+    """A price list of prepared pages."""
+
+    url: str = ""
+    pages: list[str] = field(default_factory=list)
+    status: int = 200
+    filters: list[str] = field(default_factory=list)
+
+    def will_say(self, *rows: str, more: bool = False) -> None:
+        """Add a page; ``more`` promises another one."""
+        link = f'"{self.url}/api/retail/prices?page={len(self.pages) + 1}"' if more else "null"
+        self.pages.append(f'{{"Items": [{", ".join(rows)}], "NextPageLink": {link}}}')
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.filters.append(request.query.get("$filter", ""))
+        number = int(request.query.get("page", "0"))
+        return web.Response(text=self.pages[number], status=self.status)
+
+
+@pytest.fixture
+async def price_list() -> AsyncIterator[PriceList]:
+    made = PriceList()
+    application = web.Application()
+    application.router.add_get("/api/retail/prices", made.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def prices(price_list: PriceList) -> AsyncIterator[RetailPrices]:
+    made = RetailPrices(base_url=price_list.url)
+    yield made
+    await made.close()
+
+
+async def test_only_that_size_in_that_region_is_asked_for(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say()
+    await prices.prices([SPOT])
+
+    assert price_list.filters == [
+        "serviceName eq 'Virtual Machines' and armRegionName eq 'eastus'"
+        " and armSkuName eq 'Standard_D2s_v5' and priceType eq 'Consumption'"
+    ]
+
+
+async def test_windows_and_low_priority_are_other_meters(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(
+        _row("D2s v5", "0.1"),
+        _row("D2s v5 Spot", "0.02"),
+        _row("D2s v5 Low Priority", "0.01"),
+        _row("D2s v5", "0.2", product="Virtual Machines Dsv5 Series Windows"),
+        _row("D2s v5 Spot", "0.001", product="Virtual Machines Dsv5 Series Windows"),
+    )
+
+    assert await prices.prices([SPOT]) == {SPOT: _price("0.02", "0.1")}
+
+
+async def test_the_row_that_came_into_force_last_counts(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(
+        _row("D2s v5 Spot", "0.03", since="2026-11-01T00:00:00Z"),
+        _row("D2s v5 Spot", "0.02", since="2026-10-01T00:00:00Z"),
+        _row("D2s v5", "0.1"),
+    )
+
+    assert await prices.prices([SPOT]) == {SPOT: _price("0.03", "0.1")}
+
+
+async def test_every_page_is_read(price_list: PriceList, prices: RetailPrices) -> None:
+    price_list.will_say(_row("D2s v5", "0.1"), more=True)
+    price_list.will_say(_row("D2s v5 Spot", "0.02"))
+
+    assert await prices.prices([SPOT]) == {SPOT: _price("0.02", "0.1")}
+
+
+async def test_a_price_is_as_exact_as_it_is_written(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_row("D2s v5", "1"), _row("D2s v5 Spot", "0.1000000000000000055"))
+
+    assert await prices.prices([SPOT]) == {SPOT: _price("0.1000000000000000055", "1")}
+
+
+async def test_without_a_spot_price_the_offering_is_left_out(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_row("D2s v5", "0.1"))
+
+    assert await prices.prices([SPOT]) == {}
+
+
+@pytest.mark.parametrize("page", ["", "<html>", "[]", "{}", '{"Items": {}}'])
+async def test_a_list_that_cannot_be_read_is_unavailable(
+    price_list: PriceList, prices: RetailPrices, page: str
+) -> None:
+    price_list.pages.append(page)
+    with pytest.raises(PricesUnavailable):
+        await prices.prices([SPOT])
+
+
+async def test_a_price_that_is_no_number_is_unavailable(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_row("D2s v5", '"free"'))
+    with pytest.raises(PricesUnavailable, match="no number"):
+        await prices.prices([SPOT])
+
+
+async def test_an_error_of_the_list_is_told(price_list: PriceList, prices: RetailPrices) -> None:
+    price_list.will_say()
+    price_list.status = 503
+    with pytest.raises(PricesUnavailable, match="503"):
+        await prices.prices([SPOT])
+
+
+async def test_a_list_that_cannot_be_reached_is_unavailable() -> None:
+    prices = RetailPrices(base_url="http://127.0.0.1:9")
+    with pytest.raises(PricesUnavailable, match="ConnectError"):
+        await prices.prices([SPOT])
+    await prices.close()
+
+
+async def test_a_list_without_end_is_given_up(price_list: PriceList, prices: RetailPrices) -> None:
+    link = f"{price_list.url}/api/retail/prices"
+    price_list.pages.append(f'{{"Items": [], "NextPageLink": "{link}"}}')
+    with pytest.raises(PricesUnavailable, match="does not end"):
+        await prices.prices([SPOT])
+
+
+def _row(
+    name: str,
+    price: str,
+    *,
+    product: str = "Virtual Machines Dsv5 Series",
+    since: str = "2026-11-01T00:00:00Z",
+) -> str:
+    return f"""{{"skuName": "{name}", "meterName": "{name}", "productName": "{product}",
+        "unitOfMeasure": "1 Hour", "type": "Consumption",
+        "effectiveStartDate": "{since}", "retailPrice": {price}}}"""
+
+
+def _price(hourly: str, on_demand: str) -> Price:
+    return Price(hourly=Decimal(hourly), on_demand_hourly=Decimal(on_demand))

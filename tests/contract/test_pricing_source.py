@@ -1,0 +1,51 @@
+"""What every PriceSource promises: a fixed table, and Azure's list as the emulator serves it."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from service.domain.fleet import Offering, Price
+from service.domain.states import CapacityType
+from service.pricing.azure_retail import RetailPrices
+from service.pricing.fixed import FixedPrices
+from service.pricing.source import PriceSource
+from tests.emulator_process import Emulator
+
+SPOT = Offering(
+    region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
+)
+ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
+ELSEWHERE = replace(SPOT, region="swedencentral")
+LISTED = {
+    SPOT: Price(hourly=Decimal("8.441552"), on_demand_hourly=Decimal("32.77")),
+    ON_DEMAND: Price(hourly=Decimal("32.77"), on_demand_hourly=Decimal("32.77")),
+    ELSEWHERE: Price(hourly=Decimal("10.55"), on_demand_hourly=Decimal("39.324")),
+}
+
+
+@pytest.fixture(params=["fixed", "retail"])
+async def source(request: pytest.FixtureRequest) -> AsyncIterator[PriceSource]:
+    made: PriceSource = FixedPrices(LISTED)
+    if request.param == "retail":
+        emulator: Emulator = request.getfixturevalue("emulator")
+        made = RetailPrices(base_url=emulator.arm_url, ca_path=emulator.ca)
+    yield made
+    await made.close()
+
+
+async def test_spot_and_on_demand_are_told_apart_to_the_last_digit(source: PriceSource) -> None:
+    assert await source.prices(list(LISTED)) == LISTED
+
+
+async def test_only_what_was_asked_for_is_answered(source: PriceSource) -> None:
+    assert await source.prices([ELSEWHERE]) == {ELSEWHERE: LISTED[ELSEWHERE]}
+    assert await source.prices([]) == {}
+
+
+async def test_what_the_list_does_not_know_is_left_out(source: PriceSource) -> None:
+    unknown = replace(SPOT, vm_size="Standard_Abacus")
+    not_sold_there = replace(SPOT, region="northpole")
+
+    assert await source.prices([unknown, SPOT, not_sold_there]) == {SPOT: LISTED[SPOT]}

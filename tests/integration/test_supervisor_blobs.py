@@ -1,0 +1,469 @@
+"""What the supervisor does to Blob: transfers, logs, commits; on a real Azurite."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from awscrt import checksums
+from azure.storage.blob import ContainerClient
+
+from tests.azurite import Azurite
+from tests.standin_trainer import save
+from trainer.contract import (
+    HEAD,
+    Committed,
+    FileEntry,
+    Generation,
+    Head,
+    Manifest,
+    Member,
+    StaleGeneration,
+    checkpoint_path,
+    model_path,
+)
+from trainer.rundir import RankSave, RunDir
+from trainer.supervisor.blobs import (
+    Access,
+    AccessRefused,
+    BlobNotFound,
+    BlobUnavailable,
+    JobContainer,
+    PreconditionFailed,
+)
+from trainer.supervisor.clock import Clock
+from trainer.supervisor.commit import Committer
+from trainer.supervisor.inputs import fetch_checkpoint
+from trainer.supervisor.logs import Logs
+from trainer.supervisor.outbox import Outbox
+from trainer.supervisor.transfer import BLOCK, Corrupt, download, upload
+
+PATH = checkpoint_path(10, "g1")
+
+
+class Flaky(JobContainer):
+    """A container whose next writes of HEAD get no answer; ``lands``: though they were done."""
+
+    lands = True
+    failures = 0
+
+    async def write(self, name: str, data: bytes, *, if_match: str) -> str:
+        """Write as asked, or not, and lose the answer."""
+        if not self.failures:
+            return await super().write(name, data, if_match=if_match)
+        self.failures -= 1
+        if self.lands:
+            await super().write(name, data, if_match=if_match)
+        raise BlobUnavailable("no answer")
+
+
+@pytest.fixture
+def client(azurite: Azurite) -> Iterator[ContainerClient]:
+    """The job's container, as its owner sees it."""
+    with azurite.container("job") as made:
+        made.upload_blob(HEAD, Head(generation=1).to_json())
+        yield made
+
+
+@pytest.fixture
+async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[Flaky]:
+    """The same, as the node sees it."""
+    access = Access()
+    yield Flaky(access, azurite.container_sas(client.container_name))
+    access.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunDir:
+    """The run folder of generation 1."""
+    return RunDir(tmp_path / "gen-0001")
+
+
+class TestTransfer:
+    @pytest.mark.parametrize("size", [0, 1, BLOCK, 2 * BLOCK + 12345])
+    async def test_a_file_comes_back_as_it_went(
+        self, container: Flaky, tmp_path: Path, size: int
+    ) -> None:
+        path, back = tmp_path / "there", tmp_path / "back"
+        crc = _write(path, bytes(range(256)) * (size // 256) + bytes(size % 256))
+        await upload(container.access, container.blob("file"), path, crc)
+        stored = (await container.listing("file"))[""]
+
+        blob = container.blob("file")
+        assert await download(container.access, blob, back, size, stored.etag) == crc
+        assert back.read_bytes() == path.read_bytes()
+        assert (stored.size, stored.crc64nvme) == (size, crc)
+
+    async def test_uploading_the_same_again_is_harmless(
+        self, container: Flaky, tmp_path: Path
+    ) -> None:
+        crc = _write(tmp_path / "file", b"same")
+        blob = container.blob("file")
+        await upload(container.access, blob, tmp_path / "file", crc)
+        before = await container.listing("file")
+        await upload(container.access, blob, tmp_path / "file", crc)
+
+        assert await container.listing("file") == before
+
+    async def test_another_file_is_never_overwritten(
+        self, container: Flaky, tmp_path: Path
+    ) -> None:
+        blob = container.blob("file")
+        await upload(container.access, blob, tmp_path / "a", _write(tmp_path / "a", b"first"))
+        with pytest.raises(PreconditionFailed):
+            await upload(container.access, blob, tmp_path / "b", _write(tmp_path / "b", b"other"))
+
+    async def test_a_file_that_rotted_on_disk_is_not_uploaded(
+        self, container: Flaky, tmp_path: Path
+    ) -> None:
+        crc = _write(tmp_path / "file", b"as written by the trainer")
+        _write(tmp_path / "file", b"as read by the supervisor")
+        with pytest.raises(Corrupt, match="file"):
+            await upload(container.access, container.blob("file"), tmp_path / "file", crc)
+
+        assert await container.listing("file") == {}
+
+    async def test_a_blob_of_another_size_is_refused(
+        self, container: Flaky, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        client.upload_blob("file", b"12345678")
+        with pytest.raises(Corrupt, match="8 bytes, not 4"):
+            await download(container.access, container.blob("file"), tmp_path / "file", 4)
+
+    async def test_a_blob_written_again_is_refused(
+        self, container: Flaky, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        client.upload_blob("file", b"1234")
+        etag = (await container.listing("file"))[""].etag
+        client.upload_blob("file", b"1234", overwrite=True)
+        with pytest.raises(PreconditionFailed):
+            await download(container.access, container.blob("file"), tmp_path / "f", 4, etag)
+
+    async def test_what_is_not_there_is_not_found(self, container: Flaky) -> None:
+        with pytest.raises(BlobNotFound, match="nothing"):
+            await container.read("nothing")
+
+    async def test_a_sas_that_ran_out_says_when(
+        self, azurite: Azurite, container: Flaky, client: ContainerClient
+    ) -> None:
+        container.renew(azurite.container_sas(client.container_name, hours=-2.0))
+        with pytest.raises(AccessRefused, match=r"valid until \d{4}-.*fresh grants"):
+            await container.read(HEAD)
+        container.renew(azurite.container_sas(client.container_name))
+
+        assert (await container.read(HEAD))[0]
+
+    async def test_a_store_that_is_down_is_unavailable(self, container: Flaky) -> None:
+        container.renew("http://127.0.0.1:9/account/container?sig=none")
+        with pytest.raises(BlobUnavailable):
+            await container.access.once(container.blob("x").get_blob_properties)
+
+
+class TestCommit:
+    async def test_a_whole_save_is_committed_and_can_be_fetched(
+        self, container: Flaky, client: ContainerClient, folder: RunDir, tmp_path: Path
+    ) -> None:
+        committer = await _saved(container, folder)
+        (entry,) = await committer.look()
+        there = RunDir(tmp_path / "elsewhere")
+        await fetch_checkpoint(container, entry, there)
+
+        head = _head(client)
+        assert head.checkpoints == (entry,)
+        assert entry.manifest_sha256 == _sha256(client, f"{PATH}/manifest.json")
+        manifest = Manifest.from_json(client.download_blob(f"{PATH}/manifest.json").readall())
+        assert [f.name for f in manifest.files] == ["rank-00000.bin", "rank-00001.bin"]
+        assert (there.checkpoint / "rank-00001.bin").stat().st_size == manifest.files[1].size
+        assert committer.idle
+        assert not list(folder.outbox.iterdir())
+
+    async def test_nothing_is_committed_while_a_record_is_missing(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = await _saved(container, folder)
+        client.delete_blob(f"{PATH}/rank-00001.json")
+
+        assert await committer.look() == []
+        assert _head(client).checkpoints == ()
+        assert not committer.idle
+
+    async def test_a_record_without_its_data_is_refused(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = await _saved(container, folder)
+        client.delete_blob(f"{PATH}/rank-00001.bin")
+
+        assert await committer.look() == []
+        assert committer.idle
+        assert _head(client).checkpoints == ()
+
+    async def test_ranks_that_disagree_are_refused(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = await _saved(container, folder)
+        name = f"{PATH}/rank-00001.json"
+        record = RankSave.from_json(client.download_blob(name).readall())
+        other = replace(record, consumed_samples=record.consumed_samples + 1)
+        client.upload_blob(name, other.to_json(), overwrite=True)
+
+        assert await committer.look() == []
+        assert _head(client).checkpoints == ()
+
+    @pytest.mark.parametrize("lands", [True, False])
+    async def test_a_head_write_without_an_answer_is_settled_by_reading_head(
+        self, container: Flaky, client: ContainerClient, folder: RunDir, *, lands: bool
+    ) -> None:
+        committer = await _saved(container, folder)
+        container.failures, container.lands = 2, lands
+        (entry,) = await committer.look()
+
+        assert _head(client).checkpoints == (entry,)
+
+    async def test_a_newer_generation_keeps_us_out(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = await _saved(container, folder)
+        client.upload_blob(HEAD, Head(generation=2).to_json(), overwrite=True)
+        with pytest.raises(StaleGeneration):
+            await committer.look()
+
+        assert _head(client) == Head(generation=2)
+
+    async def test_a_newer_generation_that_comes_while_we_write_keeps_us_out(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = await _saved(container, folder)
+        fenced = Head(generation=2).to_json()
+        racing = Racing(container.access, client, container, fenced)
+        committer = Committer(racing, GENERATION, Clock())
+        committer.expect(_record(client))
+        with pytest.raises(StaleGeneration):
+            await committer.look()
+
+        assert _head(client) == Head(generation=2)
+
+    async def test_the_model_is_committed_beside_the_checkpoints(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        path = model_path(10, "g1")
+        save(folder, GENERATION, 0, 10, path, 1, "final")
+        committer = await _sent(container, folder)
+        (entry,) = await committer.look()
+
+        assert _head(client).model == entry
+        assert _head(client).checkpoints == ()
+
+    async def test_checkpoints_that_head_lets_go_of_are_deleted(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = Committer(container, GENERATION, Clock())
+        for step in (10, 20, 30, 40):
+            for rank in (0, 1):
+                save(folder, GENERATION, rank, step, checkpoint_path(step, "g1"), 2, "periodic")
+            outbox = Outbox(container, folder, range(2))
+            while sent := await outbox.send_next():
+                committer.expect(sent)
+            await committer.look()
+        await committer.delete_dropped()
+
+        assert [c.step for c in _head(client).checkpoints] == [20, 30, 40]
+        assert not list(client.list_blobs(name_starts_with=checkpoint_path(10, "g1")))
+
+    async def test_an_older_save_is_dropped_once_a_newer_one_is_committed(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        save(folder, GENERATION, 0, 10, PATH, 2, "periodic")  # the peer's part never comes
+        for rank in (0, 1):
+            save(folder, GENERATION, rank, 20, checkpoint_path(20, "g1"), 2, "periodic")
+        committer = Committer(container, GENERATION, Clock())
+        for ranks in (range(1), range(2)):
+            while sent := await Outbox(container, folder, ranks).send_next():
+                committer.expect(sent)
+        save(folder, GENERATION, 1, 20, checkpoint_path(20, "g1"), 2, "periodic")
+        await Outbox(container, folder, range(1, 2)).send_next()
+        await committer.look()
+
+        assert [c.step for c in _head(client).checkpoints] == [20]
+        assert committer.idle
+
+
+class TestFetch:
+    async def test_a_manifest_that_is_not_the_committed_one_is_refused(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        committer = await _saved(container, folder)
+        (entry,) = await committer.look()
+        other = replace(entry, manifest_sha256="0" * 64)
+        with pytest.raises(Corrupt, match=r"manifest\.json"):
+            await fetch_checkpoint(container, other, folder)
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            ({"crc64nvme": "0" * 16}, "crc64nvme is"),
+            ({"etag": "0x0"}, "written again"),
+            ({"name": "nothing.bin"}, "gone"),
+            ({"size": 1}, "bytes, not 1"),
+            ({"name": "../../outside"}, "leads out"),
+        ],
+    )
+    async def test_every_file_must_be_the_one_that_was_committed(
+        self,
+        container: Flaky,
+        client: ContainerClient,
+        folder: RunDir,
+        change: dict[str, object],
+        says: str,
+    ) -> None:
+        entry = await _forged(container, client, folder, change)
+        with pytest.raises(Corrupt, match=says):
+            await fetch_checkpoint(container, entry, folder)
+
+
+class TestLogs:
+    async def test_each_line_arrives_once_in_order(
+        self, container: Flaky, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        logs = Logs(container, "att-1", range(2, 3), tmp_path)
+        _print(tmp_path, "one\ntw")
+        await logs.flush()
+        _print(tmp_path, "o\n")
+        await logs.flush()
+        await logs.flush()
+
+        assert _log(client, 2) == "one\ntwo\n"
+
+    async def test_the_last_flush_sends_half_lines_too(
+        self, container: Flaky, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        logs = Logs(container, "att-1", range(1), tmp_path)
+        _print(tmp_path, "killed in the mid")
+        await logs.flush()
+        await logs.flush(last=True)
+
+        assert _log(client, 0) == "killed in the mid"
+
+    async def test_two_generations_share_one_blob(
+        self, container: Flaky, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        for number in ("1", "2"):
+            logs = Logs(container, "att-1", range(1), tmp_path / number)
+            _print(tmp_path / number, f"generation {number}\n")
+            await logs.flush()
+
+        assert _log(client, 0) == "generation 1\ngeneration 2\n"
+
+    async def test_somebody_elses_lines_do_not_confuse_ours(
+        self, container: Flaky, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        logs = Logs(container, "att-1", range(1), tmp_path)
+        _print(tmp_path, "ours\n")
+        await logs.flush()
+        client.get_blob_client("logs/att-1/rank-00000.log").append_block(b"theirs\n")
+        _print(tmp_path, "ours again\n")
+        await logs.flush()
+
+        assert _log(client, 0) == "ours\ntheirs\nours again\n"
+
+    async def test_lines_wait_while_the_store_is_away(
+        self, azurite: Azurite, container: Flaky, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        logs = Logs(container, "att-1", range(1), tmp_path)
+        _print(tmp_path, "before\n")
+        await logs.flush()
+        container.renew("http://127.0.0.1:9/account/container?sig=none")
+        _print(tmp_path, "during\n")
+        wrong = await logs.flush()
+        container.renew(azurite.container_sas(client.container_name))
+        _print(tmp_path, "after\n")
+        await logs.flush()
+
+        assert len(wrong) == 1
+        assert _log(client, 0) == "before\nduring\nafter\n"
+
+
+class Racing(JobContainer):
+    """Somebody writes HEAD in the very moment before we do."""
+
+    def __init__(
+        self, access: Access, owner: ContainerClient, ours: JobContainer, theirs: str
+    ) -> None:
+        super().__init__(access, ours.url)
+        self._owner = owner
+        self._theirs = theirs
+
+    async def write(self, name: str, data: bytes, *, if_match: str) -> str:
+        """Let them go first."""
+        self._owner.upload_blob(name, self._theirs, overwrite=True)
+        return await super().write(name, data, if_match=if_match)
+
+
+GENERATION = Generation(
+    number=1,
+    job_id="job-test",
+    attempt_id="att-1",
+    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
+    processes_per_node=2,
+    master_address="127.0.0.1",
+    master_port=1,
+    checkpoint=None,
+    run_spec_sha256="0" * 64,
+)
+
+
+async def _saved(container: JobContainer, folder: RunDir) -> Committer:
+    """Both ranks' parts of one checkpoint are in Blob."""
+    for rank in (0, 1):
+        save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
+    return await _sent(container, folder)
+
+
+async def _sent(container: JobContainer, folder: RunDir) -> Committer:
+    committer = Committer(container, GENERATION, Clock())
+    while sent := await Outbox(container, folder, range(2)).send_next():
+        committer.expect(sent)
+    return committer
+
+
+async def _forged(
+    container: JobContainer, client: ContainerClient, folder: RunDir, change: dict[str, object]
+) -> Committed:
+    """A commit whose manifest was made to say something else of its first file."""
+    (entry,) = await (await _saved(container, folder)).look()
+    name = f"{PATH}/manifest.json"
+    told = json.loads(client.download_blob(name).readall())
+    FileEntry.from_dict(told["files"][0])
+    told["files"][0] |= change
+    data = json.dumps(told).encode()
+    client.upload_blob(name, data, overwrite=True)
+    return replace(entry, manifest_sha256=hashlib.sha256(data).hexdigest())
+
+
+def _record(client: ContainerClient) -> RankSave:
+    return RankSave.from_json(client.download_blob(f"{PATH}/rank-00000.json").readall())
+
+
+def _head(client: ContainerClient) -> Head:
+    return Head.from_json(client.download_blob(HEAD).readall())
+
+
+def _sha256(client: ContainerClient, name: str) -> str:
+    return hashlib.sha256(client.download_blob(name).readall()).hexdigest()
+
+
+def _write(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    return f"{checksums.crc64nvme(data):016x}"
+
+
+def _print(logs: Path, text: str) -> None:
+    folder = logs / "run" / "attempt_0" / "0"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "stdout.log").open("a") as file:
+        file.write(text)
+
+
+def _log(client: ContainerClient, rank: int) -> str:
+    return client.download_blob(f"logs/att-1/rank-{rank:05d}.log").readall().decode()

@@ -1,0 +1,128 @@
+"""The supervisor as a program: killed, restarted, terminated, started twice, misconfigured."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.azurite import Azurite
+from tests.scripted_service import ScriptedNode
+from tests.supervised import ROOT, Scene, node_config, set_scene
+from trainer.contract import NodePhase
+from trainer.supervisor.launch import find_marked
+from trainer.supervisor.main import ALREADY_RUNNING, BAD_CONFIGURATION
+
+
+@pytest.fixture
+async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
+    """A service and a job; no supervisor yet."""
+    async with set_scene(azurite, tmp_path) as made:
+        yield made
+
+
+async def test_a_killed_supervisor_leaves_a_trainer_that_the_next_one_kills(scene: Scene) -> None:
+    node = scene.service.add("one")
+    first = await _start(scene, node, "orphan")
+    await scene.generation(node)
+    await scene.trains(node)
+    work = scene.folder / "one"
+    await scene.until(lambda: len(find_marked(str(work))) == 2)
+    first.send_signal(signal.SIGKILL)
+    await first.wait()
+    assert len(find_marked(str(work))) == 2
+    second = await _start(scene, node, "train")
+    await scene.until(lambda: len(node.registrations) == 2)
+    assert find_marked(str(work)) == []
+    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+
+    assert "restarted" in node.said.error
+    assert (node.said.epoch, scene.node("one").directive) == (2, 1)
+    await _terminate(second)
+    happened = scene.service.happened
+    assert "one running 1" not in happened[happened.index("one failed 1") :]
+
+
+async def test_a_terminated_supervisor_saves_commits_and_leaves_in_peace(scene: Scene) -> None:
+    node = scene.service.add("one")
+    process = await _start(scene, node, "train")
+    await scene.generation(node)
+    await scene.trains(node)
+    process.terminate()
+
+    assert await process.wait() == 0
+    newest = scene.job.head().newest
+    assert newest is not None
+    assert newest.step == 10
+    assert node.has_said(NodePhase.STOPPED, 1)
+    assert node.said.eviction is not None
+
+
+async def test_a_supervisor_that_was_terminated_may_be_started_again(scene: Scene) -> None:
+    node = scene.service.add("one")
+    first = await _start(scene, node, "train")
+    await scene.generation(node)
+    await scene.trains(node)
+    await _terminate(first)
+    second = await _start(scene, node, "train")
+    await scene.until(lambda: len(node.registrations) == 2)
+    await scene.generation(node, number=2)
+    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 2) and node.said.step > 10)
+
+    await _terminate(second)
+
+
+async def test_a_supervisor_that_cannot_register_still_obeys_a_signal(scene: Scene) -> None:
+    node = scene.service.add("one")
+    scene.service.down = True
+    process = await _start(scene, node, "train")
+    await scene.until(lambda: scene.service.knocks > 1)
+    await _terminate(process)
+
+
+async def test_two_supervisors_never_share_a_work_folder(scene: Scene) -> None:
+    node = scene.service.add("one")
+    first = await _start(scene, node, "train")
+    await scene.until(lambda: node.heartbeats)
+    second = await _start(scene, node, "train")
+
+    assert await second.wait() == ALREADY_RUNNING
+    await _terminate(first)
+
+
+async def test_a_configuration_of_another_protocol_is_refused(scene: Scene) -> None:
+    node = scene.service.add("one")
+    process = await _start(scene, node, "train", protocol=99)
+
+    assert await process.wait() == BAD_CONFIGURATION
+    assert node.registrations == []
+
+
+async def _start(scene: Scene, node: ScriptedNode, mode: str, *, protocol: int = 1) -> Process:
+    config = scene.folder / f"{node.node_id}.json"
+    config.write_text(replace(node_config(scene), protocol=protocol).to_json())
+    work = scene.folder / node.node_id
+    with (scene.folder / "supervisor.log").open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.standin_supervisor",
+            str(config),
+            f"{scene.service.url}/vms/{node.node_id}",
+            str(work),
+            mode,
+            str(scene.folder),
+            cwd=ROOT,
+            stderr=log,
+            env={"PATH": os.defpath},
+        )
+
+
+async def _terminate(process: Process) -> None:
+    process.terminate()
+    assert await process.wait() == 0

@@ -1,0 +1,162 @@
+"""Memory: ZeRO's closed form, against published measurements, never too little."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.domain.architecture import Architecture
+from service.domain.memory import MemoryEstimate, estimate
+from trainer.contract import Lora
+
+LORA_64 = Lora(rank=64, alpha=16, dropout=0.05)
+GB = 10**9
+
+
+def qwen(hidden: int, layers: int, heads: int, intermediate: int) -> Architecture:
+    """The first Qwen series: Qwen2's tensors, no grouped queries."""
+    return Architecture.from_config(
+        {
+            "model_type": "qwen2",
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "intermediate_size": intermediate,
+            "vocab_size": 151936,
+            "max_position_embeddings": 8192,
+        }
+    )
+
+
+QWEN_2B = qwen(2048, 24, 16, 5504)
+QWEN_7B = qwen(4096, 32, 32, 11008)
+QWEN_14B = qwen(5120, 40, 40, 13696)
+QWEN_72B = qwen(8192, 80, 64, 24576)
+
+
+def needs(
+    arch: Architecture = QWEN_7B,
+    *,
+    zero_stage: int = 2,
+    world: int = 8,
+    micro_batch: int = 1,
+    seq_len: int = 2048,
+    lora: Lora | None = None,
+    checkpointing: bool = True,
+    precision: str = "bf16",
+) -> MemoryEstimate:
+    return estimate(
+        arch,
+        zero_stage=zero_stage,
+        world=world,
+        micro_batch=micro_batch,
+        seq_len=seq_len,
+        lora=lora,
+        checkpointing=checkpointing,
+        precision=precision,
+    )
+
+
+# Peak GB of one GPU in "Profiling of Memory and Speed" of QwenLM/Qwen's README: A100-80GB,
+# micro-batch 1, flash attention, gradient checkpointing, LoRA of rank 64.
+MEASURED = [
+    (QWEN_2B, LORA_64, 0, 1, 1024, 8.4),
+    (QWEN_2B, LORA_64, 0, 1, 8192, 21.8),
+    (QWEN_2B, None, 2, 1, 512, 43.5),
+    (QWEN_2B, None, 2, 1, 4096, 47.1),
+    (QWEN_7B, LORA_64, 0, 1, 256, 20.1),
+    (QWEN_7B, LORA_64, 0, 1, 2048, 23.8),
+    (QWEN_7B, LORA_64, 0, 1, 8192, 36.6),
+    (QWEN_14B, LORA_64, 0, 1, 4096, 42.5),
+    (QWEN_72B, LORA_64, 3, 4, 2048, 228.8 / 4),
+]
+
+
+@pytest.mark.parametrize(("arch", "lora", "zero_stage", "world", "seq_len", "measured"), MEASURED)
+def test_published_peaks_are_met_and_never_exceed_the_need(
+    arch: Architecture,
+    lora: Lora | None,
+    zero_stage: int,
+    world: int,
+    seq_len: int,
+    measured: float,
+) -> None:
+    found = needs(arch, zero_stage=zero_stage, world=world, seq_len=seq_len, lora=lora)
+
+    assert measured * GB <= found.needed
+    assert found.total == pytest.approx(measured * GB, rel=0.12)
+
+
+def test_zero_divides_what_it_says() -> None:
+    whole = QWEN_7B.parameters
+    stages = [needs(zero_stage=stage) for stage in (1, 2, 3)]
+
+    assert [s.parameters for s in stages] == [2 * whole, 2 * whole, 2 * whole // 8]
+    assert [s.gradients for s in stages] == [4 * whole, 4 * whole // 8, 4 * whole // 8]
+    assert [s.optimizer for s in stages] == [12 * whole // 8] * 3
+
+
+def test_fp32_without_zero_needs_sixteen_bytes_per_parameter() -> None:
+    assert needs(zero_stage=0, world=1, precision="fp32").states == 16 * QWEN_7B.parameters
+
+
+def test_adapters_leave_the_base_model_without_gradients() -> None:
+    found = needs(zero_stage=1, world=1, lora=LORA_64)
+
+    trained = QWEN_7B.lora_parameters(64)
+    assert found.gradients == 4 * trained
+    assert found.parameters == 2 * (QWEN_7B.parameters + trained)
+
+
+def test_checkpointing_trades_activations_for_time() -> None:
+    assert needs(checkpointing=True).activations < needs(checkpointing=False).activations / 5
+
+
+def test_the_optimizer_step_and_the_backward_pass_do_not_meet() -> None:
+    found = needs(seq_len=256)
+
+    assert found.update > found.activations + found.logits
+    rest = found.states + found.buffers + found.runtime
+    assert found.total == rest + found.update
+
+
+@settings(deadline=None)
+@given(
+    zero_stage=st.integers(1, 3),
+    world=st.integers(1, 256),
+    micro_batch=st.integers(1, 64),
+    seq_len=st.integers(2, 32768),
+    lora=st.sampled_from([None, LORA_64]),
+    checkpointing=st.booleans(),
+)
+def test_need_grows_with_rows_and_shrinks_with_the_world(
+    zero_stage: int,
+    world: int,
+    micro_batch: int,
+    seq_len: int,
+    lora: Lora | None,
+    checkpointing: bool,
+) -> None:
+    def total(stage: int, processes: int, rows: int, length: int) -> int:
+        return needs(
+            zero_stage=stage,
+            world=processes,
+            micro_batch=rows,
+            seq_len=length,
+            lora=lora,
+            checkpointing=checkpointing,
+        ).needed
+
+    base = total(zero_stage, world, micro_batch, seq_len)
+    assert total(zero_stage, world + 1, micro_batch, seq_len) <= base
+    assert total(zero_stage, world, micro_batch + 1, seq_len) >= base
+    assert total(zero_stage, world, micro_batch, seq_len + 1) >= base
+
+
+@settings(deadline=None)
+@given(st.sampled_from([QWEN_2B, QWEN_7B, QWEN_14B]), st.integers(1, 64))
+def test_a_wider_model_needs_more(arch: Architecture, world: int) -> None:
+    deeper = replace(arch, layers=arch.layers + 1, parameters=arch.parameters + 10**8)
+
+    assert needs(deeper, world=world).total > needs(arch, world=world).total

@@ -1,0 +1,165 @@
+"""Facts about the node machine: what a node does about what it hears, one fact a line."""
+
+from dataclasses import replace
+
+import pytest
+
+from trainer.contract import Directive, DirectiveKind, Generation, Member, NodePhase
+from trainer.supervisor.node import (
+    Abandon,
+    Effect,
+    Kill,
+    Launch,
+    Leave,
+    Node,
+    Save,
+    directed,
+    dismissed,
+    ended,
+    noticed,
+    overdue,
+    refused,
+    restarted,
+)
+
+READY, RUNNING, STOPPED, FAILED, FINISHED = NodePhase
+START, SAVE_AND_STOP, STOP, CARRY_ON = DirectiveKind
+
+
+def row(number: int) -> Generation:
+    member = Member(node_id="n", vm_id="v", address="a", node_rank=0)
+    return Generation(
+        number=number,
+        job_id="j",
+        attempt_id="a",
+        members=(member,),
+        processes_per_node=1,
+        master_address="a",
+        master_port=1,
+        checkpoint=None,
+        run_spec_sha256="",
+    )
+
+
+def told(kind: DirectiveKind, number: int, seq: int = 9) -> Directive:
+    generation = row(number) if kind is START else None
+    return Directive(seq=seq, kind=kind, now=0.0, stop_by=1.0, number=number, generation=generation)
+
+
+FRESH = Node(epoch=1)
+AT_2 = Node(epoch=1, directive=5, generation=2, phase=RUNNING)
+STOPPING_2 = replace(AT_2, stopping=True)
+STOPPED_2 = replace(AT_2, phase=STOPPED)
+FINISHED_2 = replace(AT_2, phase=FINISHED)
+LEAVING = replace(FRESH, evicting=True)
+
+
+@pytest.mark.parametrize(
+    ("node", "kind", "number", "phase", "generation", "effects"),
+    [
+        (FRESH, START, 1, RUNNING, 1, (Launch(generation=row(1)),)),
+        (STOPPED_2, START, 3, RUNNING, 3, (Launch(generation=row(3)),)),
+        (FINISHED_2, START, 3, RUNNING, 3, (Launch(generation=row(3)),)),
+        (AT_2, START, 3, RUNNING, 3, (Abandon(), Launch(generation=row(3)))),
+        (AT_2, START, 2, RUNNING, 2, ()),  # it runs already
+        (STOPPED_2, START, 2, STOPPED, 2, ()),  # a generation is started once
+        (STOPPED_2, START, 1, STOPPED, 2, ()),
+        (LEAVING, START, 1, READY, 0, ()),  # nothing is started under a notice
+        (AT_2, SAVE_AND_STOP, 2, RUNNING, 2, (Save(),)),
+        (STOPPING_2, SAVE_AND_STOP, 2, RUNNING, 2, ()),
+        (AT_2, STOP, 2, RUNNING, 2, (Kill(),)),
+        (STOPPING_2, STOP, 2, RUNNING, 2, (Kill(),)),  # no more time for the save
+        (AT_2, STOP, 1, RUNNING, 2, ()),  # about the past
+        (AT_2, SAVE_AND_STOP, 1, RUNNING, 2, ()),
+        (FRESH, STOP, 1, STOPPED, 1, ()),  # told before it started: now it never will
+        (STOPPED_2, STOP, 3, STOPPED, 3, ()),
+        (FINISHED_2, STOP, 2, FINISHED, 2, ()),  # it says how it was, not that it obeyed
+        (AT_2, CARRY_ON, 0, RUNNING, 2, ()),
+    ],
+)
+def test_directives(
+    node: Node,
+    kind: DirectiveKind,
+    number: int,
+    phase: NodePhase,
+    generation: int,
+    effects: tuple[Effect, ...],
+) -> None:
+    after, does = directed(node, told(kind, number))
+
+    assert (after.phase, after.generation, does) == (phase, generation, effects)
+
+
+@pytest.mark.parametrize("kind", [START, SAVE_AND_STOP, STOP])
+@pytest.mark.parametrize("seq", [4, 5])
+def test_a_replayed_directive_changes_nothing(kind: DirectiveKind, seq: int) -> None:
+    assert directed(AT_2, told(kind, 3, seq)) == (AT_2, ())
+
+
+def test_a_directive_without_effect_is_remembered_all_the_same() -> None:
+    after, _ = directed(LEAVING, told(START, 1, seq=7))
+
+    assert after.directive == 7
+
+
+def test_carry_on_is_not_remembered() -> None:
+    assert directed(AT_2, told(CARRY_ON, 0, seq=99)) == (AT_2, ())
+
+
+@pytest.mark.parametrize(
+    ("node", "number", "how", "phase"),
+    [
+        (AT_2, 2, FINISHED, FINISHED),
+        (AT_2, 2, FAILED, FAILED),
+        (AT_2, 2, STOPPED, STOPPED),
+        (STOPPING_2, 2, FAILED, STOPPED),  # it was killed, that is no error
+        (STOPPING_2, 2, FINISHED, FINISHED),
+        (AT_2, 1, FAILED, RUNNING),  # news of the generation before
+        (STOPPED_2, 2, FAILED, STOPPED),  # said already
+    ],
+)
+def test_the_end_of_a_trainer(node: Node, number: int, how: NodePhase, phase: NodePhase) -> None:
+    after, effects = ended(node, number, how)
+
+    assert (after.phase, effects) == (phase, ())
+    assert not after.stopping or phase is RUNNING
+
+
+@pytest.mark.parametrize(
+    ("react", "node", "effects"),
+    [
+        (noticed, AT_2, (Save(),)),
+        (noticed, STOPPING_2, ()),
+        (noticed, STOPPED_2, ()),
+        (overdue, AT_2, (Save(),)),
+        (overdue, STOPPING_2, ()),
+        (overdue, FRESH, ()),
+        (refused, AT_2, (Abandon(),)),
+        (refused, STOPPING_2, (Abandon(),)),
+        (refused, STOPPED_2, ()),
+        (dismissed, AT_2, (Leave(),)),
+        (dismissed, FRESH, (Leave(),)),
+        (restarted, AT_2, ()),
+    ],
+)
+def test_other_news(react, node: Node, effects: tuple[Effect, ...]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    assert react(node)[1] == effects
+
+
+def test_a_node_under_notice_starts_nothing_any_more() -> None:
+    under_notice, _ = noticed(STOPPED_2)
+
+    assert directed(under_notice, told(START, 3))[1] == ()
+
+
+def test_a_trainer_that_ran_when_its_supervisor_died_has_failed() -> None:
+    assert restarted(STOPPING_2)[0].phase is FAILED
+    assert not restarted(STOPPING_2)[0].stopping
+
+
+def test_what_had_settled_before_a_restart_stays_so() -> None:
+    assert restarted(FINISHED_2)[0] == FINISHED_2
+
+
+def test_what_a_node_remembers_survives_its_disk() -> None:
+    assert Node.from_json(STOPPING_2.to_json()) == STOPPING_2

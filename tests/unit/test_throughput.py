@@ -1,0 +1,111 @@
+"""Step times: published speeds within the stated interval, and physics the right way round."""
+
+from dataclasses import replace
+
+import pytest
+
+from service.domain.architecture import Architecture
+from service.domain.catalogue import SKUS, Sku, lookup
+from service.domain.throughput import Work, cpu_step, gpu_step
+
+
+def sku(name: str) -> Sku:
+    found = lookup(name)
+    assert found is not None
+    return found
+
+
+ND = sku("Standard_ND96amsr_A100_v4")
+NC = sku("Standard_NC96ads_A100_v4")
+QWEN_7B = Architecture.from_config(
+    {
+        "model_type": "qwen2",
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "intermediate_size": 11008,
+        "vocab_size": 151936,
+    }
+)
+WORK = Work(
+    arch=QWEN_7B,
+    zero_stage=2,
+    micro_batch=4,
+    accumulation=2,
+    tokens_per_row=2048,
+    lora_rank=None,
+    checkpointing=True,
+    precision="bf16",
+)
+
+
+# Seconds of a step of 8 rows on one A100-80GB, from QwenLM/Qwen's README (LoRA of rank 64).
+@pytest.mark.parametrize(
+    ("tokens", "measured"), [(512, 1.5), (1024, 2.8), (2048, 5.2), (4096, 10.1), (8192, 21.3)]
+)
+def test_published_steps_lie_within_the_interval(tokens: int, measured: float) -> None:
+    one_row = replace(WORK, micro_batch=1, accumulation=8, lora_rank=64, tokens_per_row=tokens)
+
+    step = gpu_step(one_row, ND, nodes=1, processes_per_node=1)
+
+    assert step.low <= measured <= step.high
+    assert step.seconds == pytest.approx(measured, rel=0.25)
+
+
+def test_more_nodes_make_the_promise_vaguer() -> None:
+    near, far = (gpu_step(WORK, ND, nodes=n, processes_per_node=8) for n in (1, 2))
+
+    assert far.high / far.seconds > near.high / near.seconds
+
+
+def test_without_infiniband_zero_3_across_nodes_waits_for_the_network() -> None:
+    sharded = replace(WORK, zero_stage=3)
+
+    fabric = gpu_step(sharded, ND, nodes=2, processes_per_node=8)
+    ethernet = gpu_step(sharded, NC, nodes=2, processes_per_node=4)
+
+    assert ethernet.network > 5 * fabric.network
+    assert ethernet.network > ethernet.compute
+
+
+def test_one_process_sends_nothing() -> None:
+    assert gpu_step(WORK, ND, nodes=1, processes_per_node=1).network == 0
+
+
+def test_adapters_are_faster_than_the_whole_model() -> None:
+    adapters = gpu_step(replace(WORK, lora_rank=16), ND, nodes=1, processes_per_node=8)
+
+    assert adapters.seconds < gpu_step(WORK, ND, nodes=1, processes_per_node=8).seconds
+
+
+def test_short_rows_wait_for_kernel_launches() -> None:
+    short, shorter = (
+        gpu_step(replace(WORK, micro_batch=1, tokens_per_row=n), ND, nodes=1, processes_per_node=1)
+        for n in (64, 32)
+    )
+
+    assert short.seconds == shorter.seconds
+
+
+def test_checkpointing_costs_a_third_more_compute() -> None:
+    plain, again = (
+        gpu_step(replace(WORK, checkpointing=c), ND, nodes=1, processes_per_node=1).compute
+        for c in (False, True)
+    )
+
+    assert again == pytest.approx(plain * 4 / 3)
+
+
+def test_a_cpu_takes_as_long_as_its_flops_say() -> None:
+    slow, fast = cpu_step(WORK, flops=1e9), cpu_step(WORK, flops=2e9)
+
+    assert slow.seconds == pytest.approx(2 * fast.seconds)
+    assert slow.low < slow.seconds < slow.high
+
+
+def test_vm_sizes_are_found_as_azure_finds_them() -> None:
+    assert lookup("standard_nd96AMSR_a100_V4") is ND
+    assert lookup("Standard_D2s_v5") is None
+    assert ND.infiniband
+    assert not NC.infiniband
+    assert len({s.vm_size for s in SKUS}) == len(SKUS)

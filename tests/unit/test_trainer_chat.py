@@ -1,0 +1,124 @@
+"""Which tokens of a chat are trained."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.data.batch import IGNORED, collate
+from trainer.data.chat import Tokens, tokenize
+from trainer.data.rows import Rows
+from trainer.tiny import CHAT_TEMPLATE, build_tokenizer
+from trainer.tiny_text import chats
+
+TALK = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "What is 2 plus 2?"},
+    {"role": "assistant", "content": "2 plus 2 is 4."},
+    {"role": "user", "content": "And 3 plus 3?"},
+    {"role": "assistant", "content": "3 plus 3 is 6."},
+]
+UNMARKED = CHAT_TEMPLATE.replace("{%- generation -%}", "").replace("{%- endgeneration -%}", "")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:  # noqa: ANN401 - transformers is untyped here
+    """The tiny model's tokenizer."""
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def plain_tokenizer() -> Any:  # noqa: ANN401
+    """The same, but its template does not mark what the assistant says."""
+    plain = build_tokenizer()
+    plain.chat_template = UNMARKED
+    return plain
+
+
+def trained_text(tokenizer: Any, tokens: Tokens) -> str:  # noqa: ANN401
+    ids = [i for i, trained in zip(tokens.ids, tokens.trained, strict=True) if trained]
+    return str(tokenizer.decode(ids))
+
+
+def test_only_what_the_assistant_says_is_trained_and_its_end(tokenizer: Any) -> None:  # noqa: ANN401
+    tokens = tokenize(tokenizer, {"messages": TALK}, 512)
+
+    assert trained_text(tokenizer, tokens) == "2 plus 2 is 4.<|end|>3 plus 3 is 6.<|end|>"
+    assert tokens.ids[0] == tokenizer.bos_token_id
+
+
+def test_an_assistant_message_of_weight_0_is_read_but_not_trained(tokenizer: Any) -> None:  # noqa: ANN401
+    muted = [TALK[2] | {"weight": 0}, TALK[4] | {"weight": 1}]
+    row: dict[str, Any] = {"messages": [*TALK[:2], muted[0], TALK[3], muted[1]]}
+
+    tokens = tokenize(tokenizer, row, 512)
+
+    assert trained_text(tokenizer, tokens) == "3 plus 3 is 6.<|end|>"
+    assert tokens.ids == tokenize(tokenizer, {"messages": TALK}, 512).ids
+
+
+def test_templates_with_and_without_marks_train_the_same_tokens(
+    tokenizer: Any,  # noqa: ANN401
+    plain_tokenizer: Any,  # noqa: ANN401
+) -> None:
+    for messages in chats(50, seed=3):
+        row = {"messages": messages}
+        assert tokenize(plain_tokenizer, row, 512) == tokenize(tokenizer, row, 512)
+
+
+def test_a_template_that_rewrites_earlier_turns_is_refused(plain_tokenizer: Any) -> None:  # noqa: ANN401
+    rewriting = build_tokenizer()
+    rewriting.chat_template = "{{ messages | length }}" + UNMARKED
+
+    with pytest.raises(ValueError, match="rewrites earlier turns"):
+        tokenize(rewriting, {"messages": TALK}, 512)
+
+
+def test_a_long_row_is_cut_and_may_be_left_without_a_target(tokenizer: Any) -> None:  # noqa: ANN401
+    tokens = tokenize(tokenizer, {"messages": TALK}, 5)
+
+    assert len(tokens.ids) == len(tokens.trained) == 5
+    assert collate([tokens], pad_id=0).targets == 0
+
+
+def test_labels_are_the_next_token_where_it_is_trained() -> None:
+    rows = [Tokens([5, 6, 7], [False, True, True]), Tokens([8, 9], [True, False])]
+
+    batch = collate(rows, pad_id=0)
+
+    assert batch.ids.tolist() == [[5, 6, 7], [8, 9, 0]]
+    assert batch.attention.tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert batch.labels.tolist() == [[6, 7, IGNORED], [IGNORED] * 3]
+    assert batch.targets == 2
+
+
+def test_an_empty_micro_batch_is_padding_without_targets() -> None:
+    batch = collate([], pad_id=0)
+
+    assert batch.targets == 0
+    assert batch.ids.shape == (1, 2)
+
+
+def test_rows_are_found_by_number_past_blank_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"messages": [1]}\n\n{"messages": [2]}\n{"messages": [3]}')
+    rows = Rows(path)
+
+    assert len(rows) == 3
+    assert [rows[i]["messages"] for i in (2, 0, 1)] == [[3], [1], [2]]
+
+
+def test_a_broken_row_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"messages": []}\n{"messages"\n')
+
+    with pytest.raises(ValueError, match=r"rows\.jsonl, row 2: not JSON"):
+        Rows(path)[1]
+
+
+def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n")
+
+    with pytest.raises(ValueError, match="holds no rows"):
+        Rows(path)

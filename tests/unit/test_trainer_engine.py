@@ -1,0 +1,60 @@
+"""Run spec -> DeepSpeed's configuration."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.unit.trainer_spec import SPEC
+from trainer.engine import deepspeed_config, parameter_groups
+
+
+@pytest.mark.parametrize(("world", "accumulation"), [(1, 8), (2, 4), (3, 3), (16, 1)])
+def test_accumulation_keeps_the_global_batch(world: int, accumulation: int) -> None:
+    config = deepspeed_config(SPEC, world)
+
+    assert config["gradient_accumulation_steps"] == accumulation
+    assert config["train_micro_batch_size_per_gpu"] == SPEC.micro_batch
+
+
+def test_adamw_is_torchs_and_there_is_no_scheduler() -> None:
+    config = deepspeed_config(SPEC, 2)
+
+    assert config["optimizer"]["params"]["torch_adam"] is True
+    assert config["optimizer"]["params"]["betas"] == [0.9, 0.95]
+    assert "scheduler" not in config
+
+
+def test_bf16_gradients_are_summed_in_fp32() -> None:
+    assert deepspeed_config(SPEC, 2)["data_types"] == {"grad_accum_dtype": "fp32"}
+    assert "data_types" not in deepspeed_config(replace(SPEC, precision="fp32"), 2)
+
+
+@pytest.mark.parametrize(
+    ("precision", "asked", "used"), [("bf16", 1, 2), ("bf16", 2, 2), ("bf16", 3, 3), ("fp32", 1, 1)]
+)
+def test_bf16_has_its_gradients_sharded_from_stage_1_on(
+    precision: str, asked: int, used: int
+) -> None:
+    spec = replace(SPEC, precision=precision, zero_stage=asked)
+
+    assert deepspeed_config(spec, 2)["zero_optimization"]["stage"] == used
+
+
+def test_bf16_without_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="bf16 needs ZeRO stage 1"):
+        deepspeed_config(replace(SPEC, zero_stage=0), 2)
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(ValueError, match="'fp16' is not known"):
+        deepspeed_config(replace(SPEC, precision="fp16"), 2)
+
+
+def test_norms_and_biases_are_not_decayed_and_frozen_weights_not_trained() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 2))
+    model[2].requires_grad_(False)
+
+    groups = parameter_groups(model, weight_decay=0.1)
+
+    assert [(len(g["params"]), g["weight_decay"]) for g in groups] == [(1, 0.1), (3, 0.0)]

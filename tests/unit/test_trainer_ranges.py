@@ -1,0 +1,43 @@
+"""Fragments stored by one world cover what another world needs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.checkpoint.ranges import Piece, copies
+
+
+@st.composite
+def partitions(draw: st.DrawFn, size: int) -> list[tuple[int, int]]:
+    """A parameter of ``size`` elements cut into (start, numel) parts."""
+    cuts = sorted(draw(st.sets(st.integers(1, max(size - 1, 1)), max_size=6)))
+    edges = [0, *(c for c in cuts if c < size), size]
+    return [(a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+@given(st.data(), st.integers(1, 60))
+def test_any_cut_of_a_parameter_loads_into_any_other_cut(data: st.DataObject, size: int) -> None:
+    values = list(range(size))
+    stored = data.draw(partitions(size))
+    pieces = [Piece(start, numel, rank) for rank, (start, numel) in enumerate(stored)]
+    for start, numel in data.draw(partitions(size)):
+        target = [-1] * numel
+        for copy in copies(start, numel, data.draw(st.permutations(pieces))):
+            first, _ = stored[copy.rank]
+            source = values[first + copy.source : first + copy.source + copy.numel]
+            target[copy.target : copy.target + copy.numel] = source
+
+        assert target == values[start : start + numel]
+
+
+def test_a_gap_is_told_and_not_filled() -> None:
+    pieces = [Piece(0, 4, rank=0), Piece(6, 4, rank=1)]
+
+    with pytest.raises(ValueError, match="elements 4 to 10 are in no file"):
+        copies(0, 10, pieces)
+
+
+def test_replicas_are_read_once() -> None:
+    pieces = [Piece(0, 10, rank=0), Piece(0, 10, rank=1)]
+
+    assert [copy.rank for copy in copies(2, 5, pieces)] == [0]

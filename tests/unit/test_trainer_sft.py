@@ -1,0 +1,74 @@
+"""The supervised loss."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.data.batch import IGNORED, Batch, collate
+from trainer.data.chat import Tokens
+from trainer.methods.sft import objective, scores
+
+
+@dataclass
+class Answer:
+    """What a model returns."""
+
+    logits: torch.Tensor
+
+
+class Bigram(torch.nn.Module):
+    """Predicts the next token from the last one alone."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.table = torch.nn.Parameter(torch.randn(vocabulary, vocabulary))
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> Answer:  # noqa: ANN401
+        return Answer(self.table[input_ids])
+
+
+ROWS = [
+    Tokens([1, 2, 3, 4], [False, False, True, True]),
+    Tokens([4, 3, 2], [False, True, True]),
+    Tokens([2, 2], [False, False]),  # cut off before the assistant speaks
+    Tokens([1, 4, 1, 4, 1], [False, True, True, True, True]),
+]
+
+
+def test_the_loss_is_the_sum_over_trained_tokens_only() -> None:
+    logits = torch.tensor([[[math.log(3), 0.0], [0.0, math.log(9)], [5.0, 5.0]]])
+    batch = Batch(torch.zeros(1, 3), torch.ones(1, 3), torch.tensor([[0, 0, IGNORED]]))
+
+    found = scores(lambda **_: Answer(logits), batch)
+
+    assert found.loss.item() == pytest.approx(math.log(4 / 3) + math.log(10))
+    assert found.correct.item() == 1
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("micro", [1, 2])
+def test_micro_steps_and_ranks_add_up_to_one_big_batch(world: int, micro: int) -> None:
+    big, tokens = Bigram(5), sum(collate([row], 0).targets for row in ROWS)
+    objective(scores(big, collate(ROWS, 0)).loss, tokens, 1).backward()
+    small = Bigram(5)
+    for at in range(0, len(ROWS), micro):
+        batch = collate(ROWS[at : at + micro], 0)
+        share = objective(scores(small, batch).loss, tokens, world)
+        (share / world).backward()  # DeepSpeed averages over the ranks
+
+    assert big.table.grad is not None
+    assert torch.allclose(big.table.grad, small.table.grad)
+
+
+def test_a_step_without_trained_tokens_is_zero_and_moves_nothing() -> None:
+    model = Bigram(5)
+    loss = objective(scores(model, collate([], 0)).loss, 0, 2)
+    loss.backward()
+
+    assert loss.item() == 0.0
+    assert model.table.grad is not None
+    assert not model.table.grad.any()

@@ -1,0 +1,46 @@
+"""What a supervisor is given, and how it tries again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
+
+from trainer.contract import NodeConfig
+from trainer.supervisor.blobs import Access
+from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.launch import Launcher
+from trainer.supervisor.metadata import Metadata
+from trainer.supervisor.service import Dismissed, Service
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """Made by main, or by a test."""
+
+    config: NodeConfig
+    boot_id: str
+    started_at: float
+    gpus: int
+    work: Path
+    service: Service
+    metadata: Metadata
+    access: Access
+    launcher: Launcher
+    limits: Limits
+    clock: Clock
+
+    def stubborn(
+        self, error: type[Exception], wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> AsyncRetrying:
+        """Again and again, with jitter, while it fails in this way; a dismissal is final."""
+        return AsyncRetrying(
+            retry=retry_if_exception(lambda e: isinstance(e, error) and not _final(e)),
+            wait=wait_random_exponential(multiplier=0.25, max=self.limits.retry),
+            sleep=wait,
+        )
+
+
+def _final(error: BaseException) -> bool:
+    return isinstance(error, Dismissed)
