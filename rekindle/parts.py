@@ -11,6 +11,7 @@ import pwd
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,12 +84,13 @@ class Crew:
             task.result()
 
     async def stop(self) -> None:
-        """End every part, the last started first."""
+        """End every part, the last started first; one that resists does not spare the others."""
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
-        for name in reversed(list(self._running)):
-            await self._end(name)
+        async with AsyncExitStack() as ends:
+            for name in list(self._running):
+                ends.push_async_callback(self._end, name)
 
     def tail(self, name: str) -> str:
         """The last lines that a part wrote."""

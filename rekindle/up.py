@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ async def _run(layout: Layout, *, keep_vms: bool) -> None:
 async def _serve(layout: Layout, *, keep_vms: bool) -> None:
     _say("starting the local stack")
     async with stack(layout, _say, keep_vms=keep_vms) as crew:
-        print(banner(layout, (layout.state / "api-key").read_text().strip()), flush=True)
+        _print(banner(layout, (layout.state / "api-key").read_text().strip()))
         await crew.watch()
 
 
@@ -55,7 +56,13 @@ def _interrupt(running: "asyncio.Task[None]") -> None:
 
 
 def _say(text: str) -> None:
-    print(f"rekindle: {text}", flush=True)
+    _print(f"rekindle: {text}")
+
+
+def _print(text: str) -> None:
+    """Print if anybody still reads: a stack whose reader is gone must end in order, too."""
+    with contextlib.suppress(BrokenPipeError):
+        print(text, flush=True)
 
 
 if __name__ == "__main__":

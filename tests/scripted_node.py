@@ -119,9 +119,10 @@ async def commit(world: World, job_id: str, entry: Committed) -> None:
 
 async def boot(world: World, job_id: str) -> list[ScriptedNode]:
     """Let the newest attempt's machines come up and register; both wait for directives."""
+    attempt: dict[str, Any] = {"state": "none"}
     for _ in range(20):
         await world.tick()
-        attempt = (await world.attempts_of(job_id) or [{"state": ""}])[-1]
+        attempt = (await world.attempts_of(job_id) or [attempt])[-1]
         if attempt["state"] == "starting":
             break
     assert attempt["state"] == "starting", attempt

@@ -7,7 +7,7 @@ says what each side does when the other is silent, late, doubled or stale.
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from trainer.wire import Message as Message
+from trainer.wire import Message as Message  # noqa: PLC0414 - it is part of the contract
 
 PROTOCOL = 1
 HEARTBEAT_SECONDS = 10.0  # and at once on any change

@@ -63,7 +63,6 @@ def export(
     log.info("exported %s, parameters %s", path, digest)
 
 
-@torch.no_grad()
 def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
     """SHA-256 over (name, fp32 master bytes) of every trained parameter, by name; collective.
 
@@ -76,7 +75,9 @@ def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
         numel = getattr(named[name], "ds_numel", named[name].numel())
         whole = torch.zeros(numel, dtype=torch.float32, device=engine.device)
         if fragment := mine.get(name):
-            whole[fragment.start : fragment.start + fragment.numel] += fragment.views["master"]
+            whole[fragment.start : fragment.start + fragment.numel] += fragment.views[
+                "master"
+            ].detach()
         dist.reduce(whole, dst=0)
         if engine.global_rank == 0:
             digest.update(name.encode() + b"\0" + memoryview(whole.cpu().numpy()))

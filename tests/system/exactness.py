@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -145,17 +146,22 @@ def place_checkpoint(saved: Path, folder: Path) -> None:
     (folder / MANIFEST).write_text(manifest.to_json())
 
 
-def run_world(rundir: RunDir, *, world: int = 2, stop_at: int | None = None) -> Outcome:
-    """Run a world to its end; with ``stop_at``, ask it to stop once that step is finished."""
+def run_world(
+    rundir: RunDir, *, world: int = 2, stop_at: int | None = None, by_signal: bool = False
+) -> Outcome:
+    """Run a world to its end; with ``stop_at``, ask it to stop once that step is finished.
+
+    torchrun's exit status is not looked at: it is 1 after a signal, however well all went.
+    """
     process = start_world(rundir, world=world)
     try:
         if stop_at is not None:
             wait_for_step(rundir, stop_at, process)
-            rundir.stop.touch()
+            process.terminate() if by_signal else rundir.stop.touch()
         output, _ = process.communicate(timeout=DEADLINE)
     finally:
         kill_world(process)
-    assert process.returncode == 0, output
+    assert all(rundir.result(rank).exists() for rank in range(world)), output
     return outcome(rundir, world)
 
 
@@ -184,11 +190,16 @@ def start_world(rundir: RunDir, *, world: int = 2) -> subprocess.Popen[str]:
 
 def wait_for_step(rundir: RunDir, step: int, process: subprocess.Popen[str]) -> None:
     """Return once the progress file has come to ``step``."""
+    wait_until(lambda: _progress(rundir) >= step, process)
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Return once ``condition`` holds; the process must not have ended before."""
     give_up = time.monotonic() + DEADLINE
-    while _progress(rundir) < step:
-        assert process.poll() is None, f"ended before step {step}: {process.communicate()[0]}"
-        assert time.monotonic() < give_up, f"step {step} was not reached"
-        POLL.wait(0.005)
+    while not condition():
+        assert process.poll() is None, f"ended before its time: {process.communicate()[0]}"
+        assert time.monotonic() < give_up, "waited in vain"
+        POLL.wait(0.002)
 
 
 def kill_world(process: subprocess.Popen[str]) -> None:

@@ -1,5 +1,7 @@
 """Fragments stored by one world cover what another world needs."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ def partitions(draw: st.DrawFn, size: int) -> list[tuple[int, int]]:
     """A parameter of ``size`` elements cut into (start, numel) parts."""
     cuts = sorted(draw(st.sets(st.integers(1, max(size - 1, 1)), max_size=6)))
     edges = [0, *(c for c in cuts if c < size), size]
-    return [(a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+    return [(a, b - a) for a, b in pairwise(edges)]
 
 
 @given(st.data(), st.integers(1, 60))

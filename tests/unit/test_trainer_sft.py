@@ -19,7 +19,7 @@ class Answer:
     logits: torch.Tensor
 
 
-class Bigram(torch.nn.Module):
+class Bigram(torch.nn.Module):  # type: ignore[misc] # torch is not followed
     """Predicts the next token from the last one alone."""
 
     def __init__(self, vocabulary: int) -> None:

@@ -25,7 +25,7 @@ class Fragment:
     @property
     def numel(self) -> int:
         """Elements of each view."""
-        return self.views["master"].numel()
+        return int(self.views["master"].numel())
 
 
 def owned(engine: Any) -> list[Fragment]:  # noqa: ANN401 - deepspeed is untyped here

@@ -44,7 +44,6 @@ def open_checkpoint(folder: Path, run_spec_sha256: str) -> Checkpoint:
     )
 
 
-@torch.no_grad()
 def load(engine: Any, checkpoint: Checkpoint, seed: int, identity: Identity) -> State:  # noqa: ANN401
     """Put engine and generators where the checkpoint has them, and say where that is.
 
@@ -52,9 +51,10 @@ def load(engine: Any, checkpoint: Checkpoint, seed: int, identity: Identity) -> 
     start anew from (seed, step, rank).
     """
     first = checkpoint.indexes[0]
-    _fill(held(engine), checkpoint)
-    set_optimizer_step(engine, first.optimizer_step)
-    refresh(engine)
+    with torch.no_grad():
+        _fill(held(engine), checkpoint)
+        set_optimizer_step(engine, first.optimizer_step)
+        refresh(engine)
     set_steps(engine, first.step)
     if first.world_size == identity.world_size:
         randomness.restore(checkpoint.indexes[identity.rank].randomness)

@@ -64,12 +64,11 @@ class Saver:
             self._writing.result()
             self._writing = None
 
-    @torch.no_grad()
     def _copy(self) -> dict[str, int]:
         buffer, at, sizes = self._buffer.result(), 0, {}
         for fragment in self._fragments:
             for state, view in fragment.views.items():
-                buffer[at : at + fragment.numel].copy_(view, non_blocking=True)
+                buffer[at : at + fragment.numel].copy_(view.detach(), non_blocking=True)
                 sizes[key(fragment.name, state)] = fragment.numel
                 at += fragment.numel
         if self._engine.device.type == "cuda":

@@ -11,7 +11,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch, all [rows, positions]. A label is the token that its position must predict."""
+    """One micro-batch, all [rows, positions]; a label is the token that follows its position."""
 
     ids: torch.Tensor
     attention: torch.Tensor

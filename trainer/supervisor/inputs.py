@@ -86,10 +86,8 @@ async def _fetch_shard(container: JobContainer, path: str, entry: FileEntry, fol
     target = _inside(folder, entry.name)
     try:
         crc = await download(container.access, container.blob(name), target, entry.size, entry.etag)
-    except PreconditionFailed as e:
-        raise Corrupt(f"{name}: written again since it was committed") from e
-    except BlobNotFound as e:
-        raise Corrupt(f"{name}: gone, though the manifest names it") from e
+    except (BlobNotFound, PreconditionFailed) as e:
+        raise Corrupt(f"{name}: gone, or written again, since it was committed") from e
     if crc != entry.crc64nvme:
         raise Corrupt(f"{name}: crc64nvme is {crc}, not {entry.crc64nvme}")
 

@@ -28,18 +28,18 @@ class AppendBlob:
         self._container = container
         self._name = name
         self._position = -1  # -1: to be looked up
-        self._blocks = 0
+        self.blocks = 0
         self._held = b""  # on its way
         self._unsure = False  # it was sent, and no answer came
 
     @property
     def full(self) -> bool:
         """True when the blob takes no more blocks."""
-        return self._blocks >= BLOCKS
+        return self.blocks >= BLOCKS
 
     def worth_while(self, size: int) -> bool:
         """True when ``size`` bytes deserve a block: the fewer are left, the more it takes."""
-        scarce = max(self._blocks - BLOCKS // 2, 0)
+        scarce = max(self.blocks - BLOCKS // 2, 0)
         return size > 0 and size >= min(scarce * 8, APPEND_BYTES)
 
     def hold(self, data: bytes) -> None:
@@ -65,7 +65,7 @@ class AppendBlob:
             raise
         else:
             self._position += len(self._held)
-            self._blocks += 1
+            self.blocks += 1
             self._held = b""
 
     async def _look(self) -> None:
@@ -81,7 +81,7 @@ class AppendBlob:
         if self._unsure and seen.size == self._position + len(self._held):
             self._held = b""
         self._position, self._unsure = seen.size, False
-        self._blocks = seen.append_blob_committed_block_count or 0
+        self.blocks = seen.append_blob_committed_block_count or 0
 
     @property
     def _blob(self) -> BlobClient:

@@ -93,8 +93,9 @@ def _fetch(blob: BlobClient, file: int, span: tuple[int, int, int], etag: str) -
     )
     stream = blob.download_blob(offset, length, **condition)
     data = stream.readall()
-    if (len(data), stream.properties.size) != (length, size):
-        raise Corrupt(f"{blob.blob_name}: {stream.properties.size} bytes, not {size}")
+    whole = int((stream.properties.content_range or "/-1").rpartition("/")[2])
+    if (len(data), whole) != (length, size):
+        raise Corrupt(f"{blob.blob_name}: {whole} bytes, not {size}")
     os.pwrite(file, data, offset)
     return int(checksums.crc64nvme(data))
 

@@ -1,4 +1,4 @@
-"""What the supervisor does to Blob: transfers, logs, commits; on a real Azurite."""
+"""From the outbox to HEAD and back: what is committed, what never is; on a real Azurite."""
 
 import hashlib
 import json
@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from awscrt import checksums
 from azure.storage.blob import ContainerClient
 
 from tests.azurite import Azurite
@@ -27,18 +26,14 @@ from trainer.contract import (
 from trainer.rundir import RankSave, RunDir
 from trainer.supervisor.blobs import (
     Access,
-    AccessRefused,
-    BlobNotFound,
     BlobUnavailable,
     JobContainer,
-    PreconditionFailed,
 )
 from trainer.supervisor.clock import Clock
 from trainer.supervisor.commit import Committer
 from trainer.supervisor.inputs import fetch_checkpoint
-from trainer.supervisor.logs import Logs
 from trainer.supervisor.outbox import Outbox
-from trainer.supervisor.transfer import BLOCK, Corrupt, download, upload
+from trainer.supervisor.transfer import Corrupt
 
 PATH = checkpoint_path(10, "g1")
 
@@ -79,86 +74,6 @@ async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[
 def folder(tmp_path: Path) -> RunDir:
     """The run folder of generation 1."""
     return RunDir(tmp_path / "gen-0001")
-
-
-class TestTransfer:
-    @pytest.mark.parametrize("size", [0, 1, BLOCK, 2 * BLOCK + 12345])
-    async def test_a_file_comes_back_as_it_went(
-        self, container: Flaky, tmp_path: Path, size: int
-    ) -> None:
-        path, back = tmp_path / "there", tmp_path / "back"
-        crc = _write(path, bytes(range(256)) * (size // 256) + bytes(size % 256))
-        await upload(container.access, container.blob("file"), path, crc)
-        stored = (await container.listing("file"))[""]
-
-        blob = container.blob("file")
-        assert await download(container.access, blob, back, size, stored.etag) == crc
-        assert back.read_bytes() == path.read_bytes()
-        assert (stored.size, stored.crc64nvme) == (size, crc)
-
-    async def test_uploading_the_same_again_is_harmless(
-        self, container: Flaky, tmp_path: Path
-    ) -> None:
-        crc = _write(tmp_path / "file", b"same")
-        blob = container.blob("file")
-        await upload(container.access, blob, tmp_path / "file", crc)
-        before = await container.listing("file")
-        await upload(container.access, blob, tmp_path / "file", crc)
-
-        assert await container.listing("file") == before
-
-    async def test_another_file_is_never_overwritten(
-        self, container: Flaky, tmp_path: Path
-    ) -> None:
-        blob = container.blob("file")
-        await upload(container.access, blob, tmp_path / "a", _write(tmp_path / "a", b"first"))
-        with pytest.raises(PreconditionFailed):
-            await upload(container.access, blob, tmp_path / "b", _write(tmp_path / "b", b"other"))
-
-    async def test_a_file_that_rotted_on_disk_is_not_uploaded(
-        self, container: Flaky, tmp_path: Path
-    ) -> None:
-        crc = _write(tmp_path / "file", b"as written by the trainer")
-        _write(tmp_path / "file", b"as read by the supervisor")
-        with pytest.raises(Corrupt, match="file"):
-            await upload(container.access, container.blob("file"), tmp_path / "file", crc)
-
-        assert await container.listing("file") == {}
-
-    async def test_a_blob_of_another_size_is_refused(
-        self, container: Flaky, client: ContainerClient, tmp_path: Path
-    ) -> None:
-        client.upload_blob("file", b"12345678")
-        with pytest.raises(Corrupt, match="8 bytes, not 4"):
-            await download(container.access, container.blob("file"), tmp_path / "file", 4)
-
-    async def test_a_blob_written_again_is_refused(
-        self, container: Flaky, client: ContainerClient, tmp_path: Path
-    ) -> None:
-        client.upload_blob("file", b"1234")
-        etag = (await container.listing("file"))[""].etag
-        client.upload_blob("file", b"1234", overwrite=True)
-        with pytest.raises(PreconditionFailed):
-            await download(container.access, container.blob("file"), tmp_path / "f", 4, etag)
-
-    async def test_what_is_not_there_is_not_found(self, container: Flaky) -> None:
-        with pytest.raises(BlobNotFound, match="nothing"):
-            await container.read("nothing")
-
-    async def test_a_sas_that_ran_out_says_when(
-        self, azurite: Azurite, container: Flaky, client: ContainerClient
-    ) -> None:
-        container.renew(azurite.container_sas(client.container_name, hours=-2.0))
-        with pytest.raises(AccessRefused, match=r"valid until \d{4}-.*fresh grants"):
-            await container.read(HEAD)
-        container.renew(azurite.container_sas(client.container_name))
-
-        assert (await container.read(HEAD))[0]
-
-    async def test_a_store_that_is_down_is_unavailable(self, container: Flaky) -> None:
-        container.renew("http://127.0.0.1:9/account/container?sig=none")
-        with pytest.raises(BlobUnavailable):
-            await container.access.once(container.blob("x").get_blob_properties)
 
 
 class TestCommit:
@@ -291,7 +206,7 @@ class TestCommit:
 
 class TestFetch:
     async def test_a_manifest_that_is_not_the_committed_one_is_refused(
-        self, container: Flaky, client: ContainerClient, folder: RunDir
+        self, container: Flaky, folder: RunDir
     ) -> None:
         committer = await _saved(container, folder)
         (entry,) = await committer.look()
@@ -320,68 +235,6 @@ class TestFetch:
         entry = await _forged(container, client, folder, change)
         with pytest.raises(Corrupt, match=says):
             await fetch_checkpoint(container, entry, folder)
-
-
-class TestLogs:
-    async def test_each_line_arrives_once_in_order(
-        self, container: Flaky, client: ContainerClient, tmp_path: Path
-    ) -> None:
-        logs = Logs(container, "att-1", range(2, 3), tmp_path)
-        _print(tmp_path, "one\ntw")
-        await logs.flush()
-        _print(tmp_path, "o\n")
-        await logs.flush()
-        await logs.flush()
-
-        assert _log(client, 2) == "one\ntwo\n"
-
-    async def test_the_last_flush_sends_half_lines_too(
-        self, container: Flaky, client: ContainerClient, tmp_path: Path
-    ) -> None:
-        logs = Logs(container, "att-1", range(1), tmp_path)
-        _print(tmp_path, "killed in the mid")
-        await logs.flush()
-        await logs.flush(last=True)
-
-        assert _log(client, 0) == "killed in the mid"
-
-    async def test_two_generations_share_one_blob(
-        self, container: Flaky, client: ContainerClient, tmp_path: Path
-    ) -> None:
-        for number in ("1", "2"):
-            logs = Logs(container, "att-1", range(1), tmp_path / number)
-            _print(tmp_path / number, f"generation {number}\n")
-            await logs.flush()
-
-        assert _log(client, 0) == "generation 1\ngeneration 2\n"
-
-    async def test_somebody_elses_lines_do_not_confuse_ours(
-        self, container: Flaky, client: ContainerClient, tmp_path: Path
-    ) -> None:
-        logs = Logs(container, "att-1", range(1), tmp_path)
-        _print(tmp_path, "ours\n")
-        await logs.flush()
-        client.get_blob_client("logs/att-1/rank-00000.log").append_block(b"theirs\n")
-        _print(tmp_path, "ours again\n")
-        await logs.flush()
-
-        assert _log(client, 0) == "ours\ntheirs\nours again\n"
-
-    async def test_lines_wait_while_the_store_is_away(
-        self, azurite: Azurite, container: Flaky, client: ContainerClient, tmp_path: Path
-    ) -> None:
-        logs = Logs(container, "att-1", range(1), tmp_path)
-        _print(tmp_path, "before\n")
-        await logs.flush()
-        container.renew("http://127.0.0.1:9/account/container?sig=none")
-        _print(tmp_path, "during\n")
-        wrong = await logs.flush()
-        container.renew(azurite.container_sas(client.container_name))
-        _print(tmp_path, "after\n")
-        await logs.flush()
-
-        assert len(wrong) == 1
-        assert _log(client, 0) == "before\nduring\nafter\n"
 
 
 class Racing(JobContainer):
@@ -451,19 +304,3 @@ def _head(client: ContainerClient) -> Head:
 
 def _sha256(client: ContainerClient, name: str) -> str:
     return hashlib.sha256(client.download_blob(name).readall()).hexdigest()
-
-
-def _write(path: Path, data: bytes) -> str:
-    path.write_bytes(data)
-    return f"{checksums.crc64nvme(data):016x}"
-
-
-def _print(logs: Path, text: str) -> None:
-    folder = logs / "run" / "attempt_0" / "0"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "stdout.log").open("a") as file:
-        file.write(text)
-
-
-def _log(client: ContainerClient, rank: int) -> str:
-    return client.download_blob(f"logs/att-1/rank-{rank:05d}.log").readall().decode()

@@ -1,0 +1,107 @@
+"""What ranks print, on its way to append blobs; on a real Azurite."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from azure.storage.blob import ContainerClient
+
+from tests.azurite import Azurite
+from trainer.contract import (
+    HEAD,
+    Head,
+)
+from trainer.supervisor.blobs import (
+    Access,
+    JobContainer,
+)
+from trainer.supervisor.logs import Logs
+
+
+@pytest.fixture
+def client(azurite: Azurite) -> Iterator[ContainerClient]:
+    """The job's container, as its owner sees it."""
+    with azurite.container("job") as made:
+        made.upload_blob(HEAD, Head(generation=1).to_json())
+        yield made
+
+
+@pytest.fixture
+async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[JobContainer]:
+    """The same, as the node sees it."""
+    access = Access()
+    yield JobContainer(access, azurite.container_sas(client.container_name))
+    access.close()
+
+
+class TestLogs:
+    async def test_each_line_arrives_once_in_order(
+        self, container: JobContainer, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        logs = Logs(container, "att-1", range(2, 3), tmp_path)
+        _print(tmp_path, "one\ntw")
+        await logs.flush()
+        _print(tmp_path, "o\n")
+        await logs.flush()
+        await logs.flush()
+
+        assert _log(client, 2) == "one\ntwo\n"
+
+    async def test_the_last_flush_sends_half_lines_too(
+        self, container: JobContainer, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        logs = Logs(container, "att-1", range(1), tmp_path)
+        _print(tmp_path, "killed in the mid")
+        await logs.flush()
+        await logs.flush(last=True)
+
+        assert _log(client, 0) == "killed in the mid"
+
+    async def test_two_generations_share_one_blob(
+        self, container: JobContainer, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        for number in ("1", "2"):
+            logs = Logs(container, "att-1", range(1), tmp_path / number)
+            _print(tmp_path / number, f"generation {number}\n")
+            await logs.flush()
+
+        assert _log(client, 0) == "generation 1\ngeneration 2\n"
+
+    async def test_somebody_elses_lines_do_not_confuse_ours(
+        self, container: JobContainer, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        logs = Logs(container, "att-1", range(1), tmp_path)
+        _print(tmp_path, "ours\n")
+        await logs.flush()
+        client.get_blob_client("logs/att-1/rank-00000.log").append_block(b"theirs\n")
+        _print(tmp_path, "ours again\n")
+        await logs.flush()
+
+        assert _log(client, 0) == "ours\ntheirs\nours again\n"
+
+    async def test_lines_wait_while_the_store_is_away(
+        self, azurite: Azurite, container: JobContainer, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        logs = Logs(container, "att-1", range(1), tmp_path)
+        _print(tmp_path, "before\n")
+        await logs.flush()
+        container.renew("http://127.0.0.1:9/account/container?sig=none")
+        _print(tmp_path, "during\n")
+        wrong = await logs.flush()
+        container.renew(azurite.container_sas(client.container_name))
+        _print(tmp_path, "after\n")
+        await logs.flush()
+
+        assert len(wrong) == 1
+        assert _log(client, 0) == "before\nduring\nafter\n"
+
+
+def _print(logs: Path, text: str) -> None:
+    folder = logs / "run" / "attempt_0" / "0"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "stdout.log").open("a") as file:
+        file.write(text)
+
+
+def _log(client: ContainerClient, rank: int) -> str:
+    return client.download_blob(f"logs/att-1/rank-{rank:05d}.log").readall().decode()

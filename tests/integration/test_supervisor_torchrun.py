@@ -1,0 +1,83 @@
+"""The real torchrun around a program of two lines: where output goes, and who dies with whom."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.supervised import ROOT
+from tests.waiting import until
+from trainer.contract import Generation, Member
+from trainer.rundir import RunDir
+from trainer.supervisor.blobs import Access, JobContainer
+from trainer.supervisor.launch import Launcher, World, find_marked, torchrun
+from trainer.supervisor.logs import Logs
+from trainer.supervisor.ports import free_port
+
+PROGRAM = """
+import os, signal, sys
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], sys.argv[1])
+print(os.environ["REKINDLE_ACCELERATOR"], os.environ["GLOO_SOCKET_IFNAME"], file=sys.stderr)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """One node with two ranks."""
+    member = Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0)
+    generation = Generation(
+        number=1,
+        job_id="job-test",
+        attempt_id="att-test",
+        members=(member,),
+        processes_per_node=2,
+        master_address=member.address,
+        master_port=free_port(member.address),
+        checkpoint=None,
+        run_spec_sha256="",
+    )
+    folder = RunDir(tmp_path / "gen-0001")
+    return World(generation=generation, member=member, folder=folder, logs=tmp_path / "logs")
+
+
+async def test_ranks_print_where_the_logs_look_and_die_when_killed(
+    world: World, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    launcher = Launcher(
+        command=partial(torchrun, program=(str(program),)),
+        environment={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
+        accelerator="cpu",
+        mark=str(tmp_path),
+    )
+    access = Access()
+    logs = Logs(JobContainer(access, "http://127.0.0.1:9/a/c"), "att-test", world.ranks, world.logs)
+
+    async def said() -> list[str]:
+        return [logs.tail([rank]) for rank in world.ranks]
+
+    process = await launcher.start(world)
+    try:
+        seen = await until(said, lambda tails: all("lo\n" in t and "of 2" in t for t in tails))
+        sessions = {os.getsid(p.pid) for p in find_marked(str(tmp_path))}
+    finally:
+        process.kill()  # torchrun alone: its workers live on, in sessions of their own
+        await process.wait()
+        await launcher.kill_all()
+        access.close()
+
+    assert all(f"rank {rank} of 2 {world.folder.root}\n" in seen[rank] for rank in (0, 1))
+    assert all("cpu lo\n" in tail for tail in seen)
+    assert len(sessions) == 3
+    assert not any(str(program) in _command(p) for p in psutil.process_iter())
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

@@ -1,0 +1,124 @@
+"""Files and small blobs to and from a real Azurite."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from awscrt import checksums
+from azure.storage.blob import ContainerClient
+
+from tests.azurite import Azurite
+from trainer.contract import (
+    HEAD,
+    Head,
+)
+from trainer.supervisor.blobs import (
+    Access,
+    AccessRefused,
+    BlobNotFound,
+    BlobUnavailable,
+    JobContainer,
+    PreconditionFailed,
+)
+from trainer.supervisor.transfer import BLOCK, Corrupt, download, upload
+
+
+@pytest.fixture
+def client(azurite: Azurite) -> Iterator[ContainerClient]:
+    """The job's container, as its owner sees it."""
+    with azurite.container("job") as made:
+        made.upload_blob(HEAD, Head(generation=1).to_json())
+        yield made
+
+
+@pytest.fixture
+async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[JobContainer]:
+    """The same, as the node sees it."""
+    access = Access()
+    yield JobContainer(access, azurite.container_sas(client.container_name))
+    access.close()
+
+
+class TestTransfer:
+    @pytest.mark.parametrize("size", [0, 1, BLOCK, 2 * BLOCK + 12345])
+    async def test_a_file_comes_back_as_it_went(
+        self, container: JobContainer, tmp_path: Path, size: int
+    ) -> None:
+        path, back = tmp_path / "there", tmp_path / "back"
+        crc = _write(path, bytes(range(256)) * (size // 256) + bytes(size % 256))
+        await upload(container.access, container.blob("file"), path, crc)
+        stored = (await container.listing("file"))[""]
+
+        blob = container.blob("file")
+        assert await download(container.access, blob, back, size, stored.etag) == crc
+        assert back.read_bytes() == path.read_bytes()
+        assert (stored.size, stored.crc64nvme) == (size, crc)
+
+    async def test_uploading_the_same_again_is_harmless(
+        self, container: JobContainer, tmp_path: Path
+    ) -> None:
+        crc = _write(tmp_path / "file", b"same")
+        blob = container.blob("file")
+        await upload(container.access, blob, tmp_path / "file", crc)
+        before = await container.listing("file")
+        await upload(container.access, blob, tmp_path / "file", crc)
+
+        assert await container.listing("file") == before
+
+    async def test_another_file_is_never_overwritten(
+        self, container: JobContainer, tmp_path: Path
+    ) -> None:
+        blob = container.blob("file")
+        await upload(container.access, blob, tmp_path / "a", _write(tmp_path / "a", b"first"))
+        with pytest.raises(PreconditionFailed):
+            await upload(container.access, blob, tmp_path / "b", _write(tmp_path / "b", b"other"))
+
+    async def test_a_file_that_rotted_on_disk_is_not_uploaded(
+        self, container: JobContainer, tmp_path: Path
+    ) -> None:
+        crc = _write(tmp_path / "file", b"as written by the trainer")
+        _write(tmp_path / "file", b"as read by the supervisor")
+        with pytest.raises(Corrupt, match="file"):
+            await upload(container.access, container.blob("file"), tmp_path / "file", crc)
+
+        assert await container.listing("file") == {}
+
+    async def test_a_blob_of_another_size_is_refused(
+        self, container: JobContainer, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        client.upload_blob("file", b"12345678")
+        with pytest.raises(Corrupt, match="8 bytes, not 4"):
+            await download(container.access, container.blob("file"), tmp_path / "file", 4)
+
+    async def test_a_blob_written_again_is_refused(
+        self, container: JobContainer, client: ContainerClient, tmp_path: Path
+    ) -> None:
+        client.upload_blob("file", b"1234")
+        etag = (await container.listing("file"))[""].etag
+        client.upload_blob("file", b"1234", overwrite=True)
+        with pytest.raises(PreconditionFailed):
+            await download(container.access, container.blob("file"), tmp_path / "f", 4, etag)
+
+    async def test_what_is_not_there_is_not_found(self, container: JobContainer) -> None:
+        with pytest.raises(BlobNotFound, match="nothing"):
+            await container.read("nothing")
+
+    async def test_a_sas_that_ran_out_says_when(
+        self, azurite: Azurite, container: JobContainer, client: ContainerClient
+    ) -> None:
+        container.renew(azurite.container_sas(client.container_name, hours=-2.0))
+        with pytest.raises(AccessRefused, match=r"valid until \d{4}-.*fresh grants"):
+            await container.read(HEAD)
+        container.renew(azurite.container_sas(client.container_name))
+
+        assert (await container.read(HEAD))[0]
+
+    async def test_a_store_that_is_down_is_unavailable(self, container: JobContainer) -> None:
+        container.renew("http://127.0.0.1:9/account/container?sig=none")
+        with pytest.raises(BlobUnavailable):
+            await container.access.once(container.blob("x").get_blob_properties)
+
+
+def _write(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    return f"{checksums.crc64nvme(data):016x}"

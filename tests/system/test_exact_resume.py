@@ -1,0 +1,171 @@
+"""A run that was stopped and resumed is the run that never was.
+
+Every test starts real torchrun worlds on CPU; `tests/system/exactness.py` has the whole matrix.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.system import exactness
+from tests.system.exactness import LORA, Outcome, prepare, run_world
+from trainer.checkpoint.files import describe
+from trainer.contract import MANIFEST, Manifest, RunSpec
+from trainer.rundir import RankSave
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where worlds are run, and with what."""
+
+    root: Path
+    inputs: Path
+    spec: RunSpec
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """The tiny model with its data."""
+    root = tmp_path_factory.mktemp("exact")
+    inputs = exactness.build_inputs(root / "inputs")
+    return Bench(root, inputs, exactness.make_spec(inputs))
+
+
+@pytest.fixture(scope="module")
+def whole(bench: Bench) -> Outcome:
+    """Full bf16 ZeRO-2, uninterrupted."""
+    return run_world(prepare(bench.root / "whole", bench.spec, bench.inputs))
+
+
+@pytest.fixture(scope="module")
+def stopped(bench: Bench) -> Outcome:
+    """The same, stopped early in the first epoch."""
+    return run_world(prepare(bench.root / "stopped", bench.spec, bench.inputs), stop_at=2)
+
+
+def test_a_run_stopped_twice_in_an_epoch_ends_bit_for_bit_like_one_that_never_was(
+    bench: Bench, whole: Outcome, stopped: Outcome
+) -> None:
+    second = prepare(bench.root / "second", bench.spec, bench.inputs, resume=stopped)
+    again = run_world(second, stop_at=stopped.step + 1, by_signal=True)
+    third = prepare(bench.root / "third", bench.spec, bench.inputs, resume=again)
+    last = run_world(third)
+
+    assert [stopped.how, again.how, last.how] == ["stopped", "stopped", "finished"]
+    assert stopped.step < again.step < last.step == 12
+    assert stopped.losses | again.losses | last.losses == whole.losses
+    assert last.metrics[12].valid_loss == whole.metrics[12].valid_loss is not None
+    assert last.parameters_sha256 == whole.parameters_sha256 != ""
+    assert whole.losses[12] < whole.losses[1] - 1.5
+
+
+def test_a_resume_that_loses_the_random_state_is_another_run(
+    bench: Bench, whole: Outcome, stopped: Outcome
+) -> None:
+    rundir = prepare(bench.root / "amnesia", bench.spec, bench.inputs, resume=stopped)
+    forget_randomness(rundir.checkpoint)
+
+    resumed = run_world(rundir)
+
+    assert resumed.losses[12] != whole.losses[12]
+    assert resumed.parameters_sha256 != whole.parameters_sha256
+
+
+def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Bench) -> None:
+    spec = replace(bench.spec, lora=LORA, zero_stage=3, gradient_checkpointing=True)
+    found = exactness.compare(bench.root / "lora", spec, bench.inputs, stops=(3,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+    model = next((bench.root / "lora" / "whole" / "outbox").iterdir())
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        f.name for f in model.iterdir()
+    }
+    assert (model / "adapter" / "adapter_model.safetensors").exists()
+    assert base_weights_moved(bench.inputs / "models" / "tiny", model)
+
+
+def test_another_world_and_stage_goes_on_within_rounding(bench: Bench) -> None:
+    inputs = without_dropout(bench)
+    spec = replace(bench.spec, precision="fp32", zero_stage=0)
+    straight = run_world(prepare(bench.root / "two", spec, inputs))
+    halted = run_world(prepare(bench.root / "halted", spec, inputs), stop_at=3)
+
+    alone = replace(spec, zero_stage=2)
+    rundir = prepare(bench.root / "one", alone, inputs, world=1, resume=halted)
+    resumed = run_world(rundir, world=1)
+
+    assert resumed.step == straight.step
+    for step, loss in resumed.losses.items():
+        assert loss == pytest.approx(straight.losses[step], abs=2e-5)
+
+
+def test_a_world_killed_while_it_saves_leaves_only_whole_saves_or_none(bench: Bench) -> None:
+    spec = replace(bench.spec, checkpoint_seconds=0.0)
+    rundir = prepare(bench.root / "killed", spec, bench.inputs)
+    process = exactness.start_world(rundir)
+    exactness.wait_until(lambda: any(rundir.outbox.glob("*/rank-*.safetensors")), process)
+    exactness.kill_world(process)
+
+    assert not rundir.result(0).exists()
+    for folder in rundir.outbox.iterdir():
+        for record in records(folder):
+            described = [describe(folder / file.name, file.name) for file in record.files]
+            assert described == list(record.files)
+
+
+def test_a_checkpoint_of_the_last_step_goes_straight_to_export(
+    bench: Bench, stopped: Outcome
+) -> None:
+    spec = replace(bench.spec, total_steps=stopped.step)
+    rundir = prepare(bench.root / "export", spec, bench.inputs, resume=stopped)
+
+    exported = run_world(rundir)
+
+    assert (exported.how, exported.step) == ("finished", stopped.step)
+    assert list(exported.metrics) == [stopped.step]
+    assert exported.metrics[stopped.step].valid_loss is not None
+    assert exported.parameters_sha256 != ""
+
+
+def forget_randomness(checkpoint: Path) -> None:
+    """Swap the generators of the two ranks, as if each had started anew."""
+    texts = [(checkpoint / f"rank-0000{rank}.index.json").read_text() for rank in (0, 1)]
+    indexes = [json.loads(text) for text in texts]
+    states = [index["randomness"] for index in indexes]
+    manifest = Manifest.from_json((checkpoint / MANIFEST).read_bytes())
+    sizes = {}
+    for rank, index in enumerate(indexes):
+        path = checkpoint / f"rank-0000{rank}.index.json"
+        path.write_text(json.dumps(index | {"randomness": states[1 - rank]}))
+        sizes[path.name] = path.stat().st_size
+    files = tuple(replace(f, size=sizes.get(f.name, f.size)) for f in manifest.files)
+    (checkpoint / MANIFEST).write_text(replace(manifest, files=files).to_json())
+
+
+def without_dropout(bench: Bench) -> Path:
+    """The inputs with a model that draws nothing: dropout differs from world to world."""
+    inputs = exactness.build_inputs(bench.root / "calm")
+    config = inputs / "models" / "tiny" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
+    return inputs
+
+
+def base_weights_moved(base: Path, model: Path) -> bool:
+    """Whether the exported model loads by itself and its linear layers are not the base's."""
+    from transformers.models.llama import LlamaForCausalLM  # noqa: PLC0415 - 3 seconds
+
+    name = "model.layers.0.mlp.up_proj.weight"
+    old, new = (LlamaForCausalLM.from_pretrained(f).state_dict()[name] for f in (base, model))
+    return bool((old.float() - new.float()).abs().max() > 1e-3)
+
+
+def records(folder: Path) -> Iterator[RankSave]:
+    """The ranks' records in an outbox folder."""
+    for path in folder.glob("rank-?????.json"):
+        yield RankSave.from_json(path.read_bytes())

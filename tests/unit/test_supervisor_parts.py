@@ -1,0 +1,251 @@
+"""The supervisor's small parts: reports, tails, metadata events, ports, outbox, memory on disk."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.standin_trainer import save
+from trainer.contract import Committed, Generation, Member, NodePhase, Span, StepMetrics
+from trainer.rundir import RunDir
+from trainer.supervisor.blobs import Access, JobContainer
+from trainer.supervisor.duty import Duty
+from trainer.supervisor.logs import BLOCKS, AppendBlob
+from trainer.supervisor.metadata import find_eviction
+from trainer.supervisor.node import Node
+from trainer.supervisor.outbox import Outbox
+from trainer.supervisor.ports import free_port
+from trainer.supervisor.reports import METRICS_KEPT, METRICS_SENT, Reports
+from trainer.supervisor.tails import Follower, Tail
+
+
+class TestReports:
+    def test_what_was_not_answered_is_sent_again(self) -> None:
+        reports = Reports()
+        reports.measured([_metrics(1)])
+        reports.spent([_span("load")])
+        first = reports.batch()
+        reports.measured([_metrics(2)])
+
+        assert reports.batch().metrics == (*first.metrics, _metrics(2))
+        assert reports.batch().spans == first.spans
+
+    def test_what_was_answered_is_sent_no_more(self) -> None:
+        reports = Reports()
+        reports.measured([_metrics(1)])
+        batch = reports.batch()
+        reports.measured([_metrics(2)])
+        reports.answered(batch)
+
+        assert [m.step for m in reports.batch().metrics] == [2]
+
+    def test_an_outage_keeps_the_newest(self) -> None:
+        reports = Reports()
+        reports.measured([_metrics(step) for step in range(METRICS_KEPT + 7)])
+
+        batch = reports.batch()
+        assert len(batch.metrics) == METRICS_SENT
+        assert batch.metrics[0].step == 7
+
+    def test_what_was_pushed_out_while_it_was_sent_confuses_nothing(self) -> None:
+        reports = Reports()
+        reports.measured([_metrics(step) for step in range(METRICS_KEPT)])
+        batch = reports.batch()
+        reports.measured([_metrics(METRICS_KEPT + n) for n in range(METRICS_SENT - 1)])
+        reports.answered(batch)
+
+        assert reports.batch().metrics[0].step == METRICS_SENT
+
+    def test_a_backlog_is_told_at_once(self) -> None:
+        reports = Reports()
+        reports.measured([_metrics(step) for step in range(METRICS_SENT + 1)])
+        reports.answered(reports.batch())
+
+        assert reports.changed.is_set()
+
+    def test_commits_and_first_steps_are_news_but_later_steps_are_not(self) -> None:
+        reports = Reports()
+        reports.started()
+        reports.stepped(11)
+        assert reports.changed.is_set()
+        reports.changed.clear()
+        reports.stepped(12)
+        assert not reports.changed.is_set()
+        reports.committed([_committed()])
+
+        assert reports.changed.is_set()
+
+
+class TestTails:
+    def test_a_half_line_waits_for_its_end(self, tmp_path: Path) -> None:
+        tail = Tail(tmp_path / "file")
+        assert tail.lines() == []
+        (tmp_path / "file").write_text("one\ntw")
+        assert tail.lines() == [b"one"]
+        (tmp_path / "file").write_text("one\ntwo\n")
+
+        assert tail.lines() == [b"two"]
+
+    def test_a_line_that_makes_no_sense_is_left_out(self, tmp_path: Path) -> None:
+        folder, reports = RunDir(tmp_path), Reports()
+        folder.metrics.write_text(f"{{}}\n{_metrics(3).to_json()}\n")
+        folder.spans.write_text(_span("load").to_json() + "\n")
+        folder.progress.write_text("3")
+        Follower(folder, reports).look()
+
+        batch = reports.batch()
+        assert [m.step for m in batch.metrics] == [3]
+        assert [s.name for s in batch.spans] == ["load"]
+        assert reports.step == 3
+
+
+class TestEvictions:
+    def test_a_notice_names_the_time(self) -> None:
+        notice = find_eviction([_event()], "rk-1_0", 5.0)
+
+        assert notice is not None
+        assert (notice.event_id, notice.not_before, notice.seen_at) == ("e", 1660064852.0, 5.0)
+
+    def test_an_eviction_that_has_begun_names_no_time(self) -> None:
+        notice = find_eviction([_event(NotBefore="", EventStatus="Started")], "rk-1_0", 5.0)
+
+        assert notice is not None
+        assert notice.not_before == 0.0
+
+    @pytest.mark.parametrize("change", [{"EventType": "Reboot"}, {"Resources": ["rk-1_1"]}])
+    def test_other_events_and_other_machines_do_not_matter(self, change: dict[str, object]) -> None:
+        assert find_eviction([_event(**change)], "rk-1_0", 5.0) is None
+
+
+class TestPorts:
+    def test_a_port_that_is_still_free_is_kept(self) -> None:
+        port = free_port("127.0.0.1")
+
+        assert free_port("127.0.0.1", port) == port
+
+    def test_a_port_that_was_taken_is_replaced(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+
+            assert free_port("127.0.0.1", taken.getsockname()[1]) != taken.getsockname()[1]
+
+    def test_an_address_of_another_machine_is_called_so(self) -> None:
+        with pytest.raises(OSError, match=r"192\.0\.2\.1"):
+            free_port("192.0.2.1")
+
+
+class TestOutbox:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> RunDir:
+        """A run folder."""
+        return RunDir(tmp_path)
+
+    def test_a_save_is_whole_once_every_local_rank_has_added_to_it(self, folder: RunDir) -> None:
+        outbox = _outbox(folder, range(2, 4))
+        save(folder, GENERATION, 2, 10, "checkpoints/step-10-n", 4, "stop")
+        assert outbox.whole() == []
+        save(folder, GENERATION, 3, 10, "checkpoints/step-10-n", 4, "stop")
+
+        assert [[r.rank for r in records] for records in outbox.whole()] == [[2, 3]]
+
+    def test_a_model_needs_its_one_writer_only(self, folder: RunDir) -> None:
+        save(folder, GENERATION, 0, 10, "models/step-10-n", 1, "final")
+
+        assert [[r.rank for r in rs] for rs in _outbox(folder, range(4)).whole()] == [[0]]
+
+    def test_older_saves_go_first(self, folder: RunDir) -> None:
+        for step in (30, 10, 20):
+            save(folder, GENERATION, 0, step, f"checkpoints/step-{step}-n", 1, "periodic")
+
+        steps = [records[0].step for records in _outbox(folder, range(1)).whole()]
+        assert steps == [10, 20, 30]
+
+    def test_an_outbox_that_was_never_made_is_empty(self, folder: RunDir) -> None:
+        assert _outbox(folder, range(1)).whole() == []
+
+
+class TestMemory:
+    def test_a_restart_reports_the_trainer_that_died_with_its_supervisor(
+        self, tmp_path: Path
+    ) -> None:
+        before = Node(epoch=3, directive=7, generation=2, phase=NodePhase.RUNNING, stopping=True)
+        (tmp_path / "node.json").write_text(before.to_json())
+        duty = Duty(tmp_path)
+
+        expected = Node(epoch=3, directive=7, generation=2, phase=NodePhase.FAILED)
+        assert duty.node == expected
+        assert "restarted" in duty.error
+
+    def test_a_terminated_node_takes_up_work_after_its_restart(self, tmp_path: Path) -> None:
+        before = Node(epoch=3, generation=2, phase=NodePhase.STOPPED, evicting=True)
+        (tmp_path / "node.json").write_text(before.to_json())
+
+        assert not Duty(tmp_path).node.evicting
+
+    @pytest.mark.parametrize("rest", ["", "{", '{"epoch": "three"}'])
+    def test_a_memory_that_was_lost_is_no_reason_to_crash(self, tmp_path: Path, rest: str) -> None:
+        (tmp_path / "node.json").write_text(rest)
+
+        assert Duty(tmp_path).node == Node()
+
+
+def test_a_log_spares_its_last_blocks_for_much_at_once() -> None:
+    blob = AppendBlob(JobContainer(Access(), "http://127.0.0.1:9/a/c"), "logs/x")
+    assert blob.worth_while(1)
+    blob.blocks = BLOCKS - 100
+    assert not blob.worth_while(1000)
+    assert blob.worth_while(300_000)
+    blob.blocks = BLOCKS
+
+    assert blob.full
+
+
+GENERATION = Generation(
+    number=1,
+    job_id="job-test",
+    attempt_id="att-test",
+    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
+    processes_per_node=4,
+    master_address="127.0.0.1",
+    master_port=1,
+    checkpoint=None,
+    run_spec_sha256="",
+)
+
+
+def _outbox(folder: RunDir, ranks: range) -> Outbox:
+    return Outbox(JobContainer(Access(), "http://127.0.0.1:9/a/c"), folder, ranks)
+
+
+def _metrics(step: int) -> StepMetrics:
+    return StepMetrics(
+        step=step, loss=1.0, learning_rate=0.1, grad_norm=1.0, tokens=1, seconds=1.0, at=0.0
+    )
+
+
+def _span(name: str) -> Span:
+    return Span(name=name, started_at=0.0, ended_at=1.0)
+
+
+def _committed() -> Committed:
+    return Committed(
+        path="checkpoints/x",
+        step=1,
+        consumed_samples=1,
+        world_size=1,
+        generation=1,
+        kind="stop",
+        size=1,
+        manifest_sha256="",
+        committed_at=0.0,
+    )
+
+
+def _event(**change: object) -> dict[str, object]:
+    """A Preempt event as Azure documents it."""
+    text = """{"EventId": "e", "EventStatus": "Scheduled", "EventType": "Preempt",
+        "ResourceType": "VirtualMachine", "Resources": ["rk-1_0"], "Description": "",
+        "NotBefore": "Tue, 09 Aug 2022 17:07:32 GMT", "DurationInSeconds": -1}"""
+    event: dict[str, object] = json.loads(text)
+    return event | change

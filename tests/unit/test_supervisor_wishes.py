@@ -1,0 +1,148 @@
+"""How long a run may take its time, by a clock that the test moves."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from trainer.supervisor.clock import Clock, Limits, StopBy
+from trainer.supervisor.wishes import Wish, Wishes
+
+
+@dataclass
+class Time:
+    """A monotonic clock that stands still until it is moved."""
+
+    at: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def time() -> Time:
+    """The time."""
+    return Time()
+
+
+@pytest.fixture
+def wishes(time: Time) -> Wishes:
+    """Nothing is wished yet; the limits are those of production."""
+    return Wishes(Limits(), Clock(now=time, monotonic=time))
+
+
+def test_a_trainer_that_nobody_asked_may_go_on_for_ever(wishes: Wishes, time: Time) -> None:
+    time.at += 1e6
+
+    assert not wishes.to_be_killed
+
+
+def test_a_trainer_that_was_asked_to_save_has_two_minutes(wishes: Wishes, time: Time) -> None:
+    wishes.ask(Wish.SAVE)
+    time.at += 119
+    assert not wishes.to_be_killed
+    time.at += 1
+
+    assert wishes.to_be_killed
+
+
+def test_before_an_eviction_it_is_killed_five_seconds_ahead(wishes: Wishes, time: Time) -> None:
+    wishes.machine_goes(30.0)
+    wishes.ask(Wish.SAVE)
+    time.at += 24.9
+    assert not wishes.to_be_killed
+    time.at += 0.1
+
+    assert wishes.to_be_killed
+
+
+def test_a_notice_shortens_a_save_that_is_under_way(wishes: Wishes, time: Time) -> None:
+    wishes.ask(Wish.SAVE)
+    time.at += 50
+    wishes.machine_goes(30.0)
+    time.at += 25
+
+    assert wishes.to_be_killed
+
+
+@pytest.mark.parametrize("wish", [Wish.KILL, Wish.ABANDON])
+async def test_a_stronger_wish_implies_the_weaker_ones(wishes: Wishes, wish: Wish) -> None:
+    wishes.ask(wish)
+    wishes.ask(Wish.SAVE)
+
+    assert wishes.to_be_killed
+    assert wishes.strongest is wish
+    await wishes.heard(Wish.SAVE)
+
+
+def test_peers_are_awaited_for_a_minute(wishes: Wishes, time: Time) -> None:
+    wishes.gone(ended_well=True)
+    since = time.at
+    time.at += 59
+    assert not wishes.peers_over(since)
+    time.at += 1
+
+    assert wishes.peers_over(since)
+
+
+def test_before_an_eviction_peers_are_awaited_until_three_seconds_ahead(
+    wishes: Wishes, time: Time
+) -> None:
+    wishes.machine_goes(90.0)
+    wishes.gone(ended_well=True)
+    since = time.at
+    time.at += 86.9
+    assert not wishes.peers_over(since)
+    time.at += 0.1
+
+    assert wishes.peers_over(since)
+
+
+def test_after_a_kill_peers_have_one_second(wishes: Wishes, time: Time) -> None:
+    wishes.gone(ended_well=True)
+    since = time.at
+    wishes.ask(Wish.KILL)
+    assert not wishes.peers_over(since)
+    time.at += 1
+
+    assert wishes.peers_over(since)
+
+
+def test_peers_of_a_trainer_that_failed_have_one_second(wishes: Wishes, time: Time) -> None:
+    wishes.gone(ended_well=False)
+    time.at += 1
+
+    assert wishes.peers_over(time.at - 1)
+
+
+def test_uploads_end_with_the_machine(wishes: Wishes, time: Time) -> None:
+    wishes.machine_goes(30.0)
+    wishes.gone(ended_well=True)
+    time.at += 26
+    assert not wishes.uploads_over
+    time.at += 1
+
+    assert wishes.uploads_over
+
+
+def test_stop_by_counts_from_when_the_request_was_sent() -> None:
+    stop_by = StopBy()
+    stop_by.heard(sent=100.0, now=5e9, stop_by=5e9 + 60)
+
+    assert not stop_by.passed(159.9)
+    assert stop_by.passed(160.0)
+
+
+def test_an_answer_to_an_older_request_does_not_move_stop_by() -> None:
+    stop_by = StopBy()
+    stop_by.heard(sent=100.0, now=0.0, stop_by=60.0)
+    stop_by.heard(sent=90.0, now=0.0, stop_by=6000.0)
+
+    assert stop_by.passed(160.0)
+
+
+def test_a_budget_that_shrinks_brings_stop_by_nearer() -> None:
+    stop_by = StopBy()
+    stop_by.heard(sent=100.0, now=0.0, stop_by=600.0)
+    stop_by.heard(sent=110.0, now=10.0, stop_by=20.0)
+
+    assert stop_by.passed(120.0)
