@@ -213,6 +213,7 @@ def _pace(settings: Settings) -> Pace:
         read_lag=timedelta(seconds=settings.read_lag_seconds),
         silence=timedelta(seconds=settings.silence_seconds),
         settle=timedelta(seconds=settings.settle_seconds),
+        save=timedelta(seconds=settings.save_seconds),
     )
 
 

@@ -45,7 +45,8 @@ class Settings(BaseSettings):
     poll_seconds: float = 10.0
     read_lag_seconds: float = 60.0
     silence_seconds: float = 300.0
-    settle_seconds: float = 60.0
+    settle_seconds: float = 60.0  # for nodes to stop
+    save_seconds: float = 900.0  # for nodes to save, upload and stop
     outage_seconds: float = 1800.0  # how long a node goes on without hearing from us
     grant_hours: float = 24.0
     drain_seconds: float = 10.0

@@ -304,7 +304,7 @@ class NodePhase(StrEnum):
     RUNNING = "running"  # the trainer of the generation runs, or is being started
     STOPPED = "stopped"  # told to stop; the trainer is gone and its uploads are settled
     FAILED = "failed"  # the trainer ended by itself, with an error
-    FINISHED = "finished"  # the last step is done and HEAD names the final model
+    FINISHED = "finished"  # the last step is done; from rank 0: and HEAD names the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,7 +350,7 @@ class Heartbeat(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class HeartbeatAnswer(Message):
-    """200. (409: stale generation or epoch, stop without committing. 410: leave.)"""
+    """200. (409 stale_generation: stop, commit nothing. 409 stale_epoch: register. 410: leave.)"""
 
     now: float
     stop_by: float

@@ -1,6 +1,7 @@
 """/v1/fine_tuning/jobs/{id}/attempts: every hold on machines, and what it cost."""
 
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any
 
 from fastapi import APIRouter
@@ -23,7 +24,7 @@ async def list_attempts(db: Db, caller: CallerDep, now: Now, job_id: str) -> dic
     loaded = await generations.first_steps(db, job_id)
     reached = await nodes.last_steps(db, [a.id for a in tried])
     data = []
-    for attempt, following in zip(tried, [*tried[1:], None], strict=True):
+    for attempt, following in zip_longest(tried, tried[1:]):
         own = [r for r in rows if r.attempt_id == attempt.id]
         data.append(
             _shown(attempt)

@@ -113,8 +113,8 @@ async def _directive(parts: Parts, standing: Standing, after: int) -> Directive:
     if kind is DirectiveKind.START:
         async with parts.engine.connect() as conn:
             generation = await nodes.generation_of(conn, node.attempt_id, number)
-        if generation is None:
-            kind = DirectiveKind.CARRY_ON
+        if generation is None:  # it has a successor by now
+            kind = DirectiveKind.STOP
     granted_at = datetime.fromtimestamp(standing.registered_at, UTC)
     renew = parts.granter.wears_out(granted_at, now)
     return Directive(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import and_, func, insert, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import generations
@@ -61,11 +61,17 @@ async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> N
 async def mark_halted(
     conn: AsyncConnection, generation: Generation, kind: DirectiveKind, reason: str, now: datetime
 ) -> bool:
-    """Remember the first wish to stop it; True when this is the first."""
+    """Remember since when it is told to stop in this way; True when that is news.
+
+    STOP is news after CHECKPOINT_AND_STOP, never the other way round.
+    """
     c = generations.c
+    fresh = or_(
+        c.halted_at.is_(None), and_(c.halt_kind != kind, literal(kind == DirectiveKind.STOP))
+    )
     done = await conn.execute(
         update(generations)
-        .where(c.job_id == generation.job_id, c.number == generation.number, c.halted_at.is_(None))
+        .where(c.job_id == generation.job_id, c.number == generation.number, fresh)
         .values(halted_at=now, halt_kind=kind, halt_reason=reason)
         .returning(c.number)
     )

@@ -29,6 +29,7 @@ class Pace:
     read_lag: timedelta = timedelta(minutes=1)  # a fresh scale set may not be visible yet
     silence: timedelta = timedelta(minutes=5)  # of a node, before it counts as unresponsive
     settle: timedelta = timedelta(seconds=60)  # for members to stop, before the fence must do
+    save: timedelta = timedelta(minutes=15)  # for members to save, upload and stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,12 +144,13 @@ def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 def _train(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """STARTING and RUNNING: keep one generation alive, or end for the right reason."""
+    if seen.model_committed:  # whatever else happened: the result is there
+        return _end(Outcome.SUCCEEDED, "the final model is committed")
     if attempt.wish:
         return _wind_down(attempt, seen, now, pace)
     current = seen.generation
     if current and is_finished(current, seen.nodes):
-        done = seen.model_committed
-        return _end(Outcome.SUCCEEDED, "the final model is committed") if done else Wait()
+        return Wait()  # HEAD is about to say so too
     membership = next_membership(current, seen.nodes, attempt.instance_count)
     if isinstance(membership, Halt):
         return _halt_or_move_on(membership, seen, now, pace)
@@ -204,8 +206,9 @@ def _wind_down(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 
 def _halt_or_move_on(asked: Halt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    """Give the members ``pace.settle`` to stop; after that the fence on HEAD must do."""
-    if seen.halted_at and now - seen.halted_at > pace.settle:
+    """Give the members some time to stop; after that the fence on HEAD must do."""
+    allowed = pace.settle if asked.kind is DirectiveKind.STOP else pace.save
+    if seen.halted_at and now - seen.halted_at > allowed:
         return _end(Outcome.EVICTED, f"{asked.reason}; members did not stop in time")
     return asked
 

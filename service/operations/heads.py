@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import checkpoints, events, jobs
-from service.storage.store import BlobNotFound, BlobStore
+from service.storage.store import BlobNotFound, BlobStore, PreconditionFailed
 from trainer.contract import HEAD, Committed, Head
 
 
@@ -23,10 +23,13 @@ async def fence(store: BlobStore, job_id: str, after: int) -> Head:
 
     From then on no older generation can commit, so the newest checkpoint in the answer is
     the one to load. A service killed right after this finds HEAD taken already and takes
-    the same number again. Raises PreconditionFailed when somebody wrote meanwhile.
+    the same number again. Raises PreconditionFailed when somebody wrote meanwhile, or when
+    HEAD is ahead already: then whoever asks has looked too long ago.
     """
     head, etag = await read(store, job_id)
-    number = max(after + 1, head.generation)
+    number = after + 1
+    if head.generation > number:
+        raise PreconditionFailed(f"HEAD is generation {head.generation}'s, beyond {number}")
     if head.generation == number:
         return head
     head = head.fenced(number)

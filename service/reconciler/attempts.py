@@ -18,7 +18,6 @@ from service.cloud.provider import (
     Throttled,
 )
 from service.db import attempts, events, jobs
-from service.db import generations as rows
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.attempt import (
@@ -89,7 +88,7 @@ class AttemptReconciler:
             case Halt():
                 await self._halt(claim, row, found, step)
             case OpenGeneration():
-                await self._open(claim, row, step)
+                await self._open(claim, row, step, found.newest_number)
             case Move():
                 await self._move(claim, row, step)
 
@@ -112,15 +111,20 @@ class AttemptReconciler:
             await generations.halt(conn, row, generation, step, self.now())
             await attempts.release(conn, claim, self.now(), _SOON)
 
-    async def _open(self, claim: Claim, row: AttemptRow, step: OpenGeneration) -> None:
+    async def _open(self, claim: Claim, row: AttemptRow, step: OpenGeneration, after: int) -> None:
+        """Fence HEAD, then write the row. ``after`` was read with what was decided upon.
+
+        A worker that comes late with it finds HEAD ahead and fences nothing away.
+        """
         async with self.engine.connect() as conn:
-            after = await rows.newest_number(conn, row.job_id)
             job = await jobs.find(conn, row.job_id)
         assert job is not None
         assert job.run_spec_sha256 is not None, "a job is prepared before its first attempt"
         try:
             head = await heads.fence(self.store, row.job_id, after)
         except PreconditionFailed:
+            head = None
+        if head is None or head.model is not None:  # look again: somebody was quicker
             await self._release(claim, timedelta(0))
             return
         async with self.engine.begin() as conn:

@@ -31,6 +31,7 @@ class Look:
 
     attempt: Attempt
     seen: Seen
+    newest_number: int  # of the job's generations, read together with the nodes
 
 
 async def look(
@@ -54,7 +55,9 @@ async def look(
             await heads.record(conn, row.job_id, head, now)
         opened = await generations.current(conn, row.id)
         attempt = await attempts.snapshot(conn, row)
-    return Look(attempt=attempt, seen=_seen(row, scale_set, records, opened, head))
+        newest = await generations.newest_number(conn, row.job_id)
+    seen = _seen(scale_set, records, opened, head)
+    return Look(attempt=attempt, seen=seen, newest_number=newest)
 
 
 async def _scale_set(cloud: CloudProvider, row: AttemptRow) -> ScaleSet | None:
@@ -106,7 +109,6 @@ async def _write_down(
 
 
 def _seen(
-    row: AttemptRow,
     scale_set: ScaleSet | None,
     records: list[NodeRecord],
     opened: Opened | None,

@@ -7,6 +7,8 @@ import pytest
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db import attempts as attempt_rows
 from service.domain.fleet import scale_set_name
+from service.operations import heads
+from service.storage.store import PreconditionFailed
 from tests.scripted_node import boot, commit, committed, train
 from tests.world import SPOT, World
 from trainer.contract import DirectiveKind, NodePhase
@@ -301,3 +303,31 @@ async def _missing(world: World, attempt_id: str) -> set[str]:
         row = await attempt_rows.find(conn, attempt_id)
     assert row is not None
     return set(row.vm_ids) - {i.vm_id for i in found.instances}
+
+
+async def test_a_model_that_was_committed_counts_even_if_its_node_never_says_so(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    await commit(world, job["id"], committed(10, number, "final"))
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
+    await world.tick(2)
+
+    assert (await world.job(job["id"]))["status"] == "succeeded"
+    assert len(await world.attempts_of(job["id"])) == 1
+
+
+async def test_a_late_worker_does_not_fence_head_away_from_the_live_generation(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+
+    with pytest.raises(PreconditionFailed):
+        await heads.fence(world.store, job["id"], number - 2)  # what it had read is old
+    head, _ = await heads.read(world.store, job["id"])
+
+    assert head.generation == number
