@@ -4,6 +4,7 @@ Every test starts real torchrun worlds on CPU; `tests/system/exactness.py` has t
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -149,7 +150,8 @@ def forget_randomness(checkpoint: Path) -> None:
 
 def without_dropout(bench: Bench) -> Path:
     """The inputs with a model that draws nothing: dropout differs from world to world."""
-    inputs = exactness.build_inputs(bench.root / "calm")
+    inputs = bench.root / "calm"
+    shutil.copytree(bench.inputs, inputs)
     config = inputs / "models" / "tiny" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
     return inputs

@@ -1,0 +1,73 @@
+"""`make up` as a subprocess, for tests that need the whole product."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from tests import waiting
+
+START_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Up:
+    """A running `make up`."""
+
+    process: asyncio.subprocess.Process
+    state: Path
+    port: int
+
+    def facts(self) -> dict[str, str]:
+        """What the stack says of itself to programs."""
+        facts: dict[str, str] = json.loads((self.state / "stack.json").read_text())
+        return facts
+
+    def printed(self) -> str:
+        """What it said to people."""
+        return (self.state / "printed").read_text()
+
+
+@asynccontextmanager
+async def up(state: Path, port: int) -> AsyncIterator[Up]:
+    """Start it and wait until it is ready or has ended; end it afterwards."""
+    command = [sys.executable, "-m", "rekindle.up", "--state", str(state), "--port", str(port)]
+    with _printing(state) as output:
+        process = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output)
+    running = Up(process, state, port)
+
+    async def over() -> bool:
+        return (state / "stack.json").exists() or process.returncode is not None
+
+    try:
+        await waiting.until(over, bool, deadline=START_SECONDS)
+        yield running
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        await process.wait()
+
+
+def four_free_ports() -> int:
+    """The first of four neighbouring ports that are free just now."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            first: int = probe.getsockname()[1]
+        if first < 65_000 and all(_free(first + n) for n in range(4)):
+            return first
+
+
+def _printing(state: Path) -> TextIO:
+    state.mkdir(exist_ok=True)
+    return (state / "printed").open("w")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

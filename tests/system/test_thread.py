@@ -1,0 +1,138 @@
+"""The promise, kept on the whole product: real HTTP, real SDK, real DeepSpeed, real evictions.
+
+One job loses a machine with notice, the control plane by SIGKILL, and a machine without
+notice; its twin loses nothing. Both end with the very same parameters.
+"""
+
+import json
+import os
+import signal
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI
+
+from tests import waiting
+from tests.system.stacks import Up, four_free_ports, up
+
+ROW = {
+    "messages": [
+        {"role": "user", "content": "Which number comes after {n}?"},
+        {"role": "assistant", "content": "After {n} comes {m}."},
+    ]
+}
+JOB = {
+    "model": "rekindle/tiny-llama",
+    "seed": 3,
+    "method": {
+        "type": "supervised",
+        "supervised": {"hyperparameters": {"n_epochs": 3, "batch_size": 8}},
+    },
+}
+OURS = {
+    "infrastructure": {"nodes": 2},
+    "training": {"max_seq_len": 64, "learning_rate": 0.001, "checkpoint_seconds": 2},
+}
+
+
+@dataclass
+class Product:
+    """A running stack and its clients."""
+
+    stack: Up
+    client: AsyncOpenAI
+    azure: httpx.AsyncClient
+
+    async def submit(self, data: bytes) -> str:
+        file = await self.client.files.create(file=("chats.jsonl", data), purpose="fine-tune")
+        job = await self.client.fine_tuning.jobs.create(
+            training_file=file.id,
+            extra_body=OURS,
+            **JOB,  # type: ignore[arg-type]
+        )
+        return job.id
+
+    async def wait(
+        self, job_id: str, accept: Callable[[dict[str, Any]], bool], seconds: float = 150.0
+    ) -> dict[str, Any]:
+        async def look() -> dict[str, Any]:
+            return await self.get(f"/fine_tuning/jobs/{job_id}")
+
+        return await waiting.until(look, accept, interval=0.3, deadline=seconds)
+
+    async def get(self, path: str) -> dict[str, Any]:
+        answer = await self.client.get(path, cast_to=object)
+        assert isinstance(answer, dict)
+        return answer
+
+    async def machines(self, scale_set: str = "") -> list[dict[str, Any]]:
+        answer = await self.azure.get("/_emulator/virtualMachines")
+        listed: list[dict[str, Any]] = answer.raise_for_status().json()["value"]
+        return [m for m in listed if scale_set in m["scale_set"]]
+
+    async def evict(self, job: dict[str, Any], *, notice: bool) -> None:
+        name = "rk-" + job["attempts"]["current"].removeprefix("att-")
+        victim = (await self.machines(name))[0]
+        body = {"scale_set": name, "instance_id": victim["instance_id"], "notice": notice}
+        (await self.azure.post("/_emulator/evict", json=body)).raise_for_status()
+
+    def kill_service(self) -> None:
+        pid = int((self.stack.state / "pids" / "service").read_text())
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+async def product(tmp_path: Path) -> AsyncIterator[Product]:
+    async with up(tmp_path / "state", four_free_ports()) as stack:
+        facts = stack.facts()
+        trust = ssl.create_default_context(cafile=facts["ca"])
+        url = f"{facts['api_url']}/v1"
+        async with (
+            AsyncOpenAI(base_url=url, api_key=facts["api_key"], max_retries=5) as client,
+            httpx.AsyncClient(base_url=facts["arm_url"], verify=trust, trust_env=False) as azure,
+        ):
+            yield Product(stack, client, azure)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_twin(
+    product: Product,
+) -> None:
+    data = _chats(160)
+    job_id = await product.submit(data)
+    job = await product.wait(job_id, lambda j: j["progress"]["step"] >= 10)
+    await product.evict(job, notice=True)
+    await product.wait(job_id, lambda j: j["attempts"]["count"] == 2)
+    product.kill_service()
+    job = await product.wait(job_id, lambda j: j["progress"]["step"] >= 30)
+    await product.evict(job, notice=False)
+    job = await product.wait(job_id, lambda j: j["finished_at"] is not None)
+    twin = await product.wait(await product.submit(data), lambda j: j["finished_at"] is not None)
+    curves = [await _curve(product, j["id"]) for j in (job, twin)]
+    tried = (await product.get(f"/fine_tuning/jobs/{job_id}/attempts"))["data"]
+    await product.wait(job_id, lambda j: j["cost"]["final"])
+    await product.wait(twin["id"], lambda j: j["cost"]["final"])
+
+    assert (job["status"], twin["status"]) == ("succeeded", "succeeded")
+    assert job["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
+    assert curves[0] == curves[1]
+    assert [a["outcome"] for a in tried] == ["evicted", "evicted", "succeeded"]
+    assert tried[0]["lost_steps"] == 0  # it was noticed
+    assert await product.machines() == []
+
+
+async def _curve(product: Product, job_id: str) -> list[tuple[int, float]]:
+    series = await product.get(f"/fine_tuning/jobs/{job_id}/metrics")
+    return [(row["step"], row["loss"]) for row in series["data"]]
+
+
+def _chats(rows: int) -> bytes:
+    text = json.dumps(ROW)
+    lines = [text.replace("{n}", str(n)).replace("{m}", str(n + 1)) for n in range(rows)]
+    return "\n".join(lines).encode()
