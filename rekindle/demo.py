@@ -23,8 +23,8 @@ from rekindle.layout import BASE_MODEL, Layout
 from rekindle.stack import stack
 from rekindle.state import CannotStart, Ports, State
 
-QUESTION = "What is 3 plus 4?"
-ROWS = 240
+QUESTION = "When do you open?"
+ROWS = 280
 FINISH_SECONDS = 300.0
 STEP_SECONDS = 120.0
 JOB = {

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+_PLAIN_WIDTH = 140  # of a log: wide enough for the table
 _STYLES = {"info": "", "warn": "yellow", "error": "bold red"}
 
 
@@ -16,6 +17,8 @@ class View:
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
+        if not self._console.is_terminal:
+            self._console = Console(highlight=False, width=_PLAIN_WIDTH)
         self._status: Status | None = None
         self._seen: set[str] = set()
 
