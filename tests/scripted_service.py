@@ -70,6 +70,8 @@ class ScriptedService:
         self.down = False
         self.stop_in = 3600.0  # stop_by of every answer, from now
         self.not_seen_yet = 0  # registrations to be answered 425
+        self.closing = False
+        self.fresh: Grants | None = None  # sent with every directive
         self.knocks = 0  # registrations asked for, answered or not
         self.url = ""
         self._changed = asyncio.Condition()
@@ -98,7 +100,7 @@ class ScriptedService:
             generation=generation,
         )
         node.directives.append(directive)
-        await self._changed_now()
+        await self.wake()
 
     async def registers(self, request: Request) -> Response:
         """POST /internal/nodes."""
@@ -148,7 +150,9 @@ class ScriptedService:
             return refusal
         try:
             async with asyncio.timeout(1.0), self._changed:
-                await self._changed.wait_for(lambda: self._due(node, after) is not None)
+                await self._changed.wait_for(
+                    lambda: self.closing or self._due(node, after) is not None
+                )
         except TimeoutError:
             pass
         if self.down:
@@ -156,7 +160,7 @@ class ScriptedService:
         now = time.time()
         quiet = Directive(seq=after, kind=DirectiveKind.CARRY_ON, now=now, stop_by=now)
         due = self._due(node, after) or quiet
-        return _answer(replace(due, now=now, stop_by=now + self.stop_in))
+        return _answer(replace(due, now=now, stop_by=now + self.stop_in, grants=self.fresh))
 
     async def instance(self, vm: str) -> Response:
         """The metadata service's instance document."""
@@ -188,7 +192,8 @@ class ScriptedService:
             self._note(f"{vm} acknowledged")
         return _json({})
 
-    async def _changed_now(self) -> None:
+    async def wake(self) -> None:
+        """Have everybody who waits look again."""
         async with self._changed:
             self._changed.notify_all()
 
@@ -230,7 +235,8 @@ async def serving(service: ScriptedService) -> AsyncIterator[ScriptedService]:
     try:
         yield service
     finally:
-        server.should_exit = True
+        server.should_exit = service.closing = True
+        await service.wake()
         await task
 
 

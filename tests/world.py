@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.api.app import make_app
@@ -28,6 +29,7 @@ from service.reconciler.jobs import JobReconciler
 from service.reconciler.orphans import OrphanSweep
 from service.reconciler.scale_sets import SpecMaker
 from service.storage.fake import MemoryStore
+from service.storage.store import BlobStore
 from tests.clock import Clock
 
 SPOT = Offering(
@@ -62,6 +64,7 @@ class World:
 
     engine: AsyncEngine
     clock: Clock
+    parts: Parts
     http: httpx.AsyncClient
     listener: Listener
     cloud: FakeCloud
@@ -106,6 +109,11 @@ class World:
         """Send a request as the user."""
         headers = {"authorization": f"Bearer {self.key}", **more.pop("headers", {})}
         return await self.http.request(method, path, headers=headers, **more)
+
+    async def other_key(self, project: str = "others") -> str:
+        """A key of another project."""
+        async with self.engine.begin() as conn:
+            return await keys.create(conn, project, "tests", self.clock())
 
     async def upload(self, data: bytes = DATASET) -> str:
         """Upload a dataset and return its id."""
@@ -152,12 +160,12 @@ async def open_world(engine: AsyncEngine, url: str, clock: Clock) -> AsyncIterat
     await stage(store, MODEL)
     async with engine.begin() as conn:
         key = await keys.create(conn, "tests", "tests", clock())
-    app = make_app(parts(engine, store, listener, clock))
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
+    made = parts(engine, store, listener, clock)
+    async with client(make_app(made)) as http:
         yield World(
             engine=engine,
             clock=clock,
+            parts=made,
             http=http,
             listener=listener,
             cloud=FakeCloud(now=clock),
@@ -165,6 +173,12 @@ async def open_world(engine: AsyncEngine, url: str, clock: Clock) -> AsyncIterat
             key=key,
             pace=Pace(),
         )
+
+
+def client(app: FastAPI) -> httpx.AsyncClient:
+    """Talks to the app in this process; what breaks in the app is answered 500, as by a server."""
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://service")
 
 
 def parts(engine: AsyncEngine, store: MemoryStore, listener: Listener, clock: Clock) -> Parts:
@@ -188,7 +202,7 @@ def parts(engine: AsyncEngine, store: MemoryStore, listener: Listener, clock: Cl
     )
 
 
-async def stage(store: MemoryStore, name: str) -> None:
+async def stage(store: BlobStore, name: str) -> None:
     """Put a base model where the service looks for it."""
     where = models.container(name)
     await store.create_container(where)

@@ -51,12 +51,12 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[s
     return [group for group in groups if group["params"]]
 
 
-def build_engine(model: torch.nn.Module, spec: RunSpec, world_size: int) -> Any:  # noqa: ANN401
+def build_engine(model: torch.nn.Module, spec: RunSpec, config: dict[str, Any]) -> Any:  # noqa: ANN401
     """The DeepSpeed engine, in training mode."""
     engine, *_ = deepspeed.initialize(
         model=model,
         model_parameters=parameter_groups(model, spec.weight_decay),
-        config=deepspeed_config(spec, world_size),
+        config=config,
     )
     engine.train()
     return engine

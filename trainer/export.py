@@ -75,9 +75,8 @@ def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
         numel = getattr(named[name], "ds_numel", named[name].numel())
         whole = torch.zeros(numel, dtype=torch.float32, device=engine.device)
         if fragment := mine.get(name):
-            whole[fragment.start : fragment.start + fragment.numel] += fragment.views[
-                "master"
-            ].detach()
+            part = whole.narrow(0, fragment.start, fragment.numel)
+            part += fragment.views["master"].detach()
         dist.reduce(whole, dst=0)
         if engine.global_rank == 0:
             digest.update(name.encode() + b"\0" + memoryview(whole.cpu().numpy()))
@@ -138,7 +137,9 @@ def _write_adapter(
     config.base_model_name_or_path = spec.base_model.name
     config.inference_mode = True
     config.save_pretrained(folder)
-    adapter = get_peft_model_state_dict(module, state_dict=weights)
+    adapter = get_peft_model_state_dict(
+        module, state_dict=weights, save_embedding_layers=False
+    )
     save_file(adapter, folder / "adapter_model.safetensors", metadata={"format": "pt"})
 
 

@@ -15,6 +15,7 @@ class Journal:
 
     def __init__(self, rundir: RunDir, identity: Identity) -> None:
         self._rundir, self._identity = rundir, identity
+        self._spans: set[str] = set()
 
     def metrics(self, metrics: StepMetrics) -> None:
         """Add one training step's numbers; a step said twice replaces what was said before."""
@@ -25,6 +26,12 @@ class Journal:
         """Add one named piece of time."""
         if self._identity.local_rank == 0:
             _append(self._rundir.spans, Span(name=name, started_at=started_at, ended_at=ended_at))
+
+    def span_once(self, name: str, started_at: float, ended_at: float) -> None:
+        """Add a named piece of time, if it is the first of that name."""
+        if name not in self._spans:
+            self._spans.add(name)
+            self.span(name, started_at, ended_at)
 
     def progress(self, step: int) -> None:
         """Tell how many training steps are finished; not synced, since it is only a hint."""

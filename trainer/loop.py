@@ -17,6 +17,7 @@ from trainer import engine as ds
 from trainer.agreement import Agreed, Agreement
 from trainer.checkpoint import randomness
 from trainer.checkpoint.saver import Saver
+from trainer.checkpoint.saves import Saves
 from trainer.contract import RunSpec, StepMetrics
 from trainer.data.batch import Batch
 from trainer.data.feed import Feed
@@ -53,31 +54,24 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
 
     Unless it is the end, the state returned is saved, or was never changed.
     """
-    spec, saver = parts.spec, parts.saver
-    saved_step, saved_at, waiting = state.step, parts.now(), False
+    saves = Saves(parts.saver, parts.spec.checkpoint_seconds, parts.now, state.step)
     while True:
         boundary = randomness.capture()
         if _evaluation_due(parts, state):
             state, stopped = _evaluate(parts, state)
             if stopped:
                 break
-        if state.step == spec.total_steps:
+        if state.step == parts.spec.total_steps:
             if parts.agreement.reach().stop:
                 break
             return state, True
-        save_due = parts.now() - saved_at >= spec.checkpoint_seconds
-        state, agreed = _step(parts, state, save_due=save_due and parts.identity.rank == 0)
+        state, agreed = _step(parts, state, save_due=parts.identity.rank == 0 and saves.due())
         if agreed.stop:
             break
-        if agreed.save and agreed.congested and not waiting:
-            log.warning("step %d: earlier saves are still on their way, not saving", state.step)
-        waiting = agreed.save and agreed.congested
-        if agreed.save and not agreed.congested and state.step < spec.total_steps:
-            saver.save(state, randomness.capture(), "periodic")
-            saved_step, saved_at = state.step, parts.now()
+        if agreed.save and state.step < parts.spec.total_steps:
+            saves.periodic(state, congested=agreed.congested)
     log.info("stopping after step %d", state.step)
-    if saved_step != state.step:
-        saver.save(state, boundary, "stop")
+    saves.at_stop(state, boundary)
     return state, False
 
 
@@ -111,6 +105,7 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
         at=parts.now(),
         accuracy=correct_sum / max(tokens, 1),
     )
+    parts.journal.span_once("first_step", began, metrics.at)
     return _record(parts, state.after(spec.global_batch, metrics)), agreed
 
 
@@ -136,6 +131,13 @@ def _record(parts: Parts, state: State) -> State:
     assert state.metrics is not None
     parts.journal.metrics(state.metrics)
     parts.journal.progress(state.step)
+    log.info(
+        "step %d of %d: loss %.4f%s",
+        state.step,
+        parts.spec.total_steps,
+        state.metrics.loss,
+        "" if state.metrics.valid_loss is None else f", validation {state.metrics.valid_loss:.4f}",
+    )
     return state
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
 from trainer.contract import BaseModel, Lora, RunSpec
 from trainer.rundir import RunDir
@@ -33,8 +34,12 @@ def load_tokenizer(folder: Path) -> Any:  # noqa: ANN401 - transformers is untyp
     return tokenizer
 
 
-def load_model(folder: Path, spec: RunSpec) -> Any:  # noqa: ANN401
-    """The model to train, its weights still those of the base."""
+def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> Any:  # noqa: ANN401
+    """The model to train, its weights still those of the base.
+
+    Under ZeRO-3 every rank keeps its share only, from the start.
+    """
+    sharding = HfDeepSpeedConfig(deepspeed_config) if spec.zero_stage == 3 else None
     model = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=torch.bfloat16 if spec.precision == "bf16" else torch.float32,
@@ -42,6 +47,7 @@ def load_model(folder: Path, spec: RunSpec) -> Any:  # noqa: ANN401
         local_files_only=True,
         trust_remote_code=False,
     )
+    del sharding  # transformers looks for it while it lives
     if spec.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if spec.lora is not None:

@@ -10,6 +10,7 @@ import os
 import secrets
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -28,6 +29,7 @@ import psutil  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from deepspeed.runtime import compiler  # noqa: E402
+from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
 from trainer.agreement import Agreement  # noqa: E402
 from trainer.checkpoint import randomness  # noqa: E402
@@ -37,7 +39,7 @@ from trainer.contract import Generation, RunSpec  # noqa: E402
 from trainer.data.batch import Batch  # noqa: E402
 from trainer.data.feed import Feed, evaluation_batches  # noqa: E402
 from trainer.data.rows import Rows  # noqa: E402
-from trainer.engine import build_engine  # noqa: E402
+from trainer.engine import build_engine, deepspeed_config  # noqa: E402
 from trainer.export import export  # noqa: E402
 from trainer.journal import Journal  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
@@ -70,8 +72,10 @@ def main() -> None:
 
 
 def _prepare() -> None:
-    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stdout, format="%(asctime)s %(name)s %(message)s")
+    logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s")
+    log.setLevel(logging.INFO if os.environ["RANK"] == "0" else logging.WARNING)
+    warnings.simplefilter("ignore", FutureWarning)  # torch's, about what DeepSpeed calls
+    disable_progress_bar()
     if ACCELERATOR == "cuda":
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # costs seconds a step
@@ -134,10 +138,11 @@ def _build(
     base = base_folder(rundir, spec.base_model)
     tokenizer = load_tokenizer(base)
     randomness.seed(spec.seed)  # new adapters are the same on every rank
-    engine = build_engine(load_model(base, spec), spec, identity.world_size)
+    config = deepspeed_config(spec, identity.world_size)
+    engine = build_engine(load_model(base, spec, config), spec, config)
     saver = Saver(engine, rundir, identity)
     journal.span("load_model", began, loaded_at := time.time())
-    state = _resume(engine, spec, rundir, identity)
+    state = _resume(engine, spec, rundir, identity, journal)
     journal.span("load_checkpoint", loaded_at, time.time())
     parts = Parts(
         spec=spec,
@@ -153,12 +158,19 @@ def _build(
     return parts, state
 
 
-def _resume(engine: Any, spec: RunSpec, rundir: RunDir, identity: Identity) -> State:  # noqa: ANN401
+def _resume(
+    engine: Any,  # noqa: ANN401
+    spec: RunSpec,
+    rundir: RunDir,
+    identity: Identity,
+    journal: Journal,
+) -> State:
     if not rundir.checkpoint.exists():
         randomness.seed(spec.seed, 0, identity.rank)
         return State()
     checkpoint = open_checkpoint(rundir.checkpoint, identity.run_spec_sha256)
     state = load(engine, checkpoint, spec.seed, identity)
+    journal.progress(state.step)
     log.info("resuming after step %d", state.step)
     return state
 

@@ -1,14 +1,15 @@
 """Builds the HTTP app from what it is given."""
 
-from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api import attempts, costs, events, failures, files, health, jobs, logs, nodes
 from service.api.deps import Parts
 
-Next = Callable[[Request], Awaitable[Response]]
+_LONGEST_ID = 128
 
 
 def make_app(parts: Parts) -> FastAPI:
@@ -20,12 +21,28 @@ def make_app(parts: Parts) -> FastAPI:
     app.include_router(nodes.router, prefix="/internal/nodes")
     app.include_router(health.router)
     failures.install(app)
-    app.middleware("http")(_name_request)
+    app.add_middleware(RequestNames)
     return app
 
 
-async def _name_request(request: Request, call_next: Next) -> Response:
-    """Every answer carries an id that can be found in the logs."""
-    response = await call_next(request)
-    response.headers["x-request-id"] = request.headers.get("x-request-id") or f"req-{uuid4().hex}"
-    return response
+class RequestNames:
+    """Every answer carries an id that can be found in the logs: the client's own, or a new one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Plain ASGI, so that bodies stream through untouched."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")[:_LONGEST_ID]
+        name = given or f"req-{uuid4().hex}"
+        scope.setdefault("state", {})["request_id"] = name  # failures.py logs it
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["x-request-id"] = name
+            await send(message)
+
+        await self._app(scope, receive, named)

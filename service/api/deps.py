@@ -15,6 +15,7 @@ from service.operations import keys
 from service.operations.grants import Granter
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore
+from trainer.contract import LONG_POLL_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class Parts:
     secret: str  # that node tokens are derived from
     outage: timedelta  # how long a node may go on without hearing from us
     now: Callable[[], datetime]
+    long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
 
 
 def get_parts(request: Request) -> Parts:
@@ -51,8 +53,23 @@ def get_parts(request: Request) -> Parts:
 PartsDep = Annotated[Parts, Depends(get_parts)]
 
 
-async def get_connection(parts: PartsDep) -> AsyncIterator[AsyncConnection]:
-    """Commit when the handler returns, roll back when it raises."""
+async def get_caller(
+    parts: PartsDep, authorization: Annotated[str | None, Header()] = None
+) -> Caller:
+    """Who sent the request, or 401."""
+    async with parts.engine.connect() as conn:
+        return await keys.authenticate(conn, bearer(authorization))
+
+
+CallerDep = Annotated[Caller, Depends(get_caller)]
+
+
+async def get_connection(parts: PartsDep, caller: CallerDep) -> AsyncIterator[AsyncConnection]:
+    """Commit when the handler returns, roll back when it raises.
+
+    The caller is known before: a request that held this connection while it waited for another
+    one to look at the key could wait for ever in a crowd of its like.
+    """
     async with parts.engine.begin() as conn:
         yield conn
 
@@ -67,17 +84,6 @@ def get_now(parts: PartsDep) -> datetime:
 
 
 Now = Annotated[datetime, Depends(get_now)]
-
-
-async def get_caller(
-    parts: PartsDep, authorization: Annotated[str | None, Header()] = None
-) -> Caller:
-    """Who sent the request, or 401."""
-    async with parts.engine.connect() as conn:
-        return await keys.authenticate(conn, bearer(authorization))
-
-
-CallerDep = Annotated[Caller, Depends(get_caller)]
 
 
 def bearer(authorization: str | None) -> str:

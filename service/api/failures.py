@@ -5,8 +5,10 @@ import logging
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from service.domain.errors import ServiceError
 from service.pricing.source import PricesUnavailable
@@ -20,7 +22,9 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ServiceError, _expected)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _refused)
-    for dependency in (OperationalError, StorageError, PricesUnavailable):
+    app.add_exception_handler(DataError, _unstorable)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    for dependency in (OperationalError, PoolExhausted, StorageError, PricesUnavailable):
         app.add_exception_handler(dependency, _unavailable)
     app.add_exception_handler(Exception, _unforeseen)
 
@@ -46,11 +50,24 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}. See /docs for what there is."
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "invalid_value")
-    return _answer(error.status_code, message, "invalid_request_error", code)
+    headers = dict(error.headers or {})
+    return _answer(error.status_code, message, "invalid_request_error", code, headers=headers)
+
+
+def _unstorable(request: Request, error: Exception) -> JSONResponse:
+    log.warning("api.value_refused_by_database", extra=_which(request) | {"cause": str(error)})
+    message = "A value holds something that cannot be kept, such as a NUL character. Leave it out."
+    return _answer(400, message, "invalid_request_error", "invalid_value")
+
+
+def _gone(request: Request, error: Exception) -> JSONResponse:
+    """Nobody hears this answer; it only keeps the log free of a false alarm."""
+    log.info("api.client_left", extra=_which(request))
+    return _answer(400, "The body broke off.", "invalid_request_error", "invalid_value")
 
 
 def _unavailable(request: Request, error: Exception) -> JSONResponse:
-    log.error("api.dependency_failed", extra={"path": request.url.path, "cause": str(error)})
+    log.error("api.dependency_failed", extra=_which(request) | {"cause": str(error)})
     message = "A part that this service needs does not answer. Try again in a few seconds."
     return _answer(
         503, message, "server_error", "service_unavailable", headers={"retry-after": "5"}
@@ -58,9 +75,14 @@ def _unavailable(request: Request, error: Exception) -> JSONResponse:
 
 
 def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-    log.error("api.failed", extra={"path": request.url.path}, exc_info=error)
+    log.error("api.failed", extra=_which(request), exc_info=error)
     message = "Something broke on our side. Try again; if it stays, report the x-request-id."
-    return _answer(500, message, "server_error", "internal_error")
+    name = {"x-request-id": request.state.request_id}  # this answer passes by the middleware
+    return _answer(500, message, "server_error", "internal_error", headers=name)
+
+
+def _which(request: Request) -> dict[str, str]:
+    return {"path": request.url.path, "request_id": request.state.request_id}
 
 
 def _answer(

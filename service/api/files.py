@@ -1,37 +1,37 @@
 """/v1/files: upload, list, get, content, delete."""
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Form, UploadFile
+from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from service.api.deps import CallerDep, Db, Now, PartsDep
 from service.api.pages import After, clamp, known, page
+from service.api.upload_form import FILE, PURPOSE, UploadForm
 from service.db import files as rows
 from service.db.files import CONTAINER, File
 from service.domain.errors import InvalidRequest
 from service.operations import files
 
 router = APIRouter(prefix="/files", tags=["files"])
-_CHUNK = 1024 * 1024
 _MOST = 10_000
+_FORM = {  # read as it comes, so FastAPI cannot know it
+    "type": "object",
+    "required": [FILE, PURPOSE],
+    "properties": {
+        FILE: {"type": "string", "format": "binary"},
+        PURPOSE: {"type": "string", "enum": list(files.PURPOSES)},
+    },
+}
+_BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, "required": True}}
 
 
-@router.post("")
-async def upload(
-    parts: PartsDep,
-    caller: CallerDep,
-    now: Now,
-    file: UploadFile,
-    purpose: Annotated[str, Form()],
-) -> dict[str, Any]:
-    """Check a chat dataset line by line and keep it."""
-    name = file.filename or "upload"
-    kept = await files.upload(
-        parts.engine, parts.store, caller.project_id, name, purpose, _chunks(file), now
-    )
-    return _shown(kept)
+@router.post("", openapi_extra=_BODY)
+async def upload(request: Request, parts: PartsDep, caller: CallerDep, now: Now) -> dict[str, Any]:
+    """Check a chat dataset line by line while it comes, and keep it."""
+    form = UploadForm(request)
+    await form.find_file()
+    return _shown(await files.upload(parts.engine, parts.store, caller.project_id, form, now))
 
 
 @router.get("")
@@ -81,11 +81,6 @@ async def delete(parts: PartsDep, caller: CallerDep, now: Now, file_id: str) -> 
     """Delete a file that no live job reads."""
     await files.delete(parts.engine, parts.store, caller.project_id, file_id, now)
     return {"id": file_id, "object": "file", "deleted": True}
-
-
-async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:
-    while chunk := await file.read(_CHUNK):
-        yield chunk
 
 
 def _shown(file: File) -> dict[str, Any]:

@@ -2,13 +2,39 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from service.domain.errors import InvalidRequest
 from service.domain.recipe import Hyperparameters, Training
 from trainer.contract import Lora
 
 Auto = Literal["auto"]
+
+_CODES = {"missing": "missing_required_parameter", "extra_forbidden": "unknown_parameter"}
+_AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
+_NUMBERS = ("constrained-int", "constrained-float")
+
+
+def parse(body: bytes) -> "JobRequest":
+    """The request, or InvalidRequest with the first member that is wrong."""
+    try:
+        return JobRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error.errors(include_url=False)) from None
+
+
+def _refusal(faults: list[ErrorDetails]) -> InvalidRequest:
+    fault = next(f for f in faults if f["loc"][-1:] != (_AUTO,))  # the number's is beside it
+    path, message = fault["loc"], fault["msg"]
+    if path[-1:] and path[-1] in _NUMBERS:
+        path, message = path[:-1], f"{message}, or 'auto'"
+    where = ".".join(map(str, path))
+    return InvalidRequest(
+        f"{where}: {message}" if where else message,
+        code=_CODES.get(fault["type"], "invalid_value"),
+        param=where or None,
+    )
 
 
 class Strict(BaseModel):
@@ -78,11 +104,19 @@ class JobRequest(Strict):
     metadata: (
         dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None
     ) = Field(default=None, max_length=16)
-    integrations: list[object] | None = Field(default=None, max_length=0)
+    integrations: list[object] | None = None
     hyperparameters: HyperparametersRequest | None = None
     method: MethodRequest | None = None
     infrastructure: InfrastructureRequest = InfrastructureRequest()
     training: TrainingRequest = TrainingRequest()
+
+    @field_validator("integrations")
+    @classmethod
+    def none_yet(cls, value: list[object] | None) -> list[object] | None:
+        """Refuse what would silently not happen."""
+        if value:
+            raise PydanticCustomError("unsupported", "integrations are not supported: leave it out")
+        return value
 
     def asked_hyperparameters(self) -> Hyperparameters:
         """From ``method`` or from the deprecated place, but not from both."""

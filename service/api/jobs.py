@@ -2,13 +2,13 @@
 
 import hashlib
 import secrets
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
-from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.api import job_views
+from service.api import bodies, job_requests, job_views
 from service.api.deps import CallerDep, Db, Now, Parts, PartsDep
 from service.api.job_requests import JobRequest
 from service.api.pages import After, clamp, known, page
@@ -22,10 +22,11 @@ from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
 from service.operations import jobs, models
-from service.operations.jobs import Submission
+from service.operations.jobs import Sending, Submission
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
 _MOST = 100
+_LONGEST_BODY = 1024 * 1024
 
 
 @router.post("")
@@ -34,26 +35,22 @@ async def create(
     parts: PartsDep,
     caller: CallerDep,
     now: Now,
-    idempotency_key: Annotated[str | None, Header(max_length=255)] = None,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     x_stainless_retry_count: Annotated[int, Header()] = 0,
 ) -> dict[str, Any]:
     """Plan the job, refuse what can never work, and take it on."""
-    body = await request.body()
-    asked = _parse(body)
-    training, validation = await _files(parts, caller, asked)
-    submission = Submission(
+    body = await bodies.read(request, _LONGEST_BODY)
+    asked = job_requests.parse(body)
+    sending = Sending(
         caller=caller,
-        request=asked.model_dump(mode="json") | {"seed": _seed(asked)},
         body_sha256=hashlib.sha256(body).hexdigest(),
         idempotency_key=idempotency_key,
         is_retry=x_stainless_retry_count > 0,
-        model=asked.model,
-        training_file=training,
-        validation_file=validation,
-        plan=await _plan(parts, asked, training),
     )
-    async with parts.engine.begin() as conn:
-        job = await jobs.submit(conn, submission, now)
+    async with parts.engine.connect() as conn:
+        job = await jobs.sent_before(conn, sending, now)
+    if job is None:
+        job = await _take_on(parts, sending, asked, now)
     async with parts.engine.connect() as conn:
         return await _detailed(conn, job, parts)
 
@@ -62,18 +59,12 @@ async def create(
 async def list_jobs(
     request: Request, db: Db, caller: CallerDep, limit: int = 20, after: After = None
 ) -> dict[str, Any]:
-    """Newest first; ``metadata[key]=value`` filters."""
+    """Newest first; ``metadata[key]=value`` filters, ``metadata=null`` gives those without any."""
     if after is not None and await rows.find(db, after, caller.project_id) is None:
         known(None, after)
     limit = clamp(limit, _MOST)
-    wanted = {
-        name[9:-1]: value
-        for name, value in request.query_params.items()
-        if name.startswith("metadata[") and name.endswith("]")
-    }
-    found = await rows.page(
-        db, caller.project_id, after=after, limit=limit + 1, metadata=wanted or None
-    )
+    wanted = _metadata(request)
+    found = await rows.page(db, caller.project_id, after=after, limit=limit + 1, metadata=wanted)
     return page(found, limit, job_views.basic)
 
 
@@ -120,19 +111,29 @@ async def _detailed(conn: AsyncConnection, job: JobRow, parts: Parts) -> dict[st
     )
 
 
-def _parse(body: bytes) -> JobRequest:
-    """Strictly, and with the member's name in every error."""
-    try:
-        return JobRequest.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(p) for p in first["loc"]) or None
-        missing = first["type"] == "missing"
-        raise InvalidRequest(
-            f"{where}: {first['msg']}" if where else str(first["msg"]),
-            code="missing_required_parameter" if missing else "invalid_value",
-            param=where,
-        ) from None
+def _metadata(request: Request) -> dict[str, str] | None:
+    query = request.query_params
+    if query.get("metadata") == "null":
+        return None
+    return {
+        name[len("metadata[") : -1]: value
+        for name, value in query.items()
+        if name.startswith("metadata[") and name.endswith("]")
+    }
+
+
+async def _take_on(parts: Parts, sending: Sending, asked: JobRequest, now: datetime) -> JobRow:
+    training, validation = await _files(parts, sending.caller, asked)
+    submission = Submission(
+        sending=sending,
+        request=asked.model_dump(mode="json") | {"seed": _seed(asked)},
+        model=asked.model,
+        training_file=training,
+        validation_file=validation,
+        plan=await _plan(parts, asked, training),
+    )
+    async with parts.engine.begin() as conn:
+        return await jobs.submit(conn, submission, now)
 
 
 def _seed(asked: JobRequest) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Header, Request, Response
 
+from service.api import bodies
 from service.api.deps import Parts, PartsDep, bearer
 from service.db import notices
 from service.domain import tokens
@@ -19,7 +20,6 @@ from service.domain.errors import (
 from service.operations import nodes
 from service.operations.nodes import Standing
 from trainer.contract import (
-    LONG_POLL_SECONDS,
     PROTOCOL,
     Directive,
     DirectiveKind,
@@ -32,6 +32,7 @@ from trainer.contract import (
 
 router = APIRouter(tags=["nodes"], include_in_schema=False)
 M = TypeVar("M", bound=Message)
+_LONGEST_BODY = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
 Authorization = Annotated[str | None, Header()]
 
 
@@ -94,7 +95,7 @@ async def directive(
 ) -> Response:
     """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while."""
     _check(authorization, tokens.node_token(parts.secret, node_id))
-    deadline = asyncio.get_running_loop().time() + LONG_POLL_SECONDS
+    deadline = asyncio.get_running_loop().time() + parts.long_poll.total_seconds()
     async with parts.listener.subscribed(f"node:{node_id}") as changed:
         while True:
             async with parts.engine.connect() as conn:
@@ -129,8 +130,11 @@ async def _directive(parts: Parts, standing: Standing, after: int) -> Directive:
 
 
 async def _read(request: Request, message: type[M]) -> M:
+    body = await bodies.read(request, _LONGEST_BODY)
     try:
-        return message.from_json(await request.body())
+        return message.from_json(body)
+    except RecursionError:
+        raise InvalidRequest(f"{message.__name__}: too deep") from None
     except ValueError as error:
         raise InvalidRequest(f"{message.__name__}: {error}") from None
 

@@ -44,6 +44,17 @@ async def find(conn: AsyncConnection, project_id: str, file_id: str) -> File | N
     return File(**row) if row else None
 
 
+async def lock(
+    conn: AsyncConnection, project_id: str, file_id: str, *, shared: bool
+) -> File | None:
+    """The file as ``find`` gives it, and nobody else deletes it (or, unless shared, uses it)
+    until this transaction ends.
+    """
+    query = select(*_COLUMNS).where(files.c.id == file_id, *_visible(project_id))
+    row = (await conn.execute(query.with_for_update(read=shared))).mappings().one_or_none()
+    return File(**row) if row else None
+
+
 async def page(
     conn: AsyncConnection,
     project_id: str,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, insert, select, update
+from sqlalchemy import ColumnElement, Row, and_, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, leases, notices
@@ -63,6 +63,11 @@ async def find(conn: AsyncConnection, job_id: str, project_id: str | None = None
     return _row(row) if row else None
 
 
+async def take_turn(conn: AsyncConnection, what: str) -> None:
+    """Wait until no other transaction has its turn at ``what``; ours ends with the transaction."""
+    await conn.execute(text("select pg_advisory_xact_lock(hashtextextended(:w, 0))"), {"w": what})
+
+
 async def find_sent_before(
     conn: AsyncConnection, project_id: str, *conditions: ColumnElement[bool]
 ) -> JobRow | None:
@@ -78,13 +83,15 @@ async def page(
     *,
     after: str | None,
     limit: int,
-    metadata: dict[str, str] | None = None,
+    metadata: dict[str, str] | None,
 ) -> list[JobRow]:
-    """Newest first, older than ``after``; with ``metadata`` only jobs that carry all of it."""
+    """Newest first, older than ``after``, with all of ``metadata`` (None: those without any)."""
     query = select(*_COLUMNS).where(jobs.c.project_id == project_id)
     if after is not None:
         query = query.where(jobs.c.id < after)
-    if metadata:
+    if metadata is None:
+        query = query.where(jobs.c.request["metadata"].as_string().is_(None))
+    elif metadata:
         query = query.where(jobs.c.request["metadata"].contains(metadata))
     rows = await conn.execute(query.order_by(jobs.c.id.desc()).limit(limit))
     return [_row(r) for r in rows]

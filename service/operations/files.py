@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import datetime
+from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -15,31 +16,35 @@ from service.storage.store import BlobStore
 PURPOSES = ("fine-tune",)
 
 
+class Incoming(Protocol):
+    """A file on its way in; the purpose may come before its bytes or after them."""
+
+    @property
+    def filename(self) -> str: ...
+
+    @property
+    def purpose(self) -> str | None: ...
+
+    def chunks(self) -> AsyncIterator[bytes]: ...
+
+
 async def upload(
-    engine: AsyncEngine,
-    store: BlobStore,
-    project_id: str,
-    filename: str,
-    purpose: str,
-    chunks: AsyncIterator[bytes],
-    now: datetime,
+    engine: AsyncEngine, store: BlobStore, project_id: str, incoming: Incoming, now: datetime
 ) -> File:
     """Check and store a chat dataset; raises InvalidRequest with line numbers."""
-    if purpose not in PURPOSES:
-        raise InvalidRequest(
-            f"Purpose {purpose!r} is not supported. Use 'fine-tune'.", param="purpose"
-        )
+    if incoming.purpose is not None:
+        _known(incoming.purpose)
     file_id = new_id("file", now)
     validator = ChatValidator()
     verdict: list[DatasetSummary] = []
     await store.create_container(CONTAINER)
-    await store.upload(CONTAINER, file_id, _checked(chunks, validator, verdict))
+    await store.upload(CONTAINER, file_id, _checked(incoming, validator, verdict))
     (summary,) = verdict
     file = File(
         id=file_id,
         project_id=project_id,
-        filename=filename,
-        purpose=purpose,
+        filename=incoming.filename,
+        purpose=_known(incoming.purpose),
         bytes=summary.bytes,
         sha256=summary.sha256,
         examples=summary.examples,
@@ -56,7 +61,7 @@ async def get(conn: AsyncConnection, project_id: str, file_id: str) -> File:
     """The file, or raise FileNotFound."""
     file = await files.find(conn, project_id, file_id)
     if file is None:
-        raise FileNotFound(f"No file {file_id}. List your files with GET /v1/files.")
+        raise _not_found(file_id)
     return file
 
 
@@ -65,7 +70,8 @@ async def delete(
 ) -> None:
     """Hide the file, then delete its bytes; raises FileInUse while a live job reads it."""
     async with engine.begin() as conn:
-        await get(conn, project_id, file_id)
+        if await files.lock(conn, project_id, file_id, shared=False) is None:
+            raise _not_found(file_id)
         if await files.in_use(conn, file_id):
             raise FileInUse(
                 f"File {file_id} is read by a job that is not over. Cancel the job or wait for it."
@@ -75,10 +81,29 @@ async def delete(
 
 
 async def _checked(
-    chunks: AsyncIterator[bytes], validator: ChatValidator, verdict: list[DatasetSummary]
+    incoming: Incoming, validator: ChatValidator, verdict: list[DatasetSummary]
 ) -> AsyncIterator[bytes]:
     """Pass the chunks on; a bad file raises before the blob is committed, so none appears."""
-    async for chunk in chunks:
+    async for chunk in incoming.chunks():
         validator.feed(chunk)
         yield chunk
+    _known(incoming.purpose)
     verdict.append(validator.finish())
+
+
+def _known(purpose: str | None) -> str:
+    if purpose is None:
+        raise InvalidRequest(
+            "purpose: missing. Send 'fine-tune'.",
+            code="missing_required_parameter",
+            param="purpose",
+        )
+    if purpose not in PURPOSES:
+        raise InvalidRequest(
+            f"Purpose {purpose!r} is not supported. Use 'fine-tune'.", param="purpose"
+        )
+    return purpose
+
+
+def _not_found(file_id: str) -> FileNotFound:
+    return FileNotFound(f"No file {file_id}. List your files with GET /v1/files.")

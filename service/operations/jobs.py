@@ -7,11 +7,17 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, jobs
+from service.db import files as file_rows
 from service.db.files import CONTAINER, File
 from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.db.tables import jobs as table
-from service.domain.errors import IdempotencyMismatch, InvalidState, JobNotFound
+from service.domain.errors import (
+    IdempotencyMismatch,
+    InvalidRequest,
+    InvalidState,
+    JobNotFound,
+)
 from service.domain.ids import new_id
 from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
@@ -22,28 +28,60 @@ _RETRY_WINDOW = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submission:
-    """A checked request to train, ready to be written."""
+class Sending:
+    """What tells whether a request to create a job is one that was sent before."""
 
     caller: Caller
-    request: dict[str, Any]  # as sent, parsed
     body_sha256: str
     idempotency_key: str | None
     is_retry: bool  # the client says that it sent this before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A checked request to train, ready to be written."""
+
+    sending: Sending
+    request: dict[str, Any]  # as sent, parsed
     model: str
     training_file: File
     validation_file: File | None
     plan: Plan
 
 
-async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -> JobRow:
-    """Write the job, or return the one that the same request made already.
+async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) -> JobRow | None:
+    """The job that the same request made already; raises IdempotencyMismatch.
 
     OpenAI's clients repeat a POST without any key when the answer was lost: the same body
-    from the same project, sent as a retry, within 15 minutes is the same job.
+    from the same API key, sent as a retry, within 15 minutes is the same job.
     """
-    if (earlier := await _sent_before(conn, submission, now)) is not None:
+    project_id, key = sending.caller.project_id, sending.idempotency_key
+    if key is not None:
+        earlier = await jobs.find_sent_before(conn, project_id, table.c.idempotency_key == key)
+        if earlier is not None and earlier.body_sha256 != sending.body_sha256:
+            raise IdempotencyMismatch(
+                f"Idempotency-Key {key!r} was used with another body. Use a fresh key."
+            )
         return earlier
+    if not sending.is_retry:
+        return None
+    return await jobs.find_sent_before(
+        conn,
+        project_id,
+        table.c.api_key_id == sending.caller.api_key_id,
+        table.c.body_sha256 == sending.body_sha256,
+        table.c.created_at > now - _RETRY_WINDOW,
+    )
+
+
+async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -> JobRow:
+    """Write the job, or return the one that the same request made already."""
+    sending = submission.sending
+    same = sending.idempotency_key or sending.body_sha256
+    await jobs.take_turn(conn, f"submit:{sending.caller.project_id}:{same}")
+    if (earlier := await sent_before(conn, sending, now)) is not None:
+        return earlier
+    await _hold_files(conn, submission)
     row = _row(submission, now)
     await jobs.add(conn, row)
     files = submission.training_file.filename
@@ -130,36 +168,27 @@ def run_spec(job: JobRow, plan: Plan, model: StagedModel, files: dict[str, File]
     )
 
 
-async def _sent_before(
-    conn: AsyncConnection, submission: Submission, now: datetime
-) -> JobRow | None:
-    project_id, key = submission.caller.project_id, submission.idempotency_key
-    if key is not None:
-        earlier = await jobs.find_sent_before(conn, project_id, table.c.idempotency_key == key)
-        if earlier is not None and earlier.body_sha256 != submission.body_sha256:
-            raise IdempotencyMismatch(
-                f"Idempotency-Key {key!r} was used with another body. Use a fresh key."
+async def _hold_files(conn: AsyncConnection, submission: Submission) -> None:
+    """A file that is being deleted right now must not get a job, and the other way round."""
+    project_id = submission.sending.caller.project_id
+    for param in ("training_file", "validation_file"):
+        file: File | None = getattr(submission, param)
+        if file and await file_rows.lock(conn, project_id, file.id, shared=True) is None:
+            raise InvalidRequest(
+                f"{param}: {file.id} was deleted a moment ago. Upload it again.",
+                code="file_not_found",
+                param=param,
             )
-        return earlier
-    if not submission.is_retry:
-        return None
-    return await jobs.find_sent_before(
-        conn,
-        project_id,
-        table.c.api_key_id == submission.caller.api_key_id,
-        table.c.body_sha256 == submission.body_sha256,
-        table.c.created_at > now - _RETRY_WINDOW,
-    )
 
 
 def _row(submission: Submission, now: datetime) -> JobRow:
     validation = submission.validation_file
     return JobRow(
         id=new_id("ftjob", now),
-        project_id=submission.caller.project_id,
-        api_key_id=submission.caller.api_key_id,
-        idempotency_key=submission.idempotency_key,
-        body_sha256=submission.body_sha256,
+        project_id=submission.sending.caller.project_id,
+        api_key_id=submission.sending.caller.api_key_id,
+        idempotency_key=submission.sending.idempotency_key,
+        body_sha256=submission.sending.body_sha256,
         request=submission.request,
         model=submission.model,
         training_file=submission.training_file.id,

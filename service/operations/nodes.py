@@ -75,7 +75,8 @@ async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: date
         return Heard(node=record, refusal="stale_epoch")
     if isinstance(after, Ignored):
         return Heard(node=record)
-    await nodes.save(conn, after, error=heartbeat.error)
+    printable = heartbeat.error.replace("\0", "\ufffd")  # Postgres has no NUL, a log's tail may
+    await nodes.save(conn, after, error=printable)
     await nodes.add_spans(conn, node, [s.to_plain() for s in heartbeat.spans])
     await metrics.add(conn, attempt.job_id, heartbeat.generation, heartbeat.metrics)
     await _report(conn, attempt, record, after, heartbeat, now)

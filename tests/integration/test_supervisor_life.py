@@ -253,6 +253,17 @@ async def test_grants_that_ran_out_are_called_by_their_name(scene: Scene) -> Non
     assert "fresh grants" in node.said.error
 
 
+async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None:
+    away = replace(scene.job.grants, job="http://127.0.0.1:9/account/job?sig=none")
+    scene.service.grants = away
+    node = scene.service.add("one")
+    scene.start(node)
+    await scene.generation(node)
+    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 1))
+    scene.service.fresh = scene.job.grants
+    await scene.trains(node)
+
+
 async def test_only_what_a_generation_needs_is_fetched_again(scene: Scene) -> None:
     node, work = await _training(scene)
     inputs = sorted((work / "inputs").rglob("*.*"))

@@ -1,7 +1,8 @@
 """What ranks print, on its way to append blobs; on a real Azurite."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from azure.storage.blob import ContainerClient
@@ -11,11 +12,26 @@ from trainer.contract import (
     HEAD,
     Head,
 )
-from trainer.supervisor.blobs import (
-    Access,
-    JobContainer,
-)
+from trainer.supervisor.blobs import Access, BlobUnavailable, JobContainer
 from trainer.supervisor.logs import Logs
+
+T = TypeVar("T")
+
+
+class Deaf(Access):
+    """Loses the next request, or the answer to it."""
+
+    loses = ""
+
+    async def once(self, call: Callable[[], T]) -> T:
+        """Call, or not, and say that no answer came."""
+        loses, self.loses = self.loses, ""
+        if loses == "request":
+            raise BlobUnavailable("no answer")
+        result = await super().once(call)
+        if loses == "answer":
+            raise BlobUnavailable("no answer")
+        return result
 
 
 @pytest.fixture
@@ -78,6 +94,25 @@ class TestLogs:
         await logs.flush()
 
         assert _log(client, 0) == "ours\ntheirs\nours again\n"
+
+    @pytest.mark.parametrize("landed", [True, False])
+    async def test_an_answer_that_is_lost_doubles_no_line(
+        self, azurite: Azurite, client: ContainerClient, tmp_path: Path, *, landed: bool
+    ) -> None:
+        access = Deaf()
+        container = JobContainer(access, azurite.container_sas(client.container_name))
+        logs = Logs(container, "att-1", range(1), tmp_path)
+        _print(tmp_path, "before\n")
+        await logs.flush()
+        _print(tmp_path, "during\n")
+        access.loses = "answer" if landed else "request"
+        wrong = await logs.flush()
+        _print(tmp_path, "after\n")
+        await logs.flush()
+        access.close()
+
+        assert wrong == ["no answer"]
+        assert _log(client, 0) == "before\nduring\nafter\n"
 
     async def test_lines_wait_while_the_store_is_away(
         self, azurite: Azurite, container: JobContainer, client: ContainerClient, tmp_path: Path

@@ -17,7 +17,7 @@ from trainer.checkpoint.files import describe
 from trainer.contract import MANIFEST, Manifest, RunSpec
 from trainer.rundir import RankSave
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class Limits:
     notice_poll: float = 1.0
     pulse: float = 0.25  # between two looks at the run folder
     retry: float = 10.0  # longest back-off
+    outage: float = 300.0  # of Blob, before a generation that wants to start gives up
     save: float = 120.0  # the trainer's, from the stop flag to its end
     notice: float = 30.0  # Azure's least, when a notice names no time
     save_margin: float = 5.0  # the trainer is killed this long before the machine goes

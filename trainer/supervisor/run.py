@@ -7,9 +7,16 @@ from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
 from trainer.contract import ERROR_TAIL_BYTES, Grants, NodePhase, Span, StaleGeneration
 from trainer.rundir import RankResult, write_whole
-from trainer.supervisor.blobs import BlobError, JobContainer
+from trainer.supervisor.blobs import BlobError, BlobUnavailable, JobContainer
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import read_head
 from trainer.supervisor.inputs import fetch_checkpoint, fetch_inputs, fetch_run_spec
@@ -83,12 +90,23 @@ class Run:
     async def life(self) -> Ending:
         """Live it. Returns when no process of the trainer is left and its uploads are settled."""
         try:
-            if not await self._unless(Wish.SAVE, self._prepare()):
+            if not await self._unless(Wish.SAVE, self._prepare_patiently()):
                 return Ending(how=NodePhase.STOPPED, error="stopped before the trainer started")
             process = await self._tools.launcher.start(self._world)
         except (BlobError, Corrupt, OSError, ValueError, StaleGeneration) as e:
             return Ending(how=NodePhase.FAILED, error=f"not started: {e}")
         return await self._trained(process)
+
+    async def _prepare_patiently(self) -> None:
+        """Sit out an outage of Blob: a failure here would count as the trainer's."""
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(BlobUnavailable),
+            stop=stop_after_delay(self._tools.limits.outage),
+            wait=wait_random_exponential(multiplier=0.5, max=self._tools.limits.retry),
+            reraise=True,
+        ):
+            with attempt:
+                await self._prepare()
 
     async def _prepare(self) -> None:
         container, folder = self._tools.container, self._world.folder

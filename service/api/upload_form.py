@@ -1,0 +1,123 @@
+"""multipart/form-data with one file, handed on while it comes: neither memory nor disk fills."""
+
+from collections.abc import AsyncIterator
+
+from fastapi import Request
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from service.domain.errors import InvalidRequest
+
+FILE, PURPOSE = "file", "purpose"
+_LONGEST_FIELD = 4096
+
+
+class UploadForm:
+    """What is known of a form so far. Fields may come before the file or after it."""
+
+    def __init__(self, request: Request) -> None:
+        kind, options = parse_options_header(request.headers.get("content-type"))
+        if kind != b"multipart/form-data" or not options.get(b"boundary"):
+            raise InvalidRequest("Send multipart/form-data with `purpose` and `file`.", param=FILE)
+        self.filename = "upload"
+        self.purpose: str | None = None
+        self._stream = request.stream()
+        self._pieces: list[bytes] = []  # of the file, parsed but not handed on yet
+        self._name = ""  # of the part under way
+        self._value = bytearray()
+        self._header_name, self._header_value = bytearray(), bytearray()
+        self._has_file = self._is_whole = False
+        self._parser = self._make_parser(options[b"boundary"])
+
+    async def find_file(self) -> None:
+        """Read up to the file's first byte."""
+        while not self._has_file:
+            if not await self._read_on():
+                raise InvalidRequest("file: missing", code="missing_required_parameter", param=FILE)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The file's bytes, then whatever follows in the form; a form that breaks off is refused.
+
+        Raises ClientDisconnect when the connection is lost.
+        """
+        more = True
+        while more:
+            for piece in self._pieces:
+                yield piece
+            self._pieces.clear()
+            more = await self._read_on()
+        if not self._is_whole:
+            raise InvalidRequest("The form breaks off before its last boundary.", param=FILE)
+
+    async def _read_on(self) -> bool:
+        """Parse the next piece of the body; False at its end."""
+        chunk = await anext(self._stream, b"")
+        try:
+            self._parser.write(chunk)
+        except FormParserError as error:
+            raise InvalidRequest(f"The form cannot be read: {error}", param=FILE) from None
+        return bool(chunk)
+
+    def _make_parser(self, boundary: bytes) -> MultipartParser:
+        return MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin_part,
+                "on_header_field": self._add_header_name,
+                "on_header_value": self._add_header_value,
+                "on_header_end": self._end_header,
+                "on_part_data": self._add_data,
+                "on_part_end": self._end_part,
+                "on_end": self._end,
+            },
+        )
+
+    def _begin_part(self) -> None:
+        self._name = ""
+        self._value.clear()
+
+    def _add_header_name(self, data: bytes, start: int, end: int) -> None:
+        self._header_name += data[start:end]
+
+    def _add_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header_value += data[start:end]
+
+    def _end_header(self) -> None:
+        name, value = self._header_name.lower(), bytes(self._header_value)
+        self._header_name.clear()
+        self._header_value.clear()
+        if name != b"content-disposition":
+            return
+        _, options = parse_options_header(value)
+        self._name = options.get(b"name", b"").decode(errors="replace")
+        if self._name == FILE:
+            self._begin_file(options.get(b"filename", b"").decode(errors="replace"))
+        elif self._name != PURPOSE:
+            raise InvalidRequest(
+                f"{self._name}: not supported. Send `purpose` and `file` only.",
+                code="unknown_parameter",
+                param=self._name or None,
+            )
+
+    def _begin_file(self, filename: str) -> None:
+        if self._has_file:
+            raise InvalidRequest("file: send one file in a request.", param=FILE)
+        if "\0" in filename:
+            raise InvalidRequest("file: its name holds a NUL character.", param=FILE)
+        self.filename = filename or self.filename
+        self._has_file = True
+
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
+        if self._name == FILE:
+            self._pieces.append(data[start:end])
+            return
+        self._value += data[start:end]
+        if len(self._value) > _LONGEST_FIELD:
+            raise InvalidRequest(f"{self._name}: too long.", param=self._name)
+
+    def _end_part(self) -> None:
+        if self._name == PURPOSE:
+            self.purpose = self._value.decode(errors="replace")
+
+    def _end(self) -> None:
+        self._is_whole = True

@@ -1,0 +1,39 @@
+"""A real uvicorn on a free port of the loopback, for clients that want a URL."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from tests import waiting
+
+
+@asynccontextmanager
+async def served(app: ASGIApp) -> AsyncIterator[str]:
+    """The app's URL while it is served."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+
+        async def started() -> bool:
+            return server.started
+
+        await waiting.until(started, bool, interval=0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave pytest's own alone."""
+        yield

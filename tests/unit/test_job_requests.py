@@ -1,0 +1,124 @@
+"""What POST /v1/fine_tuning/jobs takes, and how it says what is wrong."""
+
+import json
+from typing import Any
+
+import pytest
+
+from service.api.job_requests import JobRequest, parse
+from service.domain.errors import InvalidRequest
+from service.domain.recipe import Hyperparameters
+
+LEAST = {"model": "m", "training_file": "file-1"}
+
+
+def asked(**more: object) -> JobRequest:
+    return parse(json.dumps(LEAST | more).encode())
+
+
+def refusal(**more: object) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        asked(**more).asked_hyperparameters()
+    return caught.value
+
+
+def test_the_least_request_leaves_everything_to_the_planner() -> None:
+    request = asked()
+
+    assert request.asked_hyperparameters() == Hyperparameters()
+    assert request.asked_training().lora is None
+    assert request.infrastructure.nodes is None
+
+
+def test_null_is_the_same_as_left_out() -> None:
+    nothing = dict.fromkeys(("validation_file", "suffix", "seed", "metadata", "integrations"))
+
+    assert asked(**nothing, hyperparameters=None, method=None) == asked()
+
+
+def test_hyperparameters_are_taken_from_the_method() -> None:
+    method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}}
+
+    assert asked(method=method).asked_hyperparameters().n_epochs == 3
+
+
+def test_hyperparameters_are_taken_from_the_deprecated_place_as_well() -> None:
+    old = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 2}
+
+    assert asked(hyperparameters=old).asked_hyperparameters() == Hyperparameters(
+        n_epochs=2, learning_rate_multiplier=2.0
+    )
+
+
+def test_hyperparameters_in_both_places_are_refused() -> None:
+    method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}}
+
+    error = refusal(method=method, hyperparameters={"n_epochs": 2})
+
+    assert error.param == "hyperparameters"
+    assert "once" in error.message
+
+
+def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
+    lora = asked(training={"adapter": {"type": "lora", "r": 8}}).asked_training().lora
+
+    assert lora is not None
+    assert (lora.rank, lora.alpha) == (8, 16)
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "word"),
+    [
+        ({"hyperparameters": {"n_epochs": True}}, "hyperparameters.n_epochs", "'auto'"),
+        ({"hyperparameters": {"n_epochs": "8"}}, "hyperparameters.n_epochs", "integer"),
+        ({"hyperparameters": {"n_epochs": 0}}, "hyperparameters.n_epochs", "greater"),
+        ({"hyperparameters": {"batch_size": 1.5}}, "hyperparameters.batch_size", "integer"),
+        (
+            {"hyperparameters": {"learning_rate_multiplier": 0}},
+            "hyperparameters.learning_rate_multiplier",
+            "greater",
+        ),
+        ({"method": {"type": "dpo", "dpo": {}}}, "method.type", "supervised"),
+        ({"seed": True}, "seed", "integer"),
+        ({"seed": -1}, "seed", "greater"),
+        ({"suffix": ""}, "suffix", "at least 1"),
+        ({"suffix": "s" * 65}, "suffix", "at most 64"),
+        ({"metadata": {"run": 1}}, "metadata.run", "string"),
+        ({"metadata": {f"k{i}": "v" for i in range(17)}}, "metadata", "16"),
+        ({"integrations": [{"type": "wandb"}]}, "integrations", "leave it out"),
+        ({"infrastructure": {"nodes": 0}}, "infrastructure.nodes", "greater"),
+        ({"training": {"zero_stage": 4}}, "training.zero_stage", "less"),
+        ({"training": {"adapter": {"type": "lora", "r": "8"}}}, "training.adapter.r", "integer"),
+    ],
+)
+def test_what_is_wrong_is_named(more: dict[str, Any], param: str, word: str) -> None:
+    error = refusal(**more)
+
+    assert (error.param, error.code) == (param, "invalid_value")
+    assert error.message.startswith(param)
+    assert word in error.message
+
+
+@pytest.mark.parametrize("where", ["", "training", "infrastructure", "hyperparameters"])
+def test_an_unknown_member_is_refused_at_every_depth(where: str) -> None:
+    error = refusal(**({where: {"gpu": 1}} if where else {"gpu": 1}))
+
+    assert (error.code, error.param) == ("unknown_parameter", f"{where}.gpu".lstrip("."))
+
+
+def test_a_missing_member_is_named() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(b'{"model": "m"}')
+
+    assert (caught.value.code, caught.value.param) == (
+        "missing_required_parameter",
+        "training_file",
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'"\\ud800"'])
+def test_what_is_no_json_object_is_refused_without_a_parameter(body: bytes) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(body)
+
+    assert caught.value.param is None

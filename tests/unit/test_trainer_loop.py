@@ -1,0 +1,248 @@
+"""The loop's decisions, in one process with a small engine instead of DeepSpeed's."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.unit.trainer_spec import SPEC
+from trainer.agreement import Agreement
+from trainer.checkpoint.randomness import Randomness, capture
+from trainer.contract import RunSpec
+from trainer.data.batch import Batch, collate
+from trainer.data.chat import Tokens
+from trainer.journal import Journal
+from trainer.loop import NotFinite, Parts, train
+from trainer.rundir import RunDir
+from trainer.state import Identity, State
+
+ME = Identity(
+    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
+)
+BATCH = collate([Tokens([1, 2, 3], [False, True, True])], pad_id=0)
+
+
+@dataclass
+class Answer:
+    """What a model returns."""
+
+    logits: torch.Tensor
+
+
+@dataclass
+class SmallEngine:
+    """As much of DeepSpeed's engine as the loop uses; its model is one table."""
+
+    accumulation: int
+    module: Any = field(default_factory=lambda: torch.nn.Embedding(4, 4))
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    micro_steps: int = 0
+    updates: int = 0
+    after_micro_step: Callable[[int], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.SGD(self.module.parameters(), lr=0.1)
+
+    def __call__(self, input_ids: torch.Tensor, **_: Any) -> Answer:  # noqa: ANN401
+        torch.rand(1)  # as dropout does
+        return Answer(self.module(input_ids))
+
+    def backward(self, loss: torch.Tensor, *, scale_wrt_gas: bool) -> None:
+        assert not scale_wrt_gas
+        loss.backward()
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        return (self.micro_steps + 1) % self.accumulation == 0
+
+    def step(self) -> None:
+        if self.is_gradient_accumulation_boundary():
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.updates += 1
+        self.micro_steps += 1
+        self.after_micro_step(self.micro_steps)
+
+    def zero_optimization_stage(self) -> int:
+        return 0
+
+    def train(self) -> None: ...
+
+    def eval(self) -> None: ...
+
+
+@dataclass
+class Saves:
+    """A saver that only remembers."""
+
+    kinds: list[tuple[str, int]] = field(default_factory=list)
+    randomness: list[Randomness] = field(default_factory=list)
+    busy: bool = False
+
+    def save(self, state: State, randomness: Randomness, kind: str) -> None:
+        self.kinds.append((kind, state.step))
+        self.randomness.append(randomness)
+
+
+@dataclass
+class Feed:
+    """Gives the same micro-batches at every step, after calling ``before`` with the cursor."""
+
+    batches: list[Batch]
+    before: Callable[[int], None] = lambda _: None
+
+    def step(self, consumed: int) -> list[Batch]:
+        self.before(consumed)
+        return self.batches
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world_of_one() -> Iterator[None]:
+    """A process group with this process alone in it."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@dataclass
+class Rig:
+    """A loop ready to run, and what it works on."""
+
+    rundir: RunDir
+    engine: SmallEngine
+    saves: Saves
+    feed: Feed
+    parts: Parts
+
+    def run(self, state: State | None = None) -> tuple[State, bool]:
+        return train(self.parts, state or State())
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    """Three steps of two micro-steps; the clock moves a second at every look."""
+    spec = replace(SPEC, total_steps=3, global_batch=2, micro_batch=1, checkpoint_seconds=1e9)
+    return make_rig(tmp_path, spec)
+
+
+def make_rig(root: Path, spec: RunSpec) -> Rig:
+    rundir, engine, saves = RunDir(root), SmallEngine(accumulation=2), Saves()
+    feed, seconds = Feed([BATCH, BATCH]), iter(range(10**6))
+    parts = Parts(
+        spec=spec,
+        identity=ME,
+        engine=engine,
+        feed=feed,  # type: ignore[arg-type] # a stand-in
+        validation=None,
+        saver=saves,  # type: ignore[arg-type]
+        agreement=Agreement(rundir, None, lambda: saves.busy),
+        journal=Journal(rundir, ME),
+        now=lambda: float(next(seconds)),
+    )
+    return Rig(rundir, engine, saves, feed, parts)
+
+
+def test_a_run_goes_to_its_last_step_without_a_save_at_the_end(rig: Rig) -> None:
+    state, finished = rig.run()
+
+    assert finished
+    assert (state.step, state.consumed_samples, rig.engine.updates) == (3, 6, 3)
+    assert rig.saves.kinds == []
+    assert rig.rundir.progress.read_text() == "3"
+    assert len(rig.rundir.metrics.read_text().splitlines()) == 3
+
+
+def test_a_stop_in_the_middle_of_a_step_drops_it_and_saves_the_boundary(rig: Rig) -> None:
+    boundaries: list[Randomness] = []
+    rig.feed.before = lambda _: boundaries.append(capture())
+    rig.engine.after_micro_step = lambda count: rig.rundir.stop.touch() if count == 3 else None
+
+    state, finished = rig.run()
+
+    assert not finished
+    assert (state.step, rig.engine.updates, rig.engine.micro_steps) == (1, 1, 3)
+    assert rig.saves.kinds == [("stop", 1)]
+    assert rig.saves.randomness == [boundaries[1]] != [capture()]
+
+
+def test_a_stop_right_after_a_load_saves_nothing(rig: Rig) -> None:
+    rig.rundir.stop.touch()
+
+    state, finished = rig.run(State(step=2, consumed_samples=4))
+
+    assert (state.step, finished) == (2, False)
+    assert rig.saves.kinds == []
+
+
+def test_a_stop_after_the_last_step_saves_it_instead_of_exporting(rig: Rig) -> None:
+    rig.parts = replace(rig.parts, validation=stopping_validation(rig.rundir))
+
+    state, finished = rig.run()
+
+    assert (state.step, finished) == (3, False)
+    assert rig.saves.kinds == [("stop", 3)]
+    assert state.metrics is not None
+    assert state.metrics.valid_loss is None
+
+
+def test_saves_are_periodic_but_wait_while_the_outbox_is_full(tmp_path: Path) -> None:
+    spec = replace(SPEC, total_steps=6, global_batch=2, micro_batch=1, checkpoint_seconds=0.0)
+    rig = make_rig(tmp_path, spec)
+
+    def fill(consumed: int) -> None:
+        for name in ("a", "b"):
+            folder = rig.rundir.outbox / name
+            folder.mkdir(parents=True, exist_ok=True)
+            if consumed not in (4, 6):
+                folder.rmdir()
+
+    rig.feed.before = fill
+    rig.run()
+
+    assert rig.saves.kinds == [("periodic", step) for step in (1, 2, 5)]
+
+
+def test_nothing_is_saved_while_the_last_save_is_being_written(tmp_path: Path) -> None:
+    spec = replace(SPEC, total_steps=3, global_batch=2, micro_batch=1, checkpoint_seconds=0.0)
+    rig = make_rig(tmp_path, spec)
+    rig.saves.busy = True
+
+    rig.run()
+
+    assert rig.saves.kinds == []
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update(rig: Rig) -> None:
+    with torch.no_grad():
+        rig.engine.module.weight.fill_(math.nan)
+
+    with pytest.raises(NotFinite, match="the loss of step 1 is nan; lower the learning rate"):
+        rig.run()
+
+    assert rig.engine.updates == 0
+
+
+def test_a_resumed_last_step_is_evaluated_and_told_again(rig: Rig) -> None:
+    first, _ = rig.run()
+    rig.parts = replace(rig.parts, validation=lambda: iter([BATCH]))
+
+    state, finished = rig.run(first)
+
+    assert finished
+    assert rig.engine.updates == 3
+    assert state.metrics is not None
+    assert state.metrics.valid_loss is not None
+
+
+def stopping_validation(rundir: RunDir) -> Callable[[], Iterator[Batch]]:
+    """Validation during which somebody asks for a stop."""
+
+    def batches() -> Iterator[Batch]:
+        rundir.stop.touch()
+        yield BATCH
+
+    return batches

@@ -1,0 +1,150 @@
+"""A rank's part of a save is whole or has no record; a checkpoint is complete or refused."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.system.exactness import SPEC_SHA256, place_checkpoint
+from trainer.checkpoint.index import index_name, tensors_name
+from trainer.checkpoint.loader import load, open_checkpoint
+from trainer.checkpoint.randomness import capture, seed
+from trainer.checkpoint.saver import Saver
+from trainer.contract import checkpoint_path
+from trainer.rundir import RankSave, RunDir, rank_record
+from trainer.state import Identity, State
+
+
+@dataclass
+class Replicated:
+    """As much of DeepSpeed's engine at stage 0 as saving and loading use."""
+
+    global_rank: int
+    world_size: int
+    module: Any = field(default_factory=lambda: torch.nn.Linear(3, 5))
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.AdamW(self.module.parameters(), lr=0.1)
+        self.global_steps = self.global_samples = self.micro_steps = 0
+
+    def zero_optimization_stage(self) -> int:
+        return 0
+
+    def gradient_accumulation_steps(self) -> int:
+        return 4
+
+    def train_batch_size(self) -> int:
+        return 8
+
+    def update(self) -> None:
+        self.module(torch.ones(3)).sum().backward()
+        self.optimizer.step()
+
+
+def identity(rank: int, world_size: int) -> Identity:
+    return Identity(
+        rank=rank,
+        local_rank=rank,
+        world_size=world_size,
+        generation=1,
+        run_spec_sha256=SPEC_SHA256,
+        nonce="0badcafe",
+    )
+
+
+STATE = State(step=3, consumed_samples=24)
+PATH = checkpoint_path(3, "0badcafe")
+
+
+def save(rundir: RunDir, world_size: int = 2) -> Replicated:
+    """A save of two ranks that hold the same, as replicas do."""
+    torch.manual_seed(1)
+    first = Replicated(0, world_size)
+    for rank in range(world_size):
+        engine = replace(first, global_rank=rank) if rank else first
+        engine.optimizer = first.optimizer
+        if rank == 0:
+            engine.update()
+        saver = Saver(engine, rundir, identity(rank, world_size))
+        saver.save(STATE, capture(), "stop")
+        saver.wait()
+    return first
+
+
+def test_two_ranks_save_and_one_of_another_world_loads(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    saved = save(rundir)
+    place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
+    alone = Replicated(0, 1)
+
+    state = load(alone, open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1))
+
+    assert state == STATE
+    assert (alone.global_steps, alone.global_samples, alone.micro_steps) == (3, 24, 12)
+    for mine, theirs in zip(alone.module.parameters(), saved.module.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        here, there = alone.optimizer.state[mine], saved.optimizer.state[theirs]
+        assert torch.equal(here["exp_avg"], there["exp_avg"])
+        assert torch.equal(here["exp_avg_sq"], there["exp_avg_sq"])
+        assert here["step"] == there["step"] == 1
+
+
+def test_the_same_world_goes_on_with_the_same_random_numbers(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    seed(1, 2)
+    save(rundir, world_size=1)
+    place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
+    expected = torch.rand(2)
+
+    checkpoint = open_checkpoint(rundir.checkpoint, SPEC_SHA256)
+    load(Replicated(0, 1), checkpoint, 7, identity(0, 1))
+
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_record_says_size_and_checksum_of_every_file(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    save(rundir)
+
+    folder = rundir.save_folder(PATH)
+    record = RankSave.from_json((folder / rank_record(1)).read_bytes())
+    assert [f.name for f in record.files] == [tensors_name(1), index_name(1)]
+    assert all((folder / f.name).stat().st_size == f.size for f in record.files)
+    assert (record.writers, record.step, record.kind) == (2, 3, "stop")
+
+
+def test_a_save_that_breaks_half_way_has_no_record_and_is_told(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    folder = rundir.save_folder(PATH)
+    (folder / index_name(0)).mkdir(parents=True)  # where the index would go
+    saver = Saver(Replicated(0, 1), rundir, identity(0, 1))
+    saver.save(STATE, capture(), "stop")
+
+    with pytest.raises(IsADirectoryError):
+        saver.wait()
+
+    assert (folder / tensors_name(0)).exists()
+    assert not (folder / rank_record(0)).exists()
+
+
+@pytest.mark.parametrize("name", [tensors_name(1), index_name(0)])
+def test_a_checkpoint_with_a_missing_file_is_refused(tmp_path: Path, name: str) -> None:
+    rundir = RunDir(tmp_path)
+    save(rundir)
+    place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
+    (rundir.checkpoint / name).unlink()
+
+    with pytest.raises(ValueError, match=f"{name} is missing or cut; fetch it again"):
+        open_checkpoint(rundir.checkpoint, SPEC_SHA256)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    save(rundir)
+    place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
+
+    with pytest.raises(ValueError, match="belongs to another run spec"):
+        open_checkpoint(rundir.checkpoint, "6" * 64)
