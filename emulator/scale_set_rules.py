@@ -23,6 +23,8 @@ def check(name: str, model: dict[str, Any], custom_data: str, offer: Offer) -> N
     profile = properties.get("virtualMachineProfile") or {}
     _names(name, profile)
     _shape(model, properties)
+    _subnets(profile)
+    _keys(profile)
     _custom_data(custom_data)
     if profile.get("priority") in ("Spot", "Low"):
         _spot(profile, offer)
@@ -63,6 +65,30 @@ def _shape(model: dict[str, Any], properties: dict[str, Any]) -> None:
             f"The capacity {capacity} exceeds {LARGEST_GROUP}, the most that a scale set with a "
             "single placement group may have."
         )
+
+
+def _subnets(profile: dict[str, Any]) -> None:
+    """Every address that names a subnet must name one in full."""
+    network = profile.get("networkProfile") or {}
+    for card in network.get("networkInterfaceConfigurations") or []:
+        for address in (card.get("properties") or {}).get("ipConfigurations") or []:
+            subnet = (address.get("properties") or {}).get("subnet")
+            if subnet is not None and not str(subnet.get("id") or "").startswith("/"):
+                raise invalid(
+                    f"Property id '{subnet.get('id') or ''}' of the subnet is invalid. Expect fully "
+                    "qualified resource Id that start with '/subscriptions/{subscriptionId}' or "
+                    "'/providers/{resourceProviderNamespace}/'.",
+                    "LinkedInvalidPropertyId",
+                )
+
+
+def _keys(profile: dict[str, Any]) -> None:
+    linux = (profile.get("osProfile") or {}).get("linuxConfiguration") or {}
+    for key in (linux.get("ssh") or {}).get("publicKeys") or []:
+        if not str(key.get("keyData") or "").startswith("ssh-"):
+            raise invalid(
+                "The value of parameter linuxConfiguration.ssh.publicKeys.keyData is invalid."
+            )
 
 
 def _custom_data(text: str) -> None:

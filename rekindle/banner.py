@@ -6,7 +6,7 @@ from rekindle.layout import CLIENT, RESOURCE_GROUP, TENANT, Layout
 
 
 def banner(layout: Layout, api_key: str) -> str:
-    """The addresses, the key and the exports for the `openai` client and for `az`."""
+    """The addresses, the key and the exports for clients, for staging models and for `az`."""
     return f"""
 Rekindle is up. State in {_short(layout.state.path)}, logs in {_short(layout.state / "logs")}, \
 Ctrl-C ends it all.
@@ -16,8 +16,11 @@ Ctrl-C ends it all.
   Blob (Azurite)  {layout.blob_url}
   Metadata (VMs)  {layout.metadata_url}
 
-For the openai client, curl and the rekindle command:
+For the openai client and curl:
   export OPENAI_BASE_URL={layout.api_url}/v1 OPENAI_API_KEY={api_key}
+
+To stage another base model (python -m rekindle.stage):
+  export REKINDLE_STORAGE='{layout.storage}'
 
 For az:
   export AZURE_CONFIG_DIR={layout.state / "az"} REQUESTS_CA_BUNDLE={layout.ca}

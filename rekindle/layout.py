@@ -22,6 +22,11 @@ TENANT = "11111111-1111-1111-1111-111111111111"  # the emulator's
 CLIENT = "00000000-0000-4000-8000-000000000003"  # any will do for the emulator
 RESOURCE_GROUP = "rekindle"
 REGION = "eastus"
+SUBNET = (
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}"
+    "/providers/Microsoft.Network/virtualNetworks/rekindle-{region}/subnets/nodes"
+)
+SSH_KEY = "ssh-ed25519 AAAA nobody"  # Azure wants one; emulated VMs have no sshd
 VM_SIZE = "Standard_ND96amsr_A100_v4"
 BLOB_ACCOUNT = "rekindle"
 TRAINER_IMAGE = "rekindle-trainer:local"
@@ -148,11 +153,14 @@ class Layout:
             "REKINDLE_AZURE_CLIENT_SECRET": self.client_secret,
             "REKINDLE_AZURE_ENDPOINT": self.arm_url,
             "REKINDLE_AZURE_CA": str(self.ca),
+            "REKINDLE_AZURE_SUBNET_ID": SUBNET,
+            "REKINDLE_AZURE_SSH_PUBLIC_KEY": SSH_KEY,
             "REKINDLE_PRICES_URL": self.arm_url,
             "REKINDLE_OFFERINGS": f"{VM_SIZE}@{REGION}",
             "REKINDLE_ACCELERATOR": "cpu",
             "REKINDLE_PROCESSES_PER_NODE": "1",
             "REKINDLE_TRAINER_IMAGE": TRAINER_IMAGE,
+            "REKINDLE_RECOVERY_SECONDS": "15",
             "REKINDLE_POLL_SECONDS": "1",
             "REKINDLE_READ_LAG_SECONDS": "2",
             "REKINDLE_DRAIN_SECONDS": "1",

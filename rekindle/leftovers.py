@@ -1,15 +1,15 @@
 """Processes that outlive their stack: those that a killed stack left, and the emulator's VMs."""
 
-import json
 import signal
 from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 
 from rekindle.parts import GRACE_SECONDS, MARK
 from rekindle.state import State
 
-VM_MARK = "REKINDLE_METADATA_URL"  # in every process of a VM: the address that only it has
+VM_MARK = "REKINDLE_METADATA_URL"  # in every process of a VM; its HOME is the VM's disk
 
 
 def end_parts(state: State) -> list[str]:
@@ -27,12 +27,8 @@ def end_parts(state: State) -> list[str]:
 
 def end_vms(state: State) -> int:
     """Kill every process of the emulated VMs, while no emulator runs; return how many."""
-    addresses = {
-        json.loads(file.read_text())["metadata_url"]
-        for file in (state / "azure" / "vms").glob("*/vm.json")
-    }
     killed = 0
-    while found := [p for p in psutil.process_iter() if _variable(p, VM_MARK) in addresses]:
+    while found := [p for p in psutil.process_iter() if _of_vm(p, state / "azure" / "vms")]:
         for process in found:
             process.kill()
         psutil.wait_procs(found, timeout=GRACE_SECONDS)
@@ -46,6 +42,13 @@ def _marked(pid: str, state: State) -> psutil.Process | None:
         return None
     process = psutil.Process(int(pid))
     return process if _variable(process, MARK) == str(state.path) else None
+
+
+def _of_vm(process: psutil.Process, disks: Path) -> bool:
+    """Whether it belongs to a VM whose disk is, or was, in that folder."""
+    if _variable(process, VM_MARK) is None:
+        return False
+    return Path(_variable(process, "HOME") or "/").is_relative_to(disks)
 
 
 def _variable(process: psutil.Process, name: str) -> str | None:

@@ -14,7 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import (
+    ResourceExistsError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+)
 from azure.storage.blob import BlobClient, BlobServiceClient, ContainerClient
 
 PICKLES = {".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"}
@@ -48,11 +52,11 @@ def stage(storage: str, name: str, folder: Path, revision: str = "") -> str:
     """Upload what is missing, then name it in HEAD; return the revision. Repeating is harmless."""
     files = model_files(folder)
     revision = revision or digest_of(files)
-    config = json.loads((folder / "config.json").read_text())
+    config = _config(folder)
     listed = [asdict(file) for file in files]
     head = {"name": name, "revision": revision, "files": listed, "config": config}
     text = json.dumps(head, sort_keys=True).encode()
-    with BlobServiceClient.from_connection_string(storage) as account:
+    with BlobServiceClient.from_connection_string(storage, retry_connect=0) as account:
         container = account.get_container_client(container_name(name))
         _ensure(container)
         if _content(container.get_blob_client(HEAD)) != text:
@@ -64,6 +68,8 @@ def stage(storage: str, name: str, folder: Path, revision: str = "") -> str:
 
 def model_files(folder: Path) -> list[ModelFile]:
     """What of the folder belongs to the model, or raise CannotStage."""
+    if not folder.is_dir():
+        raise CannotStage(f"there is no folder {folder}; name the folder of a transformers model")
     paths = sorted(p for p in folder.iterdir() if p.is_file())
     if pickles := [p.name for p in paths if p.suffix in PICKLES]:
         raise CannotStage(
@@ -85,6 +91,13 @@ def digest_of(files: Sequence[ModelFile]) -> str:
     """A revision that follows from every file's content."""
     lines = "".join(f"{f.name} {f.sha256}\n" for f in files)
     return "main-" + hashlib.sha256(lines.encode()).hexdigest()[:12]
+
+
+def _config(folder: Path) -> Any:  # noqa: ANN401 - whatever the model's makers wrote
+    try:
+        return json.loads((folder / "config.json").read_text())
+    except ValueError as error:
+        raise CannotStage(f"its config.json is not JSON: {error}") from error
 
 
 def _described(path: Path) -> ModelFile:
@@ -153,9 +166,14 @@ def main() -> int:
     )
     options = parser.parse_args()
     if not options.storage:
-        parser.error("say where to: --storage or $REKINDLE_STORAGE")
+        parser.error("say where to: --storage or $REKINDLE_STORAGE (make up prints it)")
     try:
         revision = stage(options.storage, options.name, options.folder, options.revision)
+    except ValueError as error:
+        parser.error(f"--storage or $REKINDLE_STORAGE is no connection string: {error}")
+    except ServiceRequestError as error:
+        print(f"the storage does not answer; does the stack run? {error}", file=sys.stderr)
+        return 1
     except CannotStage as error:
         print(f"cannot stage {options.folder}: {error}", file=sys.stderr)
         return 1

@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TextIO
+
+
+HIGHEST_PORT = 65_535
 
 
 class CannotStart(Exception):
@@ -33,7 +37,12 @@ class Ports:
         return cls(api=first, arm=first + 1, blob=first + 2, metadata=first + 3)
 
     def require_free(self) -> None:
-        """Raise CannotStart for a port that somebody listens on."""
+        """Raise CannotStart for a port that is none or that somebody listens on."""
+        if not 0 < self.api <= HIGHEST_PORT - 3:
+            raise CannotStart(
+                f"PORT={self.api} cannot be: four ports in a row are needed. "
+                f"Choose a number from 1024 to {HIGHEST_PORT - 3}: make up PORT=8080"
+            )
         for name, port in asdict(self).items():
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -58,8 +67,7 @@ class State:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the folder, or raise CannotStart because another stack does."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self / "lock").open("a+") as lock:
+        with self._lock() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -72,6 +80,17 @@ class State:
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+    def _lock(self) -> TextIO:
+        """The lock's file, in a folder that is made if need be."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return (self / "lock").open("a+")
+        except OSError as error:
+            raise CannotStart(
+                f"{self.path} cannot hold the state: {error.strerror}. "
+                "Choose another folder: make up STATE=folder"
+            ) from error
 
     def secret(self, name: str, make: Callable[[], str] = secrets.token_urlsafe) -> str:
         """A secret that is made once and kept."""

@@ -197,6 +197,7 @@ def _parts(settings: Settings, world: Adapters, clock: Callable[[], datetime]) -
         plan_defaults=PlanDefaults(
             offerings=settings.offerings,
             hazard_per_hour=settings.hazard_per_hour,
+            recovery_seconds=settings.recovery_seconds,
             accelerator=settings.accelerator,
             processes_per_node=settings.processes_per_node,
             cpu_flops=settings.cpu_flops,

@@ -192,6 +192,7 @@ def parts(engine: AsyncEngine, store: MemoryStore, listener: Listener, clock: Cl
         plan_defaults=PlanDefaults(
             offerings=(SPOT,),
             hazard_per_hour=0.05,
+            recovery_seconds=600.0,
             accelerator="cpu",
             processes_per_node=1,
             cpu_flops=5e9,

@@ -137,9 +137,7 @@ def _write_adapter(
     config.base_model_name_or_path = spec.base_model.name
     config.inference_mode = True
     config.save_pretrained(folder)
-    adapter = get_peft_model_state_dict(
-        module, state_dict=weights, save_embedding_layers=False
-    )
+    adapter = get_peft_model_state_dict(module, state_dict=weights, save_embedding_layers=False)
     save_file(adapter, folder / "adapter_model.safetensors", metadata={"format": "pt"})
 
 

@@ -24,6 +24,7 @@ class PlanDefaults:
 
     offerings: tuple[Offering, ...]
     hazard_per_hour: float
+    recovery_seconds: float
     accelerator: str
     processes_per_node: int | None
     cpu_flops: float

@@ -184,5 +184,6 @@ async def _plan(parts: Parts, asked: JobRequest, training: File) -> Plan:
             processes_per_node=defaults.processes_per_node,
             accelerator=accelerator,
             cpu_flops=defaults.cpu_flops,
+            recovery_seconds=defaults.recovery_seconds,
         )
     )

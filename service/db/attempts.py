@@ -17,6 +17,9 @@ from service.domain.fleet import Offering, Price
 from service.domain.states import ATTEMPT_MOVES, AttemptState, CapacityType, Outcome
 
 
+_AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttemptRow:
     """An attempt as it is listed."""
@@ -116,7 +119,7 @@ async def move(
         values["reason"] = step.reason
     await leases.release(conn, claim, now, now, **values)
     await leases.hint(conn, jobs, row.job_id, now)
-    level = "info" if step.outcome in (None, Outcome.SUCCEEDED) else "warn"
+    level = "info" if step.outcome in _AS_WISHED else "warn"
     await events.add(
         conn,
         row.job_id,

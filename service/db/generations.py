@@ -12,11 +12,12 @@ from trainer.contract import DirectiveKind, Generation
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A generation and when it was told to stop, if it was."""
+    """A generation, and since when and how it is told to stop, if it is."""
 
     generation: Generation
     opened_at: datetime
     halted_at: datetime | None
+    halt_kind: DirectiveKind | None
 
 
 async def newest_number(conn: AsyncConnection, job_id: str) -> int:
@@ -37,7 +38,12 @@ async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
     if row is None:
         return None
     content = Generation.from_dict(row.content)
-    return Opened(generation=content, opened_at=row.opened_at, halted_at=row.halted_at)
+    return Opened(
+        generation=content,
+        opened_at=row.opened_at,
+        halted_at=row.halted_at,
+        halt_kind=DirectiveKind(row.halt_kind) if row.halt_kind else None,
+    )
 
 
 async def first_steps(conn: AsyncConnection, job_id: str) -> dict[str, int]:

@@ -131,7 +131,8 @@ async def wish(
 ) -> None:
     """Write what the user wants (cancel_requested_at, pause_requested_at) and wake everybody."""
     live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
-    for attempt_id in (await conn.execute(select(attempts.c.id).where(live))).scalars().all():
+    ids = select(attempts.c.id).where(live).order_by(attempts.c.id)  # one order: no deadlock
+    for attempt_id in (await conn.execute(ids)).scalars().all():
         await leases.hint(conn, attempts, attempt_id, now)  # locks: attempts, then the job
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(**columns))
     await leases.hint(conn, jobs, job_id, now)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,12 +21,15 @@ async def meter(
     on_demand_hourly: Decimal,
     now: datetime,
 ) -> None:
-    """Open a row for every machine newly seen, close those of machines no longer there."""
+    """Open a row for every machine newly seen, close those of machines no longer there.
+
+    Another replica's clock may be ahead of ours: a row never ends before it has started.
+    """
     c = ledger.c
     gone = update(ledger).where(
         c.attempt_id == attempt_id, c.ended_at.is_(None), c.vm_id.not_in(vm_ids)
     )
-    await conn.execute(gone.values(ended_at=now))
+    await conn.execute(gone.values(ended_at=func.greatest(now, c.started_at)))
     if vm_ids:
         rows = [
             {

@@ -61,7 +61,8 @@ class Seen:
     nodes: Sequence[NodeView] = ()
     heard_at: datetime | None = None  # the oldest last heartbeat among the current members
     generation: Generation | None = None
-    halted_at: datetime | None = None  # when the generation was first told to stop
+    halted_at: datetime | None = None  # since when the generation is told to stop ...
+    halt_kind: DirectiveKind | None = None  # ... in this way
     stepped: bool = False  # a training step of the generation is done
     model_committed: bool = False  # HEAD names the final model
 
@@ -146,11 +147,12 @@ def _train(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """STARTING and RUNNING: keep one generation alive, or end for the right reason."""
     if seen.model_committed:  # whatever else happened: the result is there
         return _end(Outcome.SUCCEEDED, "the final model is committed")
+    current = seen.generation
+    finished = current is not None and is_finished(current, seen.nodes)
+    if finished and attempt.wish is not Outcome.CANCELLED:  # HEAD is about to say so too
+        return _silent(seen, now, pace) or Wait()
     if attempt.wish:
         return _wind_down(attempt, seen, now, pace)
-    current = seen.generation
-    if current and is_finished(current, seen.nodes):
-        return Wait()  # HEAD is about to say so too
     membership = next_membership(current, seen.nodes, attempt.instance_count)
     if isinstance(membership, Halt):
         return _halt_or_move_on(membership, seen, now, pace)
@@ -188,7 +190,7 @@ def _end(outcome: Outcome, reason: str) -> Move:
 
 
 def _wished(attempt: Attempt) -> Move | None:
-    return _end(attempt.wish, f"asked: {attempt.wish}") if attempt.wish else None
+    return _end(attempt.wish, "as the user asked") if attempt.wish else None
 
 
 def _wind_down(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
@@ -206,9 +208,14 @@ def _wind_down(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 
 def _halt_or_move_on(asked: Halt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    """Give the members some time to stop; after that the fence on HEAD must do."""
-    allowed = pace.settle if asked.kind is DirectiveKind.STOP else pace.save
-    if seen.halted_at and now - seen.halted_at > allowed:
+    """Give the members some time to stop; after that the fence on HEAD must do.
+
+    The time for STOP begins when they are told to STOP, not when they were told to save.
+    """
+    stop = asked.kind is DirectiveKind.STOP
+    told = seen.halt_kind is DirectiveKind.STOP or not stop
+    allowed = pace.settle if stop else pace.save
+    if told and seen.halted_at and now - seen.halted_at > allowed:
         return _end(Outcome.EVICTED, f"{asked.reason}; members did not stop in time")
     return asked
 

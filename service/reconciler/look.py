@@ -46,11 +46,13 @@ async def look(
 
     Raises CloudError and StorageError, and LeaseLost when another worker has the attempt.
     """
-    scale_set = await _scale_set(cloud, row)
+    scale_set, answered = await _scale_set(cloud, row)
     head = await _head(store, row)
     async with engine.begin() as conn:
         records = await nodes.of_attempt(conn, row.id)
-        await _write_down(conn, claim, row, scale_set, now)
+        await leases.write(conn, claim, vm_ids=_running(scale_set))
+        if answered:
+            await _meter(conn, row, scale_set, now)
         if head is not None:
             await heads.record(conn, row.job_id, head, now)
         opened = await generations.current(conn, row.id)
@@ -60,23 +62,23 @@ async def look(
     return Look(attempt=attempt, seen=seen, newest_number=newest)
 
 
-async def _scale_set(cloud: CloudProvider, row: AttemptRow) -> ScaleSet | None:
-    """The scale set, or None when there is none.
+async def _scale_set(cloud: CloudProvider, row: AttemptRow) -> tuple[ScaleSet | None, bool]:
+    """The scale set, or None when there is none; and whether the cloud has said so just now.
 
     While nodes train, a cloud that does not answer is no reason to think that they are gone.
     """
     if row.state is AttemptState.PENDING:
-        return None
+        return None, True
     name = scale_set_name(row.id)
     try:
-        return await cloud.get(name)
+        return await cloud.get(name), True
     except ScaleSetNotFound:
-        return None
+        return None, True
     except CloudError:
         if row.state not in _WITH_NODES:
             raise
         as_before = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)
-        return ScaleSet(name=name, phase=ScaleSetPhase.READY, instances=as_before)
+        return ScaleSet(name=name, phase=ScaleSetPhase.READY, instances=as_before), False
 
 
 async def _head(store: BlobStore, row: AttemptRow) -> Head | None:
@@ -86,26 +88,17 @@ async def _head(store: BlobStore, row: AttemptRow) -> Head | None:
     return head
 
 
-async def _write_down(
-    conn: AsyncConnection,
-    claim: Claim,
-    row: AttemptRow,
-    scale_set: ScaleSet | None,
-    now: datetime,
+def _running(scale_set: ScaleSet | None) -> list[str]:
+    return sorted(i.vm_id for i in scale_set.instances if i.running) if scale_set else []
+
+
+async def _meter(
+    conn: AsyncConnection, row: AttemptRow, scale_set: ScaleSet | None, now: datetime
 ) -> None:
-    exist = scale_set.instances if scale_set else ()
-    running = sorted(i.vm_id for i in exist if i.running)
-    await leases.write(conn, claim, vm_ids=running)
+    """Every machine that exists is billed, one that lingers stopped as well."""
+    exist = [i.vm_id for i in scale_set.instances] if scale_set else []
     price = row.price
-    await ledger.meter(
-        conn,
-        row.job_id,
-        row.id,
-        [i.vm_id for i in exist],  # one that lingers stopped is billed as well
-        price.hourly,
-        price.on_demand_hourly,
-        now,
-    )
+    await ledger.meter(conn, row.job_id, row.id, exist, price.hourly, price.on_demand_hourly, now)
 
 
 def _seen(
@@ -114,7 +107,7 @@ def _seen(
     opened: Opened | None,
     head: Head | None,
 ) -> Seen:
-    running = {i.vm_id for i in scale_set.instances if i.running} if scale_set else set()
+    running = set(_running(scale_set))
     generation = opened.generation if opened else None
     return Seen(
         scale_set=scale_set,
@@ -122,6 +115,7 @@ def _seen(
         heard_at=_heard_at(generation, records),
         generation=generation,
         halted_at=opened.halted_at if opened else None,
+        halt_kind=opened.halt_kind if opened else None,
         stepped=generation is not None and _stepped(generation, records),
         model_committed=head is not None and head.model is not None,
     )

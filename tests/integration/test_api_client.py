@@ -213,21 +213,24 @@ async def test_a_finished_job_shows_its_model_checkpoints_and_events(
     assert refused.value.code == "invalid_job_state"
 
 
-async def test_a_failed_job_says_why(trained: AsyncOpenAI, world: World) -> None:
+async def test_a_failed_job_says_why_even_if_the_log_holds_what_a_database_cannot(
+    trained: AsyncOpenAI, world: World
+) -> None:
     job = await world.submit()
+    nodes = await boot(world, job["id"])
     for _ in range(3):
-        nodes = await boot(world, job["id"])
         number = await train(world, nodes, step=1)
-        await nodes[0].say(NodePhase.FAILED, number, step=1, error="ValueError: no\0pe")
-        await nodes[1].say(NodePhase.STOPPED, number, step=1)
-        await world.tick(4)
+        for node in nodes:
+            answer = await node.say(NodePhase.FAILED, number, error="ValueError: no\0pe")
+            assert answer.status_code == 200
+    await world.tick(3)
 
     failed = await trained.fine_tuning.jobs.retrieve(job["id"])
 
-    assert failed.status == "failed"
+    assert (failed.status, failed.fine_tuned_model) == ("failed", None)
     assert failed.error is not None
-    assert "ValueError" in failed.error.message
-    assert failed.error.code
+    assert failed.error.code == "trainer_error"
+    assert "no\ufffdpe" in failed.error.message
 
 
 async def test_the_synchronous_client_works_as_well(client: AsyncOpenAI, world: World) -> None:

@@ -305,6 +305,7 @@ class Life:
             heard_at=None if heard is None else datetime.fromtimestamp(heard, UTC),
             generation=generation,
             halted_at=halt[0] if halt else None,
+            halt_kind=halt[1] if halt else None,
             stepped=any(r.generation == number and r.step > start for r in members),
             model_committed=looks and self.head.model is not None,
         )

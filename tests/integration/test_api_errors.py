@@ -1,0 +1,240 @@
+"""Every way to be refused, as OpenAI's client meets it: class, code, parameter, what to do."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import AsyncOpenAI
+from sqlalchemy import text
+
+from service.api.app import make_app
+from service.storage.fake import MemoryStore
+from service.storage.store import StorageError
+from tests.served import served
+from tests.world import DATASET, MODEL, World
+from tests.world import client as http_client
+
+Act = Callable[[AsyncOpenAI, str], Awaitable[Any]]
+JOBS = "/v1/fine_tuning/jobs"
+
+
+@pytest.fixture
+async def client(world: World) -> AsyncIterator[AsyncOpenAI]:
+    """A client that never retries, and so shows the first answer."""
+    async with (
+        served(make_app(world.parts)) as url,
+        AsyncOpenAI(api_key=world.key, base_url=f"{url}/v1", max_retries=0) as made,
+    ):
+        yield made
+
+
+def create(**more: Any) -> Act:  # noqa: ANN401 - any body at all
+    async def act(client: AsyncOpenAI, file: str) -> object:
+        body = {"model": MODEL, "training_file": file} | more
+        return await client.post("/fine_tuning/jobs", body=body, cast_to=object)
+
+    return act
+
+
+def get(path: str) -> Act:
+    return lambda client, _: client.get(path, cast_to=object)
+
+
+REFUSALS: list[tuple[str, Act, type[openai.APIStatusError], str, str | None]] = [
+    ("job", get("/fine_tuning/jobs/ftjob-1"), openai.NotFoundError, "job_not_found", None),
+    ("its events", get("/fine_tuning/jobs/no/events"), openai.NotFoundError, "job_not_found", None),
+    ("file", get("/files/file-1"), openai.NotFoundError, "file_not_found", None),
+    ("url", get("/nothing"), openai.NotFoundError, "unknown_url", None),
+    (
+        "method of a url",
+        lambda client, _: client.delete("/fine_tuning/jobs", cast_to=object),
+        openai.APIStatusError,
+        "method_not_allowed",
+        None,
+    ),
+    ("model", create(model="gpt-0"), openai.BadRequestError, "unsupported_model", "model"),
+    (
+        "training file",
+        create(training_file="file-1"),
+        openai.BadRequestError,
+        "file_not_found",
+        "training_file",
+    ),
+    (
+        "validation file",
+        create(validation_file="file-1"),
+        openai.BadRequestError,
+        "file_not_found",
+        "validation_file",
+    ),
+    (
+        "method",
+        create(method={"type": "reinforcement"}),
+        openai.BadRequestError,
+        "invalid_value",
+        "method.type",
+    ),
+    ("member", create(gpu=1), openai.BadRequestError, "unknown_parameter", "gpu"),
+    (
+        "type",
+        create(hyperparameters={"n_epochs": True}),
+        openai.BadRequestError,
+        "invalid_value",
+        "hyperparameters.n_epochs",
+    ),
+    (
+        "sequence length",
+        create(training={"max_seq_len": 100_000}),
+        openai.BadRequestError,
+        "invalid_value",
+        "training.max_seq_len",
+    ),
+    ("NUL", create(suffix="a\0b"), openai.BadRequestError, "invalid_value", None),
+    (
+        "cursor of jobs",
+        get("/fine_tuning/jobs?after=ftjob-1"),
+        openai.BadRequestError,
+        "unknown_cursor",
+        "after",
+    ),
+    ("cursor of files", get("/files?after=f"), openai.BadRequestError, "unknown_cursor", "after"),
+    ("NUL in a cursor", get("/files?after=%00"), openai.BadRequestError, "invalid_value", None),
+    ("limit", get("/files?limit=0"), openai.BadRequestError, "invalid_value", "limit"),
+    ("word as a limit", get("/files?limit=x"), openai.BadRequestError, "invalid_value", "limit"),
+    ("order", get("/files?order=up"), openai.BadRequestError, "invalid_value", "order"),
+]
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "code", "param"),
+    [r[1:] for r in REFUSALS],
+    ids=[r[0] for r in REFUSALS],
+)
+async def test_what_is_wrong_or_missing_is_named(
+    client: AsyncOpenAI,
+    act: Act,
+    kind: type[openai.APIStatusError],
+    code: str,
+    param: str | None,
+) -> None:
+    file = await client.files.create(file=DATASET, purpose="fine-tune")
+
+    with pytest.raises(kind) as refused:
+        await act(client, file.id)
+
+    error = refused.value
+    assert (error.code, error.param, error.type) == (code, param, "invalid_request_error")
+    assert error.request_id
+    assert len(str(error.body["message"])) > 10  # type: ignore[index]
+
+
+@pytest.mark.parametrize("key", ["rk-wrong", "é"])
+async def test_a_wrong_key_is_an_authentication_error(client: AsyncOpenAI, key: str) -> None:
+    with pytest.raises(openai.AuthenticationError) as refused:
+        await client.files.list(extra_headers={"authorization": f"Bearer {key}".encode()})  # type: ignore[dict-item]
+
+    assert (refused.value.code, refused.value.type) == ("invalid_api_key", "authentication_error")
+
+
+@pytest.mark.parametrize("header", [{}, {"authorization": "Basic x"}, {"authorization": "Bearer"}])
+async def test_no_key_is_refused_before_anything_is_looked_at(
+    world: World, header: dict[str, str]
+) -> None:
+    for method, path in (("GET", JOBS), ("POST", JOBS), ("POST", "/v1/files")):
+        answer = await world.http.request(method, path, headers=header, content=b"{")
+
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_a_plan_that_cannot_fit_says_what_would(client: AsyncOpenAI, world: World) -> None:
+    defaults = replace(world.parts.plan_defaults, processes_per_node=None)
+    app = make_app(replace(world.parts, plan_defaults=defaults))
+    body = {"model": MODEL, "training_file": await world.upload(), "training": {"micro_batch": 512}}
+    async with http_client(app) as http:
+        answer = await http.post(JOBS, json=body, headers={"authorization": f"Bearer {world.key}"})
+
+    error = answer.json()["error"]
+    assert answer.status_code == 400, error
+    assert error["message"]
+
+
+async def test_a_method_that_is_not_allowed_names_those_that_are(world: World) -> None:
+    answer = await world.call("PUT", JOBS)
+
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].split(", ")) & {"GET", "POST"}
+
+
+async def test_a_conflict_is_not_tried_again(world: World) -> None:
+    job = await world.submit()
+    answer = await world.call("DELETE", f"/v1/files/{job['training_file']}")
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "file_in_use")
+    assert answer.headers["x-should-retry"] == "false"
+    assert "Cancel the job" in answer.json()["error"]["message"]
+
+
+async def test_a_body_that_is_too_long_is_refused(world: World) -> None:
+    answer = await world.call("POST", JOBS, content=b" " * 2_000_000)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
+
+
+async def test_a_store_that_does_not_answer_is_worth_another_try(world: World) -> None:
+    class Away(MemoryStore):
+        async def read(self, container: str, name: str) -> tuple[bytes, str]:
+            raise StorageError("no route")
+
+    body = {"model": MODEL, "training_file": await world.upload()}
+    async with http_client(make_app(replace(world.parts, store=Away()))) as http:
+        answer = await http.post(JOBS, json=body, headers={"authorization": f"Bearer {world.key}"})
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert "no route" not in answer.text
+
+
+async def test_our_own_fault_is_answered_with_an_id_to_report(world: World) -> None:
+    class Broken(MemoryStore):
+        async def read(self, container: str, name: str) -> tuple[bytes, str]:
+            raise ZeroDivisionError("a bug")
+
+    body = {"model": MODEL, "training_file": await world.upload()}
+    async with http_client(make_app(replace(world.parts, store=Broken()))) as http:
+        headers = {"authorization": f"Bearer {world.key}", "x-request-id": "mine-7"}
+        answer = await http.post(JOBS, json=body, headers=headers)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert answer.headers["x-request-id"] == "mine-7"
+    assert "a bug" not in answer.text
+
+
+async def test_what_could_not_be_committed_is_never_answered_200(world: World) -> None:
+    job = await world.submit()
+    file = await world.upload()
+    answers: list[httpx.Response] = []
+    async with world.engine.begin() as conn:
+        await conn.execute(text(_REFUSE))
+        await conn.execute(text(_AT_COMMIT))
+    try:
+        answers.append(await world.call("POST", f"{JOBS}/{job['id']}/cancel"))
+        answers.append(await world.call("POST", JOBS, json={"model": MODEL, "training_file": file}))
+    finally:
+        async with world.engine.begin() as conn:
+            await conn.execute(text("drop function refuse cascade"))
+
+    assert [a.status_code for a in answers] == [500, 500]
+    assert (await world.job(job["id"]))["status_reason"]["code"] != "cancelling"
+    assert len((await world.call("GET", JOBS)).json()["data"]) == 1
+
+
+_REFUSE = """
+create function refuse() returns trigger language plpgsql as
+$$ begin raise exception 'no commit today'; end $$
+"""
+_AT_COMMIT = """
+create constraint trigger refuse after insert or update on jobs
+deferrable initially deferred for each row execute function refuse()
+"""
