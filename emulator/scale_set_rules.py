@@ -75,8 +75,8 @@ def _subnets(profile: dict[str, Any]) -> None:
             subnet = (address.get("properties") or {}).get("subnet")
             if subnet is not None and not str(subnet.get("id") or "").startswith("/"):
                 raise invalid(
-                    f"Property id '{subnet.get('id') or ''}' of the subnet is invalid. Expect fully "
-                    "qualified resource Id that start with '/subscriptions/{subscriptionId}' or "
+                    f"Property id '{subnet.get('id') or ''}' of the subnet is invalid. Expect "
+                    "fully qualified resource Id that start with '/subscriptions/{subscriptionId}' or "
                     "'/providers/{resourceProviderNamespace}/'.",
                     "LinkedInvalidPropertyId",
                 )

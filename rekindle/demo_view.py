@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
@@ -15,8 +16,8 @@ _STYLES = {"info": "", "warn": "yellow", "error": "bold red"}
 class View:
     """Prints to a terminal with a live line, or plainly anywhere else."""
 
-    def __init__(self) -> None:
-        self._console = Console(highlight=False)
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
         if not self._console.is_terminal:
             self._console = Console(highlight=False, width=_PLAIN_WIDTH)
         self._status: Status | None = None
@@ -39,7 +40,6 @@ class View:
         plan = job["plan"]
         chosen = plan["options"][0]
         self._console.rule(f"{job['id']}: {what}")
-        self.say(plan["why"])
         self.say(
             f"plan: {job['progress']['total_steps']} steps, "
             f"forecast {job['cost']['planned_total']} {job['cost']['currency']}, "
@@ -64,23 +64,16 @@ class View:
         self, job: dict[str, Any], attempts: Sequence[dict[str, Any]], twin: dict[str, Any]
     ) -> None:
         """Every hold on machines and what it cost."""
-        table = Table(title="Attempts and costs")
-        for column in (
-            "attempt",
-            "where",
-            "steps",
-            "lost",
-            "outcome",
-            "reason",
-            "machine h",
-            "cost USD",
-        ):
-            table.add_column(column, overflow="fold")
+        table = Table(title="Attempts and costs", box=SIMPLE)
+        for column in ("#", "where and how it ended"):
+            table.add_column(column)
+        for column in ("steps", "lost", "machine h", "USD"):
+            table.add_column(column, justify="right", no_wrap=True)
         for a in attempts:
-            where = f"{a['nodes']} x {a['sku']} {a['region']} {a['capacity']}"
+            where = f"{a['nodes']} x {a['sku']}\nin {a['region']} ({a['capacity']})"
+            ended = f"{a['outcome'] or a['state']}: {a['reason']}"
             steps = f"{a['from_step']} to {a['last_step']}"
-            outcome = a["outcome"] or a["state"]
-            row = (str(a["number"]), where, steps, str(a["lost_steps"]), outcome, a["reason"])
+            row = (str(a["number"]), f"{where}\n{ended}", steps, str(a["lost_steps"]))
             table.add_row(*row, a["machine_hours"], a["cost"])
         self._console.print(table)
         cost, calm = job["cost"], twin["cost"]

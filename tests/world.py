@@ -203,7 +203,7 @@ def parts(engine: AsyncEngine, store: MemoryStore, listener: Listener, clock: Cl
     )
 
 
-async def stage(store: BlobStore, name: str) -> None:
+async def stage(store: BlobStore, name: str, config: dict[str, Any] = TINY) -> None:
     """Put a base model where the service looks for it."""
     where = models.container(name)
     await store.create_container(where)
@@ -213,5 +213,5 @@ async def stage(store: BlobStore, name: str) -> None:
         await store.write(where, f"main-1/{file}", data)
         digest = hashlib.sha256(data).hexdigest()
         files.append({"name": file, "size": len(data), "sha256": digest})
-    head = {"name": name, "revision": "main-1", "files": files, "config": TINY}
+    head = {"name": name, "revision": "main-1", "files": files, "config": config}
     await store.write(where, "HEAD", json.dumps(head).encode())

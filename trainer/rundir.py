@@ -9,7 +9,7 @@ entries before it starts torchrun; the trainer writes the rest.
     inputs/CONTAINER/NAME   base model and data files
     checkpoint/             every file of the checkpoint to load, verified; absent when fresh
     stop                    exists: save between two steps, then end
-    outbox/LEAF/            one save: data files first, then rank-00000.json, which makes it whole
+    outbox/FOLDER/          one save: data files first, then rank-00000.json, which makes it whole
     metrics.jsonl           one StepMetrics a line; node rank 0 only
     spans.jsonl             one Span a line, e.g. load, first_step
     progress                number of the last training step finished
@@ -104,7 +104,7 @@ class RunDir:
 
     def save_folder(self, blob_path: str) -> Path:
         """The outbox folder of the save that goes to ``blob_path``."""
-        return self.outbox / blob_path.rsplit("/", 1)[-1]
+        return self.outbox / blob_path.replace("/", "-")
 
     @property
     def metrics(self) -> Path:

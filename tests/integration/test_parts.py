@@ -141,6 +141,35 @@ def test_a_port_that_is_taken_is_named() -> None:
             Ports.starting_at(port - 2).require_free()
 
 
+@pytest.mark.parametrize("port", [-1, 0, 65_533, 80_000])
+def test_a_number_that_cannot_be_a_port_is_refused(port: int) -> None:
+    with pytest.raises(CannotStart, match=f"PORT={port} cannot be"):
+        Ports.starting_at(port).require_free()
+
+
+def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(CannotStart, match=f"{path} cannot hold the state"):
+            State(path).held().__enter__()
+
+
+def test_vms_are_ended_even_when_somebody_has_removed_their_disks(tmp_path: Path) -> None:
+    def vm(state: Path) -> subprocess.Popen[bytes]:
+        home = state / "azure" / "vms" / "one"
+        variables = [f"{leftovers.VM_MARK}=http://127.0.0.1:1/vm/x", f"HOME={home}"]
+        return subprocess.Popen(["env", *variables, "sleep", "600"], stdout=subprocess.PIPE)
+
+    ours, other = vm(tmp_path / "ours"), vm(tmp_path / "other")
+
+    assert leftovers.end_vms(State(tmp_path / "ours")) == 1
+    assert ours.wait() == -signal.SIGKILL
+    assert other.poll() is None
+    assert leftovers.end_vms(State(tmp_path / "other")) == 1
+    other.wait()
+
+
 def test_secrets_are_made_once_and_readable_by_the_owner_only(tmp_path: Path) -> None:
     state = State(tmp_path)
     made = state.secret("secret")

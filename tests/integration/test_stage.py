@@ -2,6 +2,8 @@
 
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -90,6 +92,41 @@ def test_a_pickle_that_is_called_safetensors_is_refused(
 
     with pytest.raises(CannotStage, match="not a safetensors file"):
         stage(azurite.connection_string, name, folder)
+
+
+def test_a_folder_that_is_not_there_is_named(azurite: Azurite, tmp_path: Path, name: str) -> None:
+    with pytest.raises(CannotStage, match=r"there is no folder .*nowhere"):
+        stage(azurite.connection_string, name, tmp_path / "nowhere")
+
+
+def test_a_configuration_that_is_not_json_is_refused(
+    azurite: Azurite, folder: Path, name: str
+) -> None:
+    (folder / "config.json").write_text("hidden_size: 1")
+
+    with pytest.raises(CannotStage, match=r"config\.json is not JSON"):
+        stage(azurite.connection_string, name, folder)
+
+
+@pytest.mark.parametrize(
+    ("storage", "answer"),
+    [
+        ("", "make up prints it"),
+        ("nonsense", "is no connection string"),
+        ("AccountName=a;AccountKey=aa==;BlobEndpoint=http://127.0.0.1:9/a;", "does not answer"),
+    ],
+)
+def test_a_storage_that_cannot_be_used_is_told_in_one_line(
+    folder: Path, storage: str, answer: str
+) -> None:
+    command = [sys.executable, "-m", "rekindle.stage", "--name", "a", str(folder)]
+    told = subprocess.run(
+        [*command, "--storage", storage], capture_output=True, text=True, check=False
+    )
+
+    assert told.returncode in (1, 2)
+    assert answer in told.stderr.splitlines()[-1]
+    assert "Traceback" not in told.stderr
 
 
 def _head(azurite: Azurite, name: str) -> dict[str, Any]:

@@ -27,6 +27,16 @@ SPOT: dict[str, Any] = {
 }
 
 
+def _key(data: str) -> dict[str, Any]:
+    return {"linuxConfiguration": {"ssh": {"publicKeys": [{"keyData": data}]}}}
+
+
+def _subnet(name: str) -> dict[str, Any]:
+    address = {"name": "primary", "properties": {"subnet": {"id": name}}}
+    card = {"name": "primary", "properties": {"ipConfigurations": [address]}}
+    return {"networkInterfaceConfigurations": [card]}
+
+
 def refusal(name: str = "rk-1", custom_data: str = "", **profile: object) -> tuple[int, str]:
     """Status and code for a Spot scale set with these members in its profile."""
     model = copy.deepcopy(SPOT)
@@ -58,6 +68,10 @@ def test_the_scale_set_that_rekindle_makes_is_accepted() -> None:
             "BadRequest",
         ),
         ({"osProfile": {"computerNamePrefix": "x" * 59}}, 400, "InvalidParameter"),
+        ({"osProfile": _key("")}, 400, "InvalidParameter"),
+        ({"osProfile": _key("ssh-ed25519 AAAA somebody")}, 0, ""),
+        ({"networkProfile": _subnet("")}, 400, "LinkedInvalidPropertyId"),
+        ({"networkProfile": _subnet("/subscriptions/s/subnets/nodes")}, 0, ""),
     ],
 )
 def test_a_profile_is_refused_as_azure_does(

@@ -57,6 +57,13 @@ def test_an_assistant_message_of_weight_0_is_read_but_not_trained(tokenizer: Any
     assert tokens.ids == tokenize(tokenizer, {"messages": TALK}, 512).ids
 
 
+def test_text_parts_and_the_developer_role_mean_what_they_say(tokenizer: Any) -> None:  # noqa: ANN401
+    parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "short."}]
+    row = {"messages": [{"role": "developer", "content": parts}, *TALK[1:]]}
+
+    assert tokenize(tokenizer, row, 512) == tokenize(tokenizer, {"messages": TALK}, 512)
+
+
 def test_templates_with_and_without_marks_train_the_same_tokens(
     tokenizer: Any,  # noqa: ANN401
     plain_tokenizer: Any,  # noqa: ANN401

@@ -25,7 +25,7 @@ class Tokens:
 
 def tokenize(tokenizer: Any, row: dict[str, Any], max_seq_len: int) -> Tokens:  # noqa: ANN401
     """Render a row through the chat template and mark what is trained."""
-    messages, tools = row["messages"], row.get("tools")
+    messages, tools = [_plain(m) for m in row["messages"]], row.get("tools")
     template = tokenizer.get_chat_template(None, tools)
     marked = bool(GENERATION.search(template))
     find = _marked_spans if marked else _differing_spans
@@ -34,6 +34,19 @@ def tokenize(tokenizer: Any, row: dict[str, Any], max_seq_len: int) -> Tokens:  
     wanted = _weighed(messages, spans)
     trained = [_within(span, wanted) for span in encoded["offset_mapping"]]
     return Tokens(encoded["input_ids"][:max_seq_len], trained[:max_seq_len])
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """The message as every chat template knows it: one text, and no role but the usual four.
+
+    OpenAI's "developer" is its newer word for "system".
+    """
+    plain = dict(message)
+    if plain["role"] == "developer":
+        plain["role"] = "system"
+    if isinstance(plain.get("content"), list):
+        plain["content"] = "".join(part["text"] for part in plain["content"])
+    return plain
 
 
 def _render(

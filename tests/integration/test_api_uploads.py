@@ -1,0 +1,253 @@
+"""POST /v1/files: checked while it streams, flat in memory, and nothing is left of what fails."""
+
+import asyncio
+import json
+import tracemalloc
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from service.api.app import make_app
+from service.db.files import CONTAINER
+from service.domain import dataset
+from service.storage.azure import AzureBlobStore
+from service.storage.fake import MemoryStore
+from service.storage.store import Blob
+from tests.azurite import Azurite
+from tests.served import served
+from tests.world import DATASET, ROW, World, client
+
+BOUNDARY = "the-boundary"
+MIB = 1024 * 1024
+PURPOSE = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nfine-tune\r\n'
+FILE = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="t.jsonl"\r\n\r\n'
+END = f"\r\n--{BOUNDARY}--\r\n"
+HEADERS = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+BAD_LAST_LINE = DATASET + b'\n{"messages": []}'
+
+
+def form(*parts: str | bytes) -> bytes:
+    return b"".join(p.encode() if isinstance(p, str) else p for p in parts)
+
+
+async def post(world: World, *parts: str | bytes) -> httpx.Response:
+    return await world.call("POST", "/v1/files", content=form(*parts), headers=HEADERS)
+
+
+async def kept(world: World) -> tuple[list[Any], list[Blob]]:
+    """What is left of uploads: rows and blobs."""
+    rows = (await world.call("GET", "/v1/files")).json()["data"]
+    return rows, await world.store.list_blobs(CONTAINER)
+
+
+async def test_the_purpose_may_come_before_or_after_the_file(world: World) -> None:
+    for parts in ((PURPOSE, FILE, DATASET), (FILE, DATASET, "\r\n", PURPOSE.rstrip())):
+        answer = await post(world, *parts, END)
+
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["bytes"] == len(DATASET)
+
+
+async def test_a_file_is_what_was_sent_whatever_pieces_it_came_in(world: World) -> None:
+    whole = form(PURPOSE, FILE, DATASET, END)
+
+    async def bytewise() -> AsyncIterator[bytes]:
+        for start in range(0, len(whole), 7):
+            yield whole[start : start + 7]
+
+    answer = await world.call("POST", "/v1/files", content=bytewise(), headers=HEADERS)
+    content = await world.call("GET", f"/v1/files/{answer.json()['id']}/content")
+
+    assert content.content == DATASET
+    assert content.headers["content-length"] == str(len(DATASET))
+
+
+async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> None:
+    file = (await post(world, PURPOSE, FILE, DATASET, END)).json()
+
+    assert set(file) == {
+        *("id", "object", "bytes", "created_at", "filename", "purpose", "status", "examples")
+    }
+    assert type(file["created_at"]) is int
+
+
+@pytest.mark.parametrize(
+    ("parts", "code", "param", "word"),
+    [
+        ((PURPOSE, FILE, BAD_LAST_LINE, END), "invalid_file_format", "file", "line 41"),
+        ((PURPOSE, FILE, END), "invalid_file_format", "file", "no rows"),
+        ((PURPOSE.rstrip(), END), "missing_required_parameter", "file", "file"),
+        ((FILE, DATASET, END), "missing_required_parameter", "purpose", "purpose"),
+        (
+            (PURPOSE.replace("fine-tune", "batch"), FILE, DATASET, END),
+            "invalid_value",
+            "purpose",
+            "'fine-tune'",
+        ),
+        (
+            (PURPOSE.replace('"purpose"', '"expires_after[seconds]"'), FILE, DATASET, END),
+            "unknown_parameter",
+            "expires_after[seconds]",
+            "not supported",
+        ),
+        (
+            (PURPOSE, FILE, DATASET, "\r\n", FILE, DATASET, END),
+            "invalid_value",
+            "file",
+            "one file",
+        ),
+        ((PURPOSE, FILE, DATASET), "invalid_value", "file", "last boundary"),
+        (("x" * 100,), "invalid_value", "file", "cannot be read"),
+        (
+            (PURPOSE.replace("fine-tune", "x" * 5000), FILE, DATASET, END),
+            "invalid_value",
+            "purpose",
+            "too long",
+        ),
+    ],
+)
+async def test_nothing_is_left_of_a_refused_upload(
+    world: World, parts: tuple[str | bytes, ...], code: str, param: str, word: str
+) -> None:
+    answer = await post(world, *parts)
+
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, code, param), error
+    assert word in error["message"]
+    assert await kept(world) == ([], [])
+
+
+async def test_a_body_that_is_no_form_is_refused(world: World) -> None:
+    answer = await world.call("POST", "/v1/files", json={"purpose": "fine-tune"})
+
+    assert answer.status_code == 400
+    assert "multipart/form-data" in answer.json()["error"]["message"]
+
+
+async def test_every_bad_line_is_named_by_its_number(world: World) -> None:
+    lines = DATASET.split(b"\n")
+    lines[2], lines[6] = b"{", b'{"messages": [{"role": "judge", "content": "No."}]}'
+
+    message = (await post(world, PURPOSE, FILE, b"\n".join(lines), END)).json()["error"]["message"]
+
+    assert "line 3:" in message
+    assert "line 7:" in message
+    assert "unrecognized_role" in message
+
+
+@dataclass
+class Sink(MemoryStore):
+    """Counts what is uploaded and forgets it."""
+
+    received: list[int] = field(default_factory=list)
+
+    async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
+        async for chunk in chunks:
+            self.received.append(len(chunk))
+        return Blob(name=name, size=sum(self.received), etag=f"0x{container}")
+
+
+async def large(mebibytes: int) -> AsyncIterator[bytes]:
+    """A form with that many MiB of valid rows."""
+    yield form(PURPOSE, FILE)
+    row = {"messages": [ROW["messages"][0], {"role": "assistant", "content": "a" * 65_000}]}
+    line = json.dumps(row).encode() + b"\n"
+    for _ in range(mebibytes * MIB // len(line)):
+        yield line
+    yield END.encode()
+
+
+async def test_memory_stays_flat_however_large_the_file(world: World) -> None:
+    store = Sink()
+    app = make_app(replace(world.parts, store=store))
+    headers = HEADERS | {"authorization": f"Bearer {world.key}"}
+    async with client(app) as http:
+        tracemalloc.start()
+        try:
+            answer = await http.post("/v1/files", content=large(64), headers=headers)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["bytes"] == sum(store.received) > 63 * MIB
+    assert peak < 4 * MIB, f"{peak / MIB:.1f} MiB"
+
+
+async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world: World) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield form(PURPOSE, FILE)
+        blank = b"\n" * (8 * MIB)
+        while sent < 2 * dataset.MAX_BYTES:
+            sent += len(blank)
+            yield blank
+
+    app = make_app(replace(world.parts, store=Sink()))
+    headers = HEADERS | {"authorization": f"Bearer {world.key}"}
+    async with client(app) as http:
+        answer = await http.post("/v1/files", content=endless(), headers=headers)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
+    assert sent < dataset.MAX_BYTES + 16 * MIB
+
+
+async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: Azurite) -> None:
+    store = AzureBlobStore(azurite.connection_string)
+    await store.create_container(CONTAINER)
+    before = await store.list_blobs(CONTAINER)
+    app, over = make_app(replace(world.parts, store=store)), asyncio.Event()
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            over.set()
+
+    async with served(watched) as url:
+        address = urlsplit(url)
+        _, writer = await asyncio.open_connection(address.hostname, address.port)
+        head = (
+            f"POST /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.key}\r\n"
+            f"Content-Type: {HEADERS['content-type']}\r\nContent-Length: {32 * MIB}\r\n\r\n"
+        )
+        writer.write(form(head, PURPOSE, FILE, DATASET * 2000))  # several blocks of Blob's
+        await writer.drain()
+        writer.close()
+        async with asyncio.timeout(20):
+            await over.wait()
+
+    after = await store.list_blobs(CONTAINER)
+    await store.close()
+    assert after == before
+    assert (await kept(world))[0] == []
+
+
+@pytest.mark.parametrize("spoilt", ["key", "purpose"])
+async def test_who_is_refused_early_hears_why_while_still_sending(
+    world: World, spoilt: str
+) -> None:
+    purpose = PURPOSE.replace("fine-tune", "batch") if spoilt == "purpose" else PURPOSE
+    key = "rk-wrong" if spoilt == "key" else world.key
+
+    async def much() -> AsyncIterator[bytes]:
+        yield form(purpose, FILE)
+        for _ in range(32):
+            yield b"\n" * MIB
+        yield END.encode()
+
+    async with served(make_app(world.parts)) as url, httpx.AsyncClient() as http:
+        answer = await http.post(
+            f"{url}/v1/files",
+            content=much(),
+            headers=HEADERS | {"authorization": f"Bearer {key}"},
+        )
+
+    assert answer.status_code == (401 if spoilt == "key" else 400)

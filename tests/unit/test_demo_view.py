@@ -1,0 +1,46 @@
+"""The demo's table of attempts can be read in a terminal of the usual width."""
+
+from io import StringIO
+
+from rich.console import Console
+
+from rekindle.demo_view import View
+
+ATTEMPT = {
+    "number": 1,
+    "nodes": 2,
+    "sku": "Standard_ND96amsr_A100_v4",
+    "region": "eastus",
+    "capacity": "spot",
+    "from_step": 1056,
+    "last_step": 1120,
+    "lost_steps": 3,
+    "outcome": "evicted",
+    "state": "ended",
+    "reason": "1 of 2 instances evicted without notice",
+    "machine_hours": "0.0350",
+    "cost": "0.2957",
+}
+COST = {
+    "spent": "0.60",
+    "on_demand_equivalent": "2.32",
+    "saved": "1.72",
+    "saved_percent": 74.2,
+}
+
+
+def test_no_word_of_the_table_is_cut_at_80_columns() -> None:
+    text = StringIO()
+    job = {"cost": COST}
+
+    View(Console(file=text, width=80)).attempts(job, [ATTEMPT], job)
+
+    for whole in (
+        "2 x Standard_ND96amsr_A100_v4",
+        "evicted: 1 of 2 instances",
+        "1056 to 1120",
+        "0.0350",
+        "0.2957",
+    ):
+        assert whole in text.getvalue()
+    assert max(len(line.rstrip()) for line in text.getvalue().splitlines()) <= 80
