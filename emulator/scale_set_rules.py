@@ -76,7 +76,7 @@ def _subnets(profile: dict[str, Any]) -> None:
             if subnet is not None and not str(subnet.get("id") or "").startswith("/"):
                 raise invalid(
                     f"Property id '{subnet.get('id') or ''}' of the subnet is invalid. Expect "
-                    "fully qualified resource Id that start with '/subscriptions/{subscriptionId}' or "
+                    "fully qualified resource Id that start with '/subscriptions/{id}' or "
                     "'/providers/{resourceProviderNamespace}/'.",
                     "LinkedInvalidPropertyId",
                 )

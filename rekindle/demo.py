@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 
 from rekindle import demo_view, picture
 from rekindle.layout import BASE_MODEL, Layout
@@ -234,7 +234,10 @@ def main() -> int:
     began = time.monotonic()
     try:
         said = asyncio.run(_main(state.resolve(), options.port))
-    except (DemoFailed, CannotStart, httpx.HTTPError) as error:
+    except KeyboardInterrupt:
+        print("demo: interrupted; everything that it started has ended", file=sys.stderr)
+        return 130
+    except (DemoFailed, CannotStart, OpenAIError, httpx.HTTPError) as error:
         said = {"demo": "failed", "error": str(error), "state": str(state)}
     said["seconds"] = round(time.monotonic() - began, 1)
     print(json.dumps(said), flush=True)

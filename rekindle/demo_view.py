@@ -17,9 +17,7 @@ class View:
     """Prints to a terminal with a live line, or plainly anywhere else."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False)
-        if not self._console.is_terminal:
-            self._console = Console(highlight=False, width=_PLAIN_WIDTH)
+        self._console = console or _console()
         self._status: Status | None = None
         self._seen: set[str] = set()
 
@@ -82,3 +80,8 @@ class View:
             f"saved {cost['saved']} USD ({cost['saved_percent']} %). "
             f"The undisturbed twin spent {calm['spent']}."
         )
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)

@@ -71,11 +71,11 @@ class Settings(BaseSettings):
         """Refuse to start half configured."""
         if not self.offerings:
             raise ValueError("REKINDLE_OFFERINGS is empty: name at least one, SIZE@REGION")
-        if self.cloud == "azure" and not (self.azure_subscription_id and self.azure_resource_group):
-            raise ValueError(
-                "REKINDLE_CLOUD=azure needs REKINDLE_AZURE_SUBSCRIPTION_ID and "
-                "REKINDLE_AZURE_RESOURCE_GROUP"
-            )
+        names = ("subscription_id", "resource_group", "subnet_id", "ssh_public_key")
+        missing = [n for n in names if not getattr(self, f"azure_{n}")]
+        if self.cloud == "azure" and missing:
+            named = ", ".join(f"REKINDLE_AZURE_{n.upper()}" for n in missing)
+            raise ValueError(f"REKINDLE_CLOUD=azure needs {named}")
         return self
 
 

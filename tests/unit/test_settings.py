@@ -1,0 +1,61 @@
+"""Settings from the environment: complete, or refused with the variable's name."""
+
+import pytest
+from pydantic import ValidationError
+
+from service.domain.states import CapacityType
+from service.settings import Settings
+
+COMPLETE = {
+    "REKINDLE_DATABASE_URL": "postgresql://localhost/rekindle",
+    "REKINDLE_STORAGE": "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=aw==",
+    "REKINDLE_PUBLIC_URL": "https://rekindle.example",
+    "REKINDLE_SECRET_KEY": "x" * 32,
+    "REKINDLE_AZURE_SUBSCRIPTION_ID": "subscription",
+    "REKINDLE_AZURE_RESOURCE_GROUP": "group",
+    "REKINDLE_AZURE_SUBNET_ID": "/subnets/one",
+    "REKINDLE_AZURE_SSH_PUBLIC_KEY": "ssh-ed25519 AAAA",
+    "REKINDLE_OFFERINGS": "Standard_ND96amsr_A100_v4@eastus, Standard_X@westus3:on_demand",
+}
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A complete environment, to take things from."""
+    for name, value in COMPLETE.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def load() -> Settings:
+    return Settings()  # type: ignore[call-arg]  # the environment fills it
+
+
+def test_offerings_are_read_as_size_at_region(environment: pytest.MonkeyPatch) -> None:
+    first, second = load().offerings
+
+    assert (first.vm_size, first.region) == ("Standard_ND96amsr_A100_v4", "eastus")
+    assert first.capacity_type is CapacityType.SPOT
+    assert second.capacity_type is CapacityType.ON_DEMAND
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_a_service_that_is_half_configured_does_not_start(
+    environment: pytest.MonkeyPatch, name: str
+) -> None:
+    environment.delenv(name)
+
+    with pytest.raises(ValidationError, match=name.removeprefix("REKINDLE_").lower() + "|" + name):
+        load()
+
+
+def test_an_offering_that_makes_no_sense_is_named(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("REKINDLE_OFFERINGS", "Standard_X")
+
+    with pytest.raises(ValidationError, match="SIZE@REGION"):
+        load()
+
+
+def test_secrets_are_never_printed(environment: pytest.MonkeyPatch) -> None:
+    assert "x" * 32 not in repr(load())
+    assert "AccountKey" not in repr(load())
