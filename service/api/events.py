@@ -1,5 +1,6 @@
 """/v1/fine_tuning/jobs/{id}/events and /checkpoints, newest first."""
 
+import math
 from typing import Any
 
 from fastapi import APIRouter
@@ -66,7 +67,10 @@ def _checkpoint(job: JobRow, checkpoint: Checkpoint) -> dict[str, Any]:
         "fine_tuned_model_checkpoint": f"{name}:ckpt-step-{checkpoint.step}",
         "fine_tuning_job_id": job.id,
         "step_number": checkpoint.step,
-        "metrics": {"step": checkpoint.step} | {k: v for k, v in measured.items() if v is not None},
+        "metrics": {"step": checkpoint.step}
+        | {
+            k: v for k, v in measured.items() if v is not None and math.isfinite(v)
+        },  # JSON has no NaN, and OpenAI's members are numbers or left out
         "kind": checkpoint.kind,
         "size_bytes": checkpoint.size,
         "world_size": checkpoint.world_size,

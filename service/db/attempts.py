@@ -16,7 +16,6 @@ from service.domain.errors import IllegalMove
 from service.domain.fleet import Offering, Price
 from service.domain.states import ATTEMPT_MOVES, AttemptState, CapacityType, Outcome
 
-
 _AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
 
 

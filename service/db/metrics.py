@@ -20,7 +20,7 @@ async def add(
     values = [
         {k: v for k, v in asdict(m).items() if k != "at"}
         | {"job_id": job_id, "generation": generation}
-        for m in by_step.values()
+        for _, m in sorted(by_step.items())  # one order everywhere: no deadlock
     ]
     if not values:
         return

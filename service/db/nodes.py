@@ -17,6 +17,15 @@ from trainer.contract import DirectiveKind, NodePhase
 _NOT_COLUMNS = {"node_id", "heard_at"}
 
 
+async def reserve(conn: AsyncConnection, node_id: str) -> None:
+    """Keep others from registering this node until the transaction ends.
+
+    A node that is new has no row to lock, and two boots at once would get the same epoch.
+    """
+    key = func.hashtextextended(node_id, 0)
+    await conn.execute(select(func.pg_advisory_xact_lock(key)))
+
+
 async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
     """The record, locked until this transaction ends; None when there is no such node."""
     query = select(nodes).where(nodes.c.id == node_id).with_for_update()

@@ -57,7 +57,9 @@ async def register(
     if registration.vm_id not in attempt.vm_ids:
         await leases.hint(conn, tables.attempts, attempt.id, now)
         return None
-    before = await nodes.lock(conn, node_id(attempt.id, registration.vm_id))
+    name = node_id(attempt.id, registration.vm_id)
+    await nodes.reserve(conn, name)
+    before = await nodes.lock(conn, name)
     record = registered(before, registration, await _current_number(conn, attempt.id))
     if before is None or before != record:
         await _welcome(conn, record, registration, attempt, now)

@@ -5,10 +5,12 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from service.db import files as file_rows
 from service.domain.errors import FileInUse
 from service.operations import files
+from tests.waiting import until
 from tests.world import MODEL, World
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -149,11 +151,19 @@ async def test_a_file_that_a_job_is_just_taking_is_not_deleted(world: World) -> 
 async def test_a_job_does_not_take_a_file_that_is_just_being_deleted(world: World) -> None:
     file = await world.upload()
     project = (await world.submit())["organization_id"]
+
+    async def blocked() -> int:
+        async with world.engine.connect() as looking:
+            query = text("select count(*) from pg_locks where not granted")
+            return int((await looking.execute(query)).scalar_one())
+
     async with world.engine.begin() as conn:  # as a deletion does until it commits
         await file_rows.lock(conn, project, file, shared=False)
         sending = asyncio.create_task(send(world, {"model": MODEL, "training_file": file}))
+        await until(blocked, bool, interval=0.01)
         await file_rows.mark_deleted(conn, file, world.clock())
 
     answer = await sending
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "file_not_found")
+    assert "deleted a moment ago" in answer.json()["error"]["message"]

@@ -185,10 +185,10 @@ async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world
     async def endless() -> AsyncIterator[bytes]:
         nonlocal sent
         yield form(PURPOSE, FILE)
-        blank = b"\n" * (8 * MIB)
+        piece = b"a" * (8 * MIB)
         while sent < 2 * dataset.MAX_BYTES:
-            sent += len(blank)
-            yield blank
+            sent += len(piece)
+            yield piece
 
     app = make_app(replace(world.parts, store=Sink()))
     headers = HEADERS | {"authorization": f"Bearer {world.key}"}
@@ -240,7 +240,7 @@ async def test_who_is_refused_early_hears_why_while_still_sending(
     async def much() -> AsyncIterator[bytes]:
         yield form(purpose, FILE)
         for _ in range(32):
-            yield b"\n" * MIB
+            yield b"a" * MIB
         yield END.encode()
 
     async with served(make_app(world.parts)) as url, httpx.AsyncClient() as http:

@@ -23,10 +23,10 @@ from service.operations import nodes as node_operations
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.jobs import JobReconciler
 from tests.integration.killable import (
-    Killed,
     KillableCloud,
     KillableEngine,
     KillableStore,
+    Killed,
     Reaper,
 )
 from tests.scripted_node import commit, committed

@@ -3,8 +3,8 @@
 from random import Random
 
 from service.cloud.provider import CloudError, Misconfigured, Throttled
-from service.domain.states import ATTEMPT_OVER
-from tests.unit.lifecycle_world import SPOT, Decisions, Life, Violation
+from tests.unit.lifecycle_service import SPOT, Decisions, Violation
+from tests.unit.lifecycle_world import Life
 
 CALM_TICKS = 600  # of 15 s: two and a half hours without a fault
 TICKS_TO_CANCEL = 8  # two minutes: members get one to stop
@@ -37,8 +37,7 @@ def calm(life: Life, *, cancel: bool) -> None:
     life.cloud.sold_out.clear()
     life.cloud.sold_out_late.clear()
     life.cloud.partial.clear()
-    wishes = {"cancel_requested": True} if cancel else {"pause_requested": False}
-    life.wish(**wishes)
+    life.wish(cancel=cancel, pause=False)
     for ticks in range(CALM_TICKS):
         if life.over():
             return
@@ -50,9 +49,7 @@ def calm(life: Life, *, cancel: bool) -> None:
 
 def _drawn(rng: Random) -> dict[str, float]:
     """No two lives are alike: each draws its own bias for every fault."""
-    return {
-        name: 12.0 if name == "run" else rng.choice((0.0, 0.3, 1.0, 2.0)) for name in _EVENTS
-    }
+    return {name: 12.0 if name == "run" else rng.choice((0.0, 0.3, 1.0, 2.0)) for name in _EVENTS}
 
 
 def _run(life: Life) -> None:
@@ -87,6 +84,8 @@ def _capacity_changes(life: Life) -> None:
             cloud.sold_out_late.add(SPOT)
         case 2:
             cloud.partial[SPOT] = 1
+        case _:
+            pass  # there is enough again
 
 
 def _eviction(life: Life) -> None:
@@ -128,16 +127,16 @@ def _node_falls_silent(life: Life) -> None:
 
 
 def _pause(life: Life) -> None:
-    life.wish(pause_requested=True)
+    life.wish(pause=True)
 
 
 def _resume(life: Life) -> None:
-    life.wish(pause_requested=False)
+    life.wish(pause=False)
 
 
 def _cancel(life: Life) -> None:
     if life.rng.random() < 0.3:
-        life.wish(cancel_requested=True)
+        life.wish(cancel=True)
 
 
 _EVENTS = {

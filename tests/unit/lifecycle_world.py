@@ -1,131 +1,33 @@
-"""One job's whole life in memory: the real decisions, the fake cloud, nodes that may misbehave.
+"""One job's whole life in memory: the service, its machines, and the promises about both."""
 
-What a step does is what reconciler/{jobs,attempts,look}.py do, without the database. After every
-event the promises are checked; whoever breaks one gets a Violation with its name.
-"""
-
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from random import Random
-from typing import Any, TypeVar
 
-from service.cloud.fake import FakeCloud
-from service.cloud.provider import CloudError, InsufficientCapacity, ScaleSetNotFound
-from service.domain import attempt as attempts
-from service.domain import job as jobs
-from service.domain.attempt import Attempt, Create, Delete, OpenGeneration, Pace, Seen
-from service.domain.fleet import Instance, Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
-from service.domain.generation import Halt, is_finished, is_settled
-from service.domain.job import Job, LastAttempt, Prepare, StartAttempt
-from service.domain.node import directed, view
-from service.domain.states import (
-    ATTEMPT_MOVES,
-    ATTEMPT_OVER,
-    JOB_MOVES,
-    JOB_TERMINAL,
-    AttemptState,
-    CapacityType,
-    JobState,
-    Outcome,
-)
-from tests.clock import Clock
+from service.domain.attempt import Attempt
+from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, AttemptState
 from tests.unit.lifecycle_node import Node
-from trainer.contract import Committed, DirectiveKind, Generation, Head, Member, NodePhase
-
-SPOT = Offering(
-    region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
-)
-PACE = Pace()
-NODES = 2
-_WITH_NODES = frozenset({AttemptState.STARTING, AttemptState.RUNNING})
-T = TypeVar("T")
+from tests.unit.lifecycle_service import NODES, Decisions, Service, Violation
+from trainer.contract import Committed, Generation, NodePhase
 
 
-class Violation(AssertionError):
-    """A promise was broken."""
-
-    def __init__(self, promise: str, story: object) -> None:
-        super().__init__(f"{promise}: {story}")
-        self.promise = promise
-
-
-class Killed(Exception):
-    """The service dies here."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decisions:
-    """What is under test; a planted fault takes the place of one of them."""
-
-    attempt: Callable[[Attempt, Seen, datetime, Pace], attempts.Step] = attempts.next_step
-    job: Callable[[Job, datetime], jobs.Step] = jobs.next_step
-
-
-def done(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never really waits, as those of the fake cloud."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return] # StopIteration carries Any
-    raise AssertionError("the fake cloud never waits")
-
-
-class Life:
-    """A job, its attempts, their machines; ``tick`` lets time pass for all of them."""
+class Life(Service):
+    """``tick`` lets time pass for everybody."""
 
     def __init__(self, rng: Random, decisions: Decisions | None = None) -> None:
-        self.rng = rng
-        self.decide = decisions or Decisions()
-        self.clock = Clock()
-        self.cloud = FakeCloud(now=self.clock)
-        self.job = Job(id="job", state=JobState.VALIDATING, since=self.clock())
-        self.attempts: list[Attempt] = []
-        self.refusals: dict[str, int] = {}
-        self.listed: dict[str, tuple[str, ...]] = {}  # VMs of an attempt, as last seen to run
-        self.nodes: dict[str, list[Node]] = {}
-        self.generations: dict[int, Generation] = {}
-        self.halts: dict[int, tuple[datetime, DirectiveKind]] = {}
-        self.head = Head(generation=0)
-        self.recorded: set[str] = set()  # checkpoints that the service knows of
-        self.trainer_errors = 0
-        self.mortality = 0.0  # of the service, at each place where it can die
+        super().__init__(rng, decisions)
         self.duds = 0.0  # share of machines that never come up
         self.total_steps = 40
         self.saves = 0.3  # periodic ones, for each training step
         self.poison = 0.0  # how often a training step is a trainer's last
         self.crashes = 0  # of trainers
 
-    # --- time passes ---
-
     def tick(self, seconds: float = 15.0, *, service: bool = True) -> None:
         """Everyone has a turn; the service only while it is up."""
         self.clock.advance(seconds=seconds)
         self._machines()
-        if not service:
-            return
-        with suppress(Killed):
-            self._reconcile_job()
-        for number in range(len(self.attempts)):
-            if self.attempts[number].state is not AttemptState.ENDED:
-                with suppress(Killed, CloudError):
-                    self._reconcile(number)
-        self.check()
-
-    def wish(self, **wishes: bool) -> None:
-        """The user asks; a job that is over cannot be asked any more."""
-        if self.job.state not in JOB_TERMINAL:
-            self.job = replace(self.job, **wishes)
-
-    def is_over(self, attempt_id: str) -> bool:
-        """True when the service answers the attempt's nodes with 410."""
-        return next(a for a in self.attempts if a.id == attempt_id).state in ATTEMPT_OVER
-
-    def newest_of(self, attempt_id: str) -> int:
-        """Number of the attempt's newest generation, or 0."""
-        numbers = (n for n, g in self.generations.items() if g.attempt_id == attempt_id)
-        return max(numbers, default=0)
+        if service:
+            self.reconcile()
+            self.check()
 
     def living(self) -> Iterator[Node]:
         """Nodes whose VM exists and runs."""
@@ -205,187 +107,6 @@ class Life:
         head = self.head
         self.head = head.with_model(entry) if last else head.with_checkpoint(entry)
 
-    # --- the service: jobs ---
-
-    def _reconcile_job(self) -> None:
-        job = replace(self.job, last_attempt=self._last())
-        match self.decide.job(job, self.clock()):
-            case Prepare():
-                self._move_job(JobState.QUEUED)
-            case StartAttempt(number=number):
-                self._start_attempt(number)
-            case jobs.Move(to=to):
-                self._move_job(to)
-            case _:
-                pass
-
-    def _last(self) -> LastAttempt | None:
-        if not self.attempts:
-            return None
-        last = self.attempts[-1]
-        refused = last.outcome is Outcome.NO_CAPACITY
-        return LastAttempt(
-            id=last.id,
-            number=last.number,
-            state=last.state,
-            since=last.since,
-            outcome=last.outcome,
-            reason="",
-            refusals=self.refusals[last.id] + 1 if refused else 0,
-        )
-
-    def _start_attempt(self, number: int) -> None:
-        last = self._last()
-        new = Attempt(
-            id=f"att-{number}",
-            job_id="job",
-            number=number,
-            state=AttemptState.PENDING,
-            since=self.clock(),
-            offering=SPOT,
-            instance_count=NODES,
-        )
-        if number != len(self.attempts) + 1:
-            raise Violation("attempts are numbered without gaps", number)
-        self.refusals[new.id] = last.refusals if last else 0
-        self.attempts.append(new)
-
-    def _move_job(self, to: JobState) -> None:
-        if to not in JOB_MOVES[self.job.state]:
-            raise Violation("each move is in the table", (self.job.state, to))
-        if to is JobState.SUCCEEDED and self.head.model is None:
-            raise Violation("success has a model", self.head)
-        self.job = replace(self.job, state=to, since=self.clock())
-
-    # --- the service: attempts ---
-
-    def _reconcile(self, index: int) -> None:
-        row = self.attempts[index]
-        wish = Outcome.PAUSED if self.job.pause_requested else None
-        wish = Outcome.CANCELLED if self.job.cancel_requested else wish
-        scale_set = self._ask(row)
-        seen = self._look(row, scale_set)
-        asked = replace(row, wish=wish, trainer_errors=self.trainer_errors)
-        step = self.decide.attempt(asked, seen, self.clock(), PACE)
-        if isinstance(step, attempts.Wait) and row.state in _WITH_NODES:
-            _not_blind(seen)
-        self._act(index, step, seen)
-
-    def _ask(self, row: Attempt) -> ScaleSet | None:
-        if row.state is AttemptState.PENDING:
-            return None
-        try:
-            found = done(self.cloud.get(row.scale_set_name))
-        except ScaleSetNotFound:
-            return None
-        except CloudError:
-            if row.state not in _WITH_NODES:
-                raise
-            as_before = tuple(Instance(instance_id="", vm_id=v, name="") for v in self.listed[row.id])
-            return ScaleSet(name="", phase=ScaleSetPhase.READY, instances=as_before)
-        self.listed[row.id] = tuple(i.vm_id for i in found.instances if i.running)
-        return found
-
-    def _look(self, row: Attempt, scale_set: ScaleSet | None) -> Seen:
-        running = {i.vm_id for i in scale_set.instances if i.running} if scale_set else set()
-        records = [n.record for n in self.nodes.get(row.id, ()) if n.record]
-        number = self.newest_of(row.id)
-        generation = self.generations.get(number)
-        looks = row.state in _WITH_NODES
-        if looks and (news := {c.path for c in self.head.checkpoints} - self.recorded):
-            self.recorded |= news
-            self.trainer_errors = 0
-        members = [r for r in records if generation and generation.member(r.node_id)]
-        start = generation.checkpoint.step if generation and generation.checkpoint else 0
-        halt = self.halts.get(number)
-        heard = min((r.heard_at for r in members), default=None)
-        return Seen(
-            scale_set=scale_set,
-            nodes=[view(r, r.vm_id in running) for r in records],
-            heard_at=None if heard is None else datetime.fromtimestamp(heard, UTC),
-            generation=generation,
-            halted_at=halt[0] if halt else None,
-            halt_kind=halt[1] if halt else None,
-            stepped=any(r.generation == number and r.step > start for r in members),
-            model_committed=looks and self.head.model is not None,
-        )
-
-    def _act(self, index: int, step: attempts.Step, seen: Seen) -> None:
-        row = self.attempts[index]
-        match step:
-            case Create():
-                self._create(index)
-            case Delete():
-                with suppress(ScaleSetNotFound):
-                    done(self.cloud.delete(row.scale_set_name))
-            case Halt():
-                assert seen.generation is not None
-                self._direct(seen.generation, step.kind, step.node_ids)
-            case OpenGeneration():
-                self._open(row, step)
-            case attempts.Move():
-                self._move(index, step.to, step.outcome)
-            case _:
-                pass
-
-    def _create(self, index: int) -> None:
-        row = self.attempts[index]
-        spec = ScaleSetSpec(
-            name=row.scale_set_name, offering=SPOT, instance_count=NODES, cloud_init=""
-        )
-        try:
-            done(self.cloud.create(spec))
-        except InsufficientCapacity:
-            self._may_die()
-            self._move(index, AttemptState.TERMINATING, Outcome.NO_CAPACITY)
-
-    def _open(self, row: Attempt, step: OpenGeneration) -> None:
-        number = max(self.generations, default=0) + 1
-        if self.head.generation not in (number - 1, number):
-            raise Violation("the number of generations grows by one", (self.head, number))
-        self.head = self.head.fenced(number)
-        self._may_die()
-        if self.head.model is not None:
-            return
-        members = tuple(
-            Member(node_id=n.node_id, vm_id=n.vm_id, address=n.address, node_rank=rank)
-            for rank, n in enumerate(step.nodes)
-        )
-        generation = Generation(
-            number=number,
-            job_id="job",
-            attempt_id=row.id,
-            members=members,
-            processes_per_node=1,
-            master_address="10.0.0.4",
-            master_port=29500,
-            checkpoint=self.head.newest,
-            run_spec_sha256="",
-        )
-        self.generations[number] = generation
-        self.trainer_errors += step.after_error
-        self._direct(generation, DirectiveKind.START, tuple(m.node_id for m in members))
-
-    def _direct(self, row: Generation, kind: DirectiveKind, node_ids: tuple[str, ...]) -> None:
-        """One transaction: the directives, and since when the generation is told to stop."""
-        told = self.halts.get(row.number)
-        stop = kind is DirectiveKind.STOP
-        if kind is not DirectiveKind.START and (told is None or (stop and told[1] is not kind)):
-            self.halts[row.number] = (self.clock(), kind)
-        for node in self.nodes[row.attempt_id]:
-            if node.record and node.record.node_id in node_ids:
-                node.record = directed(node.record, kind, row.number)
-
-    def _move(self, index: int, to: AttemptState, outcome: Outcome | None) -> None:
-        row = self.attempts[index]
-        if to not in ATTEMPT_MOVES[row.state]:
-            raise Violation("each move is in the table", (row.state, to))
-        self.attempts[index] = replace(row, state=to, outcome=outcome, since=self.clock())
-
-    def _may_die(self) -> None:
-        if self.rng.random() < self.mortality:
-            raise Killed
-
     # --- promises ---
 
     def check(self) -> None:
@@ -410,22 +131,7 @@ class Life:
         nodes = [(n.attempt_id, n.phase.value, n.generation, n.silent) for n in self.living()]
         return f"{self.job}, {rows}, {nodes}, HEAD {self.head}, {self.clock()}"
 
-    def live(self) -> list[Attempt]:
-        """Attempts that may still train."""
-        return [a for a in self.attempts if a.state not in ATTEMPT_OVER]
-
     def over(self) -> bool:
         """The job is decided and every machine is gone."""
         ended = all(a.state is AttemptState.ENDED for a in self.attempts)
         return self.job.state in JOB_TERMINAL and ended and not self.cloud.costing()
-
-
-def _not_blind(seen: Seen) -> None:
-    """Waiting is no answer to a machine that is gone."""
-    current = seen.generation
-    if current is None or seen.model_committed or is_finished(current, seen.nodes):
-        return
-    running = {i.vm_id for i in seen.scale_set.instances if i.running} if seen.scale_set else set()
-    gone = {m.vm_id for m in current.members} - running
-    if gone and not is_settled(current, seen.nodes):
-        raise Violation("who survives an eviction is told at once", gone)

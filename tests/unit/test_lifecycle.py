@@ -8,12 +8,13 @@ import pytest
 
 from service.domain import attempt as attempts
 from service.domain import job as jobs
-from service.domain.attempt import Attempt, Create, Delete, Move, Pace, Seen, Step
+from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration, Pace, Seen, Step
 from service.domain.fleet import Instance, ScaleSetPhase
+from service.domain.generation import Halt
 from service.domain.job import Job, StartAttempt
 from service.domain.states import AttemptState, JobState
 from tests.unit.lifecycle_events import live
-from tests.unit.lifecycle_world import Decisions, Violation
+from tests.unit.lifecycle_service import Decisions, Violation
 
 LIVES = 600
 LIVES_PER_FAULT = 300
@@ -90,8 +91,8 @@ def _ended_without_a_delete(a: Attempt, seen: Seen, now: datetime, pace: Pace) -
 def _opened_over_a_living_one(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     step = attempts.next_step(a, seen, now, pace)
     free = tuple(n for n in seen.nodes if n.present)
-    if isinstance(step, attempts.Halt) and len(free) == a.instance_count:
-        return attempts.OpenGeneration(nodes=free)
+    if isinstance(step, Halt) and len(free) == a.instance_count:
+        return OpenGeneration(nodes=free)
     return step
 
 

@@ -1,0 +1,293 @@
+"""/internal/nodes: who may speak, what is refused and how; a directive is heard at once."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.app import make_app
+from service.db import nodes as node_rows
+from service.domain import tokens
+from service.domain.fleet import Instance, ScaleSet
+from service.domain.node import directed
+from tests.scripted_node import ScriptedNode, boot, train
+from tests.waiting import on, until
+from tests.world import SECRET, World, client
+from trainer.contract import Directive, DirectiveKind, NodePhase
+
+JOBS = "/v1/fine_tuning/jobs"
+
+
+async def provisioned(world: World) -> ScriptedNode:
+    """A machine that Azure has made; the attempt has not looked yet."""
+    job = await world.submit()
+
+    async def asked_for() -> list[ScaleSet]:
+        await world.jobs.run_once()
+        await world.attempts.run_once()
+        return await world.cloud.list_owned()
+
+    (scale_set,) = await until(asked_for, bool, wait=on(world.clock), interval=15, deadline=300)
+
+    async def machines() -> tuple[Instance, ...]:
+        return (await world.cloud.get(scale_set.name)).instances
+
+    (machine, _) = await until(machines, bool, wait=on(world.clock), interval=5, deadline=300)
+    (attempt,) = await world.attempts_of(job["id"])
+    return ScriptedNode(world, attempt["id"], machine.vm_id)
+
+
+async def booted(world: World) -> list[ScriptedNode]:
+    return await boot(world, (await world.submit())["id"])
+
+
+def error(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+async def post(world: World, path: str, body: str | bytes, token: str) -> httpx.Response:
+    headers = {"authorization": f"Bearer {token}"}
+    return await world.http.post(path, content=body, headers=headers)
+
+
+async def test_a_wrong_token_opens_neither_door(world: World) -> None:
+    node = (await booted(world))[0]
+    assert node.seat is not None
+    path = f"/internal/nodes/{node.seat.node_id}"
+    bootstrap = tokens.bootstrap_token(SECRET, node.attempt_id)
+    for wrong in ("", "nonsense", world.key, bootstrap):
+        headers = {"authorization": f"Bearer {wrong}"}
+        heartbeat = await world.http.post(f"{path}/heartbeat", content=b"{}", headers=headers)
+        poll = await world.http.get(f"{path}/directive", params={"after": 0}, headers=headers)
+
+        assert error(heartbeat) == error(poll) == (401, "invalid_api_key")
+
+
+async def test_the_bootstrap_token_of_another_attempt_registers_nobody(world: World) -> None:
+    node = (await booted(world))[0]
+    message = {"protocol": 1, "attempt_id": node.attempt_id, "vm_id": node.vm_id, "boot_id": "b"}
+    body = json.dumps(message | {"name": "n", "address": "127.0.0.9", "gpus": 0})
+
+    answer = await post(
+        world, "/internal/nodes", body, tokens.bootstrap_token(SECRET, "att-another")
+    )
+
+    assert error(answer) == (401, "invalid_api_key")
+
+
+async def test_a_machine_that_azure_does_not_list_yet_is_asked_to_come_again(
+    world: World,
+) -> None:
+    node = (await booted(world))[0]
+    stranger = ScriptedNode(world, node.attempt_id, "vm-of-nobody")
+
+    answer = await stranger.register()
+
+    assert error(answer) == (425, "not_seen_yet")
+    assert answer.headers["x-should-retry"] == "true"
+
+
+async def test_a_machine_is_welcome_once_azure_lists_it(world: World) -> None:
+    node = await provisioned(world)
+    first = await node.register()
+    await world.tick()
+
+    second = await node.register()
+
+    assert error(first) == (425, "not_seen_yet")
+    assert second.status_code == 200
+
+
+async def test_registering_twice_is_one_node_with_one_token(world: World) -> None:
+    node = (await booted(world))[0]
+    before = node.seat
+    answers = await asyncio.gather(*(node.register() for _ in range(4)))
+
+    assert {a.status_code for a in answers} == {200}
+    assert node.seat is not None
+    assert before is not None
+    assert replace(node.seat, now=0, stop_by=0, grants=before.grants) == replace(
+        before, now=0, stop_by=0
+    )
+
+
+async def test_a_restarted_supervisor_makes_the_one_before_it_stale(world: World) -> None:
+    old = (await booted(world))[0]
+    new = ScriptedNode(world, old.attempt_id, old.vm_id, boot_id="boot-2")
+    await new.register()
+
+    refused = await old.say(NodePhase.READY)
+
+    assert error(refused) == (409, "stale_epoch")
+    assert refused.headers["x-should-retry"] == "false"
+    assert (await new.say(NodePhase.READY)).status_code == 200
+
+
+async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kept(
+    world: World,
+) -> None:
+    nodes = await booted(world)
+    first = await train(world, nodes, step=1)
+    for node in nodes:
+        await node.say(NodePhase.FAILED, first, error="ValueError: no")
+    await train(world, nodes, step=2)
+
+    refused = await nodes[0].say(NodePhase.RUNNING, first, step=9)
+
+    assert error(refused) == (409, "stale_generation")
+    async with world.engine.connect() as conn:
+        assert nodes[0].seat is not None
+        kept = await node_rows.find(conn, nodes[0].seat.node_id)
+    assert kept is not None
+    assert (kept.step, kept.heartbeat_seq) == (9, nodes[0].seq)
+
+
+async def test_a_node_of_an_attempt_that_is_over_is_sent_away(world: World) -> None:
+    job = await world.submit()
+    (node, other) = await boot(world, job["id"])
+    await world.call("POST", f"{JOBS}/{job['id']}/cancel")
+    await world.tick(30)
+
+    assert error(await node.say(NodePhase.READY)) == (410, "gone")
+    assert error(await other.register()) == (410, "gone")
+    assert node.seat is not None
+    answer = await world.http.get(
+        f"/internal/nodes/{node.seat.node_id}/directive",
+        params={"after": 0},
+        headers={"authorization": f"Bearer {node.seat.node_token}"},
+    )
+    assert error(answer) == (410, "gone")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"phase": "dancing"}, "phase"),
+        ({"seq": "1"}, "seq"),
+        ({"step": True}, "step"),
+        ({"surprise": 1}, "surprise"),
+        ({"metrics": [{"step": 1}]}, "metrics[0]"),
+    ],
+)
+async def test_a_malformed_message_names_the_member(
+    world: World, change: dict[str, Any], named: str
+) -> None:
+    node = (await booted(world))[0]
+    assert node.seat is not None
+    good = {"epoch": 1, "seq": 9, "phase": "ready", "generation": 0, "step": 0, "free_port": 1}
+
+    answer = await post(
+        world,
+        f"/internal/nodes/{node.seat.node_id}/heartbeat",
+        json.dumps(good | change),
+        node.seat.node_token,
+    )
+
+    assert error(answer) == (400, "invalid_value")
+    assert named in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"{}"])
+async def test_rubbish_is_refused_before_any_token_is_looked_at(world: World, body: bytes) -> None:
+    assert error(await post(world, "/internal/nodes", body, "")) == (400, "invalid_value")
+
+
+async def test_a_message_without_end_is_refused(world: World) -> None:
+    answer = await post(world, "/internal/nodes", b" " * 5_000_000, "")
+
+    assert error(answer) == (413, "payload_too_large")
+
+
+@pytest.fixture
+async def polled(world: World) -> AsyncIterator[httpx.AsyncClient]:
+    """The service with a long poll of ten seconds and its listener at work."""
+    app = make_app(replace(world.parts, long_poll=timedelta(seconds=10)))
+    listening = asyncio.create_task(world.listener.run())
+    async with client(app) as http:
+        yield http
+    listening.cancel()
+    with suppress(asyncio.CancelledError):
+        await listening
+
+
+async def poll(http: httpx.AsyncClient, node: ScriptedNode) -> Directive:
+    assert node.seat is not None
+    answer = await http.get(
+        f"/internal/nodes/{node.seat.node_id}/directive",
+        params={"after": node.directive_seq},
+        headers={"authorization": f"Bearer {node.seat.node_token}"},
+    )
+    assert answer.status_code == 200, answer.text
+    return Directive.from_json(answer.content)
+
+
+async def subscribed(world: World, polls: int) -> None:
+    async def count() -> int:
+        return sum(len(events) for events in world.listener._waiting.values())
+
+    await until(count, lambda n: n == polls, interval=0.01)
+
+
+async def test_a_directive_wakes_a_long_poll_within_a_second(
+    world: World, polled: httpx.AsyncClient
+) -> None:
+    nodes = await booted(world)
+    assert nodes[0].seat is not None
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.create_task(poll(polled, nodes[0]))
+    await subscribed(world, 1)
+    async with world.engine.begin() as conn:
+        record = await node_rows.lock(conn, nodes[0].seat.node_id)
+        assert record is not None
+        await node_rows.save(conn, directed(record, DirectiveKind.STOP, 1))
+    given = loop.time()
+
+    directive = await waiting
+
+    assert (directive.kind, directive.number) == (DirectiveKind.STOP, 1)
+    assert loop.time() - given < 1.0
+
+
+async def test_a_hundred_long_polls_hold_no_connection(
+    world: World, polled: httpx.AsyncClient
+) -> None:
+    nodes = await booted(world)
+    waiting = [asyncio.create_task(poll(polled, nodes[0])) for _ in range(100)]
+    await subscribed(world, 100)
+
+    assert (await world.call("GET", JOBS)).status_code == 200
+    await world.tick()
+    assert {d.kind for d in await asyncio.gather(*waiting)} == {DirectiveKind.START}
+
+
+async def test_without_news_a_long_poll_says_carry_on_and_renews_the_time_to_stop(
+    world: World,
+) -> None:
+    node = (await booted(world))[0]
+    app = make_app(replace(world.parts, long_poll=timedelta(0)))
+    world.clock.advance(minutes=5)
+
+    async with client(app) as http:
+        directive = await poll(http, node)
+
+    assert (directive.kind, directive.number) == (DirectiveKind.CARRY_ON, 0)
+    assert directive.stop_by == (world.clock() + world.parts.outage).timestamp()
+    assert directive.grants is None
+
+
+async def test_grants_are_renewed_when_half_their_life_is_over(world: World) -> None:
+    node = (await booted(world))[0]
+    app = make_app(replace(world.parts, long_poll=timedelta(0)))
+    world.clock.advance(hours=13)
+
+    async with client(app) as http:
+        directive = await poll(http, node)
+
+    assert directive.grants is not None
+    assert directive.grants.expires_at > world.clock().timestamp() + 23 * 3600

@@ -1,0 +1,215 @@
+"""Everybody writes at once, late workers too: nobody waits for somebody who waits for them.
+
+Locks are taken in one order everywhere: nodes (by id), attempts (by id), jobs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from random import Random
+
+import pytest
+from psycopg.errors import DeadlockDetected
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import attempts, generations, jobs, leases, ledger
+from service.db import nodes as node_rows
+from service.db.attempts import AttemptRow
+from service.db.engine import make_engine
+from service.db.leases import LEASE, Claim
+from service.domain.attempt import OpenGeneration
+from service.domain.errors import LeaseLost
+from service.domain.generation import Halt
+from service.domain.node import view
+from service.operations import generations as generation_operations
+from service.operations import heads
+from service.operations import nodes as node_operations
+from tests.clock import Clock
+from tests.integration.rows import add_attempt, add_job, checkpoint
+from tests.scripted_node import metrics
+from trainer.contract import (
+    PROTOCOL,
+    DirectiveKind,
+    EvictionNotice,
+    Head,
+    Heartbeat,
+    NodePhase,
+    Registration,
+)
+
+ACTORS = 12
+ROUNDS = 40
+_REGISTRATION = Registration(
+    protocol=PROTOCOL,
+    attempt_id="att-2",
+    vm_id="",
+    boot_id="",
+    name="x",
+    address="10.0.0.4",
+    gpus=8,
+)
+_STOPS = (DirectiveKind.STOP, DirectiveKind.CHECKPOINT_AND_STOP)
+VMS = ("vm-1", "vm-2", "vm-3", "vm-4")
+
+
+@pytest.fixture
+async def crowd(database_url: str) -> AsyncIterator[AsyncEngine]:
+    """A connection for each actor; a deadlock is noticed at once and not after a second."""
+    engine = make_engine(f"{database_url}&options=-c%20deadlock_timeout%3D50ms", pool_size=ACTORS)
+    yield engine
+    await engine.dispose()
+
+
+@dataclass
+class Crowd:
+    """One job with a dying and a living attempt, and all that may be done to it."""
+
+    engine: AsyncEngine
+    clock: Clock
+    rng: Random = field(default_factory=lambda: Random(11))
+    claims: list[tuple[Claim, AttemptRow]] = field(default_factory=list)  # lost ones among them
+    seq: int = 0
+    done: int = 0
+
+    async def act(self) -> None:
+        """One transaction of anybody's."""
+        deeds: list[Callable[[AsyncConnection], Awaitable[None]]] = [
+            self._heartbeat,
+            self._heartbeat,
+            self._register,
+            self._look,
+            self._halt,
+            self._open,
+            self._wish,
+            self._job,
+        ]
+        await self._claim()
+        with suppress(LeaseLost):
+            async with self.engine.begin() as conn:
+                await self.rng.choice(deeds)(conn)
+                self.done += 1
+
+    async def _register(self, conn: AsyncConnection) -> None:
+        vm_id, boot_id = self.rng.choice(VMS), self.rng.choice(("boot-1", "boot-2"))
+        registration = replace(_REGISTRATION, vm_id=vm_id, boot_id=boot_id)
+        await node_operations.register(conn, registration, self.clock())
+
+    async def _heartbeat(self, conn: AsyncConnection) -> None:
+        known = await node_rows.of_attempt(conn, "att-2")
+        if not known:
+            return
+        node = self.rng.choice(known)
+        self.seq += 1
+        steps = self.rng.sample(range(1, 30), k=25)
+        notice = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
+        beat = Heartbeat(
+            epoch=node.epoch,
+            seq=self.seq,
+            phase=self.rng.choice((NodePhase.RUNNING, NodePhase.STOPPED, NodePhase.FAILED)),
+            generation=node.directive_number,
+            step=self.rng.randrange(9),
+            free_port=29500,
+            metrics=tuple(metrics(s) for s in steps),
+            committed=(checkpoint(1),),
+            eviction=notice if self.rng.random() < 0.2 else None,
+        )
+        await node_operations.hear(conn, node.node_id, beat, self.clock())
+
+    async def _claim(self) -> None:
+        """What is due, in a transaction of its own; sometimes leases have expired by then."""
+        self.clock.advance(seconds=self.rng.choice((0, 1, LEASE.total_seconds())))
+        async with self.engine.begin() as conn:
+            self.claims += await attempts.claim_due(conn, self.clock(), 2)
+
+    def _claimed(self) -> tuple[Claim, AttemptRow]:
+        """A claim that somebody holds, or has lost by now."""
+        return self.rng.choice(self.claims[-3:])
+
+    async def _look(self, conn: AsyncConnection) -> None:
+        claim, row = self._claimed()
+        await leases.write(conn, claim, vm_ids=list(VMS))
+        price, seen = row.price, self.rng.sample(VMS, k=3)
+        await ledger.meter(
+            conn, "job", row.id, seen, price.hourly, price.on_demand_hourly, self.clock()
+        )
+        step = self.rng.randrange(50)
+        head = Head(generation=1, checkpoints=(checkpoint(step), checkpoint(step + 1)))
+        await heads.record(conn, "job", head, self.clock())
+
+    async def _halt(self, conn: AsyncConnection) -> None:
+        claim, row = self._claimed()
+        opened = await generations.current(conn, row.id)
+        if opened:
+            ids = tuple(m.node_id for m in opened.generation.members)
+            step = Halt(kind=self.rng.choice(_STOPS), node_ids=ids, reason="because")
+            await generation_operations.halt(conn, row, opened.generation, step, self.clock())
+            await attempts.release(conn, claim, self.clock(), timedelta(0))
+
+    async def _open(self, conn: AsyncConnection) -> None:
+        claim, row = self._claimed()
+        known = await node_rows.of_attempt(conn, row.id)
+        if known:
+            self.rng.shuffle(known)
+            step = OpenGeneration(
+                nodes=tuple(view(n, present=True) for n in known), after_error=True
+            )
+            head = Head(generation=await generations.newest_number(conn, "job") + 1)
+            await generation_operations.open_next(conn, claim, row, step, head, "", self.clock())
+
+    async def _wish(self, conn: AsyncConnection) -> None:
+        wanted = self.rng.choice((None, self.clock()))
+        await jobs.wish(conn, "job", self.clock(), pause_requested_at=wanted)
+
+    async def _job(self, conn: AsyncConnection) -> None:
+        for claim, _ in await jobs.claim_due(conn, self.clock(), 2):
+            await leases.release(conn, claim, self.clock(), self.clock())
+
+
+async def test_whatever_is_done_at_once_nobody_waits_in_a_circle(
+    crowd: AsyncEngine, clock: Clock
+) -> None:
+    async with crowd.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        over = {"state": "terminating", "outcome": "evicted"}
+        await add_attempt(conn, clock(), **over)
+        await add_attempt(conn, clock(), id="att-2", number=2, vm_ids=list(VMS))
+    everybody = Crowd(crowd, clock)
+    faults: list[DBAPIError] = []
+
+    async def actor() -> None:
+        for _ in range(ROUNDS):
+            try:
+                await everybody.act()
+            except DBAPIError as fault:
+                faults.append(fault)
+
+    await asyncio.gather(*(actor() for _ in range(ACTORS)))
+
+    deadlocks = [f for f in faults if isinstance(f.orig, DeadlockDetected)]
+    assert deadlocks == []
+    assert faults == []
+    assert everybody.done > ACTORS * ROUNDS / 2
+
+
+async def test_two_boots_that_register_a_machine_at_once_are_told_apart(
+    crowd: AsyncEngine, clock: Clock
+) -> None:
+    machines = [f"vm-{n}" for n in range(20)]
+    async with crowd.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock(), vm_ids=machines)
+
+    async def register(vm_id: str, boot_id: str) -> int:
+        message = replace(_REGISTRATION, attempt_id="att-1", vm_id=vm_id, boot_id=boot_id)
+        async with crowd.begin() as conn:
+            standing = await node_operations.register(conn, message, clock())
+        assert standing is not None
+        return standing.node.epoch
+
+    for vm_id in machines:
+        epochs = await asyncio.gather(*(register(vm_id, f"boot-{n}") for n in range(3)))
+
+        assert sorted(epochs) == [1, 2, 3]

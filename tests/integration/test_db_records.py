@@ -1,0 +1,252 @@
+"""What is written down on the way: metrics, machine time, committed checkpoints, generations."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import checkpoints, events, generations, jobs, ledger, metrics, tables
+from service.domain.cost import spent
+from service.operations import heads
+from tests.clock import Clock
+from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, generation
+from tests.scripted_node import metrics as measured
+from trainer.contract import DirectiveKind, Head
+
+HOURLY, ON_DEMAND = Decimal(8), Decimal(32)
+
+
+@pytest.fixture
+async def _one_attempt(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock())
+
+
+pytestmark = pytest.mark.usefixtures("_one_attempt")
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+
+async def test_metrics_sent_twice_are_kept_once(engine: AsyncEngine) -> None:
+    batch = [measured(1), measured(2)]
+    async with engine.begin() as conn:
+        await metrics.add(conn, "job", 1, batch)
+        await metrics.add(conn, "job", 1, [*batch, measured(3)])
+
+        assert [m["step"] for m in await metrics.of_job(conn, "job")] == [1, 2, 3]
+
+
+async def test_of_a_step_done_twice_the_newer_generation_is_believed(engine: AsyncEngine) -> None:
+    async with engine.begin() as conn:
+        await metrics.add(conn, "job", 2, [measured(5, loss=1.0)])
+        await metrics.add(conn, "job", 1, [measured(5, loss=9.0), measured(4, loss=4.0)])  # late
+        kept = await metrics.of_job(conn, "job")
+        await metrics.add(conn, "job", 3, [measured(5, loss=2.0)])
+        after = await metrics.of_job(conn, "job")
+
+    assert [(m["step"], m["loss"]) for m in kept] == [(4, 4.0), (5, 1.0)]
+    assert after[-1]["loss"] == 2.0
+
+
+async def test_a_batch_that_names_a_step_twice_is_taken_in(engine: AsyncEngine) -> None:
+    async with engine.begin() as conn:
+        await metrics.add(conn, "job", 1, [measured(1, loss=9.0), measured(1, loss=1.0)])
+
+        assert [m["loss"] for m in await metrics.of_job(conn, "job")] == [1.0]
+
+
+# --- the ledger ----------------------------------------------------------------------------------
+
+
+async def _meter(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
+    await ledger.meter(conn, "job", "att-1", vm_ids, HOURLY, ON_DEMAND, clock())
+
+
+async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await _meter(conn, clock, "vm-1", "vm-2")
+        clock.advance(minutes=30)
+        await _meter(conn, clock, "vm-2")
+        clock.advance(minutes=30)
+        await _meter(conn, clock)
+        clock.advance(minutes=30)
+        rows = await ledger.of_job(conn, "job")
+
+    times = {r.vm_id: r.ended_at - r.started_at for r in rows if r.ended_at}
+    assert times == {"vm-1": timedelta(minutes=30), "vm-2": timedelta(hours=1)}
+    assert spent(rows, clock()) == Decimal(12)
+
+
+async def test_metering_again_changes_nothing(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        await _meter(conn, clock, "vm-1")
+        before = await ledger.of_job(conn, "job")
+        clock.advance(minutes=5)
+        await _meter(conn, clock, "vm-1")
+        still = await ledger.of_job(conn, "job")
+        await _meter(conn, clock)
+        closed = await ledger.of_job(conn, "job")
+        clock.advance(minutes=5)
+        await _meter(conn, clock)
+
+        assert still == before
+        assert await ledger.of_job(conn, "job") == closed
+
+
+async def test_a_machine_that_comes_back_is_billed_anew(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        for seen in (["vm-1"], [], ["vm-1"]):
+            await _meter(conn, clock, *seen)
+            clock.advance(minutes=5)
+
+        rows = await ledger.of_job(conn, "job")
+
+    assert [r.ended_at is None for r in rows] == [False, True]
+    assert spent(rows, clock()) == HOURLY * 10 / 60
+
+
+async def test_a_replica_whose_clock_is_behind_closes_a_row_all_the_same(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await _meter(conn, clock, "vm-1")
+        clock.advance(seconds=-5)
+        await _meter(conn, clock)
+
+        (row,) = await ledger.of_job(conn, "job")
+
+    assert row.ended_at == row.started_at
+
+
+# --- HEAD, copied --------------------------------------------------------------------------------
+
+
+async def test_what_head_says_is_recorded_once(engine: AsyncEngine, clock: Clock) -> None:
+    head = Head(generation=1, checkpoints=(checkpoint(1), checkpoint(2)))
+    async with engine.begin() as conn:
+        news = await heads.record(conn, "job", head, clock())
+        again = await heads.record(conn, "job", head, clock())
+        one_more = await heads.record(conn, "job", head.with_checkpoint(checkpoint(3)), clock())
+        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+        told = await events.newest(conn, "job", after=None, limit=9)
+
+    assert (news, again, one_more) == (True, False, True)
+    assert [c.step for c in listed or []] == [3, 2, 1]
+    assert [e.code for e in told or []] == ["checkpoint.committed"] * 3
+
+
+async def test_a_checkpoint_that_head_drops_stays_on_record(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    head = Head(generation=1)
+    async with engine.begin() as conn:
+        for step in range(1, 6):
+            head = head.with_checkpoint(checkpoint(step))
+            await heads.record(conn, "job", head, clock())
+        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+
+    assert len(head.checkpoints) == 3
+    assert [c.step for c in listed or []] == [5, 4, 3, 2, 1]
+
+
+async def test_a_new_checkpoint_breaks_the_row_of_trainer_errors(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    head = Head(generation=1, checkpoints=(checkpoint(1),))
+    async with engine.begin() as conn:
+        await heads.record(conn, "job", head, clock())
+        await jobs.count_trainer_error(conn, "job")
+        await heads.record(conn, "job", head, clock())  # no news
+        counted = await jobs.find(conn, "job")
+        await heads.record(conn, "job", head.with_checkpoint(checkpoint(2)), clock())
+        forgotten = await jobs.find(conn, "job")
+
+    assert counted is not None
+    assert forgotten is not None
+    assert (counted.trainer_errors, forgotten.trainer_errors) == (1, 0)
+
+
+async def test_the_model_that_head_names_becomes_the_jobs_result(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    head = replace(Head(generation=1), model=checkpoint(9, kind="final"))
+    async with engine.begin() as conn:
+        await heads.record(conn, "job", head, clock())
+        row = await jobs.find(conn, "job")
+
+    assert row is not None
+    assert row.result is not None
+    assert row.result["step"] == 9
+
+
+# --- generations ---------------------------------------------------------------------------------
+
+
+async def test_a_number_is_given_once_even_to_two_attempts(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        over = {"state": "terminating", "outcome": "evicted"}
+        await conn.execute(tables.attempts.update().values(**over))
+        await add_attempt(conn, clock(), id="att-2", number=2)
+        nodes = [await add_node(conn, clock(), "vm-1")]
+        await generations.add(conn, generation(1, nodes), clock())
+
+    with pytest.raises(IntegrityError):
+        async with engine.begin() as conn:
+            await generations.add(conn, generation(1, nodes, "att-2"), clock())
+
+
+async def test_numbers_are_the_jobs_and_the_newest_row_the_attempts(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        nodes = [await add_node(conn, clock(), "vm-1")]
+        for number in (1, 2):
+            await generations.add(conn, generation(number, nodes), clock())
+        over = {"state": "terminating", "outcome": "evicted"}
+        await conn.execute(tables.attempts.update().values(**over))
+        await add_attempt(conn, clock(), id="att-2", number=2)
+        opened = await generations.current(conn, "att-1")
+
+        assert opened is not None
+        assert opened.generation == generation(2, nodes)
+        assert await generations.current(conn, "att-2") is None
+        assert await generations.newest_number(conn, "job") == 2
+
+
+async def test_the_time_to_stop_starts_anew_when_stop_follows_save_and_stop(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    save, stop = DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP
+    first = clock()
+    async with engine.begin() as conn:
+        row = generation(1, [await add_node(conn, clock(), "vm-1")])
+        await generations.add(conn, row, clock())
+        told = []
+        for kind in (save, save, stop, stop, save):
+            news = await generations.mark_halted(conn, row, kind, "because", clock())
+            opened = await generations.current(conn, "att-1")
+            assert opened is not None
+            told.append((news, opened.halt_kind, opened.halted_at))
+            clock.advance(minutes=1)
+
+    later = first + timedelta(minutes=2)
+    assert told == [
+        (True, save, first),
+        (False, save, first),
+        (True, stop, later),
+        (False, stop, later),
+        (False, stop, later),
+    ]
+    async with engine.connect() as conn:
+        columns = select(tables.generations.c.content)
+        assert (await conn.execute(columns)).scalar_one() == row.to_plain()

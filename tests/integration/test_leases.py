@@ -1,0 +1,255 @@
+"""Leases: who may write a row, who may not any more, and that no hint is lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import attempts, events, generations, jobs, leases, tables
+from service.db.attempts import AttemptRow
+from service.db.leases import LEASE, Claim
+from service.domain.attempt import Move, OpenGeneration
+from service.domain.errors import LeaseLost
+from service.domain.generation import Halt
+from service.domain.job import Move as JobMove
+from service.domain.node import view
+from service.domain.states import AttemptState, JobState, Outcome
+from service.operations import generations as generation_operations
+from tests.clock import Clock
+from tests.integration.rows import (
+    add_attempt,
+    add_job,
+    add_node,
+    claim_attempt,
+    claim_job,
+    generation,
+    transact,
+)
+from trainer.contract import DirectiveKind, Head
+
+WORKERS = 8
+ROWS = 40
+AFTER_LEASE = LEASE.total_seconds() + 1
+GIVEN_UP = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="gone")
+
+
+@pytest.fixture
+async def _one_attempt(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock())
+        await add_attempt(conn, clock())
+
+
+async def _moves(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
+    await attempts.move(conn, claim, row, GIVEN_UP, clock())
+
+
+async def _releases(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
+    await attempts.release(conn, claim, clock(), timedelta(hours=1))
+
+
+async def _notes_vms(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
+    await leases.write(conn, claim, vm_ids=["vm-1"])
+
+
+async def _opens(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
+    node = await add_node(conn, clock(), "vm-1")
+    step = OpenGeneration(nodes=(view(node, present=True),))
+    await generation_operations.open_next(conn, claim, row, step, Head(generation=1), "", clock())
+
+
+WRITES = (_moves, _releases, _notes_vms, _opens)
+Write = Callable[[AsyncConnection, Claim, AttemptRow, Clock], Awaitable[None]]
+
+
+@pytest.mark.usefixtures("_one_attempt")
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_worker_that_lost_its_lease_writes_nothing(
+    engine: AsyncEngine, clock: Clock, write: Write
+) -> None:
+    async with engine.begin() as conn:
+        late, row = await claim_attempt(conn, clock())
+    clock.advance(seconds=AFTER_LEASE)
+    async with engine.begin() as conn:
+        await claim_attempt(conn, clock())
+    before = await _everything(engine)
+
+    with pytest.raises(LeaseLost):
+        await transact(engine, lambda c: write(c, late, row, clock))
+
+    assert await _everything(engine) == before
+
+
+@pytest.mark.usefixtures("_one_attempt")
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_worker_that_gave_its_lease_back_writes_nothing(
+    engine: AsyncEngine, clock: Clock, write: Write
+) -> None:
+    async with engine.begin() as conn:
+        claim, row = await claim_attempt(conn, clock())
+    async with engine.begin() as conn:
+        await attempts.release(conn, claim, clock(), timedelta(0))
+    before = await _everything(engine)
+
+    with pytest.raises(LeaseLost):
+        await transact(engine, lambda c: write(c, claim, row, clock))
+
+    assert await _everything(engine) == before
+
+
+async def test_a_worker_that_lost_its_job_neither_moves_it_nor_starts_an_attempt(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock())
+        late, job = await claim_job(conn, clock())
+    clock.advance(seconds=AFTER_LEASE)
+    async with engine.begin() as conn:
+        await claim_job(conn, clock())
+    before = await _everything(engine)
+
+    async def start_attempt(conn: AsyncConnection) -> None:
+        await add_attempt(conn, clock())
+        await leases.release(conn, late, clock(), clock())
+
+    cancelled = JobMove(to=JobState.CANCELLED)
+    with pytest.raises(LeaseLost):
+        await transact(engine, lambda c: jobs.move(c, late, job, cancelled, clock()))
+    with pytest.raises(LeaseLost):
+        await transact(engine, start_attempt)
+
+    assert await _everything(engine) == before
+
+
+async def test_many_workers_never_claim_the_same_row(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        for number in range(ROWS):
+            await add_job(conn, clock(), id=f"job-{number}")
+
+    async def worker() -> list[str]:
+        async with engine.begin() as conn:
+            return [c.row_id for c, _ in await jobs.claim_due(conn, clock(), ROWS // WORKERS)]
+
+    claimed = await asyncio.gather(*(worker() for _ in range(WORKERS + 2)))
+
+    rows = [row for rows in claimed for row in rows]
+    assert len(rows) == len(set(rows))
+    assert all(len(rows) <= ROWS // WORKERS for rows in claimed)
+
+
+@pytest.mark.usefixtures("_one_attempt")
+async def test_a_lease_that_has_expired_is_anybodys(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        first, _ = await claim_attempt(conn, clock())
+    clock.advance(seconds=AFTER_LEASE - 2)
+    async with engine.begin() as conn:
+        too_early = await attempts.claim_due(conn, clock(), 10)
+    clock.advance(seconds=2)
+    async with engine.begin() as conn:
+        second, _ = await claim_attempt(conn, clock())
+
+    assert too_early == []
+    assert first.token != second.token
+
+
+@pytest.mark.usefixtures("_one_attempt")
+async def test_a_row_waits_until_it_is_due(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        claim, _ = await claim_attempt(conn, clock())
+        await attempts.release(conn, claim, clock(), timedelta(seconds=30))
+    clock.advance(seconds=29)
+    async with engine.begin() as conn:
+        assert await attempts.claim_due(conn, clock(), 10) == []
+    clock.advance(seconds=1)
+    async with engine.begin() as conn:
+        assert len(await attempts.claim_due(conn, clock(), 10)) == 1
+
+
+@pytest.mark.usefixtures("_one_attempt")
+async def test_a_hint_wakes_a_row_before_it_is_due(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        claim, _ = await claim_attempt(conn, clock())
+        await attempts.release(conn, claim, clock(), timedelta(hours=1))
+        await leases.hint(conn, tables.attempts, "att-1", clock())
+
+        assert len(await attempts.claim_due(conn, clock(), 10)) == 1
+
+
+@pytest.mark.usefixtures("_one_attempt")
+async def test_a_hint_while_the_row_is_claimed_is_not_lost(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        claim, _ = await claim_attempt(conn, clock())
+    async with engine.begin() as conn:
+        await leases.hint(conn, tables.attempts, "att-1", clock())
+    async with engine.begin() as conn:
+        assert await attempts.claim_due(conn, clock(), 10) == [], "it is still claimed"
+        await attempts.release(conn, claim, clock(), timedelta(hours=1))
+
+        assert len(await attempts.claim_due(conn, clock(), 10)) == 1
+
+
+@pytest.mark.usefixtures("_one_attempt")
+async def test_a_hint_survives_the_worker_that_was_killed_with_the_lease(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await claim_attempt(conn, clock())
+        await leases.hint(conn, tables.attempts, "att-1", clock())
+    clock.advance(seconds=AFTER_LEASE)
+
+    async with engine.begin() as conn:
+        assert len(await attempts.claim_due(conn, clock(), 10)) == 1
+
+
+@pytest.mark.usefixtures("_one_attempt")
+async def test_a_worker_does_not_write_over_a_state_that_it_did_not_claim(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        claim, row = await claim_attempt(conn, clock())
+        gone = {"state": "terminating", "outcome": "evicted"}
+        await conn.execute(tables.attempts.update().values(**gone))
+        with pytest.raises(LeaseLost):
+            await attempts.move(conn, claim, row, GIVEN_UP, clock())
+
+
+async def _everything(engine: AsyncEngine) -> dict[str, object]:
+    """All that a late worker could have changed."""
+    async with engine.connect() as conn:
+        found: dict[str, object] = {
+            t.name: [tuple(r) for r in await conn.execute(select(t))]
+            for t in (tables.jobs, tables.attempts, tables.generations, tables.nodes)
+        }
+        count = select(func.count()).select_from(tables.events)
+        found["events"] = (await conn.execute(count)).scalar_one()
+    return found
+
+
+@pytest.mark.usefixtures("_one_attempt")
+async def test_a_late_halt_tells_nobody_anything(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        node = await add_node(conn, clock(), "vm-1")
+        row = generation(1, [node])
+        await generations.add(conn, row, clock())
+        late, attempt = await claim_attempt(conn, clock())
+    clock.advance(seconds=AFTER_LEASE)
+    async with engine.begin() as conn:
+        await claim_attempt(conn, clock())
+    before = await _everything(engine)
+    step = Halt(kind=DirectiveKind.STOP, node_ids=(node.node_id,), reason="a member is gone")
+
+    async def halt(conn: AsyncConnection) -> None:
+        await generation_operations.halt(conn, attempt, row, step, clock())
+        await attempts.release(conn, late, clock(), timedelta(0))
+
+    with pytest.raises(LeaseLost):
+        await transact(engine, halt)
+
+    assert await _everything(engine) == before
+    async with engine.connect() as conn:
+        assert await events.newest(conn, "job", after=None, limit=9) == []

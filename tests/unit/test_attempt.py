@@ -1,0 +1,358 @@
+"""What an attempt does next: one rule, one sentence."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from service.domain.attempt import (
+    Attempt,
+    Create,
+    Delete,
+    Move,
+    OpenGeneration,
+    Seen,
+    Step,
+    Wait,
+    next_step,
+)
+from service.domain.generation import Halt
+from service.domain.states import ATTEMPT_MOVES, TIME_LIMITS, AttemptState, Outcome
+from tests.unit.attempt_facts import (
+    ALL_FAILED,
+    ALL_STOPPED,
+    BOOTED,
+    BROKEN,
+    CREATING,
+    DELETING,
+    ENDED,
+    GONE,
+    MINUTE,
+    NONE,
+    NOTICED_AND_STOPPED,
+    NOW,
+    ONE_GONE,
+    PACE,
+    PENDING,
+    PROVISIONING,
+    RANK_0_FINISHED,
+    READY,
+    REGISTERED,
+    RUNNING,
+    SAVE_AND_STOP,
+    SECOND,
+    STARTING,
+    STOP,
+    TERMINATING,
+    TRAINING,
+    UNDER_NOTICE,
+    attempt,
+    halted,
+    machines,
+    node,
+    reopened,
+)
+
+RULES: dict[str, tuple[Attempt, Seen, Step]] = {
+    "the intent is written before the cloud is asked": (
+        attempt(PENDING),
+        NONE,
+        Move(to=PROVISIONING),
+    ),
+    "a wish before launch costs nothing": (
+        attempt(PENDING, wish=Outcome.CANCELLED),
+        NONE,
+        Move(to=ENDED, outcome=Outcome.CANCELLED, reason="before launch"),
+    ),
+    "a scale set that is not there is asked for": (attempt(PROVISIONING), NONE, Create()),
+    "a scale set in the making is waited for": (
+        attempt(PROVISIONING),
+        Seen(scale_set=machines(CREATING, 0)),
+        Wait(),
+    ),
+    "a scale set that is there is started": (attempt(PROVISIONING), BOOTED, Move(to=STARTING)),
+    "nodes that have not all registered are waited for": (
+        attempt(STARTING),
+        replace(REGISTERED, nodes=[node(0, READY, 0)]),
+        Wait(),
+    ),
+    "when all nodes are there a generation is opened": (
+        attempt(STARTING),
+        REGISTERED,
+        reopened(REGISTERED, after_error=False),
+    ),
+    "nodes that load are waited for": (
+        attempt(STARTING),
+        replace(TRAINING, stepped=False),
+        Wait(),
+    ),
+    "the first step makes the attempt run": (attempt(STARTING), TRAINING, Move(to=RUNNING)),
+    "healthy training is left alone": (attempt(RUNNING), TRAINING, Wait()),
+    "when a machine is gone the other ones are stopped at once": (
+        attempt(RUNNING),
+        ONE_GONE,
+        Halt(kind=STOP, node_ids=("n0",), reason="a member of the generation is gone"),
+    ),
+    "under an eviction notice everybody saves and stops": (
+        attempt(RUNNING),
+        UNDER_NOTICE,
+        Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="Azure announced an eviction"),
+    ),
+    "a trainer error lets the same nodes start anew": (
+        attempt(RUNNING),
+        ALL_FAILED,
+        reopened(ALL_FAILED, after_error=True),
+    ),
+    "nodes that merely stopped start anew without blame": (
+        attempt(RUNNING, trainer_errors=2),
+        ALL_STOPPED,
+        reopened(ALL_STOPPED, after_error=False),
+    ),
+    "a finished rank 0 is about to be believed": (attempt(RUNNING), RANK_0_FINISHED, Wait()),
+    "a pause waits for a model that is about to be seen": (
+        attempt(RUNNING, wish=Outcome.PAUSED),
+        RANK_0_FINISHED,
+        Wait(),
+    ),
+    "a cancel stops the nodes without a save": (
+        attempt(RUNNING, wish=Outcome.CANCELLED),
+        TRAINING,
+        Halt(kind=STOP, node_ids=("n0", "n1"), reason="the job is to be cancelled"),
+    ),
+    "a pause lets them save": (
+        attempt(RUNNING, wish=Outcome.PAUSED),
+        TRAINING,
+        Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="the job is to be paused"),
+    ),
+    "a budget that is used up lets them save": (
+        attempt(RUNNING, wish=Outcome.OVER_BUDGET),
+        TRAINING,
+        Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="the job is to be over_budget"),
+    ),
+    "survivors who were told to save are told to stop before they are given up": (
+        attempt(RUNNING),
+        halted(ONE_GONE, SAVE_AND_STOP, 5 * MINUTE),
+        Halt(kind=STOP, node_ids=("n0",), reason="a member of the generation is gone"),
+    ),
+    "survivors have a minute to stop": (
+        attempt(RUNNING),
+        halted(ONE_GONE, STOP, MINUTE),
+        Halt(kind=STOP, node_ids=("n0",), reason="a member of the generation is gone"),
+    ),
+    "who saves has a quarter of an hour": (
+        attempt(RUNNING),
+        halted(UNDER_NOTICE, SAVE_AND_STOP, 15 * MINUTE),
+        Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="Azure announced an eviction"),
+    ),
+    "a scale set that must go is deleted": (
+        attempt(TERMINATING, outcome=Outcome.EVICTED),
+        BOOTED,
+        Delete(),
+    ),
+    "one that failed to come up is deleted too": (
+        attempt(TERMINATING, outcome=Outcome.NO_CAPACITY),
+        Seen(scale_set=machines(BROKEN, 1)),
+        Delete(),
+    ),
+    "a delete that is under way is waited for, however long": (
+        attempt(TERMINATING, outcome=Outcome.EVICTED, ago=timedelta(days=9)),
+        Seen(scale_set=machines(DELETING)),
+        Wait(),
+    ),
+    "a scale set that cannot be seen yet is not taken for gone": (
+        attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=20 * SECOND),
+        NONE,
+        Wait(40 * SECOND),
+    ),
+    "a scale set that is seen to be gone ends the attempt": (
+        attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=MINUTE),
+        NONE,
+        Move(to=ENDED, outcome=Outcome.CANCELLED),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule(rule: str) -> None:
+    row, seen, step = RULES[rule]
+
+    assert next_step(row, seen, NOW, PACE) == step
+
+
+WITH_MODEL = replace(TRAINING, model_committed=True)
+ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
+    "capacity that is refused late": (
+        attempt(PROVISIONING),
+        Seen(scale_set=replace(machines(BROKEN, 0), error_code="AllocationFailed")),
+        Outcome.NO_CAPACITY,
+        "AllocationFailed",
+    ),
+    "a scale set that never comes": (
+        attempt(PROVISIONING, ago=15 * MINUTE + SECOND),
+        Seen(scale_set=machines(CREATING, 0)),
+        Outcome.NO_CAPACITY,
+        "0:15:01",
+    ),
+    "somebody who deletes our scale set": (
+        attempt(PROVISIONING),
+        Seen(scale_set=machines(DELETING)),
+        Outcome.EVICTED,
+        "somebody else",
+    ),
+    "a cancel while the scale set is made": (
+        attempt(PROVISIONING, wish=Outcome.CANCELLED),
+        NONE,
+        Outcome.CANCELLED,
+        "asked",
+    ),
+    "nodes that never register": (
+        attempt(STARTING, ago=30 * MINUTE + SECOND),
+        BOOTED,
+        Outcome.UNRESPONSIVE,
+        "0:30:01",
+    ),
+    "a machine taken before it registered": (
+        attempt(STARTING),
+        replace(REGISTERED, scale_set=machines(running=1), nodes=[node(0, READY, 0)]),
+        Outcome.EVICTED,
+        "1 of 2 instances evicted without notice",
+    ),
+    "a machine that lingers stopped": (
+        attempt(STARTING),
+        replace(REGISTERED, scale_set=machines(running=1, stopped=1), nodes=[]),
+        Outcome.EVICTED,
+        "1 of 2",
+    ),
+    "a whole scale set that vanished": (
+        attempt(RUNNING),
+        replace(TRAINING, scale_set=None, nodes=[replace(node(0), present=False), GONE]),
+        Outcome.EVICTED,
+        "2 of 2",
+    ),
+    "an eviction after everybody has saved": (
+        attempt(RUNNING),
+        NOTICED_AND_STOPPED,
+        Outcome.EVICTED,
+        "1 of 2 instances evicted after notice",
+    ),
+    "survivors that do not stop": (
+        attempt(RUNNING),
+        halted(ONE_GONE, STOP, MINUTE + SECOND),
+        Outcome.EVICTED,
+        "did not stop in time",
+    ),
+    "a save that takes too long": (
+        attempt(RUNNING),
+        halted(UNDER_NOTICE, SAVE_AND_STOP, 15 * MINUTE + SECOND),
+        Outcome.EVICTED,
+        "did not stop in time",
+    ),
+    "a silent member": (
+        attempt(RUNNING),
+        replace(TRAINING, heard_at=NOW - 5 * MINUTE - SECOND),
+        Outcome.UNRESPONSIVE,
+        "301 s",
+    ),
+    "a rank 0 that says it has finished, and then nothing": (
+        attempt(RUNNING),
+        replace(RANK_0_FINISHED, heard_at=NOW - 5 * MINUTE - SECOND),
+        Outcome.UNRESPONSIVE,
+        "silent",
+    ),
+    "the third trainer error in a row": (
+        attempt(RUNNING, trainer_errors=2),
+        ALL_FAILED,
+        Outcome.TRAINER_ERROR,
+        "3 trainer errors",
+    ),
+    "a committed model": (attempt(RUNNING), WITH_MODEL, Outcome.SUCCEEDED, "committed"),
+    "a committed model, though the machines are gone": (
+        attempt(RUNNING),
+        replace(ONE_GONE, model_committed=True),
+        Outcome.SUCCEEDED,
+        "committed",
+    ),
+    "a model that the attempt before committed late": (
+        attempt(STARTING),
+        replace(BOOTED, model_committed=True),
+        Outcome.SUCCEEDED,
+        "committed",
+    ),
+    "a cancel that came after the model": (
+        attempt(RUNNING, wish=Outcome.CANCELLED),
+        WITH_MODEL,
+        Outcome.SUCCEEDED,
+        "committed",
+    ),
+    "a cancel once everybody has stopped": (
+        attempt(RUNNING, wish=Outcome.CANCELLED),
+        ALL_STOPPED,
+        Outcome.CANCELLED,
+        "asked",
+    ),
+    "a pause once everybody has saved": (
+        attempt(RUNNING, wish=Outcome.PAUSED),
+        ALL_STOPPED,
+        Outcome.PAUSED,
+        "asked",
+    ),
+    "a cancel that nodes do not obey": (
+        attempt(RUNNING, wish=Outcome.CANCELLED),
+        halted(TRAINING, STOP, MINUTE + SECOND),
+        Outcome.CANCELLED,
+        "asked",
+    ),
+    "a pause before the first generation": (
+        attempt(STARTING, wish=Outcome.PAUSED),
+        BOOTED,
+        Outcome.PAUSED,
+        "asked",
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", ENDS)
+def test_an_attempt_is_ended_by(cause: str) -> None:
+    row, seen, outcome, reason = ENDS[cause]
+
+    step = next_step(row, seen, NOW, PACE)
+
+    assert isinstance(step, Move)
+    assert (step.to, step.outcome) == (TERMINATING, outcome)
+    assert reason in step.reason
+
+
+@pytest.mark.parametrize("state", sorted(set(AttemptState)))
+@pytest.mark.parametrize("wish", [None, Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
+@pytest.mark.parametrize("seen", [NONE, BOOTED, TRAINING, ONE_GONE, ALL_FAILED, WITH_MODEL])
+def test_whatever_is_seen_the_move_exists_and_its_outcome_is_known_in_time(
+    state: AttemptState, wish: Outcome | None, seen: Seen
+) -> None:
+    over = state in (TERMINATING, ENDED)
+    row = attempt(state, wish=wish, outcome=Outcome.EVICTED if over else None, ago=2 * MINUTE)
+
+    step = next_step(row, seen, NOW, PACE)
+
+    if isinstance(step, Move):
+        assert step.to in ATTEMPT_MOVES[state]
+        assert (step.to in (TERMINATING, ENDED)) == (step.outcome is not None)
+
+
+@pytest.mark.parametrize("state", sorted(set(TIME_LIMITS)))
+def test_a_time_limit_is_over_only_when_it_has_passed(state: AttemptState) -> None:
+    limit, outcome = TIME_LIMITS[state]
+    seen = Seen(scale_set=machines(CREATING, 0)) if state is PROVISIONING else BOOTED
+
+    just = next_step(attempt(state, ago=limit), seen, NOW, PACE)
+    past = next_step(attempt(state, ago=limit + SECOND), seen, NOW, PACE)
+
+    assert just == Wait()
+    assert isinstance(past, Move)
+    assert past.outcome is outcome
+
+
+def test_nothing_is_created_once_the_outcome_is_known() -> None:
+    for seen in (NONE, BOOTED, TRAINING):
+        step = next_step(attempt(TERMINATING, outcome=Outcome.EVICTED), seen, NOW, PACE)
+
+        assert not isinstance(step, Create | OpenGeneration)

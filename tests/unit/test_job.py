@@ -1,0 +1,184 @@
+"""What a job does next: one rule, one sentence."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from service.domain.job import (
+    Job,
+    LastAttempt,
+    Move,
+    Prepare,
+    StartAttempt,
+    Step,
+    Wait,
+    next_step,
+)
+from service.domain.states import (
+    ATTEMPT_OVER,
+    JOB_MOVES,
+    JOB_TERMINAL,
+    AttemptState,
+    JobState,
+    Outcome,
+)
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+VALIDATING, QUEUED, RUNNING, RECOVERING, PAUSED, SUCCEEDED, FAILED, CANCELLED = JobState
+LIVE = LastAttempt(
+    id="att-3",
+    number=3,
+    state=AttemptState.STARTING,
+    since=NOW,
+    outcome=None,
+    reason="",
+    refusals=0,
+)
+
+
+def a_job(state: JobState, last: LastAttempt | None = None, **wishes: bool) -> Job:
+    return Job(id="job", state=state, since=NOW, last_attempt=last, **wishes)
+
+
+def over(outcome: Outcome, *, refusals: int = 0, ago: float = 0.0) -> LastAttempt:
+    since = NOW - timedelta(seconds=ago)
+    terminating = replace(LIVE, state=AttemptState.TERMINATING, since=since)
+    return replace(terminating, outcome=outcome, reason="why", refusals=refusals)
+
+
+EVICTED = over(Outcome.EVICTED)
+RULES: dict[str, tuple[Job, Step]] = {
+    "a new job is prepared": (a_job(VALIDATING), Prepare()),
+    "a prepared job gets its first attempt": (a_job(QUEUED), StartAttempt(number=1)),
+    "a job waits while its attempt comes up": (a_job(QUEUED, LIVE), Wait()),
+    "a job runs as soon as its attempt does": (
+        a_job(QUEUED, replace(LIVE, state=AttemptState.RUNNING)),
+        Move(to=RUNNING, reason="attempt 3 is training"),
+    ),
+    "a job has recovered as soon as the next attempt trains": (
+        a_job(RECOVERING, replace(LIVE, state=AttemptState.RUNNING)),
+        Move(to=RUNNING, reason="attempt 3 is training"),
+    ),
+    "a job that runs waits for its attempt": (
+        a_job(RUNNING, replace(LIVE, state=AttemptState.RUNNING)),
+        Wait(),
+    ),
+    "an eviction makes a running job recover": (
+        a_job(RUNNING, EVICTED),
+        Move(to=RECOVERING, reason="why"),
+    ),
+    "a job that recovers starts the next attempt, while the last is torn down": (
+        a_job(RECOVERING, EVICTED),
+        StartAttempt(number=4),
+    ),
+    "a job that never trained stays queued between attempts": (
+        a_job(QUEUED, EVICTED),
+        StartAttempt(number=4),
+    ),
+    "a first refusal is followed by a pause": (
+        a_job(QUEUED, over(Outcome.NO_CAPACITY, refusals=1, ago=5)),
+        Wait(timedelta(seconds=10)),
+    ),
+    "after the pause capacity is asked for again": (
+        a_job(QUEUED, over(Outcome.NO_CAPACITY, refusals=1, ago=15)),
+        StartAttempt(number=4),
+    ),
+    "many refusals make the pause five minutes long, and never longer": (
+        a_job(QUEUED, over(Outcome.NO_CAPACITY, refusals=50, ago=60)),
+        Wait(timedelta(minutes=4)),
+    ),
+    "a committed model is the job's success": (
+        a_job(RUNNING, over(Outcome.SUCCEEDED)),
+        Move(to=SUCCEEDED, reason="why"),
+    ),
+    "a success counts even if the user has asked for a cancel": (
+        a_job(RUNNING, over(Outcome.SUCCEEDED), cancel_requested=True),
+        Move(to=SUCCEEDED, reason="why"),
+    ),
+    "a poison job fails": (
+        a_job(RUNNING, over(Outcome.TRAINER_ERROR)),
+        Move(to=FAILED, reason="why"),
+    ),
+    "an attempt that was cancelled cancels its job": (
+        a_job(RUNNING, over(Outcome.CANCELLED), cancel_requested=True),
+        Move(to=CANCELLED, reason="why"),
+    ),
+    "a cancel waits for the live attempt to stop": (
+        a_job(RUNNING, LIVE, cancel_requested=True),
+        Wait(),
+    ),
+    "a cancel between attempts is granted at once": (
+        a_job(RECOVERING, EVICTED, cancel_requested=True),
+        Move(to=CANCELLED, reason="cancelled by the user"),
+    ),
+    "a cancel before validation is granted at once": (
+        a_job(VALIDATING, cancel_requested=True),
+        Move(to=CANCELLED, reason="cancelled by the user"),
+    ),
+    "a paused job can be cancelled": (
+        a_job(PAUSED, over(Outcome.PAUSED), pause_requested=True, cancel_requested=True),
+        Move(to=CANCELLED, reason="cancelled by the user"),
+    ),
+    "an attempt that was paused pauses its job": (
+        a_job(RUNNING, over(Outcome.PAUSED), pause_requested=True),
+        Move(to=PAUSED, reason="paused by the user"),
+    ),
+    "a pause between attempts starts no other one": (
+        a_job(RECOVERING, EVICTED, pause_requested=True),
+        Move(to=PAUSED, reason="paused by the user"),
+    ),
+    "a pause does not stop validation": (a_job(VALIDATING, pause_requested=True), Prepare()),
+    "a paused job waits": (a_job(PAUSED, over(Outcome.PAUSED), pause_requested=True), Wait()),
+    "a resumed job recovers": (
+        a_job(PAUSED, over(Outcome.PAUSED)),
+        Move(to=RECOVERING, reason="resumed by the user"),
+    ),
+    "a job that was paused before its first attempt is queued again": (
+        a_job(PAUSED),
+        Move(to=QUEUED, reason="resumed by the user"),
+    ),
+    "a pause that is taken back while the attempt winds down just recovers": (
+        a_job(RUNNING, over(Outcome.PAUSED)),
+        Move(to=RECOVERING, reason="why"),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule(rule: str) -> None:
+    job, step = RULES[rule]
+
+    assert next_step(job, NOW) == step
+
+
+@pytest.mark.parametrize("state", sorted(JOB_TERMINAL))
+@pytest.mark.parametrize("last", [None, EVICTED, LIVE])
+def test_a_job_that_is_over_does_nothing_more(state: JobState, last: LastAttempt | None) -> None:
+    assert next_step(a_job(state, last, cancel_requested=True), NOW) == Wait()
+
+
+@pytest.mark.parametrize("state", sorted(set(AttemptState) - ATTEMPT_OVER))
+@pytest.mark.parametrize("job_state", sorted(set(JobState) - JOB_TERMINAL))
+@pytest.mark.parametrize("cancel", [False, True])
+@pytest.mark.parametrize("pause", [False, True])
+def test_no_attempt_is_started_beside_a_live_one(
+    state: AttemptState, job_state: JobState, cancel: bool, pause: bool
+) -> None:
+    last = replace(LIVE, state=state)
+    step = next_step(a_job(job_state, last, cancel_requested=cancel, pause_requested=pause), NOW)
+
+    assert not isinstance(step, StartAttempt)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("state", [QUEUED, RUNNING, RECOVERING])
+@pytest.mark.parametrize("cancel", [False, True])
+@pytest.mark.parametrize("pause", [False, True])
+def test_whatever_became_of_the_attempt_the_jobs_move_exists(
+    outcome: Outcome, state: JobState, cancel: bool, pause: bool
+) -> None:
+    job = a_job(state, over(outcome), cancel_requested=cancel, pause_requested=pause)
+    step = next_step(job, NOW)
+
+    assert not isinstance(step, Move) or step.to in JOB_MOVES[state]
