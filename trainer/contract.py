@@ -55,7 +55,7 @@ class FileEntry(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Message):
-    """Every file of one checkpoint (or model). Written once, before HEAD names it."""
+    """Every data file of one checkpoint (or model), without the ranks' records. Written once."""
 
     step: int
     consumed_samples: int
@@ -250,7 +250,7 @@ class NodeConfig(Message):
     attempt_id: str
     bootstrap_token: str
     accelerator: str  # "cuda" or "cpu"
-    processes_per_node: int
+    processes_per_node: int  # for people: the generation row decides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,9 +301,9 @@ class NodePhase(StrEnum):
     """What a node says it is doing. All but READY speak of one generation."""
 
     READY = "ready"  # no trainer; may be given a generation
-    RUNNING = "running"  # the trainer of the generation runs, or is being started
-    STOPPED = "stopped"  # told to stop; the trainer is gone and its uploads are settled
-    FAILED = "failed"  # the trainer ended by itself, with an error
+    RUNNING = "running"  # the trainer is being started, runs, or its uploads are settling
+    STOPPED = "stopped"  # told to, or HEAD was taken; the trainer is gone, its uploads settled
+    FAILED = "failed"  # the trainer could not start, ended by itself, or lost its supervisor
     FINISHED = "finished"  # the last step is done; from rank 0: and HEAD names the model
 
 
@@ -324,9 +324,9 @@ class StepMetrics(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class EvictionNotice(Message):
-    """A Scheduled Event of type Preempt."""
+    """A Scheduled Event of type Preempt, or a SIGTERM, which is treated like one."""
 
-    event_id: str
+    event_id: str  # Azure's, or "sigterm"
     not_before: float  # unix seconds by the node's clock; 0 when it has begun
     seen_at: float
 
@@ -338,19 +338,22 @@ class Heartbeat(Message):
     epoch: int
     seq: int
     phase: NodePhase
-    generation: int  # 0 while none was ever started here
-    step: int  # the last training step that this node's trainer finished
-    free_port: int  # a port free on this node just now; used if it becomes rank 0
-    metrics: tuple[StepMetrics, ...] = ()  # repeated until answered
+    generation: int  # 0 while none was ever started or stopped here
+    step: int  # the last training step that a trainer of this boot loaded or finished
+    free_port: int  # a port free on this node just now, 0 for none; used if it becomes rank 0
+    metrics: tuple[StepMetrics, ...] = ()  # these three: repeated until answered
     committed: tuple[Committed, ...] = ()  # hints; the service believes only HEAD
     spans: tuple[Span, ...] = ()
     eviction: EvictionNotice | None = None
-    error: str = ""  # tail of the log, when FAILED
+    error: str = ""  # why, with the tail of the log, when FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeartbeatAnswer(Message):
-    """200. (409 stale_generation: stop, commit nothing. 409 stale_epoch: register. 410: leave.)"""
+    """200. On 401, 403, 404 and 409 stale_epoch the node registers again with the same boot_id.
+
+    Any other 409: stop, commit nothing. 410: the same, and leave. Anything else: try again.
+    """
 
     now: float
     stop_by: float
@@ -380,4 +383,4 @@ class Directive(Message):
     stop_by: float
     number: int = 0  # the generation that START, STOP and CHECKPOINT_AND_STOP speak of
     generation: Generation | None = None  # with START
-    grants: Grants | None = None  # from half of the last grants' life on
+    grants: Grants | None = None  # with any kind, from half of their life after registering on

@@ -1,18 +1,19 @@
 """The folder through which a node's supervisor and its trainer processes speak: files only.
 
 One folder per generation. Whatever is written here appears whole (write, fsync, rename),
-so either side may be killed between any two lines. The supervisor writes the first four
-entries before it starts torchrun; the trainer writes the rest.
+so either side may be killed between any two lines; only the two .jsonl files grow line by
+line. The supervisor writes the first four entries before it starts torchrun, and the stop
+flag later; the trainer writes the rest.
 
     generation.json         the generation row
     run-spec.json           what to train
     inputs/CONTAINER/NAME   base model and data files
     checkpoint/             every file of the checkpoint to load, verified; absent when fresh
     stop                    exists: save between two steps, then end
-    outbox/FOLDER/          one save: data files first, then rank-00000.json, which makes it whole
+    outbox/FOLDER/          one save: each rank's data files, then its rank-00000.json
     metrics.jsonl           one StepMetrics a line; node rank 0 only
     spans.jsonl             one Span a line, e.g. load, first_step
-    progress                number of the last training step finished
+    progress                number of the last training step loaded or finished
     results/rank-00000.json how this rank ended, written last; no file means it failed
 """
 
@@ -99,7 +100,7 @@ class RunDir:
 
     @property
     def outbox(self) -> Path:
-        """Saves on their way to Blob; the supervisor deletes a folder once it is settled."""
+        """Saves on their way to Blob; the supervisor deletes a folder once it is uploaded."""
         return self.root / "outbox"
 
     def save_folder(self, blob_path: str) -> Path:
@@ -118,7 +119,7 @@ class RunDir:
 
     @property
     def progress(self) -> Path:
-        """The last training step finished."""
+        """The last training step loaded or finished."""
         return self.root / "progress"
 
     def result(self, rank: int) -> Path:
