@@ -14,7 +14,7 @@ from typing import Any
 
 SWITCHES = {"--rm", "-d", "--detach"}
 IGNORED = {
-    *("--network", "--ipc", "--gpus", "--shm-size", "--ulimit"),
+    *("--network", "--ipc", "--gpus", "--shm-size", "--ulimit", "--stop-timeout"),
     *("--log-driver", "--cap-add", "--device"),
 }
 VALUED = {"--name", "--restart", "-v", "--volume", "-e", "--env", "--env-file", "--entrypoint"}

@@ -4,6 +4,7 @@ import json
 import types
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -36,8 +37,7 @@ def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - wha
     """Build ``cls`` from a parsed JSON object; raise ValueError that names the member at fault."""
     if not isinstance(data, dict):
         raise ValueError(f"{where or cls.__name__}: an object is needed, not {data!r:.80}")
-    hints = get_type_hints(cls)
-    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    hints, known = _shape(cls)  # type: ignore[arg-type]  # a class is hashable
     if unknown := sorted(set(data) - set(known)):
         raise ValueError(f"{where or cls.__name__}: unknown member {unknown[0]!r}")
     values = {}
@@ -48,6 +48,12 @@ def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - wha
         elif field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"{path}: missing")
     return cls(**values)
+
+
+@cache
+def _shape(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Type hints and fields by name: the same for every message of a class."""
+    return get_type_hints(cls), {f.name: f for f in fields(cls)}
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401

@@ -32,6 +32,7 @@ from trainer.contract import (
 
 router = APIRouter(tags=["nodes"], include_in_schema=False)
 M = TypeVar("M", bound=Message)
+_LONGEST_REGISTRATION = 64 * 1024  # decoded before its token can be checked
 _LONGEST_BODY = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
 Authorization = Annotated[str | None, Header()]
 
@@ -41,7 +42,7 @@ async def register(
     request: Request, parts: PartsDep, authorization: Authorization = None
 ) -> Response:
     """Who the node is from now on."""
-    registration = await _read(request, Registration)
+    registration = await _read(request, Registration, _LONGEST_REGISTRATION)
     wanted = tokens.bootstrap_token(parts.secret, registration.attempt_id)
     _check(authorization, wanted)
     if registration.protocol != PROTOCOL:
@@ -72,7 +73,7 @@ async def heartbeat(
 ) -> Response:
     """Take in what the node says; refuse it only after what it said is kept."""
     _check(authorization, tokens.node_token(parts.secret, node_id))
-    message = await _read(request, Heartbeat)
+    message = await _read(request, Heartbeat, _LONGEST_BODY)
     now = parts.now()
     async with parts.engine.begin() as conn:
         heard = await nodes.hear(conn, node_id, message, now)
@@ -129,8 +130,8 @@ async def _directive(parts: Parts, standing: Standing, after: int) -> Directive:
     )
 
 
-async def _read(request: Request, message: type[M]) -> M:
-    body = await bodies.read(request, _LONGEST_BODY)
+async def _read(request: Request, message: type[M], most: int) -> M:
+    body = await bodies.read(request, most)
     try:
         return message.from_json(body)
     except RecursionError:

@@ -69,6 +69,7 @@ def _run(image: str, *, cuda: bool) -> str:
         [
             *("docker", "run", "--detach", "--name", "rekindle", "--restart", "unless-stopped"),
             *("--network", "host", "--ipc", "host", "--ulimit", "memlock=-1"),
+            *("--stop-timeout", "40"),  # a supervisor that is told to end saves first
             *("--volume", "/etc/rekindle:/etc/rekindle:ro"),
             *("--volume", f"{WORK_PATH}:/var/lib/rekindle"),
             *("--env", f"REKINDLE_NODE_CONFIG={CONFIG_PATH}"),

@@ -113,7 +113,8 @@ def _watch(current: Generation, nodes: Sequence[NodeView]) -> MembershipStep:
     if any(n.evicting for n in members):
         kind = DirectiveKind.CHECKPOINT_AND_STOP
         return halt(current, nodes, kind, "Azure announced an eviction")
-    if any(n.settled(current.number) for n in members):
+    ended = (n for n in members if n.phase is not NodePhase.FINISHED)
+    if any(n.settled(current.number) for n in ended):  # the finished ones wait for rank 0's model
         kind = DirectiveKind.CHECKPOINT_AND_STOP
         return halt(current, nodes, kind, "a member of the generation has stopped")
     return Hold()

@@ -36,6 +36,7 @@ from trainer.supervisor.outbox import Outbox
 from trainer.supervisor.transfer import Corrupt
 
 PATH = checkpoint_path(10, "g1")
+LATER = checkpoint_path(20, "g1")
 
 
 class Flaky(JobContainer):
@@ -202,6 +203,19 @@ class TestCommit:
 
         assert [c.step for c in _head(client).checkpoints] == [20]
         assert committer.idle
+
+    async def test_a_corrupt_save_does_not_block_the_ones_after_it(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        for rank in (0, 1):
+            save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
+            save(folder, GENERATION, rank, 20, LATER, 2, "periodic")
+        (folder.save_folder(PATH) / "rank-00001.bin").write_bytes(b"flipped")
+        with pytest.raises(Corrupt):
+            await _sent(container, folder)
+        await (await _sent(container, folder)).look()
+
+        assert [c.step for c in _head(client).checkpoints] == [20]
 
 
 class TestFetch:

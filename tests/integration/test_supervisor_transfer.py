@@ -118,6 +118,14 @@ class TestTransfer:
         with pytest.raises(BlobUnavailable):
             await container.access.once(container.blob("x").get_blob_properties)
 
+    async def test_an_error_never_tells_the_sas(self, container: JobContainer) -> None:
+        container.renew("http://127.0.0.1:9/account/container?sp=racwdl&sig=secret")
+        with pytest.raises(BlobUnavailable) as told:
+            await container.read("x")
+
+        assert "secret" not in str(told.value)
+        assert told.value.__cause__ is None
+
 
 def _write(path: Path, data: bytes) -> str:
     path.write_bytes(data)

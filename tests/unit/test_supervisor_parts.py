@@ -66,7 +66,9 @@ class TestReports:
 
     def test_commits_and_first_steps_are_news_but_later_steps_are_not(self) -> None:
         reports = Reports()
-        reports.started()
+        reports.started(10)
+        reports.stepped(10)  # what the trainer has loaded is no step of its own
+        assert not reports.changed.is_set()
         reports.stepped(11)
         assert reports.changed.is_set()
         reports.changed.clear()

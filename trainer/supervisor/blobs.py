@@ -5,6 +5,7 @@ the interpreter). Its own retries are off: a conditional write must not be repea
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ THREADS = 16
 ATTEMPTS = 5
 
 T = TypeVar("T")
+_QUERY = re.compile(r"\?[^\s'\")>]+")
 
 
 class BlobError(Exception):
@@ -185,7 +187,12 @@ def _translated(call: Callable[[], T]) -> T:
     except HttpResponseError as e:
         raise _meaning(e) from e
     except (AzureError, requests.RequestException) as e:
-        raise BlobUnavailable(f"{type(e).__name__}: {e}") from e
+        raise BlobUnavailable(f"{type(e).__name__}: {without_secrets(str(e))}") from None
+
+
+def without_secrets(text: str) -> str:
+    """The text without the query of any URL: that is where a SAS is, and errors quote URLs."""
+    return _QUERY.sub("?...", text)
 
 
 def _meaning(error: HttpResponseError) -> BlobError:

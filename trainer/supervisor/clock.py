@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainer.contract import HEARTBEAT_SECONDS, LOG_FLUSH_SECONDS, LONG_POLL_SECONDS
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -17,9 +19,9 @@ class Clock:
 class Limits:
     """How long things may take on a node, in seconds."""
 
-    heartbeat: float = 10.0
-    long_poll: float = 20.0
-    log_flush: float = 2.0
+    heartbeat: float = HEARTBEAT_SECONDS
+    long_poll: float = LONG_POLL_SECONDS
+    log_flush: float = LOG_FLUSH_SECONDS
     notice_poll: float = 1.0
     pulse: float = 0.25  # between two looks at the run folder
     retry: float = 10.0  # longest back-off

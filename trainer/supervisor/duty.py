@@ -141,7 +141,8 @@ class Duty:
             return
         root = self._work / f"gen-{generation.number:04d}"
         world = World(generation=generation, member=member, folder=RunDir(root), logs=root / "logs")
-        self._tools.reports.started()
+        checkpoint = generation.checkpoint
+        self._tools.reports.started(checkpoint.step if checkpoint else 0)
         self._run = Run(world, self._grants, self._tools)
         life = self._live(self._run, generation, root, self._living)
         self._living = self._group.create_task(life)

@@ -23,8 +23,20 @@ class Outbox:
         whole = self.whole()
         if not whole:
             return None
-        await self._send(whole[0])
-        return whole[0][0]
+        save = whole[0][0]
+        try:
+            await self._send(whole[0])
+        except Corrupt:
+            self.set_aside(save)
+            raise
+        return save
+
+    def set_aside(self, save: RankSave) -> None:
+        """Take a save that can never be sent out of the way of the others; it stays on the disk."""
+        folder = self._folder.save_folder(save.path)
+        refused = self._folder.root / "refused"
+        refused.mkdir(exist_ok=True)
+        folder.rename(refused / folder.name)
 
     def whole(self) -> list[list[RankSave]]:
         """The records of each save that is whole as far as this node goes, oldest first."""

@@ -49,15 +49,16 @@ class Reports:
         if entries:
             self.changed.set()
 
-    def started(self) -> None:
-        """A trainer starts; its first step will be news."""
+    def started(self, step: int) -> None:
+        """A trainer starts from the state after ``step``; its first own step will be news."""
         self._fresh = True
+        self.step = step
 
     def stepped(self, step: int) -> None:
         """The trainer has finished ``step``."""
-        if self._fresh:
+        if self._fresh and step > self.step:
             self.changed.set()
-        self._fresh = False
+            self._fresh = False
         self.step = step
 
     def batch(self) -> Batch:

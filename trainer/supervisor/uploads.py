@@ -30,7 +30,7 @@ class Uploads:
         self._limits = limits
         self._clock = clock
         self._failures = 0  # in a row
-        self._hopeless = False  # waiting does not mend what went wrong
+        self._hopeless = False  # waiting does not mend what went wrong in this pass
         self.trouble = ""  # the last thing that went wrong
         self.model: Committed | None = None
 
@@ -42,6 +42,7 @@ class Uploads:
         waiting_since: float | None = None
         while True:
             gone = wishes.trainer_gone.is_set()  # asked first: what it left is then all there
+            self._hopeless = False
             sent = await self._send()
             if gone and sent and waiting_since is None:
                 waiting_since = self._clock.monotonic()
@@ -60,10 +61,10 @@ class Uploads:
             while save := await self._outbox.send_next():
                 if self._commits:
                     self._committer.expect(save)
-        except BlobError as e:
+        except (BlobError, Corrupt, OSError) as e:  # a corrupt save is out of the way now
             self._failed(e)
             return False
-        except (Corrupt, OSError, ValueError) as e:
+        except ValueError as e:
             self._failed(e)
             self._hopeless = True
             return False

@@ -40,7 +40,7 @@ class Wishes:
 
     def machine_goes(self, seconds: float) -> None:
         """Azure takes the machine in that many seconds."""
-        self._machine_goes_at = self._clock.monotonic() + seconds
+        self._machine_goes_at = min(self._machine_goes_at, self._clock.monotonic() + seconds)
 
     def gone(self, *, ended_well: bool) -> None:
         """No process of the trainer is left."""
