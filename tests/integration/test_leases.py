@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import attempts, events, generations, jobs, leases, tables
@@ -138,6 +138,20 @@ async def test_many_workers_never_claim_the_same_row(engine: AsyncEngine, clock:
     rows = [row for rows in claimed for row in rows]
     assert len(rows) == len(set(rows))
     assert all(len(rows) <= ROWS // WORKERS for rows in claimed)
+
+
+async def test_a_worker_does_not_wait_for_rows_that_another_one_is_claiming(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        for number in range(2):
+            await add_job(conn, clock(), id=f"job-{number}")
+    async with engine.begin() as one, engine.begin() as other:
+        await other.execute(text("set local lock_timeout = '5s'"))
+        first = await jobs.claim_due(one, clock(), 1)
+        second = await jobs.claim_due(other, clock(), 2)
+
+    assert sorted(c.row_id for c, _ in first + second) == ["job-0", "job-1"]
 
 
 @pytest.mark.usefixtures("_one_attempt")

@@ -1,0 +1,56 @@
+"""What a look writes down, and what it leaves alone when the cloud does not answer."""
+
+from service.cloud.provider import CloudError
+from service.db import ledger
+from service.domain.fleet import scale_set_name
+from tests.scripted_node import boot, commit, committed, train
+from tests.world import World
+from trainer.contract import DirectiveKind, NodePhase
+
+
+async def _open_cost_rows(world: World, job_id: str) -> int:
+    async with world.engine.connect() as conn:
+        return sum(r.ended_at is None for r in await ledger.of_job(conn, job_id))
+
+
+async def test_a_machine_that_lingers_stopped_is_billed_though_the_cloud_falls_silent(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "1", lingers=True)
+    await world.tick()
+    before = await _open_cost_rows(world, job["id"])
+    world.cloud.fail_next = [CloudError("Azure does not answer")]
+    await world.tick()
+
+    assert (before, await _open_cost_rows(world, job["id"])) == (2, 2)
+    async with world.engine.connect() as conn:
+        assert len(await ledger.of_job(conn, job["id"])) == 2
+
+
+async def test_survivors_that_save_are_told_to_stop_and_not_given_up_unheard(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=3)
+    survivor, gone = nodes  # in the order of their instance ids
+    await gone.notice(number, step=3)
+    await world.tick(1, seconds=1)
+    told = (await survivor.hear()).kind
+    for _ in range(5):  # its upload takes more than a minute
+        await world.tick()
+        await survivor.say(NodePhase.RUNNING, number, step=4)
+    world.cloud.evict(scale_set_name(gone.attempt_id), "1")
+    await world.tick(1)
+    then = (await survivor.hear()).kind
+    await commit(world, job["id"], committed(4, number, "stop"))
+    await survivor.say(NodePhase.STOPPED, number, step=4)
+    await world.tick(1)
+
+    (attempt, *_) = await world.attempts_of(job["id"])
+    assert (told, then) == (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
+    assert attempt["outcome"] == "evicted"
+    assert "did not stop" not in attempt["reason"]
