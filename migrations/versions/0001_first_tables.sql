@@ -101,6 +101,8 @@ CREATE TABLE attempts (
     outcome TEXT,
     reason TEXT DEFAULT '' NOT NULL,
     refusals INTEGER DEFAULT '0' NOT NULL,
+    duds INTEGER DEFAULT '0' NOT NULL,
+    ran_at TIMESTAMP WITH TIME ZONE,
     vm_ids JSONB DEFAULT '[]' NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,

@@ -78,7 +78,7 @@ async def get(db: Db, parts: PartsDep, caller: CallerDep, job_id: str) -> dict[s
 async def cancel(
     db: Db, parts: PartsDep, caller: CallerDep, now: Now, job_id: str
 ) -> dict[str, Any]:
-    """Ask for the end; its machines are deleted at once."""
+    """Ask for the end; its nodes are stopped and its machines deleted."""
     job = await jobs.request_cancel(db, caller.project_id, job_id, now)
     return await _detailed(db, job, parts)
 

@@ -137,7 +137,8 @@ class FakeCloud:
                 del self._entries[name]
 
     def _describe(self, entry: _Entry) -> ScaleSet:
-        created = self.now() - entry.accepted_at >= entry.create_time
+        made_until = entry.deleting_since or self.now()  # a delete ends the creation
+        created = made_until - entry.accepted_at >= entry.create_time
         seen = ScaleSet(
             name=entry.spec.name,
             phase=ScaleSetPhase.READY if created else ScaleSetPhase.CREATING,

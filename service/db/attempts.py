@@ -59,7 +59,7 @@ async def add(
     now: datetime,
     **shape: int,
 ) -> None:
-    """Write a PENDING attempt; ``shape``: instance_count, processes_per_node, refusals."""
+    """Write a PENDING attempt; ``shape``: instance_count, processes_per_node, refusals, duds."""
     row = {"id": attempt_id, "job_id": job_id, "number": number, "region": offering.region}
     row |= {"vm_size": offering.vm_size, "capacity_type": offering.capacity_type}
     row |= {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
@@ -116,6 +116,8 @@ async def move(
     values = {"state": step.to, "since": now, "outcome": step.outcome, "ended_at": ended}
     if step.reason:
         values["reason"] = step.reason
+    if step.to is AttemptState.RUNNING:
+        values["ran_at"] = now
     await leases.release(conn, claim, now, now, **values)
     await leases.hint(conn, jobs, row.job_id, now)
     level = "info" if step.outcome in _AS_WISHED else "warn"

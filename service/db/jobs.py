@@ -172,6 +172,7 @@ async def _last_attempt(conn: AsyncConnection, job_id: str) -> LastAttempt | Non
     if row is None:
         return None
     refused = row.outcome == Outcome.NO_CAPACITY
+    dud = row.outcome == Outcome.UNRESPONSIVE and row.ran_at is None
     return LastAttempt(
         id=row.id,
         number=row.number,
@@ -180,6 +181,7 @@ async def _last_attempt(conn: AsyncConnection, job_id: str) -> LastAttempt | Non
         outcome=Outcome(row.outcome) if row.outcome else None,
         reason=row.reason,
         refusals=row.refusals + 1 if refused else 0,
+        duds=row.duds + 1 if dud else row.duds if refused else 0,
     )
 
 

@@ -53,13 +53,17 @@ async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]
 
 
 async def save(conn: AsyncConnection, record: NodeRecord, **extra: Any) -> None:  # noqa: ANN401
-    """Write a record, new or known, and wake the node's long poll if its directive changed."""
+    """Write a record, new or known."""
     values = {k: v for k, v in asdict(record).items() if k not in _NOT_COLUMNS}
     values |= {"heard_at": datetime.fromtimestamp(record.heard_at, UTC), **extra}
     fresh = {"id": record.node_id, "name": "", "registered_at": values["heard_at"], **values}
     statement = upsert(nodes).values(fresh)
     await conn.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))
-    await notices.notify(conn, f"node:{record.node_id}")
+
+
+async def wake(conn: AsyncConnection, node_id: str) -> None:
+    """End the node's long poll: its directive has changed."""
+    await notices.notify(conn, f"node:{node_id}")
 
 
 async def direct(
@@ -73,6 +77,7 @@ async def direct(
         after = directed(record, kind, number)
         if after != record:
             await save(conn, after)
+            await wake(conn, node_id)
             changed = True
     return changed
 
@@ -94,9 +99,14 @@ async def last_steps(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[
 
 
 async def add_spans(conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]) -> None:
-    """Append what the node measured of its own time."""
-    if spans:
-        merged = nodes.c.spans.concat(spans)
+    """Add what the node measured of its own time; what was told before is known already."""
+    if not spans:
+        return
+    query = select(nodes.c.spans).where(nodes.c.id == node_id)
+    known = (await conn.execute(query)).scalar_one()
+    news = [s for s in spans if s not in known]
+    if news:
+        merged = nodes.c.spans.concat(news)
         await conn.execute(update(nodes).where(nodes.c.id == node_id).values(spans=merged))
 
 

@@ -161,7 +161,9 @@ attempts = Table(
     Column("since", Moment, nullable=False),
     Column("outcome", Text),
     Column("reason", Text, nullable=False, server_default=""),
-    Column("refusals", Integer, nullable=False, server_default="0"),  # in a row, up to this one
+    Column("refusals", Integer, nullable=False, server_default="0"),  # in a row, before this one
+    Column("duds", Integer, nullable=False, server_default="0"),  # likewise, that never trained
+    Column("ran_at", Moment),  # first training step
     Column("vm_ids", JSONB, nullable=False, server_default="[]"),  # running, as last seen in ARM
     Column("created_at", Moment, nullable=False),
     Column("ended_at", Moment),

@@ -65,6 +65,7 @@ class Seen:
     halt_kind: DirectiveKind | None = None  # ... in this way
     stepped: bool = False  # a training step of the generation is done
     model_committed: bool = False  # HEAD names the final model
+    blind: bool = False  # the cloud did not answer; with nodes, ``scale_set`` is as before
 
     @property
     def running_instances(self) -> int:
@@ -121,26 +122,28 @@ def _pending(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 
 def _provisioning(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    found = seen.scale_set
+    if found is not None and found.phase is ScaleSetPhase.READY and not attempt.wish:
+        return Move(to=AttemptState.STARTING)  # however late: the machines are there
     if end := _wished(attempt) or _out_of_time(attempt, now):
         return end
-    found = seen.scale_set
     if found is None:
-        return Create()
+        return Wait() if seen.blind else Create()
     if found.phase is ScaleSetPhase.FAILED:
         why = f"{found.error_code}: {found.error_message}".strip(": ") or "provisioning failed"
         return _end(Outcome.NO_CAPACITY, why)
     if found.phase is ScaleSetPhase.DELETING:
         return _end(Outcome.EVICTED, "the scale set is being deleted by somebody else")
-    return Move(to=AttemptState.STARTING) if found.phase is ScaleSetPhase.READY else Wait()
+    return Wait()
 
 
 def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     step = _train(attempt, seen, now, pace)
-    if isinstance(step, Wait):
-        if seen.stepped:
-            return Move(to=AttemptState.RUNNING)
-        return _out_of_time(attempt, now) or step
-    return step
+    if isinstance(step, Move):
+        return step
+    if seen.stepped and isinstance(step, Wait):
+        return Move(to=AttemptState.RUNNING)
+    return _out_of_time(attempt, now) or step
 
 
 def _train(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
@@ -164,6 +167,8 @@ def _train(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 
 def _terminating(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    if seen.blind:
+        return Wait()
     if seen.scale_set is None:
         if now - attempt.since >= pace.read_lag:
             return Move(to=AttemptState.ENDED, outcome=attempt.outcome)

@@ -13,7 +13,12 @@ from service.domain.states import (
 )
 
 # After refusals in a row the next try waits longer, so that a sold-out region is not hammered.
+MAX_DUDS = 3  # then it is no accident: image, network or settings are wrong
 _BACK_OFF = (timedelta(0), timedelta(seconds=15), timedelta(minutes=1), timedelta(minutes=5))
+_DUD = (
+    "No training step within the time for starting. Check that the nodes can pull the trainer "
+    "image and reach this service (REKINDLE_TRAINER_IMAGE, REKINDLE_PUBLIC_URL), and their logs."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +32,7 @@ class LastAttempt:
     outcome: Outcome | None
     reason: str
     refusals: int  # attempts in a row, this one included, that found no capacity
+    duds: int = 0  # attempts in a row, this one included, whose nodes never trained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +118,8 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> Step
 def _next_attempt(last: LastAttempt | None, now: datetime) -> Step:
     if last is None:
         return StartAttempt(number=1)
-    pause = _BACK_OFF[min(last.refusals, len(_BACK_OFF) - 1)]
+    if last.duds >= MAX_DUDS:
+        return Move(to=JobState.FAILED, reason=f"{MAX_DUDS} attempts never trained. {_DUD}")
+    pause = _BACK_OFF[min(max(last.refusals, last.duds), len(_BACK_OFF) - 1)]
     left = pause - (now - last.since)
     return Wait(left) if left > timedelta(0) else StartAttempt(number=last.number + 1)

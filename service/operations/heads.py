@@ -5,17 +5,27 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import checkpoints, events, jobs
-from service.storage.store import BlobNotFound, BlobStore, PreconditionFailed
+from service.storage.store import BlobNotFound, BlobStore, PreconditionFailed, StorageError
 from trainer.contract import HEAD, Committed, Head
 
 
+class HeadUnreadable(StorageError):
+    """HEAD is gone or makes no sense, so nobody knows what is committed: a person must act."""
+
+
 async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
-    """HEAD and its ETag; an empty one with no ETag while the job has none."""
+    """HEAD and its ETag. Every job has one from its validation on."""
     try:
         data, etag = await store.read(job_id, HEAD)
+        return Head.from_json(data), etag
     except BlobNotFound:
-        return Head(generation=0), ""
-    return Head.from_json(data), etag
+        fault = "is gone"
+    except ValueError as error:
+        fault = f"makes no sense ({error})"
+    raise HeadUnreadable(
+        f"Blob HEAD in container {job_id} {fault}. Checkpoints may still lie beside it: restore "
+        "HEAD (soft delete, versions) or cancel the job."
+    )
 
 
 async def fence(store: BlobStore, job_id: str, after: int) -> Head:
@@ -33,7 +43,7 @@ async def fence(store: BlobStore, job_id: str, after: int) -> Head:
     if head.generation == number:
         return head
     head = head.fenced(number)
-    await store.write(job_id, HEAD, head.to_json().encode(), if_match=etag, if_absent=not etag)
+    await store.write(job_id, HEAD, head.to_json().encode(), if_match=etag)
     return head
 
 

@@ -117,6 +117,7 @@ async def _welcome(
     record_now = NodeRecord(**vars(record) | {"heard_at": now.timestamp()})
     await nodes.save(conn, record_now, name=registration.name, registered_at=now)
     await nodes.add_spans(conn, record.node_id, spans)
+    await nodes.wake(conn, record.node_id)
     await leases.hint(conn, tables.attempts, attempt.id, now)
     again = " again (its supervisor restarted)" if record.epoch > 1 else ""
     message = f"Node {registration.name} registered{again}"

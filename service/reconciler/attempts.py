@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import (
@@ -35,11 +36,13 @@ from service.domain.states import AttemptState, Outcome
 from service.operations import generations, heads
 from service.reconciler.look import Look, look
 from service.reconciler.scale_sets import SpecMaker
+from service.reconciler.watch import Watch
 from service.storage.store import BlobStore, PreconditionFailed, StorageError
 
 log = logging.getLogger(__name__)
 _SOON = timedelta(seconds=1)
 _AFTER_MISCONFIGURATION = timedelta(seconds=60)
+_FOR_A_PERSON = (Misconfigured, heads.HeadUnreadable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +55,13 @@ class AttemptReconciler:
     specs: SpecMaker
     pace: Pace
     now: Callable[[], datetime]
+    watch: Watch = field(default_factory=Watch)
 
     async def run_once(self, limit: int = 20) -> int:
         """Return how many attempts were due."""
         async with self.engine.begin() as conn:
             claims = await attempts.claim_due(conn, self.now(), limit)
+        self.watch.round(self.now())
         await asyncio.gather(*(self._reconcile(claim, row) for claim, row in claims))
         return len(claims)
 
@@ -65,20 +70,24 @@ class AttemptReconciler:
             await self._step(claim, row)
         except LeaseLost:
             log.info("attempt.lease_lost", extra={"attempt": row.id})
-        except Throttled as refusal:
-            await self._release(claim, timedelta(seconds=refusal.retry_after))
-        except Misconfigured as fault:
-            await self._complain(claim, row, str(fault))
         except (CloudError, StorageError) as fault:
-            log.warning("attempt.look_failed", extra={"attempt": row.id, "cause": str(fault)})
-            await self._release(claim, self.pace.poll)
+            await self._complain(row, fault)
+            await self._release(claim, self._patience(fault))
+        except Exception:
+            log.exception("attempt.step_failed", extra={"attempt": row.id})
+            with suppress(DBAPIError):
+                await self._release(claim, self.pace.poll)
 
     async def _step(self, claim: Claim, row: AttemptRow) -> None:
-        found = await look(self.engine, self.cloud, self.store, claim, row, self.now())
+        since, now = self.watch.awake_since, self.now()
+        found = await look(self.engine, self.cloud, self.store, claim, row, since, now)
+        for fault in found.faults:
+            await self._complain(row, fault)
         step = next_step(found.attempt, found.seen, self.now(), self.pace)
         match step:
             case Wait(delay):
-                await self._release(claim, delay or self.pace.poll)
+                patience = [self._patience(fault) for fault in found.faults]
+                await self._release(claim, max([delay or self.pace.poll, *patience]))
             case Create():
                 await self._create(claim, row)
             case Delete():
@@ -125,7 +134,7 @@ class AttemptReconciler:
         except PreconditionFailed:
             head = None
         if head is None or head.model is not None:  # look again: somebody was quicker
-            await self._release(claim, timedelta(0))
+            await self._release(claim, _SOON)
             return
         async with self.engine.begin() as conn:
             await generations.open_next(
@@ -141,18 +150,26 @@ class AttemptReconciler:
             async with self.engine.begin() as conn:
                 await attempts.release(conn, claim, self.now(), delay)
 
-    async def _complain(self, claim: Claim, row: AttemptRow, message: str) -> None:
-        """A person must act: say so where the user looks, and try again later."""
-        log.error("attempt.misconfigured", extra={"attempt": row.id, "cause": message})
-        with suppress(LeaseLost):
-            async with self.engine.begin() as conn:
-                await attempts.release(conn, claim, self.now(), _AFTER_MISCONFIGURATION)
-                await events.add(
-                    conn,
-                    row.job_id,
-                    self.now(),
-                    "cloud.misconfigured",
-                    message,
-                    attempt_id=row.id,
-                    level="error",
-                )
+    def _patience(self, fault: Exception) -> timedelta:
+        """How long to leave things alone after this."""
+        if isinstance(fault, Throttled):
+            return timedelta(seconds=fault.retry_after)
+        return _AFTER_MISCONFIGURATION if isinstance(fault, _FOR_A_PERSON) else self.pace.poll
+
+    async def _complain(self, row: AttemptRow, fault: Exception) -> None:
+        """Log it; where a person must act, say so once where the user looks."""
+        log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
+        if not isinstance(fault, _FOR_A_PERSON):
+            return
+        async with self.engine.begin() as conn:
+            if await events.last_message(conn, row.job_id, "attempt.needs_help") == str(fault):
+                return
+            await events.add(
+                conn,
+                row.job_id,
+                self.now(),
+                "attempt.needs_help",
+                str(fault),
+                attempt_id=row.id,
+                level="error",
+            )

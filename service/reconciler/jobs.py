@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import attempts, files, jobs, leases, nodes
@@ -53,9 +54,13 @@ class JobReconciler:
             log.info("job.lease_lost", extra={"job": job.id})
         except InvalidRequest as fault:
             await self._fail(claim, job, fault.code, str(fault))
-        except (StorageError, PricesUnavailable) as fault:
+        except StorageError as fault:
             log.warning("job.step_failed", extra={"job": job.id, "cause": str(fault)})
             await self._release(claim, _AFTER_FAULT)
+        except Exception:
+            log.exception("job.step_failed", extra={"job": job.id})
+            with suppress(DBAPIError):
+                await self._release(claim, _AFTER_FAULT)
 
     async def _step(self, claim: Claim, job: Job) -> None:
         match next_step(job, self.now()):
@@ -99,9 +104,13 @@ class JobReconciler:
         """Write the next attempt: the plan's best option, or the next one after a refusal."""
         row = await self._row(job)
         plan = Plan.from_dict(row.plan)
-        refusals = job.last_attempt.refusals if job.last_attempt else 0
+        last = job.last_attempt
+        refusals = last.refusals if last else 0
         option = plan.options[refusals % len(plan.options)]
-        quoted = await self.prices.prices([option.offering])
+        try:
+            quoted = await self.prices.prices([option.offering])
+        except PricesUnavailable:  # a recovery does not wait for a price list
+            quoted = {}
         async with self.engine.begin() as conn:
             await attempts.add(
                 conn,
@@ -114,6 +123,7 @@ class JobReconciler:
                 instance_count=plan.chosen.nodes,
                 processes_per_node=plan.chosen.processes_per_node,
                 refusals=refusals,
+                duds=last.duds if last else 0,
             )
             await leases.release(conn, claim, self.now(), self.now() + _IDLE)
 

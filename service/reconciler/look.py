@@ -4,7 +4,7 @@ Whatever is learnt on the way (instances, machine time, committed checkpoints) i
 down at once, so that it is known even if the next step never happens.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -19,7 +19,7 @@ from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_na
 from service.domain.node import NodeRecord, view
 from service.domain.states import AttemptState
 from service.operations import heads
-from service.storage.store import BlobStore
+from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
 
 _WITH_NODES = frozenset({AttemptState.STARTING, AttemptState.RUNNING})
@@ -32,6 +32,7 @@ class Look:
     attempt: Attempt
     seen: Seen
     newest_number: int  # of the job's generations, read together with the nodes
+    faults: tuple[CloudError | StorageError, ...]  # what could not be seen, and why
 
 
 async def look(
@@ -40,18 +41,20 @@ async def look(
     store: BlobStore,
     claim: Claim,
     row: AttemptRow,
+    awake_since: datetime,
     now: datetime,
 ) -> Look:
     """Ask the cloud and Blob outside any transaction, then write down what is news.
 
-    Raises CloudError and StorageError, and LeaseLost when another worker has the attempt.
+    ``awake_since``: nobody is taken for silent who could not have been heard before.
+    Raises LeaseLost when another worker has the attempt.
     """
-    scale_set, answered = await _scale_set(cloud, row)
-    head = await _head(store, row)
+    scale_set, cloud_fault = await _scale_set(cloud, row)
+    head, head_fault = await _head(store, row)
     async with engine.begin() as conn:
         records = await nodes.of_attempt(conn, row.id)
         await leases.write(conn, claim, vm_ids=_running(scale_set))
-        if answered:
+        if cloud_fault is None:
             await _meter(conn, row, scale_set, now)
         if head is not None:
             await heads.record(conn, row.job_id, head, now)
@@ -59,33 +62,45 @@ async def look(
         attempt = await attempts.snapshot(conn, row)
         newest = await generations.newest_number(conn, row.job_id)
     seen = _seen(scale_set, records, opened, head)
-    return Look(attempt=attempt, seen=seen, newest_number=newest)
+    heard_at = max(seen.heard_at, awake_since) if seen.heard_at else None
+    return Look(
+        attempt=attempt,
+        seen=replace(seen, blind=cloud_fault is not None, heard_at=heard_at),
+        newest_number=newest,
+        faults=tuple(f for f in (cloud_fault, head_fault) if f is not None),
+    )
 
 
-async def _scale_set(cloud: CloudProvider, row: AttemptRow) -> tuple[ScaleSet | None, bool]:
-    """The scale set, or None when there is none; and whether the cloud has said so just now.
+async def _scale_set(
+    cloud: CloudProvider, row: AttemptRow
+) -> tuple[ScaleSet | None, CloudError | None]:
+    """The scale set, or None when there is none; and why the cloud did not answer, if so.
 
     While nodes train, a cloud that does not answer is no reason to think that they are gone.
     """
     if row.state is AttemptState.PENDING:
-        return None, True
+        return None, None
     name = scale_set_name(row.id)
     try:
-        return await cloud.get(name), True
+        return await cloud.get(name), None
     except ScaleSetNotFound:
-        return None, True
-    except CloudError:
+        return None, None
+    except CloudError as fault:
         if row.state not in _WITH_NODES:
-            raise
+            return None, fault
         as_before = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)
-        return ScaleSet(name=name, phase=ScaleSetPhase.READY, instances=as_before), False
+        return ScaleSet(name=name, phase=ScaleSetPhase.READY, instances=as_before), fault
 
 
-async def _head(store: BlobStore, row: AttemptRow) -> Head | None:
+async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, StorageError | None]:
+    """HEAD, or why it cannot be read: cancels and time limits must not depend on it."""
     if row.state not in _WITH_NODES:
-        return None
-    head, _ = await heads.read(store, row.job_id)
-    return head
+        return None, None
+    try:
+        head, _ = await heads.read(store, row.job_id)
+    except StorageError as fault:
+        return None, fault
+    return head, None
 
 
 def _running(scale_set: ScaleSet | None) -> list[str]:

@@ -15,7 +15,6 @@ from service.api.app import make_app
 from service.db import nodes as node_rows
 from service.domain import tokens
 from service.domain.fleet import Instance, ScaleSet
-from service.domain.node import directed
 from tests.scripted_node import ScriptedNode, boot, train
 from tests.waiting import on, until
 from tests.world import SECRET, World, client
@@ -193,9 +192,15 @@ async def test_a_malformed_message_names_the_member(
     assert named in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"{}"])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 60_000, b"{}"])
 async def test_rubbish_is_refused_before_any_token_is_looked_at(world: World, body: bytes) -> None:
     assert error(await post(world, "/internal/nodes", body, "")) == (400, "invalid_value")
+
+
+async def test_a_registration_that_is_far_too_long_is_not_even_decoded(world: World) -> None:
+    answer = await post(world, "/internal/nodes", b"[" * 100_000, "")
+
+    assert error(answer)[0] == 413
 
 
 async def test_a_message_without_end_is_refused(world: World) -> None:
@@ -243,9 +248,7 @@ async def test_a_directive_wakes_a_long_poll_within_a_second(
     waiting = asyncio.create_task(poll(polled, nodes[0]))
     await subscribed(world, 1)
     async with world.engine.begin() as conn:
-        record = await node_rows.lock(conn, nodes[0].seat.node_id)
-        assert record is not None
-        await node_rows.save(conn, directed(record, DirectiveKind.STOP, 1))
+        await node_rows.direct(conn, [nodes[0].seat.node_id], DirectiveKind.STOP, 1)
     given = loop.time()
 
     directive = await waiting

@@ -90,9 +90,19 @@ async def test_a_commit_between_the_read_and_the_fence_is_not_overwritten() -> N
         assert now == committed
 
 
-async def test_the_first_generation_takes_a_head_that_is_not_there_yet() -> None:
+@pytest.mark.parametrize("damage", [b"", b"{}", b"not json"])
+async def test_a_head_that_makes_no_sense_is_never_taken_for_an_empty_one(damage: bytes) -> None:
+    store = await _store(Head(generation=4))
+    await store.write("job", HEAD, damage)
+
+    with pytest.raises(heads.HeadUnreadable, match="restore HEAD"):
+        await heads.fence(store, "job", 4)
+
+
+async def test_a_head_that_is_gone_is_never_made_anew() -> None:
     store = RacingStore()
     await store.create_container("job")
 
-    assert (await heads.fence(store, "job", 0)).generation == 1
-    assert (await _head(store)).generation == 1
+    with pytest.raises(heads.HeadUnreadable, match="is gone"):
+        await heads.fence(store, "job", 4)
+    assert await store.list_blobs("job") == []

@@ -1,0 +1,85 @@
+"""Jobs in trouble that is not their own: outages, lost blobs, nodes that never come."""
+
+from dataclasses import replace
+
+from service.cloud.provider import Misconfigured
+from service.domain.fleet import Offering, Price, scale_set_name
+from service.pricing.source import PricesUnavailable
+from tests.scripted_node import boot, train
+from tests.world import World
+from trainer.contract import HEAD, NodePhase
+
+
+async def test_after_an_outage_of_the_service_nobody_is_taken_for_silent(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    world.clock.advance(minutes=8)  # nobody could be heard
+    await world.tick(1, seconds=1)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=900)
+    await world.tick(3)
+
+    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+
+
+async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: World) -> None:
+    job = await world.submit()
+    await world.tick(400, seconds=25)  # no node ever registers
+
+    failed = await world.job(job["id"])
+
+    assert failed["status"] == "failed"
+    assert "REKINDLE_PUBLIC_URL" in failed["error"]["message"]
+    assert [a["outcome"] for a in await world.attempts_of(job["id"])] == ["unresponsive"] * 3
+    assert await world.cloud.list_owned() == []
+
+
+async def test_a_job_whose_head_is_lost_can_be_cancelled_and_says_what_is_wrong(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    await world.store.write(job["id"], HEAD, b"garbage")
+    await world.tick(3)
+    listed = (await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events")).json()["data"]
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(40)
+
+    assert [e["code"] for e in listed].count("attempt.needs_help") == 1
+    assert (await world.job(job["id"]))["status"] == "cancelled"
+    assert await world.cloud.list_owned() == []
+
+
+async def test_a_cancel_does_not_wait_for_a_cloud_that_refuses_us(world: World) -> None:
+    job = await world.submit()
+    await world.tick(2)
+    world.cloud.fail_next = [Misconfigured("role is missing: grant it") for _ in range(20)]
+    await world.tick(2, seconds=61)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(2, seconds=61)
+
+    assert (await world.job(job["id"]))["status"] == "cancelled"
+
+
+async def test_a_recovery_does_not_wait_for_the_price_list(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    world.jobs = replace(world.jobs, prices=NoPrices())
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "1")
+    await world.tick(6)
+
+    assert len(await world.attempts_of(job["id"])) == 2
+
+
+class NoPrices:
+    """A price list that is down."""
+
+    async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
+        raise PricesUnavailable(f"429 for {len(offerings)} offerings")
+
+    async def close(self) -> None:
+        """Nothing to close."""
