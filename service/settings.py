@@ -19,7 +19,11 @@ class Settings(BaseSettings):
     storage: SecretStr  # connection string of the storage account
     public_url: str = Field(description="Where nodes reach this service")
     secret_key: SecretStr = Field(min_length=32, description="Node tokens are derived from it")
-    deployment: str = "rekindle"  # owner tag: the sweep touches nothing else
+    deployment: str = Field(  # the owner tag of every scale set
+        min_length=1,
+        description="A name that no other service with the same resource group has, for ever: "
+        "the sweep deletes what carries it and is not in this database",
+    )
 
     cloud: Literal["azure", "fake"] = "azure"
     azure_subscription_id: str = ""

@@ -1,7 +1,4 @@
-"""/v1/fine_tuning/jobs/{id}/logs: what a rank printed, from Blob; and the final model's files."""
-
-from collections.abc import AsyncIterator
-from typing import Any
+"""/v1/fine_tuning/jobs/{id}/logs: what a rank printed, from Blob."""
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
@@ -9,10 +6,10 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from service.api.deps import CallerDep, PartsDep
 from service.db import attempts
 from service.db.attempts import AttemptRow
-from service.domain.errors import AttemptNotFound, InvalidRequest, ModelNotFound
+from service.domain.errors import AttemptNotFound, InvalidRequest
 from service.operations import jobs
 from service.storage.store import BlobNotFound
-from trainer.contract import MANIFEST, Manifest, log_path
+from trainer.contract import log_path
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
 
@@ -32,45 +29,6 @@ async def get_logs(
     except BlobNotFound:
         return PlainTextResponse("")  # nothing printed yet
     return StreamingResponse(parts.store.stream(job_id, path), media_type="text/plain")
-
-
-@router.get("/{job_id}/model")
-async def list_model(parts: PartsDep, caller: CallerDep, job_id: str) -> dict[str, Any]:
-    """The final model's files, as Hugging Face's from_pretrained wants them."""
-    path, manifest = await _model(parts, caller, job_id)
-    data = [{"name": f.name, "bytes": f.size, "crc64nvme": f.crc64nvme} for f in manifest.files]
-    return {
-        "object": "list",
-        "data": data,
-        "has_more": False,
-        "path": path,
-        "parameters_sha256": manifest.parameters_sha256,
-    }
-
-
-@router.get("/{job_id}/model/{name:path}")
-async def get_model_file(
-    parts: PartsDep, caller: CallerDep, job_id: str, name: str
-) -> StreamingResponse:
-    """The bytes of one file of the final model."""
-    path, manifest = await _model(parts, caller, job_id)
-    file = next((f for f in manifest.files if f.name == name), None)
-    if file is None:
-        names = ", ".join(f.name for f in manifest.files)
-        raise ModelNotFound(f"The model has no file {name!r}. It has: {names}.")
-    stream: AsyncIterator[bytes] = parts.store.stream(job_id, f"{path}/{name}")
-    headers = {"content-length": str(file.size)}
-    return StreamingResponse(stream, media_type="application/octet-stream", headers=headers)
-
-
-async def _model(parts: PartsDep, caller: CallerDep, job_id: str) -> tuple[str, Manifest]:
-    async with parts.engine.connect() as conn:
-        job = await jobs.get(conn, caller.project_id, job_id)
-    if job.result is None:
-        raise ModelNotFound(f"Job {job_id} is {job.state}: it has no model yet.")
-    path = str(job.result["path"])
-    data, _ = await parts.store.read(job_id, f"{path}/{MANIFEST}")
-    return path, Manifest.from_json(data)
 
 
 def _choose(tried: list[AttemptRow], wanted: str | None) -> AttemptRow:

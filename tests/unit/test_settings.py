@@ -11,6 +11,7 @@ COMPLETE = {
     "REKINDLE_STORAGE": "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=aw==",
     "REKINDLE_PUBLIC_URL": "https://rekindle.example",
     "REKINDLE_SECRET_KEY": "x" * 32,
+    "REKINDLE_DEPLOYMENT": "tests",
     "REKINDLE_AZURE_SUBSCRIPTION_ID": "subscription",
     "REKINDLE_AZURE_RESOURCE_GROUP": "group",
     "REKINDLE_AZURE_SUBNET_ID": "/subnets/one",
