@@ -4,18 +4,22 @@ A row may be written only with the lease token it was claimed with. A hint that 
 while the row is claimed is not lost: the row is due again at once when it is released.
 """
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Row, Table, case, func, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import notices
 from service.domain.errors import LeaseLost
 
-LEASE = timedelta(seconds=60)
+LEASE = timedelta(seconds=15)  # how long the rows of a killed worker lie still
+RENEW_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,22 @@ async def claim_due(
         .returning(table)
     )
     return [Claim(table, r.id, token, r.hints, r) for r in rows]
+
+
+@asynccontextmanager
+async def kept(
+    engine: AsyncEngine,
+    claim: Claim,
+    now: Callable[[], datetime],
+    every: float = RENEW_SECONDS,
+) -> AsyncIterator[None]:
+    """Renew the lease in the background for as long as the step takes."""
+    renewing = asyncio.create_task(_renew(engine, claim, now, every))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
 
 
 async def write(conn: AsyncConnection, claim: Claim, **values: object) -> None:
@@ -87,6 +107,19 @@ async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) 
         .values(due_at=func.least(c.due_at, now), hints=c.hints + 1)
     )
     await notices.notify(conn, notices.DUE)
+
+
+async def _renew(
+    engine: AsyncEngine, claim: Claim, now: Callable[[], datetime], every: float
+) -> None:
+    """Until cancelled. A lease that is lost stays lost: the next write of the step finds out."""
+    c = claim.table.c
+    mine = (c.id == claim.row_id, c.lease_token == claim.token)
+    while True:
+        await asyncio.sleep(every)
+        async with engine.begin() as conn:
+            later = update(claim.table).where(*mine).values(lease_expires_at=now() + LEASE)
+            await conn.execute(later)
 
 
 def _mine(claim: Claim) -> tuple[ColumnElement[bool], ...]:

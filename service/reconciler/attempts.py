@@ -18,7 +18,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.db import attempts, events, jobs
+from service.db import attempts, events, jobs, leases
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.attempt import (
@@ -67,7 +67,8 @@ class AttemptReconciler:
 
     async def _reconcile(self, claim: Claim, row: AttemptRow) -> None:
         try:
-            await self._step(claim, row)
+            async with leases.kept(self.engine, claim, self.now):
+                await self._step(claim, row)
         except LeaseLost:
             log.info("attempt.lease_lost", extra={"attempt": row.id})
         except (CloudError, StorageError) as fault:

@@ -49,7 +49,8 @@ class JobReconciler:
 
     async def _reconcile(self, claim: Claim, job: Job) -> None:
         try:
-            await self._step(claim, job)
+            async with leases.kept(self.engine, claim, self.now):
+                await self._step(claim, job)
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})
         except InvalidRequest as fault:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import func, select, text
@@ -18,6 +18,7 @@ from service.domain.job import Move as JobMove
 from service.domain.node import view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import generations as generation_operations
+from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import (
     add_attempt,
@@ -267,3 +268,25 @@ async def test_a_late_halt_tells_nobody_anything(engine: AsyncEngine, clock: Clo
     assert await _everything(engine) == before
     async with engine.connect() as conn:
         assert await events.newest(conn, "job", after=None, limit=9) == []
+
+
+@pytest.mark.usefixtures("_one_attempt")
+async def test_a_slow_step_keeps_its_lease_until_it_ends(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        claim, _ = await claim_attempt(conn, clock())
+    clock.advance(seconds=LEASE.total_seconds() - 1)
+
+    async def expires_at() -> datetime | None:
+        async with engine.connect() as conn:
+            found: datetime | None = (
+                await conn.execute(select(tables.attempts.c.lease_expires_at))
+            ).scalar_one()
+        return found
+
+    async with leases.kept(engine, claim, clock, every=0.01):
+        await waiting.until(expires_at, lambda at: at == clock() + LEASE)
+    clock.advance(seconds=2)
+    async with engine.begin() as conn:
+        taken = await attempts.claim_due(conn, clock(), 1)
+
+    assert taken == []

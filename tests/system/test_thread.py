@@ -104,13 +104,13 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
 async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_twin(
     product: Product,
 ) -> None:
-    data = _chats(160)
+    data = _chats(480)
     job_id = await product.submit(data)
-    job = await product.wait(job_id, lambda j: j["progress"]["step"] >= 10)
+    job = await product.wait(job_id, _training(attempt=1))
     await product.evict(job, notice=True)
     await product.wait(job_id, lambda j: j["attempts"]["count"] == 2)
     product.kill_service()
-    job = await product.wait(job_id, lambda j: j["progress"]["step"] >= 30)
+    job = await product.wait(job_id, _training(attempt=2))
     await product.evict(job, notice=False)
     job = await product.wait(job_id, lambda j: j["finished_at"] is not None)
     twin = await product.wait(await product.submit(data), lambda j: j["finished_at"] is not None)
@@ -125,6 +125,11 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
     assert [a["outcome"] for a in tried] == ["evicted", "evicted", "succeeded"]
     assert tried[0]["lost_steps"] == 0  # it was noticed
     assert await product.machines() == []
+
+
+def _training(attempt: int) -> Callable[[dict[str, Any]], bool]:
+    """True of a job whose attempt of this number has done a step of its own."""
+    return lambda job: job["attempts"]["count"] == attempt and job["phase"] == "training"
 
 
 async def _curve(product: Product, job_id: str) -> list[tuple[int, float]]:
