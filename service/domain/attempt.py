@@ -18,6 +18,7 @@ from service.domain.generation import (
 from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from trainer.contract import DirectiveKind, Generation, NodePhase
 
+LAST_WORD = timedelta(seconds=30)  # three heartbeats
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
 
 
@@ -148,9 +149,11 @@ def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 def _train(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """STARTING and RUNNING: keep one generation alive, or end for the right reason."""
-    if seen.model_committed:  # whatever else happened: the result is there
-        return _end(Outcome.SUCCEEDED, "the final model is committed")
     current = seen.generation
+    if seen.model_committed:  # whatever else happened: the result is there
+        if current is not None and _last_word_due(current, seen, now):
+            return Wait()
+        return _end(Outcome.SUCCEEDED, "the final model is committed")
     finished = current is not None and is_finished(current, seen.nodes)
     if finished and attempt.wish is not Outcome.CANCELLED:  # HEAD is about to say so too
         return _silent(seen, now, pace) or Wait()
@@ -248,6 +251,15 @@ def _open(attempt: Attempt, asked: Open, seen: Seen) -> Step:
         many = f"{MAX_TRAINER_ERRORS} trainer errors in a row without a new checkpoint"
         return _end(Outcome.TRAINER_ERROR, many)
     return OpenGeneration(nodes=asked.nodes, after_error=error)
+
+
+def _last_word_due(current: Generation, seen: Seen, now: datetime) -> bool:
+    """True while rank 0 is about to say that it has finished: that brings the last metrics."""
+    rank0 = current.members[0].node_id
+    due = any(
+        n.node_id == rank0 and n.present and not n.settled(current.number) for n in seen.nodes
+    )
+    return due and seen.heard_at is not None and now - seen.heard_at <= LAST_WORD
 
 
 def _silent(seen: Seen, now: datetime, pace: Pace) -> Move | None:

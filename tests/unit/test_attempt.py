@@ -53,6 +53,7 @@ from tests.unit.attempt_facts import (
     reopened,
 )
 
+WITH_MODEL = replace(TRAINING, model_committed=True)
 RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "the intent is written before the cloud is asked": (
         attempt(PENDING),
@@ -109,6 +110,7 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         reopened(ALL_STOPPED, after_error=False),
     ),
     "a finished rank 0 is about to be believed": (attempt(RUNNING), RANK_0_FINISHED, Wait()),
+    "a committed model waits for rank 0's last metrics": (attempt(RUNNING), WITH_MODEL, Wait()),
     "a pause waits for a model that is about to be seen": (
         attempt(RUNNING, wish=Outcome.PAUSED),
         RANK_0_FINISHED,
@@ -179,7 +181,6 @@ def test_rule(rule: str) -> None:
     assert next_step(row, seen, NOW, PACE) == step
 
 
-WITH_MODEL = replace(TRAINING, model_committed=True)
 ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
     "capacity that is refused late": (
         attempt(PROVISIONING),
@@ -265,10 +266,21 @@ ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
         Outcome.TRAINER_ERROR,
         "3 trainer errors",
     ),
-    "a committed model": (attempt(RUNNING), WITH_MODEL, Outcome.SUCCEEDED, "committed"),
+    "a committed model": (
+        attempt(RUNNING),
+        replace(RANK_0_FINISHED, model_committed=True),
+        Outcome.SUCCEEDED,
+        "committed",
+    ),
+    "a committed model whose node has been silent since": (
+        attempt(RUNNING),
+        replace(WITH_MODEL, heard_at=NOW - 31 * SECOND),
+        Outcome.SUCCEEDED,
+        "committed",
+    ),
     "a committed model, though the machines are gone": (
         attempt(RUNNING),
-        replace(ONE_GONE, model_committed=True),
+        replace(WITH_MODEL, nodes=[replace(node(0), present=False), node(1)]),
         Outcome.SUCCEEDED,
         "committed",
     ),
@@ -280,7 +292,7 @@ ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
     ),
     "a cancel that came after the model": (
         attempt(RUNNING, wish=Outcome.CANCELLED),
-        WITH_MODEL,
+        replace(RANK_0_FINISHED, model_committed=True),
         Outcome.SUCCEEDED,
         "committed",
     ),
