@@ -313,7 +313,7 @@ async def test_a_model_that_was_committed_counts_even_if_its_node_never_says_so(
     number = await train(world, nodes, step=1)
     await commit(world, job["id"], committed(10, number, "final"))
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
-    await world.tick(2)
+    await world.tick(4)
 
     assert (await world.job(job["id"]))["status"] == "succeeded"
     assert len(await world.attempts_of(job["id"])) == 1
