@@ -50,12 +50,6 @@ def machine_hours(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
     return _per_hour(Decimal(sum(_microseconds(r, now) for r in rows)))
 
 
-def burn_rate(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
-    """Dollars per hour of the machines that run at ``now``."""
-    live = (r for r in rows if r.started_at <= now and (r.ended_at is None or now < r.ended_at))
-    return sum((r.hourly for r in live), Decimal(0))
-
-
 def forecast(
     spent: Decimal, *, remaining_steps: int, seconds_per_step: float, nodes: int, hourly: Decimal
 ) -> Decimal:

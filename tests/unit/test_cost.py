@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from service.domain.cost import (
     LedgerRow,
-    burn_rate,
     cents,
     forecast,
     machine_hours,
@@ -64,7 +63,6 @@ def test_a_machine_that_still_runs_costs_until_now() -> None:
     running = replace(row(1), ended_at=None)
 
     assert spent([running], START + timedelta(hours=2)) == Decimal("7.20")
-    assert burn_rate([running, row(1)], START + timedelta(hours=2)) == Decimal("3.60")
 
 
 def test_spot_dearer_than_on_demand_saves_less_than_nothing() -> None:
