@@ -1,7 +1,7 @@
 """What is for sale: VM sizes, regions and prices, from `catalog.json`.
 
-US list prices are Azure's; Spot prices are of the right size, no quotes. What no source tells (ND in
-westus3, swedencentral, most Low Priority meters) is made up: nothing here is a price to plan with.
+US list prices are Azure's; Spot prices are of the right size, no quotes. What no source tells
+(ND in westus3, swedencentral, most Low Priority meters) is made up: nothing to plan with.
 """
 
 import json
