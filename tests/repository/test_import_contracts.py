@@ -10,7 +10,7 @@ import pytest
 
 from tests.repository.sources import ROOT, python_files
 
-PACKAGES = ("service", "trainer", "emulator", "rekindle")
+PACKAGES = ("service", "trainer", "emulator", "rekindle", "bench")
 
 # Contract -> (module that gets the import, the import).
 PLANTS = {
@@ -31,6 +31,7 @@ PLANTS = {
         "rekindle/__init__.py",
         "import emulator",
     ),
+    "Benchmarks measure from outside": ("bench/__init__.py", "import service.operations"),
 }
 
 

@@ -1,0 +1,5 @@
+"""The `rekindle` command."""
+
+
+def main() -> None:
+    """Run it."""
