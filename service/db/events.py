@@ -52,6 +52,13 @@ async def add(
     await notices.notify(conn, f"job:{job_id}")
 
 
+async def last_at(conn: AsyncConnection, job_id: str, code: str) -> datetime | None:
+    """When the job's newest event of this code was written; None when there is none."""
+    query = select(events.c.at).where(events.c.job_id == job_id, events.c.code == code)
+    newest = query.order_by(events.c.seq.desc()).limit(1)
+    return (await conn.execute(newest)).scalar_one_or_none()
+
+
 async def last_message(conn: AsyncConnection, job_id: str, code: str) -> str | None:
     """What the job's newest event of this code says; None when there is none."""
     query = select(events.c.message).where(events.c.job_id == job_id, events.c.code == code)

@@ -57,6 +57,14 @@ async def first_steps(conn: AsyncConnection, job_id: str) -> dict[str, int]:
     return loaded
 
 
+async def without_news(conn: AsyncConnection, attempt_id: str, newest: str | None) -> int:
+    """How many generations of the attempt loaded the checkpoint at ``newest``, still the newest."""
+    loaded = generations.c.content["checkpoint"]["path"].astext
+    same = loaded.is_(None) if newest is None else loaded == newest
+    query = select(func.count()).where(generations.c.attempt_id == attempt_id, same)
+    return int((await conn.execute(query)).scalar_one())
+
+
 async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> None:
     """Write the row; its number must be free (the primary key says so)."""
     row = {"job_id": generation.job_id, "number": generation.number, "opened_at": now}

@@ -12,14 +12,17 @@ from service.domain.generation import (
     halt,
     is_finished,
     is_settled,
-    members_of,
+    is_trainers_fault,
     next_membership,
 )
 from service.domain.states import TIME_LIMITS, AttemptState, Outcome
-from trainer.contract import DirectiveKind, Generation, NodePhase
+from trainer.contract import DirectiveKind, Generation
 
 LAST_WORD = timedelta(seconds=30)  # three heartbeats
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
+MAX_FRUITLESS = 10  # generations in a row without one, for whatever reason
+# Before the next generation, by how many in a row were fruitless: what fails at once fails often.
+_PAUSES = tuple(timedelta(seconds=s) for s in (0, 0, 5, 10, 20, 40, 60))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,8 @@ class Seen:
     nodes: Sequence[NodeView] = ()
     heard_at: datetime | None = None  # the oldest last heartbeat among the current members
     generation: Generation | None = None
+    opened_at: datetime | None = None  # the generation
+    fruitless: int = 0  # generations in a row, this one included, that committed nothing new
     halted_at: datetime | None = None  # since when the generation is told to stop ...
     halt_kind: DirectiveKind | None = None  # ... in this way
     stepped: bool = False  # a training step of the generation is done
@@ -165,7 +170,7 @@ def _train(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     if _short_of_nodes(attempt, seen):
         return _end(Outcome.EVICTED, _what_was_lost(attempt, seen))
     if isinstance(membership, Open):
-        return _open(attempt, membership, seen)
+        return _open(attempt, membership, seen, now)
     return _silent(seen, now, pace) or Wait()
 
 
@@ -243,13 +248,18 @@ def _what_was_lost(attempt: Attempt, seen: Seen) -> str:
     return f"{max(lost, noticed)} of {attempt.instance_count} instances evicted {how}"
 
 
-def _open(attempt: Attempt, asked: Open, seen: Seen) -> Step:
-    error = seen.generation is not None and any(
-        n.phase is NodePhase.FAILED for n in members_of(seen.generation, seen.nodes)
-    )
+def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
+    error = seen.generation is not None and is_trainers_fault(seen.generation, seen.nodes)
     if error and attempt.trainer_errors + 1 >= MAX_TRAINER_ERRORS:
         many = f"{MAX_TRAINER_ERRORS} trainer errors in a row without a new checkpoint"
         return _end(Outcome.TRAINER_ERROR, many)
+    if seen.fruitless >= MAX_FRUITLESS:
+        many = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
+        return _end(Outcome.TRAINER_ERROR, many)
+    pause = _PAUSES[min(seen.fruitless, len(_PAUSES) - 1)]
+    left = pause - (now - seen.opened_at) if seen.opened_at else timedelta(0)
+    if left > timedelta(0):
+        return Wait(left)
     return OpenGeneration(nodes=asked.nodes, after_error=error)
 
 

@@ -91,6 +91,17 @@ def is_finished(current: Generation, nodes: Sequence[NodeView]) -> bool:
     )
 
 
+def is_trainers_fault(current: Generation, nodes: Sequence[NodeView]) -> bool:
+    """True when the trainer failed by itself.
+
+    When a supervisor has started anew, its trainer was ended with it and those of the other
+    members failed because theirs had lost a peer.
+    """
+    members = members_of(current, nodes)
+    failed = any(n.generation == current.number and n.phase is NodePhase.FAILED for n in members)
+    return failed and not any(n.restarted_in >= current.number for n in members)
+
+
 def members_of(current: Generation, nodes: Sequence[NodeView]) -> list[NodeView]:
     """The views of the members of ``current``."""
     ids = {m.node_id for m in current.members}

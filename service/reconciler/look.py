@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider, ScaleSetNotFound
-from service.db import attempts, generations, leases, ledger, nodes
+from service.db import attempts, events, generations, leases, ledger, nodes
 from service.db.attempts import AttemptRow
 from service.db.generations import Opened
 from service.db.leases import Claim
@@ -46,7 +46,8 @@ async def look(
 ) -> Look:
     """Ask the cloud and Blob outside any transaction, then write down what is news.
 
-    ``awake_since``: nobody is taken for silent who could not have been heard before.
+    ``awake_since``: nobody is taken for silent who could not have been heard before. Nor is
+    who still commits: it takes every member of the live generation to make a checkpoint.
     Raises LeaseLost when another worker has the attempt.
     """
     scale_set, cloud_fault = await _scale_set(cloud, row)
@@ -58,15 +59,24 @@ async def look(
             await _meter(conn, row, scale_set, now)
         if head is not None:
             await heads.record(conn, row.job_id, head, now)
+        committed_at = await events.last_at(conn, row.job_id, "checkpoint.committed")
         opened = await generations.current(conn, row.id)
+        newest = head.newest.path if head and head.newest else None
+        fruitless = await generations.without_news(conn, row.id, newest) if head else 0
         attempt = await attempts.snapshot(conn, row)
-        newest = await generations.newest_number(conn, row.job_id)
+        newest_number = await generations.newest_number(conn, row.job_id)
     seen = _seen(scale_set, records, opened, head)
-    heard_at = max(seen.heard_at, awake_since) if seen.heard_at else None
+    signs = [t for t in (seen.heard_at, awake_since, committed_at) if t is not None]
+    seen = replace(
+        seen,
+        blind=cloud_fault is not None,
+        heard_at=max(signs) if seen.heard_at else None,
+        fruitless=fruitless,
+    )
     return Look(
         attempt=attempt,
-        seen=replace(seen, blind=cloud_fault is not None, heard_at=heard_at),
-        newest_number=newest,
+        seen=seen,
+        newest_number=newest_number,
         faults=tuple(f for f in (cloud_fault, head_fault) if f is not None),
     )
 
@@ -129,6 +139,7 @@ def _seen(
         nodes=[view(r, r.vm_id in running) for r in records],
         heard_at=_heard_at(generation, records),
         generation=generation,
+        opened_at=opened.opened_at if opened else None,
         halted_at=opened.halted_at if opened else None,
         halt_kind=opened.halt_kind if opened else None,
         stepped=generation is not None and _stepped(generation, records),

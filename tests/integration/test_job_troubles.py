@@ -5,7 +5,7 @@ from dataclasses import replace
 from service.cloud.provider import Misconfigured
 from service.domain.fleet import Offering, Price, scale_set_name
 from service.pricing.source import PricesUnavailable
-from tests.scripted_node import boot, train
+from tests.scripted_node import boot, commit, committed, train
 from tests.world import World
 from trainer.contract import HEAD, NodePhase
 
@@ -21,6 +21,37 @@ async def test_after_an_outage_of_the_service_nobody_is_taken_for_silent(world: 
     await world.tick(3)
 
     assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+
+
+async def test_nodes_that_cannot_be_heard_but_still_commit_are_left_alone(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    for step in range(2, 6):  # 16 minutes in all, each silence shorter than five
+        await commit(world, job["id"], committed(step, number))
+        await world.tick(16)
+    alive = [a["state"] for a in await world.attempts_of(job["id"])]
+    await world.tick(30)  # and now nothing comes any more
+
+    assert alive == ["running"]
+    assert (await world.attempts_of(job["id"]))[0]["outcome"] == "unresponsive"
+
+
+async def test_starts_that_all_come_to_nothing_fail_the_job_though_nobody_erred(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    for _ in range(10):
+        number = await train(world, nodes, step=1)
+        for node in nodes:
+            await node.say(NodePhase.STOPPED, number)
+        await world.tick(5)
+
+    failed = await world.job(job["id"])
+
+    assert failed["status"] == "failed"
+    assert "10 starts in a row" in failed["error"]["message"]
 
 
 async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: World) -> None:

@@ -23,6 +23,7 @@ from tests.unit.attempt_facts import (
     ALL_STOPPED,
     BOOTED,
     BROKEN,
+    CRASHED,
     CREATING,
     DELETING,
     ENDED,
@@ -43,6 +44,7 @@ from tests.unit.attempt_facts import (
     SECOND,
     STARTING,
     STOP,
+    STOPPED,
     TERMINATING,
     TRAINING,
     UNDER_NOTICE,
@@ -53,6 +55,9 @@ from tests.unit.attempt_facts import (
     reopened,
 )
 
+PEER_RESTARTED = replace(
+    TRAINING, nodes=[node(0, CRASHED), replace(node(1, STOPPED), restarted_in=1)]
+)
 WITH_MODEL = replace(TRAINING, model_committed=True)
 RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "the intent is written before the cloud is asked": (
@@ -103,6 +108,16 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         attempt(RUNNING),
         ALL_FAILED,
         reopened(ALL_FAILED, after_error=True),
+    ),
+    "nodes whose peer's supervisor started anew are not to blame": (
+        attempt(RUNNING, trainer_errors=2),
+        PEER_RESTARTED,
+        reopened(PEER_RESTARTED, after_error=False),
+    ),
+    "what was fruitless three times is not begun again at once": (
+        attempt(RUNNING),
+        replace(ALL_STOPPED, fruitless=3, opened_at=NOW - 4 * SECOND),
+        Wait(6 * SECOND),
     ),
     "nodes that merely stopped start anew without blame": (
         attempt(RUNNING, trainer_errors=2),
@@ -265,6 +280,12 @@ ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
         ALL_FAILED,
         Outcome.TRAINER_ERROR,
         "3 trainer errors",
+    ),
+    "starts that all came to nothing": (
+        attempt(RUNNING),
+        replace(ALL_STOPPED, fruitless=10),
+        Outcome.TRAINER_ERROR,
+        "10 starts in a row",
     ),
     "a committed model": (
         attempt(RUNNING),
