@@ -150,8 +150,8 @@ def _reconcilers(
     orphans = OrphanSweep(engine=world.engine, cloud=world.cloud)
     loop = Loop(listener=world.listener, stop=stop)
     return [
-        loop.whenever_due("attempts", attempts.run_once),
-        loop.whenever_due("jobs", jobs.run_once),
+        loop.whenever_due("attempts", attempts.claim),
+        loop.whenever_due("jobs", jobs.claim),
         loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
     ]
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -57,13 +58,18 @@ class AttemptReconciler:
     now: Callable[[], datetime]
     watch: Watch = field(default_factory=Watch)
 
-    async def run_once(self, limit: int = 20) -> int:
-        """Return how many attempts were due."""
+    async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
+        """Lease what is due; each lease comes as the step to take under it."""
         async with self.engine.begin() as conn:
             claims = await attempts.claim_due(conn, self.now(), limit)
         self.watch.round(self.now())
-        await asyncio.gather(*(self._reconcile(claim, row) for claim, row in claims))
-        return len(claims)
+        return [partial(self._reconcile, claim, row) for claim, row in claims]
+
+    async def run_once(self, limit: int = 20) -> int:
+        """Take every step that is due; return how many were."""
+        steps = await self.claim(limit)
+        await asyncio.gather(*(step() for step in steps))
+        return len(steps)
 
     async def _reconcile(self, claim: Claim, row: AttemptRow) -> None:
         try:

@@ -3,10 +3,11 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -40,12 +41,17 @@ class JobReconciler:
     prices: PriceSource
     now: Callable[[], datetime]
 
-    async def run_once(self, limit: int = 20) -> int:
-        """Return how many jobs were due."""
+    async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
+        """Lease what is due; each lease comes as the step to take under it."""
         async with self.engine.begin() as conn:
             claims = await jobs.claim_due(conn, self.now(), limit)
-        await asyncio.gather(*(self._reconcile(claim, job) for claim, job in claims))
-        return len(claims)
+        return [partial(self._reconcile, claim, job) for claim, job in claims]
+
+    async def run_once(self, limit: int = 20) -> int:
+        """Take every step that is due; return how many were."""
+        steps = await self.claim(limit)
+        await asyncio.gather(*(step() for step in steps))
+        return len(steps)
 
     async def _reconcile(self, claim: Claim, job: Job) -> None:
         try:

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
@@ -11,51 +13,70 @@ from service.db import notices
 from service.db.notices import Listener
 
 log = logging.getLogger(__name__)
-BATCH = 20
+T = TypeVar("T")
+BATCH = 20  # steps of one kind at a time
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
+
+Step = Callable[[], Awaitable[None]]
+Claim = Callable[[int], Awaitable[list[Step]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """Runs until ``stop`` is set; a step under way is finished first."""
+    """Runs until ``stop`` is set; steps under way are finished first."""
 
     listener: Listener
     stop: asyncio.Event
 
-    async def whenever_due(self, name: str, run_once: Callable[[int], Awaitable[int]]) -> None:
-        """Take steps as long as there are any, then wait for a notice."""
+    async def whenever_due(self, name: str, claim: Claim) -> None:
+        """Claim what is due and take each step beside the others, at most BATCH at a time.
+
+        A step that waits for a slow region holds up itself and nothing else.
+        """
+        under_way: set[asyncio.Task[None]] = set()
         async with self.listener.subscribed(notices.DUE) as hinted:
             while not self.stop.is_set():
-                if await self._guarded(name, run_once) < BATCH:
-                    await self._pause(hinted, _SAFETY_NET_SECONDS)
+                free = BATCH - len(under_way)
+                steps = await self._guarded(name, partial(claim, free)) if free else []
+                for step in steps or []:
+                    task = asyncio.create_task(self._take(name, step))
+                    under_way.add(task)
+                    task.add_done_callback(under_way.discard)
+                if not steps:
+                    ends = () if free else under_way
+                    await self._pause(hinted, _SAFETY_NET_SECONDS, *ends)
+        await asyncio.gather(*under_way)
 
     async def every(self, seconds: float, name: str, run: Callable[[], Awaitable[object]]) -> None:
         """Run at a steady beat."""
         while not self.stop.is_set():
             await self._pause(asyncio.Event(), seconds)
             if not self.stop.is_set():
-                await self._guarded(name, lambda _: _as_count(run))
+                await self._guarded(name, run)
 
-    async def _guarded(self, name: str, run_once: Callable[[int], Awaitable[int]]) -> int:
-        """One round. Whatever fails, the next round comes: rows are level-triggered."""
+    async def _take(self, name: str, step: Step) -> None:
+        await self._guarded(name, step)
+
+    async def _guarded(self, name: str, run: Callable[[], Awaitable[T]]) -> T | None:
+        """Once. Whatever fails, the next round comes: rows are level-triggered."""
         try:
-            return await run_once(BATCH)
+            return await run()
         except DBAPIError as fault:
             log.warning("loop.database_failed", extra={"loop": name, "cause": str(fault.orig)})
         except Exception:
             log.exception("loop.failed", extra={"loop": name})
         await asyncio.sleep(_AFTER_FAULT_SECONDS)
-        return 0
+        return None
 
-    async def _pause(self, hinted: asyncio.Event, seconds: float) -> None:
-        stopping = asyncio.create_task(self.stop.wait())
-        waiting = asyncio.create_task(notices.wait(hinted, seconds))
-        _, pending = await asyncio.wait((stopping, waiting), return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
+    async def _pause(
+        self, hinted: asyncio.Event, seconds: float, *ends: asyncio.Task[None]
+    ) -> None:
+        """Until the hint, the time, the stop or the end of one of ``ends``."""
+        own = [
+            asyncio.create_task(self.stop.wait()),
+            asyncio.create_task(notices.wait(hinted, seconds)),
+        ]
+        await asyncio.wait([*own, *ends], return_when=asyncio.FIRST_COMPLETED)
+        for task in own:
             task.cancel()
-
-
-async def _as_count(run: Callable[[], Awaitable[object]]) -> int:
-    await run()
-    return 0
