@@ -1,5 +1,94 @@
-"""The `rekindle` command."""
+"""The `rekindle` command: what commands there are, and how they end.
+
+Modules are small and import httpx, asyncio and the rest only when a command runs: help is there
+at once.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+
+import typer
+
+from rekindle.cli import breaking, doctor, download, files, jobs, keys, local, logs, submit, watch
+from rekindle.cli.command import command
+from rekindle.cli.trouble import ExitCode
+
+_EPILOG = """
+JOB is an id, the unique beginning of one, or `last`.
+
+The service and its key come from --url and --key; else from REKINDLE_URL and REKINDLE_API_KEY; \
+else from OPENAI_BASE_URL and OPENAI_API_KEY; else from the local stack whose .rekindle folder is \
+here or above.
+
+Exit codes:
+  0  done
+  1  it failed, or the job did
+  2  what was asked for is wrong
+  3  the service cannot be reached
+  4  the key is missing, wrong, or may not do this
+  5  there is no such thing
+130  Ctrl-C
+141  nobody reads the output any more
+"""
+_JOBS, _LOCAL, _MORE = "Jobs", "Local stack", "Files, keys, help"
+
+app = typer.Typer(
+    name="rekindle",
+    help="Fine-tune language models on Azure Spot GPUs; every eviction is survived.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_files = typer.Typer(help="What was uploaded to train on.", no_args_is_help=True)
+_keys = typer.Typer(help="API keys of your project.", no_args_is_help=True)
+
+_COMMANDS: dict[str, Callable[..., int | None]] = {
+    "submit": submit.submit,
+    "list": jobs.list_jobs,
+    "show": jobs.show,
+    "watch": watch.watch,
+    "logs": logs.logs,
+    "events": jobs.events,
+    "cost": jobs.cost,
+    "cancel": jobs.cancel,
+    "pause": jobs.pause,
+    "resume": jobs.resume,
+    "download": download.download,
+}
+for _name, _function in _COMMANDS.items():
+    app.command(_name, rich_help_panel=_JOBS)(command(_function))
+_files.command("list")(command(files.list_files))
+_files.command("show")(command(files.show_file))
+_files.command("upload")(command(files.upload_file))
+_files.command("delete")(command(files.delete_file))
+_keys.command("create")(command(keys.create_key))
+_keys.command("list")(command(keys.list_keys))
+_keys.command("revoke")(command(keys.revoke_key))
+app.add_typer(_files, name="files", rich_help_panel=_MORE)
+app.add_typer(_keys, name="keys", rich_help_panel=_MORE)
+app.command("doctor", rich_help_panel=_MORE)(command(doctor.doctor))
+app.command("up", rich_help_panel=_LOCAL)(local.up)
+app.command("evict", rich_help_panel=_LOCAL)(command(local.evict))
+app.command("break", rich_help_panel=_LOCAL)(command(breaking.break_something))
 
 
 def main() -> None:
-    """Run it."""
+    """Run it. A bug of ours is one sentence too, unless a traceback is asked for."""
+    try:
+        app(prog_name="rekindle")
+    except Exception as error:
+        if os.environ.get("REKINDLE_TRACEBACK"):
+            raise
+        print(
+            f"error: rekindle failed in a way nobody foresaw: {type(error).__name__}: {error}\n"
+            "Run it again with REKINDLE_TRACEBACK=1 and report what it prints.",
+            file=sys.stderr,
+        )
+        sys.exit(ExitCode.FAILED)
+
+
+if __name__ == "__main__":
+    main()

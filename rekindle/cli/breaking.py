@@ -1,0 +1,63 @@
+"""`rekindle break`: harm a local stack on purpose, and see a job come through."""
+
+from typing import Annotated
+
+import typer
+
+from rekindle.cli import local
+from rekindle.cli.choose import LAST
+from rekindle.cli.command import Cli
+from rekindle.cli.job_view import facts as two_columns
+from rekindle.cli.trouble import ExitCode, Trouble
+
+_SECONDS = 20.0
+
+
+def complete_what(incomplete: str) -> list[tuple[str, str]]:
+    """What can be broken, for the shell."""
+    from rekindle.cli.breakages import BREAKAGES
+
+    return [(name, b.then) for name, b in BREAKAGES.items() if name.startswith(incomplete)]
+
+
+def break_something(
+    cli: Cli,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WHAT]", help="Without it: what there is.", autocompletion=complete_what
+        ),
+    ] = None,
+    job: Annotated[
+        str, typer.Option("--job", metavar="JOB", help="Whose machine, where it is one.")
+    ] = LAST,
+    machine: Annotated[
+        int | None, typer.Option("--machine", metavar="N", min=1, help="Which; else the last.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="For how long, where it lasts.")
+    ] = _SECONDS,
+) -> None:
+    """Break something on purpose and watch it heal. Local stack only."""
+    from rekindle.cli.breakages import BREAKAGES, carry_out
+
+    if what is None:
+        document = [{"what": name, "then": b.then} for name, b in BREAKAGES.items()]
+        view = [two_columns([(name, b.then) for name, b in BREAKAGES.items()])]
+        cli.show({"object": "list", "data": document}, lambda: [*view, "Next: rekindle break WHAT"])
+        return
+    if (found := BREAKAGES.get(what)) is None:
+        raise Trouble(
+            f"There is no {what!r} to break.",
+            f"There is: {', '.join(BREAKAGES)}.",
+            exit_code=ExitCode.USAGE,
+            code="unknown_breakage",
+        )
+    stack = local.stack(cli)
+    victim = local.one(local.machines_of(cli, stack, job), machine) if found.machine else None
+    if not cli.as_json:
+        cli.note(found.then.replace("--seconds", f"{seconds:g} s"))
+    local.run(carry_out(found, stack, victim, seconds))
+    name = victim.name if victim else None
+    document_done = {"object": "breakage", "what": what, "machine": name, "seconds": seconds}
+    cli.show(document_done, lambda: [f"done: {what}{f' of {name}' if name else ''}"])

@@ -1,0 +1,67 @@
+"""Whether the service answers, knows the key and has the same time."""
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import httpx
+
+from rekindle.cli.check import Check, doubt, missing, ok, skipped
+from rekindle.cli.choose import JOBS
+from rekindle.cli.client import Client
+from rekindle.cli.connection import Asked, connect
+from rekindle.cli.trouble import ExitCode, Trouble, Unreachable
+
+_SKEW_SECONDS = 5.0  # beyond it, ages and times left are shown wrongly
+
+
+def checks(asked: Asked) -> Iterator[Check]:
+    """Line by line; what cannot be known without the line before is skipped."""
+    try:
+        found = connect(asked, os.environ, Path.cwd())
+    except Trouble as trouble:
+        if trouble.code == "no_service":
+            yield skipped("service", "none is named and no local stack runs here")
+        else:
+            yield missing("service", trouble.message, trouble.advice)
+        return
+    with Client(found) as client:
+        try:
+            answer = client.send("GET", _root(found.url) + "/readyz", tries=1)
+        except Unreachable as trouble:
+            start = "Start it (rekindle up), or" if found.stack else "Start it, or"
+            yield missing("service", trouble.message, f"{start} mend the address.")
+            return
+        except Trouble as trouble:
+            yield missing("service", trouble.message, "Check the address: it ends in /v1.")
+            return
+        yield ok("service", f"{found.url} answers ({found.source})")
+        yield _skew(answer, datetime.now(UTC))
+        yield _key(client)
+
+
+def _skew(answer: httpx.Response, now: datetime) -> Check:
+    try:
+        theirs = parsedate_to_datetime(answer.headers["date"])
+    except (KeyError, ValueError):
+        return skipped("clock", "the service does not say its time")
+    apart = abs((now - theirs).total_seconds())
+    if apart <= _SKEW_SECONDS:
+        return ok("clock", "the same as the service's")
+    return doubt("clock", f"{apart:.0f} s apart from the service's", "Let both keep time by NTP.")
+
+
+def _key(client: Client) -> Check:
+    try:
+        client.get(JOBS, limit=1, tries=1)
+    except Trouble as trouble:
+        remedy = trouble.advice or "The service's log says more."
+        named = "API key" if trouble.exit_code is ExitCode.NOT_AUTHORISED else "jobs"
+        return missing(named, trouble.message, remedy)
+    return ok("API key", f"...{client.connection.key[-4:]} is valid")
+
+
+def _root(url: str) -> str:
+    return url.removesuffix("/v1")

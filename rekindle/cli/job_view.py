@@ -1,0 +1,228 @@
+"""A job, a list of jobs and a job's money, drawn for a terminal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rekindle.cli import words
+from rekindle.cli.words import NOTHING, money, part
+
+Json = Mapping[str, Any]
+_WORTH_A_LINE = 0.1  # second of an attempt's time
+
+
+def jobs_table(jobs: Sequence[Json], now: float) -> Table:
+    """One line a job, newest first."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("job", "status", "model"):
+        table.add_column(name, no_wrap=name == "job", overflow="fold")
+    for name in ("steps", "spent", "age"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for job in jobs:
+        status = str(job.get("status", NOTHING))
+        name = str(job.get("model", NOTHING))
+        suffix = job.get("user_provided_suffix")
+        table.add_row(
+            str(job["id"]),
+            Text(status, style=words.STYLES.get(status, "")),
+            Text(words.safe(f"{name} ({suffix})" if suffix else name)),
+            steps(job),
+            spent(job),
+            words.duration(now - job["created_at"]),
+        )
+    return table
+
+
+def steps(job: Json) -> str:
+    """`40/140`."""
+    progress = part(job, "progress")
+    if not progress.get("total_steps"):
+        return NOTHING
+    return f"{progress.get('step', 0):,}/{progress['total_steps']:,}"
+
+
+def spent(job: Json) -> str:
+    """What it has cost so far."""
+    cost = part(job, "cost")
+    return money(cost.get("spent"), cost.get("currency", "USD"))
+
+
+def job(shown: Json, attempts: Sequence[Json], now: float) -> Iterator[RenderableType]:
+    """All that there is to say of one job."""
+    yield heading(shown)
+    yield facts(list(_facts(shown, now)))
+    if attempts:
+        yield attempts_table(attempts, part(shown, "cost").get("currency", "USD"))
+        if attempts[-1].get("timeline"):
+            yield timeline(attempts[-1])
+    yield next_steps(shown)
+
+
+def heading(shown: Json) -> Text:
+    """Its id and what it is doing."""
+    status = str(shown.get("status", ""))
+    style = words.STYLES.get(status, "bold")
+    return Text.assemble((str(shown["id"]), "bold"), "  ", (words.phase(shown), style))
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> Table:
+    """Names and values, two columns."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, Text(value))
+    return table
+
+
+def attempts_table(attempts: Sequence[Json], currency: object) -> Table:
+    """Every hold on machines: where, from which step to which, how it ended, what it cost."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title="Attempts", title_justify="left")
+    table.add_column("#")
+    table.add_column("where", overflow="fold")
+    for name in ("steps", "lost", "cost"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("how it ended", overflow="fold", ratio=1)
+    for a in attempts:
+        machine = f"{a.get('nodes')} x {a.get('sku')} in {a.get('region')} ({a.get('capacity')})"
+        ended = str(a.get("outcome") or a.get("state") or NOTHING)
+        reason = a.get("reason")
+        cost = money(a.get("cost"), currency)
+        row = (str(a.get("number", "")), machine, attempt_steps(a), str(a.get("lost_steps", 0)))
+        table.add_row(*row, cost, Text(f"{ended}: {reason}" if reason else ended))
+    return table
+
+
+def timeline(attempt: Json) -> Table:
+    """Where an attempt's time went; phases of machines overlap, so they do not add up."""
+    table = Table.grid(padding=(0, 2))
+    table.title, table.title_justify = f"Time of attempt {attempt.get('number')}", "left"
+    table.add_column(justify="right", no_wrap=True)
+    for phase in attempt["timeline"]:
+        open_ended = phase.get("ended_at") is None
+        seconds = phase.get("seconds") or 0.0
+        if seconds < _WORTH_A_LINE and not open_ended:
+            continue
+        took = "now" if open_ended else f"{words.number(seconds, 1)} s"
+        table.add_row(took, Text(words.safe(phase.get("title") or phase.get("name", ""))))
+    return table
+
+
+def attempt_steps(attempt: Json) -> str:
+    """`40 to 96`; a dash where no step was done."""
+    first, last = attempt.get("from_step"), attempt.get("last_step")
+    return NOTHING if first is None or last is None else f"{first:,} to {last:,}"
+
+
+def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
+    """The bill, and what each attempt has to do with it."""
+    unit = bill.get("currency", "USD")
+    final = "final: every machine is seen to be gone" if bill.get("final") else "so far"
+    pairs = [
+        ("spent", f"{money(bill.get('spent'), unit)} ({final})"),
+        ("forecast", f"{money(bill.get('forecast_total'), unit)} in all"),
+        ("planned", money(bill.get("planned_total"), unit)),
+        ("on demand", f"{money(bill.get('on_demand_equivalent'), unit)} for the same hours"),
+        ("saved", saved(bill)),
+        ("as of", words.clock(bill.get("as_of"), day=True)),
+    ]
+    yield facts(pairs)
+    if attempts:
+        yield attempts_table(attempts, unit)
+
+
+def has_spent(shown: Json) -> bool:
+    """Whether there is anything yet that can be compared."""
+    return str(part(shown, "cost").get("spent") or "0").strip("0.") != ""
+
+
+def saved(bill: Json) -> str:
+    """`$1.20 (74 %)`."""
+    share = bill.get("saved_percent")
+    percent = f" ({share:.0f} %)" if isinstance(share, int | float) else ""
+    return f"{money(bill.get('saved'), bill.get('currency', 'USD'))}{percent}"
+
+
+def next_steps(shown: Json) -> str:
+    """What to type next."""
+    name = shown["id"]
+    status = shown.get("status")
+    if status == "succeeded":
+        return f"Next: rekindle download {name}"
+    if status == "failed":
+        return f"Next: rekindle logs {name}, rekindle events {name}"
+    if status == "paused":
+        return f"Next: rekindle resume {name}, rekindle cancel {name}"
+    if status == "cancelled":
+        return f"Next: rekindle events {name}"
+    return f"Next: rekindle watch {name}, rekindle logs {name} --follow"
+
+
+def event_line(event: Json, *, day: bool = False) -> Text:
+    """When and what."""
+    return Text("  ").join(event_cells(event, day=day))
+
+
+def event_cells(event: Json, *, day: bool = False) -> tuple[Text, Text]:
+    """When, and what coloured by its level."""
+    styles = {"warn": "yellow", "error": "bold red"}
+    when = Text(words.clock(event.get("created_at"), day=day), style="dim", no_wrap=True)
+    message = words.safe(event.get("message", ""))
+    return when, Text(message, style=styles.get(str(event.get("level")), ""))
+
+
+def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
+    bill, unit = part(shown, "cost"), part(shown, "cost").get("currency", "USD")
+    if why := words.reason(shown):
+        yield "why", words.safe(why)
+    if fault := part(shown, "error").get("message"):
+        yield "error", words.safe(fault)
+    yield "model", words.safe(shown.get("model", NOTHING))
+    yield "trained on", words.safe(shown.get("training_file", NOTHING))
+    yield "steps", _progress(shown)
+    yield "speed", speed(shown) or NOTHING
+    if checkpoint := part(shown, "latest_checkpoint"):
+        when = words.ago(checkpoint.get("created_at"), now)
+        yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
+    yield "spent", f"{money(bill.get('spent'), unit)} of {_forecast(bill)}"
+    yield "saved", f"{saved(bill)} against on-demand"
+    yield "evictions", str(part(shown, "attempts").get("evictions", NOTHING))
+    yield "created", words.clock(shown.get("created_at"), day=True)
+    if shown.get("finished_at"):
+        took = shown["finished_at"] - shown["created_at"]
+        yield "finished", f"{words.clock(shown['finished_at'], day=True)}, {words.duration(took)}"
+    elif isinstance(shown.get("estimated_finish"), int):
+        yield "finishes in", f"about {words.duration(shown['estimated_finish'] - now)}"
+    if shown.get("fine_tuned_model"):
+        yield "result", words.safe(shown["fine_tuned_model"])
+
+
+def _forecast(bill: Json) -> str:
+    forecast = money(bill.get("forecast_total"), bill.get("currency", "USD"))
+    return f"{forecast} forecast"
+
+
+def _progress(shown: Json) -> str:
+    percent = part(shown, "progress").get("percent")
+    done = f" ({percent:.0f} %)" if isinstance(percent, int | float) else ""
+    return f"{steps(shown)}{done}"
+
+
+def speed(shown: Json) -> str:
+    """Loss and pace, as far as they are known."""
+    progress = part(shown, "progress")
+    known = [
+        (progress.get("loss"), "loss {}", 4),
+        (progress.get("valid_loss"), "validation loss {}", 4),
+        (progress.get("tokens_per_second"), "{} tokens/s", 0),
+        (progress.get("seconds_per_step"), "{} s/step", 2),
+    ]
+    return " · ".join(
+        text.format(words.number(value, digits))
+        for value, text, digits in known
+        if isinstance(value, int | float)
+    )

@@ -1,0 +1,147 @@
+"""`rekindle list`, `show`, `cost`, `events`, `cancel`, `pause`, `resume`."""
+
+import time
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from rekindle.cli import job_view, words
+from rekindle.cli.choose import JOBS, JobArgument, job_id, pages
+from rekindle.cli.command import Cli
+from rekindle.cli.feed import Feed
+from rekindle.cli.trouble import ExitCode, Trouble
+
+Json = dict[str, Any]
+_STATUSES = {
+    "validating_files",
+    "queued",
+    "running",
+    "paused",
+    "succeeded",
+    "failed",
+    "cancelled",
+}
+_LOOKED_THROUGH = 1000  # jobs that a filter reads at most
+
+
+def list_jobs(
+    cli: Cli,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")
+    ] = 20,
+    after: Annotated[
+        str | None, typer.Option(metavar="JOB", help="Only those made before this one.")
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help=f"Only these: {', '.join(sorted(_STATUSES))}."),
+    ] = None,
+) -> None:
+    """Your jobs, newest first."""
+    if status is not None and status not in _STATUSES:
+        raise Trouble(
+            f"There is no status {status!r}.",
+            f"It is one of: {', '.join(sorted(_STATUSES))}.",
+            exit_code=ExitCode.USAGE,
+            code="unknown_status",
+        )
+    found, more = _page(cli, limit, job_id(cli.client, after) if after else None, status)
+    document = {"object": "list", "data": found, "has_more": more}
+    cli.show(document, lambda: _listed(found, more=more))
+
+
+def show(cli: Cli, job: JobArgument) -> None:
+    """One job: what it is doing and why, its steps, its money, its attempts."""
+    name = job_id(cli.client, job)
+    shown = cli.client.get(f"{JOBS}/{name}")
+    tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
+    # Two answers in one document: the attempts' list has a name that the job does not use.
+    document = shown | {"attempt_list": tried}
+    cli.show(document, lambda: job_view.job(shown, tried, time.time()))
+
+
+def cost(cli: Cli, job: JobArgument) -> None:
+    """What a job has cost, will cost, and saves against on-demand machines."""
+    name = job_id(cli.client, job)
+    bill = cli.client.get(f"{JOBS}/{name}/cost")
+    tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
+    cli.show(bill | {"attempts": tried}, lambda: job_view.cost(bill, tried))
+
+
+def events(
+    cli: Cli,
+    job: JobArgument,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many of the newest.")
+    ] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new ones until the job is over.")
+    ] = False,
+) -> None:
+    """What happened to a job, oldest first."""
+    name = job_id(cli.client, job)
+    path = f"{JOBS}/{name}/events"
+    found = pages(cli.client, path, limit)[::-1]
+    if not follow:
+        document = {"object": "list", "data": found, "has_more": len(found) == limit}
+        cli.show(document, lambda: (job_view.event_line(e, day=True) for e in found))
+        return
+    _print_events(cli, found)
+    feed = Feed(cli.client, name, last_event=found[-1]["id"] if found else None)
+    for news in feed.news(on_away=lambda trouble: cli.note(f"{trouble.message} Trying again.")):
+        _print_events(cli, news.events)
+
+
+def cancel(cli: Cli, job: JobArgument) -> None:
+    """End a job: its machines are deleted; what it has saved so far stays."""
+    _wish(cli, job, "cancel", "is being cancelled")
+
+
+def pause(cli: Cli, job: JobArgument) -> None:
+    """Save a checkpoint and give the machines back, until `rekindle resume`."""
+    _wish(cli, job, "pause", "saves a checkpoint and pauses; rekindle resume takes it up again")
+
+
+def resume(cli: Cli, job: JobArgument) -> None:
+    """Take up a paused job where it was."""
+    _wish(cli, job, "resume", "goes on as soon as there are machines")
+
+
+def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> tuple[list[Json], bool]:
+    """The API does not filter by status: this looks through the newest thousand."""
+    most = limit + 1 if status is None else _LOOKED_THROUGH
+    found = pages(cli.client, JOBS, most, after)
+    fitting = [job for job in found if status in (None, job.get("status"))]
+    return fitting[:limit], len(fitting) > limit
+
+
+def _listed(found: list[Json], *, more: bool) -> Iterable[Any]:
+    if not found:
+        yield "No jobs. Make one: rekindle submit FILE --model MODEL"
+        return
+    yield job_view.jobs_table(found, time.time())
+    if more:
+        yield f"There are more: rekindle list --after {found[-1]['id']}"
+
+
+def _print_events(cli: Cli, found: Iterable[Json]) -> None:
+    for event in found:
+        if cli.as_json:
+            cli.line(event)
+        else:
+            cli.out.print(job_view.event_line(event, day=True))
+
+
+def _wish(cli: Cli, job: str, verb: str, said: str) -> None:
+    name = job_id(cli.client, job)
+    shown = cli.client.post(f"{JOBS}/{name}/{verb}")
+    cli.show(shown, lambda: _granted(shown, said))
+
+
+def _granted(shown: Json, said: str) -> Iterable[Any]:
+    if words.is_over(shown):
+        yield f"{shown['id']} is over: {words.phase(shown).lower()}."
+        return
+    yield f"{shown['id']} {said}."
+    yield f"Next: rekindle watch {shown['id']}"

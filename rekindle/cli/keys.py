@@ -1,0 +1,55 @@
+"""`rekindle keys`: API keys of the project that the key in use belongs to."""
+
+import time
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from rekindle.cli import words
+from rekindle.cli.choose import pages
+from rekindle.cli.command import Cli
+
+Json = dict[str, Any]
+KEYS = "/api_keys"
+
+
+def create_key(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+) -> None:
+    """Make a key. It is shown this once."""
+    made = cli.client.post(KEYS, {"name": name}, tries=1)
+    cli.show(made, lambda: [str(made["key"])])
+    cli.note(f"{made['id']}: keep it now, it cannot be shown again.")
+
+
+def list_keys(cli: Cli) -> None:
+    """The project's keys; of each only the end is shown."""
+    found = pages(cli.client, KEYS)
+    cli.show({"object": "list", "data": found, "has_more": False}, lambda: _table(found))
+
+
+def revoke_key(
+    cli: Cli,
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="As `keys list` shows it.")],
+) -> None:
+    """Make a key worthless, at once and for good. Jobs that it made go on."""
+    gone = cli.client.delete(f"{KEYS}/{key_id}")
+    cli.show(gone, lambda: [f"{key_id} is revoked"])
+
+
+def _table(found: list[Json]) -> Iterable[Any]:
+    if not found:
+        yield "No keys."
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("id", "name", "ends in", "age"):
+        table.add_column(name, no_wrap=name != "name", overflow="fold")
+    for key in found:
+        age = words.duration(time.time() - key["created_at"])
+        table.add_row(key["id"], Text(words.safe(key.get("name", ""))), key.get("hint", ""), age)
+    yield table

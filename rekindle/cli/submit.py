@@ -1,0 +1,147 @@
+"""`rekindle submit`: a file and a model become a job."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from rekindle.cli import job_view, words
+from rekindle.cli import submit_options as options
+from rekindle.cli.choose import JOBS
+from rekindle.cli.command import Cli
+from rekindle.cli.trouble import ExitCode, Trouble
+from rekindle.cli.upload import upload
+from rekindle.cli.words import money, part
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Json = dict[str, Any]
+
+
+def submit(
+    cli: Cli,
+    *,
+    file: options.File,
+    model: options.Model,
+    validation: options.Validation = None,
+    suffix: options.Suffix = None,
+    metadata: options.Metadata = None,
+    epochs: options.Epochs = None,
+    batch_size: options.BatchSize = None,
+    learning_rate: options.LearningRate = None,
+    max_seq_len: options.MaxSeqLen = None,
+    seed: options.Seed = None,
+    checkpoint_seconds: options.CheckpointSeconds = None,
+    lora: options.IsLora = False,
+    lora_rank: options.LoraRank = None,
+    lora_alpha: options.LoraAlpha = None,
+    lora_dropout: options.LoraDropout = None,
+    nodes: options.Nodes = None,
+    name: options.Name = None,
+    watch: options.Watch = False,
+) -> int | None:
+    """Train MODEL on FILE. Shows what it will cost, and why there."""
+    body = {
+        "model": model,
+        "suffix": suffix,
+        "seed": seed,
+        "metadata": _pairs(metadata or []),
+        "method": _method(n_epochs=epochs, batch_size=batch_size),
+        "infrastructure": _set(nodes=nodes),
+        "training": _set(
+            learning_rate=learning_rate,
+            max_seq_len=max_seq_len,
+            checkpoint_seconds=checkpoint_seconds,
+            adapter=_adapter(wanted=lora, r=lora_rank, alpha=lora_alpha, dropout=lora_dropout),
+        ),
+    }
+    body |= _files(cli, file, validation, same_once=name is not None)
+    key = name or f"cli-{uuid4().hex}"  # a repeat after a lost answer is no second job
+    asked = {member: value for member, value in body.items() if value not in (None, {})}
+    job = cli.client.post(JOBS, asked, headers={"idempotency-key": key})
+    if watch:
+        return _watched(cli, job)
+    cli.show(job, lambda: taken_on(job))
+    return None
+
+
+def taken_on(job: Json) -> "Iterator[RenderableType]":
+    """The plan in a few lines, then the job's id and what to type next."""
+    plan = part(job, "plan")
+    if plan:
+        yield job_view.facts(list(_plan(plan)))
+        for warning in (*plan.get("warnings", ()), *part(plan, "recipe").get("warnings", ())):
+            yield f"note: {words.safe(warning)}"
+    yield f"\n{job['id']}"
+    yield job_view.next_steps(job)
+
+
+def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    unit = plan.get("currency", "USD")
+    place = f"{plan.get('nodes')} x {plan.get('vm_size')} in {plan.get('region')}"
+    hourly = money(plan.get("hourly"), unit)
+    yield "machines", f"{place} ({plan.get('capacity_type')}, {hourly} an hour each)"
+    yield "steps", f"{words.number(plan.get('total_steps'))} of {plan.get('global_batch')} examples"
+    yield (
+        "duration",
+        f"about {words.duration(plan.get('duration_p50'))}, "
+        f"within {words.duration(plan.get('duration_p90'))} nine times in ten",
+    )
+    yield (
+        "price",
+        f"about {money(plan.get('cost_p50'), unit)}, "
+        f"on demand {money(plan.get('on_demand_cost'), unit)}",
+    )
+    yield "why", words.safe(plan.get("why", ""))
+
+
+def _watched(cli: Cli, job: Json) -> int:
+    from rekindle.cli.watch import follow
+
+    if not cli.as_json:
+        for piece in taken_on(job):
+            cli.out.print(piece)
+    return follow(cli, job["id"])
+
+
+def _files(cli: Cli, training: str, validation: str | None, *, same_once: bool) -> Json:
+    return {
+        "training_file": _file(cli, training, same_once=same_once),
+        "validation_file": _file(cli, validation, same_once=same_once) if validation else None,
+    }
+
+
+def _file(cli: Cli, named: str, *, same_once: bool) -> str:
+    """The id of an upload as it is; a path is uploaded."""
+    if named.startswith("file-") and not Path(named).exists():
+        return named
+    uploaded: str = upload(cli, Path(named), same_once=same_once)["id"]
+    return uploaded
+
+
+def _method(**hyperparameters: object) -> Json | None:
+    chosen = _set(**hyperparameters)
+    return {"type": "supervised", "supervised": {"hyperparameters": chosen}} if chosen else None
+
+
+def _adapter(*, wanted: bool, **members: object) -> Json | None:
+    """Low-rank adapters where they are asked for, or anything about them is."""
+    told = _set(**members)
+    return {"type": "lora"} | told if wanted or told else None
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if not text.partition("=")[0] or "=" not in text:
+            raise Trouble(
+                f"--metadata {text!r} is no pair.",
+                "Write it as KEY=VALUE.",
+                exit_code=ExitCode.USAGE,
+                code="bad_metadata",
+            )
+    return {text.partition("=")[0]: text.partition("=")[2] for text in texts}
+
+
+def _set(**members: object) -> Json:
+    return {name: value for name, value in members.items() if value is not None}

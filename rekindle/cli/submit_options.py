@@ -1,0 +1,90 @@
+"""What `rekindle submit` may be told: types and help of its options."""
+
+from typing import Annotated
+
+import typer
+
+_TRAINING, _MACHINES, _SENDING = "How to train", "What to run on", "How to send it"
+
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="One chat a line, in OpenAI's format; or the id of an upload."
+    ),
+]
+Model = Annotated[str, typer.Option("--model", "-m", help="The base model's name in the service.")]
+Validation = Annotated[
+    str | None,
+    typer.Option("--validation", metavar="FILE", help="Chats to measure on, never to train on."),
+]
+Suffix = Annotated[
+    str | None, typer.Option("--suffix", help="A name of yours, part of the result's name.")
+]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", metavar="KEY=VALUE", help="Kept with the job; repeatable."),
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option("--epochs", min=1, help="Passes over the file.", rich_help_panel=_TRAINING),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option("--batch-size", min=1, help="Examples a step.", rich_help_panel=_TRAINING),
+]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(
+        "--learning-rate", help="Of the optimizer, such as 1e-5.", rich_help_panel=_TRAINING
+    ),
+]
+MaxSeqLen = Annotated[
+    int | None,
+    typer.Option(
+        "--max-seq-len", min=16, help="Tokens a chat is cut to.", rich_help_panel=_TRAINING
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, help="The same seed, the same run.", rich_help_panel=_TRAINING),
+]
+CheckpointSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--checkpoint-seconds", min=1, help="Between two checkpoints.", rich_help_panel=_TRAINING
+    ),
+]
+IsLora = Annotated[
+    bool,
+    typer.Option("--lora", help="Train low-rank adapters only.", rich_help_panel=_TRAINING),
+]
+LoraRank = Annotated[
+    int | None,
+    typer.Option("--lora-rank", min=1, help="Implies --lora.", rich_help_panel=_TRAINING),
+]
+LoraAlpha = Annotated[
+    int | None,
+    typer.Option("--lora-alpha", min=1, help="Implies --lora.", rich_help_panel=_TRAINING),
+]
+LoraDropout = Annotated[
+    float | None,
+    typer.Option("--lora-dropout", min=0, help="Implies --lora.", rich_help_panel=_TRAINING),
+]
+Nodes = Annotated[
+    int | None,
+    typer.Option(
+        "--nodes", min=1, help="Machines; else the planner chooses.", rich_help_panel=_MACHINES
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        "--idempotency-key",
+        help="Submitted again under this name it is the same job, not a second one.",
+        rich_help_panel=_SENDING,
+    ),
+]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Watch it at once.", rich_help_panel=_SENDING)
+]

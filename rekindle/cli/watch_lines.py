@@ -1,0 +1,88 @@
+"""Watching without a terminal: one line a change, for logs and for programs."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rekindle.cli import job_view, words
+from rekindle.cli.words import money, part
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rekindle.cli.feed import News
+    from rekindle.cli.trouble import Unreachable
+
+Json = Mapping[str, Any]
+PROGRESS_SECONDS = 5.0  # between two lines that differ in nothing but the step
+
+
+class Lines:
+    """Sentences with the time before them."""
+
+    def __init__(self, console: "Console", now: Callable[[], float]) -> None:
+        self._console = console
+        self._now = now
+        self._told: tuple[str, object] = ("", None)
+        self._told_at = 0.0
+        self._is_away = False
+
+    def show(self, news: "News") -> None:
+        """Events, then the state if it changed or the step if some time has passed."""
+        if self._is_away:
+            self._is_away = False
+            self._say("The service answers again.")
+        for event in news.events:
+            self._console.print(job_view.event_line(event))
+        job, now = news.job, self._now()
+        phase, step = words.phase(job), part(job, "progress").get("step")
+        stepped = (phase, step) != self._told and now - self._told_at >= PROGRESS_SECONDS
+        if phase != self._told[0] or stepped:
+            self._told, self._told_at = (phase, step), now
+            self._say(standing(job), part(job, "cost").get("as_of"))
+        if words.is_over(job):
+            self._console.print(job_view.next_steps(job), markup=False)
+
+    def away(self, trouble: "Unreachable") -> None:
+        """Said once, not at every try."""
+        if not self._is_away:
+            self._is_away = True
+            self._say(f"{trouble.message} The job goes on without it; trying again.")
+
+    def _say(self, text: str, at: object = None) -> None:
+        """With the service's own time where it gave one: events have it as well."""
+        moment = at if isinstance(at, int | float) else self._now()
+        self._console.print(f"{words.clock(moment)}  {text}", markup=False)
+
+
+class JsonLines:
+    """Jobs and events as the API gives them, told apart by their member `object`."""
+
+    def __init__(self, line: Callable[[object], None]) -> None:
+        self._line = line
+
+    def show(self, news: "News") -> None:
+        """Events first, as they are what led to the job's new state."""
+        for event in news.events:
+            self._line(event)
+        self._line(news.job)
+
+    def away(self, trouble: "Unreachable") -> None:
+        """A line like any other: the stream goes on after it."""
+        self._line(trouble.as_dict())
+
+
+def standing(job: Json) -> str:
+    """Where the job is, on one line."""
+    cost = part(job, "cost")
+    unit = cost.get("currency", "USD")
+    evictions = part(job, "attempts").get("evictions")
+    pieces = [
+        words.phase(job),
+        f"step {job_view.steps(job)}",
+        job_view.speed(job),
+        f"{money(cost.get('spent'), unit)} of {money(cost.get('forecast_total'), unit)}",
+        f"saved {job_view.saved(cost)}" if job_view.has_spent(job) else "",
+        words.count(evictions, "eviction") if isinstance(evictions, int) else "",
+    ]
+    why = part(job, "error").get("message") or ""
+    return " · ".join(p for p in pieces if p) + (f": {words.safe(why)}" if why else "")

@@ -1,0 +1,106 @@
+"""A real service on the loopback, and the command line run against it as a user would."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from typer.testing import CliRunner
+
+from rekindle.cli.main import app
+from service.api.app import make_app
+from tests.clock import Clock
+from tests.served import served
+from tests.world import DATASET, World, open_world
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 - JSON
+        """What it printed, which must be one document and nothing else."""
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A shell in an empty folder whose environment names the service and a key."""
+
+    url: str
+    key: str
+    folder: Path
+    world: World
+    switch: "Switch"
+
+    async def run(self, *arguments: str, **environment: str) -> Ended:
+        """Run `rekindle` with these arguments to its end."""
+        env: dict[str, str | None] = {
+            "REKINDLE_URL": self.url,
+            "REKINDLE_API_KEY": self.key,
+            "OPENAI_BASE_URL": None,
+            "OPENAI_API_KEY": None,
+            "COLUMNS": "160",
+            "NO_COLOR": "1",
+            **environment,
+        }
+        ended = await asyncio.to_thread(CliRunner().invoke, app, arguments, env=env)
+        assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
+        return Ended(ended.exit_code, ended.stdout, ended.stderr)
+
+    def dataset(self, name: str = "chats.jsonl", data: bytes = DATASET) -> str:
+        """A training file in the folder."""
+        path = self.folder / name
+        path.write_bytes(data)
+        return str(path)
+
+
+@pytest.fixture
+async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
+    """A service with an empty database."""
+    async with open_world(engine, database_url, clock) as made:
+        yield made
+
+
+class Switch:
+    """The service behind a gateway that can say 503 in its place."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.is_away = False
+        self.refused = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, or refuse."""
+        if not self.is_away:
+            await self._app(scope, receive, send)
+            return
+        self.refused += 1
+        await PlainTextResponse("no upstream", status_code=503)(scope, receive, send)
+
+
+@pytest.fixture
+async def shell(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Shell]:
+    """A shell that talks to it."""
+    monkeypatch.chdir(tmp_path)
+    switch = Switch(make_app(world.parts))
+    listening = asyncio.create_task(world.listener.run())
+    async with served(switch) as url:
+        yield Shell(url, world.key, tmp_path, world, switch)
+    listening.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await listening

@@ -1,0 +1,118 @@
+"""`rekindle download`: whole files or none, gone on with after a break."""
+
+from pathlib import Path
+
+import pytest
+from awscrt import checksums
+
+from tests.integration.cli.conftest import Shell
+from tests.scripted_node import boot, commit, committed, train
+from trainer.contract import MANIFEST, FileEntry, Manifest, NodePhase
+
+FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 1000, "empty.txt": b""}
+
+
+@pytest.fixture
+async def job(shell: Shell) -> str:
+    """A job whose final model lies in Blob."""
+    world = shell.world
+    name = str((await world.submit())["id"])
+    nodes = await boot(world, name)
+    number = await train(world, nodes, step=1)
+    entry = committed(10, number, "final")
+    for file, data in FILES.items():
+        await world.store.write(name, f"{entry.path}/{file}", data)
+    manifest = Manifest(
+        step=10,
+        consumed_samples=80,
+        world_size=2,
+        generation=number,
+        kind="final",
+        files=tuple(
+            FileEntry(name=n, size=len(d), etag="0x1", crc64nvme=f"{checksums.crc64nvme(d):016x}")
+            for n, d in FILES.items()
+        ),
+        run_spec_sha256="0" * 64,
+        saved_at=0.0,
+        parameters_sha256="1" * 64,
+    )
+    await world.store.write(name, f"{entry.path}/{MANIFEST}", manifest.to_json().encode())
+    await commit(world, name, entry)
+    for node in nodes:
+        await node.say(NodePhase.FINISHED, number, step=10)
+    await world.tick(2)
+    return name
+
+
+def held(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+async def test_a_model_is_downloaded_whole_and_not_twice(
+    shell: Shell, job: str, tmp_path: Path
+) -> None:
+    first = await shell.run("download", job, str(tmp_path / "model"), "--json")
+    again = await shell.run("download", job, str(tmp_path / "model"), "--json")
+
+    assert held(tmp_path / "model") == FILES
+    assert first.json["checked"] == "crc64nvme"
+    assert {f["outcome"] for f in first.json["files"]} == {"downloaded"}
+    assert {f["outcome"] for f in again.json["files"]} == {"there already"}
+
+
+async def test_a_download_goes_on_where_it_broke_off(
+    shell: Shell, job: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.safetensors.part").write_bytes(FILES["model.safetensors"][:100_000])
+    answer = await shell.world.call(
+        "GET",
+        f"/v1/fine_tuning/jobs/{job}/model/model.safetensors",
+        headers={"range": "bytes=100000-"},
+    )
+
+    ended = await shell.run("download", job, str(folder))
+
+    assert (answer.status_code, answer.content) == (206, FILES["model.safetensors"][100_000:])
+    assert answer.headers["content-range"] == "bytes 100000-255999/256000"
+    assert ended.code == 0
+    assert held(folder) == FILES
+
+
+async def test_what_arrives_changed_never_gets_its_name(
+    shell: Shell, job: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.safetensors.part").write_bytes(b"x" * 100_000)
+
+    ended = await shell.run("download", job, str(folder))
+    mended = await shell.run("download", job, str(folder))
+
+    assert ended.code == 1
+    assert "checksum" in ended.err
+    assert mended.code == 0
+    assert held(folder) == FILES
+
+
+async def test_a_file_of_the_same_size_but_other_content_is_replaced(
+    shell: Shell, job: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_bytes(b"[]")
+
+    await shell.run("download", job, str(folder))
+
+    assert held(folder) == FILES
+
+
+async def test_a_job_without_a_model_says_so(shell: Shell, tmp_path: Path) -> None:
+    name = str((await shell.world.submit())["id"])
+
+    ended = await shell.run("download", name)
+
+    assert ended.code == 5
+    assert "no model yet" in ended.err
+    assert held(tmp_path) == {}

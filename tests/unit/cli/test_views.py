@@ -1,0 +1,137 @@
+import io
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rekindle.cli import job_view
+from rekindle.cli.feed import News
+from rekindle.cli.trouble import Unreachable
+from rekindle.cli.watch_lines import Lines
+from rekindle.cli.watch_screen import Screen, picture
+
+NOW = 1_795_000_100.0
+JOB: dict[str, Any] = {
+    "id": "ftjob-01m7xfgg7ww9zky9rt2r5f5s0q",
+    "status": "running",
+    "phase": "training",
+    "model": "rekindle/tiny-llama",
+    "created_at": 1_795_000_000,
+    "finished_at": None,
+    "estimated_finish": 1_795_000_160,
+    "status_reason": {"code": "training", "message": "Training on 2 machines."},
+    "progress": {
+        "step": 40,
+        "total_steps": 140,
+        "percent": 28.6,
+        "loss": 2.31,
+        "tokens_per_second": 1280.4,
+        "lost_steps": 0,
+    },
+    "cost": {
+        "currency": "USD",
+        "spent": "0.0312",
+        "forecast_total": "1.20",
+        "planned_total": "1.10",
+        "saved": "0.09",
+        "saved_percent": 74.2,
+    },
+    "attempts": {"count": 2, "current": "att-2", "evictions": 1},
+    "latest_checkpoint": {"step_number": 38, "created_at": 1_795_000_096},
+}
+EVENT = {
+    "id": "ftevent-1",
+    "created_at": 1_795_000_099,
+    "level": "warn",
+    "message": "Azure \x1b[2Jtakes back one machine",
+}
+
+
+def drawn(view: Any, width: int = 100) -> str:  # noqa: ANN401 - anything rich draws
+    console = Console(file=io.StringIO(), width=width, record=True, force_terminal=True)
+    console.print(view)
+    return console.export_text()
+
+
+def test_the_picture_says_what_a_user_wants_to_know() -> None:
+    shown = drawn(picture(JOB, [EVENT], NOW))
+
+    for part in (
+        "Training on 2 machines.",
+        "40/140 steps",
+        "29 %",
+        "loss 2.3100 · 1,280 tokens/s",
+        "$0.0312 so far · $1.20 forecast · $1.10 planned",
+        "$0.0900 (74 %) against on-demand",
+        "1 · attempt 2 · 0 steps done again",
+        "step 38, 4 s ago",
+        "1 min 40 s · about 60 s left".replace("60 s", "1 min 00 s"),
+        "Azure  [2Jtakes back one machine",
+        "Ctrl-C ends the watching, not the job.",
+    ):
+        assert part in shown
+
+
+def test_a_service_that_is_away_leaves_the_picture_and_says_so() -> None:
+    screen = Screen(lambda: NOW)
+    screen.show(News(JOB, [EVENT]))
+    screen.away(Unreachable("It does not answer."))
+
+    shown = drawn(screen)
+
+    assert "40/140 steps" in shown
+    assert "It does not answer. The job goes on without it; trying again." in shown
+
+
+@pytest.mark.parametrize("width", [30, 60, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    attempt = {
+        "number": 1,
+        "nodes": 2,
+        "sku": "Standard_ND96amsr_A100_v4",
+        "region": "eastus",
+        "capacity": "spot",
+        "cost": "1.2",
+        "reason": "1 of 2 instances evicted after notice.",
+        "outcome": "evicted",
+        "from_step": 0,
+        "last_step": 146,
+    }
+    for view in (picture(JOB, [EVENT], NOW), *job_view.job(JOB, [attempt], NOW)):
+        assert max(len(line) for line in drawn(view, width).splitlines() or [""]) <= width
+
+
+def test_members_that_an_older_service_lacks_are_dashes() -> None:
+    bare = {"id": "ftjob-1", "status": "queued", "created_at": 1_795_000_000}
+
+    shown = drawn(picture(bare, [], NOW)) + "".join(drawn(v) for v in job_view.job(bare, [], NOW))
+
+    assert "None" not in shown
+    assert "Waiting for its turn" in shown
+    assert "-" in shown
+
+
+def test_lines_tell_every_event_and_phase_but_not_every_step() -> None:
+    at = NOW
+    console = Console(file=io.StringIO(), width=200, record=True)
+    lines = Lines(console, lambda: at)
+    told = [(1, "training", 0), (2, "training", 1), (3, "saving", 1), (9, "saving", 20)]
+    for step, phase, later in told:
+        at = NOW + later
+        job = JOB | {"phase": phase, "progress": {"step": step, "total_steps": 140}}
+        lines.show(News(job, [EVENT] if step == 2 else []))
+
+    shown = console.export_text()
+
+    assert shown.count("takes back one machine") == 1
+    assert [f"step {n}/140" in shown for n in (1, 2, 3, 9)] == [True, False, True, True]
+
+
+def test_help_does_not_wait_for_what_only_commands_need() -> None:
+    code = "import sys, rekindle.cli.main; print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    heavy = {"httpx", "asyncio", "azure", "tenacity", "psutil", "openai"}
+    assert heavy & set(ended.stdout.split()) == set()
