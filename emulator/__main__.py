@@ -17,10 +17,22 @@ from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from emulator.app import arm, metadata_service
 from emulator.fabric import Fabric, Settings
 from emulator.tls import certificates
+
+LOOPBACK = "127.0.0.1"
+
+
+class Connection(H11Protocol):
+    """One whose requests can break it: `scope["state"]["hang_up"]()`."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        """Give every request the means."""
+        self.app_state = {**self.app_state, "hang_up": transport.abort}
+        super().connection_made(transport)
 
 
 class Server(uvicorn.Server):
@@ -43,6 +55,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--state", type=Path, required=True, help="folder that holds everything")
     parser.add_argument("--arm-port", type=int, required=True, help="0 picks a free one")
     parser.add_argument("--metadata-port", type=int, required=True, help="0 picks a free one")
+    parser.add_argument(
+        "--reachable-as", metavar="NAME", default="", help="let other machines in, under this name"
+    )
     parser.add_argument("--images", type=Path, help='JSON: {"IMAGE": {"command": [], "env": {}}}')
     parser.add_argument("--create-seconds", type=float, default=3.0)
     parser.add_argument("--delete-seconds", type=float, default=2.0)
@@ -54,8 +69,10 @@ def _options() -> argparse.Namespace:
 
 async def _serve(options: argparse.Namespace) -> None:
     folder = options.state.resolve()
-    certificate, key = certificates(folder / "tls")
-    sockets = [_listen(options.arm_port), _listen(options.metadata_port)]
+    names = [options.reachable_as] if options.reachable_as else []
+    certificate, key = certificates(folder / "tls", *names)
+    arm_host = "0.0.0.0" if names else LOOPBACK
+    sockets = [_listen(arm_host, options.arm_port), _listen(LOOPBACK, options.metadata_port)]
     arm_port, metadata_port = (s.getsockname()[1] for s in sockets)
     settings = _settings(options, folder, arm_port)
     fabric = Fabric(settings, f"http://127.0.0.1:{metadata_port}", time.time)
@@ -71,10 +88,10 @@ async def _serve(options: argparse.Namespace) -> None:
     await _until_first(running)
 
 
-def _listen(port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
+    listener.bind((host, port))
     listener.listen(1024)  # from here on connections wait: the ready line is true
     return listener
 
@@ -97,6 +114,7 @@ def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> Setti
 def _server(application: Starlette, certificate: Path | None = None) -> Server:
     config = uvicorn.Config(
         application,
+        http=Connection,
         ssl_certfile=certificate,
         lifespan="off",
         log_level="warning",

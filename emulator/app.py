@@ -20,6 +20,7 @@ from emulator import (
 )
 from emulator.errors import ArmError
 from emulator.fabric import Fabric
+from emulator.fault_answers import Faulty
 from emulator.front_door import AnyCaseRoute, FrontDoor, refuse
 
 SUBSCRIPTION = "/subscriptions/{subscription}"
@@ -62,7 +63,11 @@ ARM: list[tuple[str, str, Callable[..., Any]]] = [
 ADMIN: list[tuple[str, str, Callable[..., Any]]] = [
     ("POST", "/_emulator/capacity", admin.capacity),
     ("POST", "/_emulator/evict", admin.evict),
+    ("POST", "/_emulator/restore", admin.restore),
     ("GET", "/_emulator/virtualMachines", admin.virtual_machines),
+    ("POST", "/_emulator/faults", admin.plant_fault),
+    ("GET", "/_emulator/faults", admin.list_faults),
+    ("DELETE", "/_emulator/faults", admin.clear_faults),
 ]
 
 METADATA: list[tuple[str, str, Callable[..., Any]]] = [
@@ -85,7 +90,7 @@ def metadata_service(fabric: Fabric) -> Starlette:
 def _application(fabric: Fabric, routes: list[tuple[str, str, Callable[..., Any]]]) -> Starlette:
     application = Starlette(
         routes=[AnyCaseRoute(path, endpoint, methods=[verb]) for verb, path, endpoint in routes],
-        middleware=[Middleware(FrontDoor, fabric=fabric)],
+        middleware=[Middleware(FrontDoor, fabric=fabric), Middleware(Faulty, fabric=fabric)],
         exception_handlers={ArmError: refuse, HTTPException: refuse},
     )
     application.router.redirect_slashes = False

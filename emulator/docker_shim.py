@@ -30,7 +30,10 @@ def main(folder: Path, words: list[str]) -> int:
         return _run(folder, rest)
     if command == "pull":
         return _pull(folder, rest)
-    return _fail(f"docker: the emulator has only 'run' and 'pull', not {command!r}", 1)
+    if [command, *rest[:1]] == ["image", "inspect"]:
+        return _inspect(folder, rest[-1])
+    known = "'run', 'pull' and 'image inspect'"
+    return _fail(f"docker: the emulator has only {known}, not {command!r}", 1)
 
 
 def _run(folder: Path, words: list[str]) -> int:
@@ -190,7 +193,18 @@ def _pull(folder: Path, words: list[str]) -> int:
         return _fail(
             f"Error response from daemon: manifest for {image} not found: manifest unknown", 1
         )
+    with (folder / "pulled").open("a") as pulled:
+        pulled.write(f"{image}\n")
     print(f"Status: Image is up to date for {image}")  # noqa: T201
+    return 0
+
+
+def _inspect(folder: Path, image: str) -> int:
+    """Whether the image is on this machine: a fresh one has none."""
+    pulled = folder / "pulled"
+    if not pulled.exists() or image not in pulled.read_text().splitlines():
+        return _fail(f"Error response from daemon: No such image: {image}", 1)
+    print(json.dumps([{"RepoTags": [image]}]))  # noqa: T201
     return 0
 
 

@@ -73,11 +73,19 @@ def sku_not_available(name: str, location: str, subscription: str) -> ArmError:
     )
 
 
-def quota_exceeded(quota: str, location: str, *, limit: int, usage: int, more: int) -> ArmError:
+def quota_exceeded(
+    quota: str,
+    location: str,
+    *,
+    limit: int,
+    usage: int,
+    more: int,
+    code: str = "OperationNotAllowed",
+) -> ArmError:
     """The subscription may not hold that many cores in the region."""
     return ArmError(
         409,
-        "OperationNotAllowed",
+        code,
         f"Operation could not be completed as it results in exceeding approved {quota} quota. "
         f"Additional details - Deployment Model: Resource Manager, Location: {location}, "
         f"Current Limit: {limit}, Current Usage: {usage}, Additional Required: {more}, "
@@ -87,12 +95,33 @@ def quota_exceeded(quota: str, location: str, *, limit: int, usage: int, more: i
     )
 
 
-ALLOCATION_FAILED = {
-    "code": "AllocationFailed",
-    "message": "Allocation failed. We do not have sufficient capacity for the requested VM size in "
-    "this region. Read more about improving likelihood of allocation success at "
-    "http://aka.ms/allocation-guidance",
+_NO_ROOM = (
+    "Allocation failed. We do not have sufficient capacity for the requested VM size in this {}. "
+    "Read more about improving likelihood of allocation success at "
+    "http://aka.ms/allocation-guidance"
+)
+_TOO_NARROW = (
+    "Allocation failed. VM(s) with the following constraints cannot be allocated, because the "
+    "condition is too restrictive. Please remove some constraints and try again. Constraints "
+    "applied are:\n  - Differencing (Ephemeral) Disks\n  - Low Priority VMs\n  - Networking "
+    "Constraints (such as Accelerated Networking or IPv6)\n  - Preemptible VMs (VM might be "
+    "preempted by another VM with a higher priority)\n  - Subscription Pinning\n  - VM Size\n"
+)
+ALLOCATION = {
+    "AllocationFailed": _NO_ROOM.format("region"),
+    "ZonalAllocationFailed": _NO_ROOM.format("zone"),
+    "OverconstrainedAllocationRequest": _TOO_NARROW,
+    "OverconstrainedZonalAllocationRequest": _TOO_NARROW,
 }
+ALLOCATION_FAILED = {"code": "AllocationFailed", "message": ALLOCATION["AllocationFailed"]}
+
+INTERNAL = "An internal execution error occurred. Please retry later."
+
+
+def refusal(code: str, message: str = "") -> dict[str, str]:
+    """Why an operation that was accepted failed."""
+    return {"code": code, "message": message or ALLOCATION.get(code, INTERNAL)}
+
 
 PREEMPTED = {
     "code": "OperationPreempted",

@@ -8,18 +8,20 @@ from emulator.errors import ArmError
 from emulator.state import Eviction, Instance, ScaleSet
 
 
-def announce(scale_set: ScaleSet, instance: Instance, now: float, seconds: float) -> None:
+def announce(
+    scale_set: ScaleSet, instance: Instance, now: float, seconds: float, *, lingers: bool = False
+) -> None:
     """Give notice of an eviction in ``seconds``; one that is announced already stands."""
     _check(scale_set, instance)
     if instance.eviction is None:
-        instance.eviction = Eviction(_event_id(), now + seconds, announced=True)
+        instance.eviction = Eviction(_event_id(), now + seconds, announced=True, lingers=lingers)
         instance.incarnation += 1
 
 
-def strike(scale_set: ScaleSet, instance: Instance, now: float) -> None:
+def strike(scale_set: ScaleSet, instance: Instance, now: float, *, lingers: bool = False) -> None:
     """Evict now; no event is ever shown of it."""
     _check(scale_set, instance)
-    instance.eviction = Eviction(_event_id(), now, announced=False)
+    instance.eviction = Eviction(_event_id(), now, announced=False, lingers=lingers)
 
 
 def acknowledge(instance: Instance, event_id: str) -> bool:

@@ -128,6 +128,9 @@ class Fabric:
             if operation.kind == "put":
                 self._allocate(scale_set, operation, now)
                 continue
+            if operation.refusal:
+                _fail(scale_set, operation, operation.refusal, now)
+                continue
             for instance in scale_set.instances.values():
                 named = operation.kind != "delete_instances"
                 if named or instance.instance_id in operation.instance_ids:
@@ -145,11 +148,13 @@ class Fabric:
         waiting = [i for i in scale_set.instances.values() if i.phase == "creating" and not i.doom]
         place = f"{scale_set.location}/{scale_set.vm_size}".lower()
         left = self.state.capacity.get(place)
-        if left is not None and left < len(waiting):
-            for instance in waiting:
+        short = left is not None and left < len(waiting)
+        if refusal := operation.refusal or (ALLOCATION_FAILED if short else None):
+            for instance in waiting[: operation.granted]:
+                instance.phase = "allocated"
+            for instance in waiting[operation.granted :]:
                 del scale_set.instances[instance.instance_id]
-            scale_set.error, scale_set.provisioning_state = ALLOCATION_FAILED, "Failed"
-            operation.end(now, ALLOCATION_FAILED)
+            _fail(scale_set, operation, refusal, now)
             return
         if left is not None:
             self.state.capacity[place] = left - len(waiting)
@@ -226,8 +231,16 @@ def _stale(operation: Operation, now: float) -> bool:
     return operation.ended_at is not None and now > operation.ended_at + OPERATIONS_KEPT
 
 
+def _fail(scale_set: ScaleSet, operation: Operation, why: dict[str, str], now: float) -> None:
+    scale_set.error, scale_set.provisioning_state = why, "Failed"
+    operation.end(now, why)
+
+
 def _forget(scale_set: ScaleSet, instance: Instance) -> None:
     """Drop a killed instance as its scale set's eviction policy says."""
+    if instance.doom == "evicted" and instance.eviction and instance.eviction.lingers:
+        instance.doom, instance.eviction = "", None
+        return
     if instance.doom == "evicted" and scale_set.profile.get("evictionPolicy") != "Delete":
         instance.phase, instance.doom, instance.eviction = "deallocated", "", None
         return

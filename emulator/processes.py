@@ -179,6 +179,7 @@ def _start_init(machine: Machine, lock: int) -> subprocess.Popen[bytes]:
             env={
                 "PYTHONPATH": str(Path(emulator.__path__[0]).parent),
                 "REKINDLE_METADATA_URL": machine.metadata_url,
+                "HOME": str(machine.folder),  # by which a stack finds what its VMs left
                 "LANG": "C.UTF-8",
             },
         )

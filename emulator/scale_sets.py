@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator import operations, scale_set_rules
+from emulator import fault_orders, operations, scale_set_rules
 from emulator.catalog import Offer, catalog
 from emulator.errors import (
     ArmError,
@@ -20,7 +20,7 @@ from emulator.errors import (
 from emulator.fabric import Fabric
 from emulator.front_door import fabric_of, page, read_json
 from emulator.resource_groups import find_group
-from emulator.state import Instance, Operation, ResourceGroup, ScaleSet, scale_set_id
+from emulator.state import Fault, Instance, Operation, ResourceGroup, ScaleSet, scale_set_id
 from emulator.usages import check_quota
 from emulator.views import scale_set_body, scale_set_view
 
@@ -40,8 +40,10 @@ async def put(request: Request) -> Response:
     scale_set = _merged(old, body) if old else _new(request, group, body, fabric.now())
     offer = _offer(scale_set)
     scale_set_rules.check(scale_set.name, scale_set.model, scale_set.custom_data, offer)
+    fault = fault_orders.met(fabric, scale_set, "PUT")
+    fault_orders.refuse(fabric, scale_set, fault)
     check_quota(fabric, scale_set, offer.size.vcpus)
-    return _accept(request, fabric, scale_set, new=old is None)
+    return _accept(request, fabric, scale_set, fault, new=old is None)
 
 
 async def get(request: Request) -> Response:
@@ -80,6 +82,7 @@ async def delete(request: Request) -> Response:
         operations.preempt(fabric, scale_set.key)
         scale_set.provisioning_state = "Deleting"
         running = [_begin(fabric, "delete", scale_set, fabric.settings.delete_seconds)]
+        fault_orders.hinder(running[0], fault_orders.met(fabric, scale_set, "DELETE"))
         fabric.changed()
     return Response(status_code=202, headers=operations.headers(request, running[0]))
 
@@ -108,6 +111,15 @@ async def delete_instances(request: Request) -> Response:
     )
     fabric.changed()
     return Response(status_code=202, headers=operations.headers(request, operation))
+
+
+def restore(fabric: Fabric, scale_set: ScaleSet, count: int) -> None:
+    """Bring evicted instances back, under new ids, as a Spot restore policy does."""
+    scale_set.capacity += count
+    for _ in range(count):
+        _add_instance(fabric, scale_set)
+    _begin(fabric, "put", scale_set, fabric.settings.create_seconds)
+    fabric.changed()
 
 
 def find_scale_set(request: Request) -> ScaleSet:
@@ -202,7 +214,9 @@ def _offer(scale_set: ScaleSet) -> Offer:
     raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
-def _accept(request: Request, fabric: Fabric, scale_set: ScaleSet, *, new: bool) -> Response:
+def _accept(
+    request: Request, fabric: Fabric, scale_set: ScaleSet, fault: Fault | None, *, new: bool
+) -> Response:
     """Write the scale set down with its new instances and the operation that allocates them."""
     known = len(scale_set.instances)
     fabric.state.scale_sets[scale_set.key] = scale_set
@@ -212,6 +226,7 @@ def _accept(request: Request, fabric: Fabric, scale_set: ScaleSet, *, new: bool)
     nothing_new = before is not None and len(scale_set.instances) == known
     seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds
     operation = _begin(fabric, "put", scale_set, seconds)
+    fault_orders.hinder(operation, fault)
     fabric.changed()
     answer = operations.headers(request, operation)
     return JSONResponse(scale_set_body(scale_set), status_code=201 if new else 200, headers=answer)

@@ -17,6 +17,7 @@ class Eviction:
     not_before: float  # unix seconds; the instance is killed then
     announced: bool  # shown as a scheduled event
     acknowledged: bool = False  # the VM said it is ready: kill it now
+    lingers: bool = False  # Azure's fault: afterwards it stays in the list, stopped
 
     def due(self, now: float) -> bool:
         """Whether the instance is to be killed."""
@@ -136,12 +137,42 @@ class Operation:
     error: dict[str, str] | None = None
     ended_at: float | None = None
     instance_ids: list[str] = field(default_factory=list)  # of delete_instances
+    refusal: dict[str, str] | None = None  # it is to fail with this when it is due ...
+    granted: int = 0  # ... after so many instances were allocated
+    held_by: str = ""  # the fault that makes it take so long
 
     def end(self, now: float, error: dict[str, str] | None = None, status: str = "") -> None:
         """Close it: Succeeded without an error, Failed with one, unless ``status`` says."""
         self.status = status or ("Failed" if error else "Succeeded")
         self.error = error
         self.ended_at = now
+
+
+@dataclass
+class Fault:
+    """A fault that is planted; see `emulator.faults`. Empty members match anything."""
+
+    id: str
+    kind: str
+    method: str = ""
+    path: str = ""  # a regular expression, found somewhere in the path
+    region: str = ""
+    vm_size: str = ""
+    count: int | None = None  # strikes so often; None: as long as it is there
+    until: float | None = None
+    status: int = 500
+    code: str = ""
+    message: str = ""
+    retry_after: int = 10
+    delay: float | None = None
+    when: str = "before"
+    instances: int = 1
+    struck: int = 0
+
+    def live(self, now: float) -> bool:
+        """Whether it can strike still."""
+        worn_out = self.count is not None and self.struck >= self.count
+        return not worn_out and (self.until is None or now < self.until)
 
 
 @dataclass
@@ -153,6 +184,7 @@ class State:
     operations: dict[str, Operation] = field(default_factory=dict)
     capacity: dict[str, int] = field(default_factory=dict)  # "region/size" -> left to allocate
     next_address: int = 1
+    faults: dict[str, Fault] = field(default_factory=dict)
 
 
 def group_id(subscription: str, name: str) -> str:
@@ -177,6 +209,7 @@ def load(file: Path) -> State:
         operations={k: Operation(**v) for k, v in data["operations"].items()},
         capacity=data["capacity"],
         next_address=data["next_address"],
+        faults={k: Fault(**v) for k, v in data.get("faults", {}).items()},
     )
 
 

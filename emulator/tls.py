@@ -6,12 +6,12 @@ from pathlib import Path
 import trustme
 
 
-def certificates(folder: Path) -> tuple[Path, Path]:
+def certificates(folder: Path, *names: str) -> tuple[Path, Path]:
     """Return (CA certificate, server key with certificates); the CA is made once and kept."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority = _authority(folder)
     server = folder / "server.pem"
-    leaf = authority.issue_cert("localhost", "127.0.0.1")
+    leaf = authority.issue_cert("localhost", "127.0.0.1", *names)
     _write(server, leaf.private_key_and_cert_chain_pem.bytes())
     return folder / "ca.pem", server
 

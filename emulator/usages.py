@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.catalog import catalog
-from emulator.errors import quota_exceeded
+from emulator.errors import ArmError, quota_exceeded
 from emulator.fabric import Fabric
 from emulator.front_door import fabric_of
 from emulator.state import ScaleSet
@@ -52,6 +52,21 @@ def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
     if more > 0 and usage + more > limit:
         quota = "LowPriorityCores" if wanted.spot else "Cores"
         raise quota_exceeded(quota, wanted.location, limit=limit, usage=usage, more=more)
+
+
+def used_up(fabric: Fabric, wanted: ScaleSet, code: str) -> ArmError:
+    """The refusal as if not one more core were allowed."""
+    usage = used_cores(fabric, wanted.location, spot=wanted.spot)
+    more = wanted.capacity * _vcpus(wanted)
+    quota = "LowPriorityCores" if wanted.spot else "Cores"
+    return quota_exceeded(
+        quota,
+        wanted.location,
+        limit=usage,
+        usage=usage,
+        more=more,
+        code=code or "OperationNotAllowed",
+    )
 
 
 def _vcpus(scale_set: ScaleSet) -> int:

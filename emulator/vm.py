@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from emulator.cloud_init import BadUserData, Boot, parse
@@ -18,7 +19,10 @@ from emulator.cloud_init import BadUserData, Boot, parse
 SET_CHILD_SUBREAPER = 36  # prctl(2)
 SHIM = Path(__file__).with_name("docker_shim.py")
 # What would reach beyond the VM's folder to the machine beneath does nothing.
-HARMLESS = ("systemctl", "lsblk", "mdadm", "mkfs.ext4", "mount", "umount", "shutdown", "reboot")
+HARMLESS = (
+    *("systemctl", "lsblk", "mdadm", "mkfs.ext4", "mount", "umount", "shutdown", "reboot"),
+    *("chown", "install"),
+)
 
 
 def main(folder: Path, lock: int) -> None:
@@ -68,12 +72,18 @@ def _environment(folder: Path) -> dict[str, str]:
     _program(shims / "docker", f'exec {shlex.join(words)} "$@"')
     for name in HARMLESS:
         _program(shims / name, "exit 0")
+    _program(shims / "uptime", f"echo {shlex.quote(_up_since())}")  # as `uptime -s`
     return {
         "PATH": f"{shims}:{vm['path']}",
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "REKINDLE_METADATA_URL": vm["metadata_url"],
     }
+
+
+def _up_since() -> str:
+    """The machine beneath is up for longer than this one."""
+    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _program(file: Path, line: str) -> None:

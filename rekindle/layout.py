@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from rekindle import postgres
-from rekindle.parts import Part
+from rekindle.parts import MOST_RESTARTS, Part
 from rekindle.setup import ROOT, tools_path
 from rekindle.state import CannotStart, Ports, State
 
@@ -39,6 +39,7 @@ class Layout:
 
     state: State
     ports: Ports
+    restarts: int = MOST_RESTARTS  # of one part within a minute, before the stack gives up
 
     @property
     def api_url(self) -> str:
@@ -95,7 +96,6 @@ class Layout:
             argv=postgres.argv(data, "max_connections=200", "shared_buffers=64MB"),
             ready=ready,
             stop_signal=signal.SIGINT,
-            needed=True,
             user=postgres.runs_as(),
         )
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import psutil
 
 from rekindle.parts import GRACE_SECONDS, MARK
+from rekindle.running import VM_MARK
 from rekindle.state import State
-
-VM_MARK = "REKINDLE_METADATA_URL"  # in every process of a VM; its HOME is the VM's disk
 
 
 def end_parts(state: State) -> list[str]:
@@ -45,7 +44,7 @@ def _marked(pid: str, state: State) -> psutil.Process | None:
 
 
 def _of_vm(process: psutil.Process, disks: Path) -> bool:
-    """Whether it belongs to a VM whose disk is, or was, in that folder."""
+    """Whether it belongs to a VM whose disk, which is its HOME, is or was in that folder."""
     if _variable(process, VM_MARK) is None:
         return False
     return Path(_variable(process, "HOME") or "/").is_relative_to(disks)

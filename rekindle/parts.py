@@ -2,25 +2,29 @@
 
 Each runs in a session of its own, so that Ctrl-C reaches only the stack, which ends
 the parts one by one. A part writes its process id before it becomes the program: what
-a killed stack left running is found by the next one and ended.
+a killed stack left running is found by the next one and ended. STATE/ready/NAME holds that
+id once the part is ready.
 """
 
 import asyncio
 import os
 import pwd
 import signal
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rekindle.state import CannotStart, State
 
 MARK = "REKINDLE_STACK"  # in every process of a stack: the state folder that it serves
+HELD = "held"  # folder: a part named in it is not started before the time in the file
 SHOWN_LINES = 15
-MOST_RESTARTS = 3  # within
+MOST_RESTARTS = 5  # of one part, within
 RESTART_WINDOW_SECONDS = 60.0
+RESTART_PAUSE_SECONDS = 0.5  # before the second in a row and each after it
 GRACE_SECONDS = 10.0
 _NOTE_PID_THEN_RUN = 'echo $$ >"$0" && exec "$@"'
 
@@ -35,19 +39,21 @@ class Part:
     env: Mapping[str, str] = field(default_factory=dict)
     ready_within: float = 60.0
     stop_signal: signal.Signals = signal.SIGTERM
-    needed: bool = False  # nothing can go on without it: its death ends the stack
     user: str | None = None
 
 
 class Crew:
-    """The running parts of one stack."""
+    """The running parts of one stack. ``most_restarts``: more within a minute are given up on."""
 
-    def __init__(self, state: State, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, state: State, say: Callable[[str], None], most_restarts: int = MOST_RESTARTS
+    ) -> None:
         self._state = state
         self._say = say
+        self._most_restarts = most_restarts
         self._running: dict[str, tuple[Part, asyncio.subprocess.Process]] = {}
         self._watchers: list[asyncio.Task[None]] = []
-        for folder in ("logs", "pids"):
+        for folder in ("logs", "pids", "ready", HELD):
             (state / folder).mkdir(exist_ok=True)
         (state / "logs").chmod(0o700)  # one of them holds a new API key
 
@@ -78,7 +84,7 @@ class Crew:
         return text
 
     async def watch(self) -> None:
-        """Wait until a part that is needed dies or one cannot be kept alive: raises CannotStart."""
+        """Wait until a part cannot be kept alive: raises CannotStart."""
         done, _ = await asyncio.wait(self._watchers, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
@@ -102,16 +108,36 @@ class Crew:
     async def _watch(self, part: Part) -> None:
         """Start the part again whenever it dies, unless it dies too often."""
         clock = asyncio.get_running_loop().time
-        deaths: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
+        deaths: deque[float] = deque(maxlen=self._most_restarts + 1)
         while True:
             code = await self._running[part.name][1].wait()
+            self._ready_note(part.name).unlink(missing_ok=True)
+            recent = bool(deaths) and clock() - deaths[-1] < RESTART_WINDOW_SECONDS
             deaths.append(clock())
             story = f"{part.name} died (exit {code}). Its last lines:\n{self.tail(part.name)}"
             often = len(deaths) == deaths.maxlen and clock() - deaths[0] < RESTART_WINDOW_SECONDS
-            if part.needed or often:
-                raise CannotStart(story)
+            if often:
+                raise CannotStart(f"{story}\nIt died {len(deaths)} times in a minute: given up.")
             self._say(f"{story}\nstarting {part.name} again")
+            await asyncio.sleep(RESTART_PAUSE_SECONDS if recent else 0)
+            await self._start_again(part)
+
+    async def _start_again(self, part: Part) -> None:
+        """Start it; that it does not come up, its next death tells."""
+        await self._held(part.name)
+        try:
             await self._spawn(part)
+        except CannotStart as failure:
+            self._say(str(failure))
+            with suppress(ProcessLookupError):
+                self._running[part.name][1].kill()
+
+    async def _held(self, name: str) -> None:
+        """Wait as long as somebody wants the part to be away: `rekindle.faults`."""
+        note = self._state / HELD / name
+        if note.exists():
+            await asyncio.sleep(max(float(note.read_text()) - time.time(), 0))
+            note.unlink(missing_ok=True)
 
     async def _spawn(self, part: Part) -> None:
         pid_file = self._state / "pids" / part.name
@@ -134,6 +160,7 @@ class Crew:
             )
         self._running[part.name] = (part, process)
         await self._ready(part, process)
+        self._ready_note(part.name).write_text(str(process.pid))
 
     async def _ready(self, part: Part, process: asyncio.subprocess.Process) -> None:
         """Look again and again until the part is ready, has ended or is late."""
@@ -160,9 +187,13 @@ class Crew:
                 os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         (self._state / "pids" / name).unlink(missing_ok=True)
+        self._ready_note(name).unlink(missing_ok=True)
 
     def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
         return {**os.environ, **env, MARK: str(self._state.path)}
+
+    def _ready_note(self, name: str) -> Path:
+        return self._state / "ready" / name
 
     def _log(self, name: str) -> Path:
         return self._state / "logs" / f"{name}.log"

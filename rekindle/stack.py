@@ -25,7 +25,7 @@ async def stack(
             say(f"ended what the last stack left running: {', '.join(names)}")
         layout.ports.require_free()
         write_json(state / "images.json", layout.images)
-        crew = Crew(state, say)
+        crew = Crew(state, say, layout.restarts)
         try:
             await _start(layout, crew, say)
             write_json(state / "stack.json", _facts(layout))

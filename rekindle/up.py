@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rekindle.banner import banner
 from rekindle.layout import Layout
+from rekindle.parts import MOST_RESTARTS
 from rekindle.stack import stack
 from rekindle.state import CannotStart, Ports, State
 
@@ -19,8 +20,15 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=Path(".rekindle"), help="the state folder")
     parser.add_argument("--port", type=int, default=8080, help="the first of four ports")
     parser.add_argument("--keep", action="store_true", help="leave the emulated VMs running")
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        default=MOST_RESTARTS,
+        help="how often a part may die within a minute before the stack gives up",
+    )
     options = parser.parse_args()
-    layout = Layout(State(options.state.resolve()), Ports.starting_at(options.port))
+    ports = Ports.starting_at(options.port)
+    layout = Layout(State(options.state.resolve()), ports, options.restarts)
     try:
         asyncio.run(_run(layout, keep_vms=options.keep))
     except CannotStart as error:

@@ -102,6 +102,15 @@ class Emulator:
         """One of Azure's own whims."""
         return httpx.post(f"{self.metadata_url}/_emulator/{path}", json=body, timeout=PATIENCE)
 
+    def clear_faults(self) -> None:
+        """Take back every planted fault."""
+        httpx.delete(f"{self.metadata_url}/_emulator/faults", timeout=PATIENCE).raise_for_status()
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Every planted fault, with how often it has struck."""
+        answer = httpx.get(f"{self.metadata_url}/_emulator/faults", timeout=PATIENCE)
+        return list(answer.raise_for_status().json()["value"])
+
     def virtual_machines(self) -> list[dict[str, Any]]:
         """Every VM with its state, process and folder."""
         answer = httpx.get(f"{self.metadata_url}/_emulator/virtualMachines")

@@ -18,6 +18,16 @@ from service.cloud.provider import (
     Throttled,
 )
 
+_QUOTA = re.compile(
+    r"exceeding approved (\w+) quota.*?Location: (\w+), Current Limit: (\d+),"
+    r" Current Usage: (\d+), Additional Required: \d+, \(Minimum\) New Limit Required: (\d+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_QUOTA_NAMES = {  # as the portal shows them
+    "lowprioritycores": "Total Regional Spot vCPUs",
+    "cores": "Total Regional vCPUs",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -50,7 +60,7 @@ TABLE: tuple[Row, ...] = (
         error=InsufficientCapacity,
         code="OperationNotAllowed|QuotaExceeded",
         message="quota",
-        remedy="Request more of this quota for the region, or allow other regions.",
+        remedy="Raise it in the Azure portal under Quotas > Compute, or allow other regions.",
     ),
     Row(
         error=Misconfigured,
@@ -107,12 +117,27 @@ def translated(error: AzureError) -> CloudError:
     return CloudError(f"Azure cannot be reached: {error.message}")
 
 
+def quota(text: str) -> str:
+    """Azure's refusal over a quota in one sentence: which one, where, how much is missing."""
+    found = _QUOTA.search(text)
+    if found is None:
+        return text
+    name, region, limit, usage, wanted = found.groups()
+    known = _QUOTA_NAMES.get(name.lower())
+    called = f"'{known}' ({name})" if known else name
+    return (
+        f"The quota {called} of {region} is used up: {usage} of {limit} cores are in use and"
+        f" {wanted} are needed."
+    )
+
+
 def _answered(error: HttpResponseError) -> CloudError:
     code = (error.error.code if error.error else None) or ""
     text = (error.error.message if error.error else None) or error.message
     status = error.status_code or 0
     row = classify(code, status, text)
-    message = " ".join(part for part in (f"{code or status}: {text}", row.remedy) if part)
+    what = f"{code or status}: {quota(text)}"
+    message = " ".join(part for part in (what, row.remedy) if part)
     if row.error is Throttled:
         return Throttled(message, code, _retry_after(error))
     return row.error(message, code)

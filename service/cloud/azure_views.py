@@ -26,6 +26,7 @@ def scale_set(
         phase=_phase(found, instances),
         instances=instances,
         tags=dict(found.tags or {}),
+        created_at=found.properties.time_created if found.properties else None,
     )
 
 

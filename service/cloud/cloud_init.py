@@ -1,13 +1,16 @@
 """The cloud-init of a node: leave its configuration, start the supervisor's container.
 
 The same text boots a VM in Azure and an emulated one, so that beyond GPUs and disks it
-uses `sh` and `docker` only.
+uses `sh`, `date`, `uptime` and `docker` only. What took how long is left for the supervisor
+in TIMES_PATH (`trainer/supervisor/boot.py` reads it).
 """
 
 import json
 import shlex
 
 CONFIG_PATH = "/etc/rekindle/node.json"
+TIMES_PATH = "/etc/rekindle/boot-times"  # lines of NAME START END, in unix seconds
+USER = "10001:10001"  # who runs in the trainer image (docker/trainer.Dockerfile)
 WORK_PATH = "/mnt/rekindle"  # on the VM: local NVMe where there is some, else the temporary disk
 
 # Local NVMe disks become one ext4. Only disks of Azure's own model without partition, file
@@ -38,8 +41,34 @@ tries=0
 until nvidia-smi || [ $tries -ge 150 ]; do tries=$((tries + 1)); sleep 2; done
 """
 
+# The image comes while disks and driver get ready; what is there already is not pulled.
+_PREPARE = """\
+now() {{ date +%s.%N; }}
+took() {{ echo "$1 $2 $(now)" >>{times}; }}
+began=$(now)
+echo "vm_boot $(date -d "$(uptime -s)" +%s) $began" >>{times}
+( {pull}
+took pull_image $began ) &
+{devices}wait
+echo "start_supervisor $(now)" >>{times}
+"""
+
+_DEVICES = f"""\
+(
+{_MOUNT_LOCAL_DISKS})
+took mount_disks $began
+began=$(now)
+{_AWAIT_DRIVER}took await_driver $began
+"""
+
 # Docker refuses a device that is not there, and not every GPU size has InfiniBand.
 _INFINIBAND = "$(test -d /dev/infiniband && echo --device=/dev/infiniband)"
+
+# Azure's HPC images say there how a size's GPUs and network cards lie; NCCL cannot see it in a VM.
+_TOPOLOGY = (
+    "$(test -f /etc/nccl.conf && echo --volume=/etc/nccl.conf:/etc/nccl.conf:ro"
+    " --volume=/opt/microsoft:/opt/microsoft:ro)"
+)
 
 
 def render(config_json: str, image: str, accelerator: str) -> str:
@@ -48,20 +77,36 @@ def render(config_json: str, image: str, accelerator: str) -> str:
     document = {
         "write_files": [
             {"path": CONFIG_PATH, "permissions": "0600", "content": config_json},
+            {"path": TIMES_PATH, "permissions": "0600", "content": ""},
         ],
         "runcmd": [
-            *([["sh", "-c", _MOUNT_LOCAL_DISKS], ["sh", "-c", _AWAIT_DRIVER]] if cuda else []),
-            ["sh", "-c", _pull(image)],
+            ["sh", "-c", _prepare(image, cuda=cuda)],
+            ["sh", "-c", _hand_over()],
             ["sh", "-c", _run(image, cuda=cuda)],
         ],
     }
     return f"#cloud-config\n{json.dumps(document, indent=1)}\n"  # JSON is YAML
 
 
+def _prepare(image: str, *, cuda: bool) -> str:
+    devices = _DEVICES if cuda else ""
+    return _PREPARE.format(times=TIMES_PATH, pull=_pull(image), devices=devices)
+
+
 def _pull(image: str) -> str:
     """Registries fail now and then; a node that boots in vain costs as much as one that works."""
+    look = shlex.join(["docker", "image", "inspect", image])
     pull = shlex.join(["docker", "pull", "--quiet", image])
-    return f"for try in 1 2 3 4 5 6; do {pull} && break; sleep 10; done"
+    return f"{look} >/dev/null 2>&1 || for try in 1 2 3 4 5 6; do {pull} && break; sleep 10; done"
+
+
+def _hand_over() -> str:
+    """The container's user is not root, and cloud-init knows owners by name only."""
+    user, group = USER.split(":")
+    return (
+        f"chown {USER} {CONFIG_PATH} {TIMES_PATH}; "
+        f"install -d -m 0700 -o {user} -g {group} {WORK_PATH}"
+    )
 
 
 def _run(image: str, *, cuda: bool) -> str:
@@ -77,5 +122,5 @@ def _run(image: str, *, cuda: bool) -> str:
             *(("--gpus", "all") if cuda else ()),
         ]
     )
-    devices = [_INFINIBAND] if cuda else []
+    devices = [_INFINIBAND, _TOPOLOGY] if cuda else []
     return " ".join([command, *devices, shlex.quote(image)])

@@ -28,7 +28,10 @@ class _Entry:
     create_time: timedelta
     refused: bool
     instances: dict[str, Instance]
+    late_code: str
     deleting_since: datetime | None = None
+    delete_fails: bool = False  # the deletion under way
+    delete_failed: bool = False  # the last one
 
 
 @dataclass
@@ -45,14 +48,19 @@ class FakeCloud:
     visible_after: timedelta = timedelta(seconds=20)  # the read lag
     sold_out: set[Offering] = field(default_factory=set)  # refused at once
     sold_out_late: set[Offering] = field(default_factory=set)  # accepted, then refused
+    late_code: str = "AllocationFailed"  # of what is accepted and then refused
     partial: dict[Offering, int] = field(default_factory=dict)  # so many come, then it fails
+    failing_deletes: int = 0  # so many are accepted and fail
     fail_next: list[CloudError] = field(default_factory=list)  # raised by the next calls
+    fail_creates: list[CloudError] = field(default_factory=list)  # raised by the next creates
     lose_answers: int = 0  # so many creates and deletes are done, yet seem to fail
     calls: int = 0
     _entries: dict[str, _Entry] = field(default_factory=dict)
 
     async def create(self, spec: ScaleSetSpec) -> None:
         self._admit()
+        if self.fail_creates:
+            raise self.fail_creates.pop(0)
         if spec.name in self._entries:
             return self._answer()
         if spec.offering in self.sold_out:
@@ -66,6 +74,7 @@ class FakeCloud:
             create_time=self.create_time,
             refused=refused,
             instances={str(i): _instance(spec.name, i) for i in range(count)},
+            late_code=self.late_code,
         )
         return self._answer()
 
@@ -88,7 +97,10 @@ class FakeCloud:
     async def delete(self, name: str) -> None:
         self._admit()
         entry = self._visible_entry(name)
-        entry.deleting_since = entry.deleting_since or self.now()
+        if entry.deleting_since is None:
+            entry.deleting_since = self.now()
+            entry.delete_fails = self.failing_deletes > 0
+            self.failing_deletes -= entry.delete_fails
         self._answer()
 
     async def close(self) -> None:
@@ -104,6 +116,12 @@ class FakeCloud:
             instances[instance_id] = replace(instances[instance_id], running=False)
         else:
             del instances[instance_id]
+
+    def restore(self, name: str) -> None:
+        """Bring an instance back under a new id, as a Spot restore policy does."""
+        entry = self._entries[name]
+        number = max(entry.spec.instance_count, *(int(i) + 1 for i in ("-1", *entry.instances)))
+        entry.instances[str(number)] = _instance(name, number)
 
     def costing(self) -> set[str]:
         """Names of all that exists and costs money, visible to the calls above or not."""
@@ -131,10 +149,13 @@ class FakeCloud:
         return self.now() - entry.accepted_at >= self.visible_after
 
     def _settle(self) -> None:
-        """Drop what has been deleted by now."""
+        """Drop what has been deleted by now; where that failed, all of it is still there."""
         for name, entry in list(self._entries.items()):
             if entry.deleting_since and self.now() - entry.deleting_since >= self.delete_time:
-                del self._entries[name]
+                if entry.delete_fails:
+                    entry.deleting_since, entry.delete_failed = None, True
+                else:
+                    del self._entries[name]
 
     def _describe(self, entry: _Entry) -> ScaleSet:
         made_until = entry.deleting_since or self.now()  # a delete ends the creation
@@ -144,14 +165,22 @@ class FakeCloud:
             phase=ScaleSetPhase.READY if created else ScaleSetPhase.CREATING,
             instances=tuple(entry.instances.values()) if created else (),
             tags=dict(entry.tags),
+            created_at=entry.accepted_at,
         )
         if entry.deleting_since:
             return replace(seen, phase=ScaleSetPhase.DELETING)
+        if entry.delete_failed:
+            return replace(
+                seen,
+                phase=ScaleSetPhase.FAILED,
+                error_code="InternalExecutionError",
+                error_message="An internal execution error occurred. Please retry later.",
+            )
         if created and entry.refused:
             return replace(
                 seen,
                 phase=ScaleSetPhase.FAILED,
-                error_code="AllocationFailed",
+                error_code=entry.late_code,
                 error_message=f"There is no capacity left for {entry.spec.offering}.",
             )
         return seen

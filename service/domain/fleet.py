@@ -1,6 +1,7 @@
 """Machines as the service sees them: offerings, scale sets and their instances."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
@@ -67,6 +68,7 @@ class ScaleSet:
     tags: dict[str, str] = field(default_factory=dict)
     error_code: str = ""
     error_message: str = ""
+    created_at: datetime | None = None  # when the cloud took the order, by its own clock
 
 
 def scale_set_name(attempt_id: str) -> str:

@@ -1,10 +1,12 @@
 """What the contract suites run against."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests.clock import Clock
 from tests.contract import emulated
+from tests.contract.clouds import World, azure_world, fake_world
 from tests.emulator_process import Emulator
 
 
@@ -13,3 +15,15 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """A running Azure emulator; tests keep apart by names and owners."""
     with emulated.server(tmp_path_factory.mktemp("emulator")) as running:
         yield running
+
+
+@pytest.fixture(params=["fake", "azure"])
+async def world(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[World]:
+    """A cloud of either kind."""
+    fake = request.param == "fake"
+    build = fake_world(clock) if fake else azure_world(request.getfixturevalue("emulator"))
+    async for made in build:
+        yield made
+        await made.clear()
+        await made.cloud.close()
+        await made.neighbour.close()

@@ -22,7 +22,7 @@ def server(folder: Path) -> Iterator[Emulator]:
     images.write_text(json.dumps({IMAGE: {"command": ["sh", "-c", _NODE]}}))
     emulator = Emulator(
         folder,
-        *("--images", str(images), "--page-size", "2"),
+        *("--images", str(images), "--page-size", "2", "--spot-quota", "100000"),
         *("--create-seconds", "0.8", "--delete-seconds", "0.5"),
     )
     try:

@@ -238,3 +238,14 @@ async def _breaking_off() -> AsyncIterator[bytes]:
     for _ in range(3):
         yield b"x" * BLOCK_BYTES
     raise ConnectionResetError("the client went away")
+
+
+async def test_containers_are_listed_by_the_beginning_of_their_names(store: BlobStore) -> None:
+    mark = uuid4().hex
+    for name in (f"base-{mark}-b", f"base-{mark}-a", f"job-{mark}"):
+        await store.create_container(name)
+
+    found = await store.list_containers(f"base-{mark}")
+
+    assert [c.name for c in found] == [f"base-{mark}-a", f"base-{mark}-b"]
+    assert all(c.modified_at.tzinfo for c in found)

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +15,8 @@ import psutil
 import pytest
 
 from rekindle import leftovers
-from rekindle.parts import Crew, Part
+from rekindle.parts import HELD, Crew, Part
+from rekindle.running import VM_MARK
 from rekindle.state import CannotStart, Ports, State
 from tests import waiting
 
@@ -30,12 +32,12 @@ class Stage:
         self.said: list[str] = []
         self.crew = Crew(self.state, self.said.append)
 
-    def part(self, program: str = SERVE, *, needed: bool = False, within: float = 20.0) -> Part:
+    def part(self, program: str = SERVE, *, within: float = 20.0) -> Part:
         async def ready() -> bool:
             return self.flag.exists()
 
         argv = [sys.executable, "-c", program.format(flag=str(self.flag))]
-        return Part(name="echo", argv=argv, ready=ready, needed=needed, ready_within=within)
+        return Part(name="echo", argv=argv, ready=ready, ready_within=within)
 
     def pid(self) -> int:
         return int((self.state / "pids" / "echo").read_text())
@@ -62,12 +64,44 @@ async def test_a_part_that_dies_is_named_shown_and_started_again(stage: Stage) -
     assert "    hello" in stage.said[0]
 
 
-async def test_the_death_of_a_needed_part_ends_the_stack(stage: Stage) -> None:
-    await stage.crew.start(stage.part(needed=True))
-    os.kill(stage.pid(), signal.SIGKILL)
+async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage) -> None:
+    moody = (
+        "import pathlib, signal, sys\n"
+        "flag, moods = pathlib.Path({flag!r}), pathlib.Path({flag!r} + '.moods')\n"
+        "moods.write_text(moods.read_text() + 'x' if moods.exists() else '')\n"
+        "if moods.read_text() == 'x':\n"
+        "    sys.exit('no luck this time')\n"
+        "flag.touch(); signal.pause()\n"
+    )
+    await stage.crew.start(stage.part(moody))
+    first = stage.pid()
+    stage.flag.unlink()
+    os.kill(first, signal.SIGKILL)
 
-    with pytest.raises(CannotStart, match=r"echo died \(exit -9\)"):
-        await stage.crew.watch()
+    async def ready() -> str:
+        note = stage.state / "ready" / "echo"
+        return note.read_text() if note.exists() else ""
+
+    back = await waiting.until(ready, lambda pid: pid not in ("", str(first)), deadline=20)
+
+    assert back == str(stage.pid())
+    assert any("no luck this time" in story for story in stage.said)
+
+
+async def test_a_part_that_somebody_wants_away_is_started_when_its_time_is_over(
+    stage: Stage,
+) -> None:
+    await stage.crew.start(stage.part())
+    first, back = stage.pid(), time.time() + 1
+    (stage.state / HELD / "echo").write_text(str(back))
+    os.kill(first, signal.SIGKILL)
+
+    async def pid() -> int:
+        return stage.pid()
+
+    await waiting.until(pid, lambda now: now != first)
+
+    assert time.time() >= back
 
 
 async def test_a_part_that_dies_again_and_again_is_given_up(stage: Stage) -> None:
@@ -158,7 +192,7 @@ def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
 def test_vms_are_ended_even_when_somebody_has_removed_their_disks(tmp_path: Path) -> None:
     def vm(state: Path) -> subprocess.Popen[bytes]:
         home = state / "azure" / "vms" / "one"
-        marks = {leftovers.VM_MARK: "http://127.0.0.1:1/vm/x", "HOME": str(home)}
+        marks = {VM_MARK: "http://127.0.0.1:1/vm/x", "HOME": str(home)}
         return subprocess.Popen(["sleep", "600"], env=marks)
 
     ours, other = vm(tmp_path / "ours"), vm(tmp_path / "other")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from emulator.processes import alive, init_pid
@@ -123,3 +124,11 @@ def test_orphans_of_a_vm_are_reaped_by_its_init(vm: Vm) -> None:
 def _console(vm: Vm) -> str:
     file = vm.folder / "console.log"
     return file.read_text() if file.exists() else ""
+
+
+def test_a_vm_is_known_by_its_folder_from_its_first_process_on(vm: Vm) -> None:
+    vm.boot("exit 0")
+    pid = init_pid(vm.folder)
+    assert pid is not None
+
+    assert psutil.Process(pid).environ()["HOME"] == str(vm.folder)

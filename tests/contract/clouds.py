@@ -1,0 +1,164 @@
+"""The two clouds that one contract suite runs against, and what Azure does in them by itself."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from service.cloud.cloud_init import render
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import (
+    ATTEMPT_TAG,
+    CloudError,
+    CloudProvider,
+    InsufficientCapacity,
+    ScaleSetNotFound,
+    Throttled,
+)
+from service.domain.fleet import Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
+from service.domain.states import CapacityType
+from tests.clock import Clock
+from tests.contract.emulated import IMAGE, sign_in
+from tests.emulator_process import Emulator
+from tests.waiting import on, until
+
+SPOT = Offering(
+    region="eastus", vm_size="Standard_NC24ads_A100_v4", capacity_type=CapacityType.SPOT
+)
+SCARCE = replace(SPOT, region="westus3")  # accepted, and then there is no room
+NOT_SOLD = replace(SPOT, region="northpole")  # refused at once
+QUOTA = (
+    "Operation could not be completed as it results in exceeding approved LowPriorityCores quota."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A cloud, what Azure does in it of its own accord, and how time passes there."""
+
+    cloud: CloudProvider
+    neighbour: CloudProvider  # the same cloud as another deployment sees it
+    evict: Callable[..., Awaitable[None]]  # (scale set, instance id, lingers=False)
+    restore: Callable[[str], Awaitable[None]]
+    arm: Callable[..., Awaitable[None]]  # (kind of fault, its members)
+    clear: Callable[[], Awaitable[None]]
+    until: Callable[..., Awaitable[ScaleSet]]
+
+    async def seen(self, name: str, phase: ScaleSetPhase | None = None) -> ScaleSet:
+        """The scale set as soon as it can be seen (in ``phase``)."""
+        return await self.until(
+            partial(_look, self.cloud, name),
+            lambda found: found is not None and phase in {None, found.phase},
+        )
+
+    async def gone(self, name: str) -> None:
+        """Wait until there is no such scale set."""
+        await self.until(partial(_look, self.cloud, name), lambda found: found is None)
+
+
+async def fake_world(clock: Clock) -> AsyncIterator[World]:
+    """The fake."""
+    cloud = FakeCloud(now=clock, sold_out={NOT_SOLD}, sold_out_late={SCARCE})
+
+    async def evict(name: str, instance_id: str, *, lingers: bool = False) -> None:
+        cloud.evict(name, instance_id, lingers=lingers)
+
+    async def restore(name: str) -> None:
+        cloud.restore(name)
+
+    async def arm(kind: str, **members: Any) -> None:  # noqa: ANN401 - a fault's members
+        _arm(cloud, kind, members)
+
+    async def clear() -> None:
+        cloud.delete_time = timedelta(minutes=2)
+        cloud.fail_next.clear()
+
+    yield World(
+        cloud=cloud,
+        neighbour=replace(cloud, owner="neighbour"),
+        evict=evict,
+        restore=restore,
+        arm=arm,
+        clear=clear,
+        until=partial(until, wait=on(clock), interval=5, deadline=600),
+    )
+
+
+async def azure_world(emulator: Emulator) -> AsyncIterator[World]:
+    """The real adapter on the emulator."""
+    full = {"region": SCARCE.region, "vm_size": SCARCE.vm_size, "available": 0}
+    emulator.admin("capacity", full).raise_for_status()
+
+    async def evict(name: str, instance_id: str, *, lingers: bool = False) -> None:
+        whom = {"scale_set": name, "instance_id": instance_id}
+        body = {**whom, "notice": False, "lingers": lingers}
+        emulator.admin("evict", body).raise_for_status()
+
+    async def restore(name: str) -> None:
+        emulator.admin("restore", {"scale_set": name}).raise_for_status()
+
+    async def arm(kind: str, **members: object) -> None:
+        emulator.admin("faults", {"kind": kind, **members}).raise_for_status()
+
+    async def clear() -> None:
+        emulator.clear_faults()
+
+    yield World(
+        cloud=sign_in(emulator, f"owner-{uuid4().hex}"),
+        neighbour=sign_in(emulator, "neighbour"),
+        evict=evict,
+        restore=restore,
+        arm=arm,
+        clear=clear,
+        until=partial(until, interval=0.05),
+    )
+
+
+def a_spec(offering: Offering = SPOT) -> ScaleSetSpec:
+    """A scale set of three, with a name of its own."""
+    return ScaleSetSpec(
+        name=f"rk-{uuid4().hex[:26]}",
+        offering=offering,
+        instance_count=3,
+        cloud_init=render("{}", IMAGE, "cpu"),
+        tags={ATTEMPT_TAG: "att-1"},
+    )
+
+
+def _arm(cloud: FakeCloud, kind: str, members: dict[str, Any]) -> None:
+    """What the emulator is told, as the fake has it."""
+    match kind, members.get("when"):
+        case "drop", "after":
+            cloud.lose_answers += 1
+        case "allocation_failed", _:
+            cloud.late_code = members["code"]
+            cloud.sold_out_late.add(SPOT)
+        case "partial", _:
+            cloud.partial[SPOT] = members["instances"]
+        case "delete_fails", _:
+            cloud.failing_deletes += members["count"]
+        case "delete_hangs", _:
+            cloud.delete_time = timedelta(days=1)
+        case _:
+            cloud.fail_next.append(_refusal(kind, members))
+
+
+def _refusal(kind: str, members: dict[str, Any]) -> CloudError:
+    """What the next call raises."""
+    wait = float(members.get("retry_after", 0))
+    return {
+        "throttle": Throttled("too many", "OperationNotAllowed", wait),
+        "error": CloudError("It is not well."),
+        "drop": CloudError("The connection broke."),
+        "sku_not_available": InsufficientCapacity("sold out", "SkuNotAvailable"),
+        "quota": InsufficientCapacity(QUOTA, "OperationNotAllowed"),
+    }[kind]
+
+
+async def _look(cloud: CloudProvider, name: str) -> ScaleSet | None:
+    try:
+        return await cloud.get(name)
+    except ScaleSetNotFound:
+        return None
