@@ -1,17 +1,22 @@
 """/v1/files: upload, list, get, content, delete."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.api import file_views, results
 from service.api.deps import CallerDep, Db, Now, PartsDep
 from service.api.pages import After, clamp, known, page
 from service.api.upload_form import FILE, PURPOSE, UploadForm
 from service.db import files as rows
-from service.db.files import CONTAINER, File
-from service.domain.errors import InvalidRequest
+from service.db import uploads
+from service.db.files import CONTAINER
+from service.domain.errors import FileNotFound, InvalidRequest
+from service.domain.results import PURPOSE as PURPOSE_OF_RESULTS
 from service.operations import files
+from service.storage.store import BlobNotFound
 
 router = APIRouter(prefix="/files", tags=["files"])
 _MOST = 10_000
@@ -27,11 +32,13 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 
 
 @router.post("", openapi_extra=_BODY)
-async def upload(request: Request, parts: PartsDep, caller: CallerDep, now: Now) -> dict[str, Any]:
+async def upload(request: Request, parts: PartsDep, caller: CallerDep) -> dict[str, Any]:
     """Check a chat dataset line by line while it comes, and keep it."""
     form = UploadForm(request)
     await form.find_file()
-    return _shown(await files.upload(parts.engine, parts.store, caller.project_id, form, now))
+    engine, store, project = parts.engine, parts.store, caller.project_id
+    file = await files.upload(engine, store, project, form, parts.limits, parts.now)
+    return file_views.whole(file)
 
 
 @router.get("")
@@ -42,10 +49,13 @@ async def list_files(
     limit: int = _MOST,
     order: str = "desc",
     after: After = None,
+    status: str = "processed",
 ) -> dict[str, Any]:
-    """Newest first, unless ``order=asc``."""
-    if order not in ("asc", "desc"):
-        raise InvalidRequest(f"order is {order!r}: use asc or desc.", param="order")
+    """Newest first, unless ``order=asc``. ``status=uploaded`` gives the uploads under way."""
+    _one_of("order", order, ("asc", "desc"))
+    _one_of("status", status, ("processed", "uploaded"))
+    if status == "uploaded":
+        return await _under_way(db, caller.project_id, after, clamp(limit, _MOST))
     if after is not None and await rows.find(db, caller.project_id, after) is None:
         known(None, after)
     limit = clamp(limit, _MOST)
@@ -57,20 +67,37 @@ async def list_files(
         limit=limit + 1,
         ascending=order == "asc",
     )
-    return page(found, limit, _shown)
+    return page(found, limit, file_views.brief)
 
 
 @router.get("/{file_id}")
 async def get(db: Db, caller: CallerDep, file_id: str) -> dict[str, Any]:
-    """One file's facts."""
-    return _shown(await files.get(db, caller.project_id, file_id))
+    """One file's facts, or how far it is if it is still being uploaded."""
+    under_way = None
+    file = await rows.find(db, caller.project_id, file_id)
+    if file is None:
+        under_way = await uploads.find(db, caller.project_id, file_id)
+    if under_way is not None:
+        return file_views.under_way(under_way)
+    return file_views.whole(file or await files.get(db, caller.project_id, file_id))
 
 
 @router.get("/{file_id}/content")
-async def content(parts: PartsDep, caller: CallerDep, file_id: str) -> StreamingResponse:
-    """The bytes as they were uploaded."""
+async def content(
+    parts: PartsDep, caller: CallerDep, file_id: str, accept: Annotated[str, Header()] = ""
+) -> Response:
+    """The bytes as they were uploaded; of a result file, its CSV in base64."""
     async with parts.engine.connect() as conn:
         file = await files.get(conn, caller.project_id, file_id)
+    if file.purpose == PURPOSE_OF_RESULTS:
+        return await results.content(parts, file, accept)
+    try:
+        await parts.store.properties(CONTAINER, file.id)
+    except BlobNotFound:
+        raise FileNotFound(
+            f"The bytes of file {file.id} are gone: somebody has deleted its blob from the storage "
+            "account. Restore it there (soft delete, versions), or upload the file again."
+        ) from None
     stream = parts.store.stream(CONTAINER, file.id)
     headers = {"content-length": str(file.bytes)}
     return StreamingResponse(stream, media_type="application/octet-stream", headers=headers)
@@ -83,14 +110,14 @@ async def delete(parts: PartsDep, caller: CallerDep, now: Now, file_id: str) -> 
     return {"id": file_id, "object": "file", "deleted": True}
 
 
-def _shown(file: File) -> dict[str, Any]:
-    return {
-        "id": file.id,
-        "object": "file",
-        "bytes": file.bytes,
-        "created_at": int(file.created_at.timestamp()),
-        "filename": file.filename,
-        "purpose": file.purpose,
-        "status": "processed",
-        "examples": file.examples,
-    }
+async def _under_way(
+    conn: AsyncConnection, project_id: str, after: str | None, limit: int
+) -> dict[str, Any]:
+    """An upload that is over, or became a file meanwhile, is still a good cursor."""
+    found = await uploads.newest(conn, project_id, after=after, limit=limit + 1)
+    return page(found, limit, file_views.under_way)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidRequest(f"{name} is {value!r}: use {' or '.join(allowed)}.", param=name)

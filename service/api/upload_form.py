@@ -1,4 +1,8 @@
-"""multipart/form-data with one file, handed on while it comes: neither memory nor disk fills."""
+"""multipart/form-data with one file, handed on while it comes: neither memory nor disk fills.
+
+Who sends it decides nothing about our memory: what is not the file's content has limits (the
+parser's own for headers: eight a part, of 4 KiB each).
+"""
 
 from collections.abc import AsyncIterator
 
@@ -10,6 +14,9 @@ from service.domain.errors import InvalidRequest
 
 FILE, PURPOSE = "file", "purpose"
 _LONGEST_FIELD = 4096
+_LONGEST_NAME = 255  # of the file
+_ENCODINGS = (b"base64", b"quoted-printable")  # RFC 7578 lets nobody send them
+_LONGEST_END = 64 * 1024  # after the last boundary
 
 
 class UploadForm:
@@ -21,11 +28,13 @@ class UploadForm:
             raise InvalidRequest("Send multipart/form-data with `purpose` and `file`.", param=FILE)
         self.filename = "upload"
         self.purpose: str | None = None
+        self.expected_bytes = _length(request)
         self._stream = request.stream()
         self._pieces: list[bytes] = []  # of the file, parsed but not handed on yet
-        self._name = ""  # of the part under way
+        self._name: str | None = None  # of the part under way
         self._value = bytearray()
         self._header_name, self._header_value = bytearray(), bytearray()
+        self._end_bytes = 0
         self._has_file = self._is_whole = False
         self._parser = self._make_parser(options[b"boundary"])
 
@@ -52,6 +61,11 @@ class UploadForm:
     async def _read_on(self) -> bool:
         """Parse the next piece of the body; False at its end."""
         chunk = await anext(self._stream, b"")
+        if self._is_whole:
+            self._end_bytes += len(chunk)
+            if self._end_bytes > _LONGEST_END:
+                raise InvalidRequest("The form goes on after its last boundary.", param=FILE)
+            return bool(chunk)
         try:
             self._parser.write(chunk)
         except FormParserError as error:
@@ -66,6 +80,7 @@ class UploadForm:
                 "on_header_field": self._add_header_name,
                 "on_header_value": self._add_header_value,
                 "on_header_end": self._end_header,
+                "on_headers_finished": self._end_headers,
                 "on_part_data": self._add_data,
                 "on_part_end": self._end_part,
                 "on_end": self._end,
@@ -73,7 +88,7 @@ class UploadForm:
         )
 
     def _begin_part(self) -> None:
-        self._name = ""
+        self._name = None
         self._value.clear()
 
     def _add_header_name(self, data: bytes, start: int, end: int) -> None:
@@ -86,26 +101,49 @@ class UploadForm:
         name, value = self._header_name.lower(), bytes(self._header_value)
         self._header_name.clear()
         self._header_value.clear()
-        if name != b"content-disposition":
-            return
-        _, options = parse_options_header(value)
-        self._name = options.get(b"name", b"").decode(errors="replace")
-        if self._name == FILE:
-            self._begin_file(options.get(b"filename", b"").decode(errors="replace"))
-        elif self._name != PURPOSE:
+        if name == b"content-disposition":
+            self._begin_field(value)
+        elif name == b"content-transfer-encoding" and value.strip().lower() in _ENCODINGS:
             raise InvalidRequest(
-                f"{self._name}: not supported. Send `purpose` and `file` only.",
-                code="unknown_parameter",
-                param=self._name or None,
+                f"The form sends a part as {value.strip().decode()}. Send the bytes as they are.",
+                param=FILE,
             )
+
+    def _begin_field(self, disposition: bytes) -> None:
+        _, options = parse_options_header(disposition)
+        name = options.get(b"name", b"").decode(errors="replace")
+        if self._name is not None:
+            raise InvalidRequest("A part of the form has two names.", param=name or None)
+        if name not in (FILE, PURPOSE):
+            raise InvalidRequest(
+                f"{name!a:.60}: not supported. Send `purpose` and `file` only.",
+                code="unknown_parameter",
+                param=name[:60] or None,
+            )
+        if name == PURPOSE and self.purpose is not None:
+            raise InvalidRequest("purpose: send it once in a request.", param=PURPOSE)
+        self._name = name
+        if name == FILE:
+            self._begin_file(options.get(b"filename", b"").decode(errors="replace"))
 
     def _begin_file(self, filename: str) -> None:
         if self._has_file:
             raise InvalidRequest("file: send one file in a request.", param=FILE)
-        if "\0" in filename:
-            raise InvalidRequest("file: its name holds a NUL character.", param=FILE)
+        if any(c < " " or c == "\x7f" for c in filename):
+            raise InvalidRequest("file: its name holds a control character.", param=FILE)
+        if len(filename) > _LONGEST_NAME:
+            raise InvalidRequest(
+                f"file: its name is longer than {_LONGEST_NAME} characters. Shorten it.",
+                param=FILE,
+            )
         self.filename = filename or self.filename
         self._has_file = True
+
+    def _end_headers(self) -> None:
+        if self._name is None:
+            raise InvalidRequest(
+                "A part of the form has no name. Send `purpose` and `file`.", param=FILE
+            )
 
     def _add_data(self, data: bytes, start: int, end: int) -> None:
         if self._name == FILE:
@@ -121,3 +159,9 @@ class UploadForm:
 
     def _end(self) -> None:
         self._is_whole = True
+
+
+def _length(request: Request) -> int | None:
+    """Of the whole body; unknown when it comes in chunks."""
+    given = request.headers.get("content-length", "")
+    return int(given) if given.isdecimal() and len(given) < 19 else None

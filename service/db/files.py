@@ -1,16 +1,18 @@
 """Uploaded files: their facts; the bytes lie in Blob under the file's id."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.tables import files, jobs
+from service.db.tables import files, jobs, uploads
 from service.domain.states import JOB_TERMINAL
 
 CONTAINER = "files"
+_AT_ONCE = 10_000  # ids in one query
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +29,18 @@ class File:
     characters: int
     mean_tokens: int
     created_at: datetime
+    warnings: list[dict[str, Any]] = field(default_factory=list)  # line, code, message
+    warning_counts: dict[str, int] = field(default_factory=dict)
+    longest: list[tuple[int, int]] = field(default_factory=list)  # line, tokens
+
+    @property
+    def tokens(self) -> int:
+        """A guess at what the whole file holds."""
+        return self.mean_tokens * self.examples
 
 
 _COLUMNS = [files.c[name] for name in File.__dataclass_fields__]
+_BRIEF = [column for column in _COLUMNS if column.name not in ("warnings", "longest")]
 
 
 async def add(conn: AsyncConnection, file: File) -> None:
@@ -64,8 +75,11 @@ async def page(
     limit: int,
     ascending: bool,
 ) -> list[File]:
-    """Files in order of their ids (which is the order of upload), beyond ``after``."""
-    query = select(*_COLUMNS).where(*_visible(project_id))
+    """Files in order of their ids (which is the order of upload), beyond ``after``.
+
+    Their warnings and longest rows are left out: a page may hold 10,000 files.
+    """
+    query = select(*_BRIEF).where(*_visible(project_id))
     if purpose:
         query = query.where(files.c.purpose == purpose)
     if after:
@@ -85,6 +99,27 @@ async def in_use(conn: AsyncConnection, file_id: str) -> bool:
 async def mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> None:
     """Hide the file; its row stays, since jobs refer to it."""
     await conn.execute(update(files).where(files.c.id == file_id).values(deleted_at=now))
+
+
+async def was_deleted(conn: AsyncConnection, project_id: str, file_id: str) -> bool:
+    """True for a file that the project had once."""
+    mine = (files.c.id == file_id, files.c.project_id == project_id)
+    query = select(exists().where(*mine, files.c.deleted_at.is_not(None)))
+    return bool((await conn.execute(query)).scalar_one())
+
+
+async def without_row(conn: AsyncConnection, ids: Sequence[str]) -> set[str]:
+    """Those of ``ids`` that are neither uploads under way nor files.
+
+    In this order: an upload that becomes a file in between is seen twice, and not never.
+    """
+    known: set[str] = set()
+    for table, which in ((uploads, ()), (files, (files.c.deleted_at.is_(None),))):
+        for start in range(0, len(ids), _AT_ONCE):
+            some = ids[start : start + _AT_ONCE]
+            found = await conn.execute(select(table.c.id).where(table.c.id.in_(some), *which))
+            known.update(found.scalars())
+    return set(ids) - known
 
 
 def _visible(project_id: str) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,6 +19,22 @@ class Caller:
     project_id: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """One row, without the hash."""
+
+    id: str
+    project_id: str
+    name: str
+    hint: str  # the key's last four characters
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+_COLUMNS = [api_keys.c[name] for name in Key.__dataclass_fields__]
+
+
 async def project(conn: AsyncConnection, name: str, now: datetime) -> str:
     """Id of the project of that name, made if need be."""
     row = {"id": new_id("proj", now), "name": name, "created_at": now}
@@ -27,20 +43,59 @@ async def project(conn: AsyncConnection, name: str, now: datetime) -> str:
     return str((await conn.execute(query)).scalar_one())
 
 
-async def add(
-    conn: AsyncConnection, project_id: str, name: str, digest: bytes, hint: str, now: datetime
-) -> str:
-    """Keep a new key's hash; return the key's id."""
-    key_id = new_id("key", now)
-    row = {"project_id": project_id, "name": name, "sha256": digest, "hint": hint}
-    await conn.execute(insert(api_keys).values(id=key_id, created_at=now, **row))
-    return key_id
+async def find_project(conn: AsyncConnection, name: str) -> str | None:
+    """Id of the project of that name, if there is one."""
+    query = select(projects.c.id).where(projects.c.name == name)
+    return (await conn.execute(query)).scalar_one_or_none()
 
 
-async def find(conn: AsyncConnection, digest: bytes) -> Caller | None:
-    """The caller behind a key, unless it is unknown or revoked."""
-    query = select(api_keys.c.id, api_keys.c.project_id).where(
-        api_keys.c.sha256 == digest, api_keys.c.revoked_at.is_(None)
+async def add(conn: AsyncConnection, key: Key, digest: bytes) -> None:
+    """Keep a new key's hash."""
+    await conn.execute(insert(api_keys).values(**vars(key), sha256=digest))
+
+
+async def find(conn: AsyncConnection, digest: bytes) -> Key | None:
+    """The key of that hash, revoked or not."""
+    found = await conn.execute(select(*_COLUMNS).where(api_keys.c.sha256 == digest))
+    row = found.mappings().one_or_none()
+    return Key(**row) if row else None
+
+
+async def get(conn: AsyncConnection, project_id: str, key_id: str) -> Key | None:
+    """The project's key of that id, revoked or not."""
+    mine = (api_keys.c.id == key_id, api_keys.c.project_id == project_id)
+    row = (await conn.execute(select(*_COLUMNS).where(*mine))).mappings().one_or_none()
+    return Key(**row) if row else None
+
+
+async def newest(
+    conn: AsyncConnection, project_id: str, *, after: str | None, limit: int | None
+) -> list[Key]:
+    """Keys that are not revoked, newest first, beyond ``after``."""
+    query = select(*_COLUMNS).where(
+        api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None)
     )
-    row = (await conn.execute(query)).one_or_none()
-    return Caller(api_key_id=row.id, project_id=row.project_id) if row else None
+    if after:
+        query = query.where(api_keys.c.id < after)
+    rows = await conn.execute(query.order_by(api_keys.c.id.desc()).limit(limit))
+    return [Key(**r) for r in rows.mappings()]
+
+
+async def revoke(conn: AsyncConnection, key_id: str, now: datetime) -> None:
+    """From now on the key opens nothing; the time of the first revocation stays."""
+    still = (api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
+    await conn.execute(update(api_keys).where(*still).values(revoked_at=now))
+
+
+async def count(conn: AsyncConnection, project_id: str) -> int:
+    """How many keys still open the project."""
+    live = (api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None))
+    query = select(func.count()).select_from(api_keys).where(*live)
+    return int((await conn.execute(query)).scalar_one())
+
+
+async def touch(conn: AsyncConnection, key_id: str, now: datetime, before: datetime) -> None:
+    """Note that the key is used, unless that was noted since ``before``."""
+    used = api_keys.c.last_used_at
+    stale = (api_keys.c.id == key_id, or_(used.is_(None), used < before))
+    await conn.execute(update(api_keys).where(*stale).values(last_used_at=now))

@@ -1,11 +1,13 @@
 """Judges one line of a chat dataset: is it a row of OpenAI's supervised chat format?"""
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NoReturn
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+from service.domain.json_line import Problem, parse
+
+ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 
 _MESSAGE_KEYS = frozenset(
     {
@@ -22,24 +24,38 @@ _MESSAGE_KEYS = frozenset(
     }
 )
 _MAY_BE_EMPTY = ("tool", "function")  # a tool may have nothing to say
+_MEANT = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+_OTHER_FORMATS = {  # members of rows in formats that are not ours
+    "prompt": "it has `prompt`: write it as a user's message and the completion as an assistant's",
+    "conversations": "it has `conversations` (ShareGPT): rename it, `from` to `role` and `value` "
+    "to `content`",
+    "instruction": "it has `instruction` (Alpaca): write it as a user's message and the output as "
+    "an assistant's",
+    "preferred_output": "it is a row of preferences, which supervised training does not take",
+    "text": "it has `text`: only chats are trained on",
+}
+_SEND_CHAT = "`messages` must be a list of at least one message"
+_USUAL = ["user", "assistant"]
+_PLAIN = {"role", "content"}
+_ODD_ESCAPE = re.compile(rb"\\u(?:00|ff|FF)")  # may be one of those that are looked for below
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """The first thing wrong with a line."""
+class Row(NamedTuple):
+    """A row that can be trained on."""
 
-    code: str
-    message: str
+    characters: int  # of the contents
+    notes: tuple[Problem, ...]  # what is odd about it
 
 
-def check_line(line: bytes) -> int | Problem:
-    """The characters of the row's contents, or what is wrong with it."""
-    row = _parse(line)
+def check_line(line: bytes) -> Row | Problem:
+    """What the row holds, or the first thing that is wrong with it."""
+    row = parse(line)
     if isinstance(row, Problem):
         return row
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
-        return Problem("missing_messages_list", "`messages` must be a list of at least one message")
+        return Problem("missing_messages_list", _no_messages(row))
     if problem := _check_tools(row):
         return problem
     characters = 0
@@ -49,31 +65,15 @@ def check_line(line: bytes) -> int | Problem:
             return Problem(verdict.code, f"message {number}: {verdict.message}")
         characters += verdict
     if not any(m["role"] == "assistant" and m.get("weight", 1) for m in messages):
-        return Problem(
-            "example_missing_assistant_message",
-            "no message is the assistant's with a weight other than 0, so nothing is learnt",
-        )
-    return characters
+        return _nothing_learnt(messages)
+    return Row(characters, _notes(line, messages))
 
 
-def _parse(line: bytes) -> dict[str, Any] | Problem:
-    try:
-        row = json.loads(line.decode(), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        return Problem("invalid_encoding", f"byte {error.start + 1} is not UTF-8; save as UTF-8")
-    except RecursionError:
-        return Problem("invalid_json", "the JSON is nested too deeply")
-    except json.JSONDecodeError as error:
-        return Problem("invalid_json", f"{error.msg} at column {error.colno}")
-    except ValueError as error:  # NaN, or an integer of thousands of digits
-        return Problem("invalid_json", f"{error!s:.80}")
-    if not isinstance(row, dict):
-        return Problem("data_type", "each line must be a JSON object")
-    return row
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+def _no_messages(row: dict[str, Any]) -> str:
+    for member, hint in _OTHER_FORMATS.items():
+        if member in row:
+            return f"{_SEND_CHAT}; {hint}"
+    return _SEND_CHAT
 
 
 def _check_tools(row: dict[str, Any]) -> Problem | None:
@@ -83,34 +83,94 @@ def _check_tools(row: dict[str, Any]) -> Problem | None:
     return None
 
 
+def _nothing_learnt(messages: list[dict[str, Any]]) -> Problem:
+    if any(m["role"] == "assistant" for m in messages):
+        return Problem(
+            "all_weights_zero",
+            "every assistant message has weight 0, so nothing is learnt; give one weight 1",
+        )
+    return Problem(
+        "example_missing_assistant_message",
+        "no message is the assistant's, so nothing is learnt; add the answer to be learnt",
+    )
+
+
+def _notes(line: bytes, messages: list[dict[str, Any]]) -> tuple[Problem, ...]:
+    """Odd things; most rows are the one question and its answer that have none."""
+    roles = [m["role"] for m in messages]
+    notes = () if roles == _USUAL else tuple(_odd_roles(roles))
+    not_ascii = not line.isascii() and b"\xef\xbf\xbd" in line
+    if not_ascii or b"\x7f" in line or _ODD_ESCAPE.search(line):
+        notes += tuple(_odd_characters(messages))
+    return notes
+
+
+def _odd_roles(roles: list[str]) -> Iterator[Problem]:
+    if "user" not in roles:
+        yield Problem("missing_user_message", "no message is the user's")
+    if roles[-1] != "assistant":
+        yield Problem(
+            "last_message_not_assistant",
+            f"the last message is of role {roles[-1]}: what follows the last answer is not learnt",
+        )
+    for before, role in pairwise(roles):
+        if role == before and role in ("user", "assistant"):
+            message = f"two {role} messages follow each other, which some chat templates refuse"
+            yield Problem("repeated_role", message)
+            break
+
+
+def _odd_characters(messages: list[dict[str, Any]]) -> Iterator[Problem]:
+    for number, message in enumerate(messages, 1):
+        for text in _texts(message.get("content")):
+            if found := _CONTROL.search(text):
+                shown = f"U+{ord(found.group()):04X}"
+                what = f"message {number} holds the control character {shown}; is it meant?"
+                yield Problem("control_character", what)
+                return
+            if "\ufffd" in text:
+                what = f"message {number} holds U+FFFD, which stands for text lost in a conversion"
+                yield Problem("replacement_character", what)
+                return
+
+
 def _check_message(message: object) -> int | Problem:
     if not isinstance(message, dict):
         return Problem("data_type", "a message must be a JSON object")
+    content = message.get("content")
+    plain = message.keys() == _PLAIN and type(content) is str and content.isascii()
+    if plain and content and message["role"] in ROLES:
+        return len(content)  # nothing below can be wrong with it
     for check in _MESSAGE_CHECKS:
         if problem := check(message):
             return problem
-    return _characters(message.get("content"))
+    return sum(map(len, _texts(content)))
 
 
 def _check_keys(message: dict[str, Any]) -> Problem | None:
     calls = message.get("tool_calls") or message.get("function_call")
     if "role" not in message or ("content" not in message and not calls):
         return Problem("message_missing_key", "`role` and `content` are needed")
-    if unknown := sorted(set(message) - _MESSAGE_KEYS):
-        return Problem("message_unrecognized_key", f"{_shown(unknown[0])} is not a known key")
+    if not message.keys() <= _MESSAGE_KEYS:
+        unknown = min(message.keys() - _MESSAGE_KEYS)
+        return Problem("message_unrecognized_key", f"{_shown(unknown)} is not a known key")
     return None
 
 
 def _check_role(message: dict[str, Any]) -> Problem | None:
-    if message["role"] in ROLES:
+    role = message["role"]
+    if role in ROLES:
         return None
-    roles = ", ".join(ROLES)
-    return Problem("unrecognized_role", f"role {_shown(message['role'])} is none of {roles}")
+    meant = _MEANT.get(role.lower()) if isinstance(role, str) else None
+    remedy = f"write {meant!r}" if meant else f"use one of {', '.join(ROLES)}"
+    return Problem("unrecognized_role", f"role {_shown(role)} is not known: {remedy}")
 
 
 def _check_weight(message: dict[str, Any]) -> Problem | None:
-    weight = message.get("weight", 1)
-    if message["role"] != "assistant" and "weight" in message:
+    if "weight" not in message:
+        return None
+    weight = message["weight"]
+    if message["role"] != "assistant":
         return Problem("invalid_weight", "only the assistant's messages have a weight")
     if type(weight) is not int or weight not in (0, 1):
         return Problem("invalid_weight", f"weight {_shown(weight)} must be 0 or 1")
@@ -128,7 +188,7 @@ def _check_calls(message: dict[str, Any]) -> Problem | None:
 
 def _check_content(message: dict[str, Any]) -> Problem | None:
     content = message.get("content")
-    if content is None or content in ("", []):
+    if not content and (content is None or content in ("", [])):
         excused = message.get("tool_calls") or message.get("function_call")
         if excused or (content == "" and message["role"] in _MAY_BE_EMPTY):
             return None
@@ -149,6 +209,8 @@ def _check_content(message: dict[str, Any]) -> Problem | None:
 
 def _check_text(text: str) -> Problem | None:
     """Half a surrogate pair can be written in JSON, but no tokenizer takes it."""
+    if text.isascii():
+        return None
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -165,10 +227,10 @@ _MESSAGE_CHECKS: tuple[Callable[[dict[str, Any]], Problem | None], ...] = (
 )
 
 
-def _characters(content: str | list[dict[str, Any]] | None) -> int:
-    if content is None or isinstance(content, str):
-        return len(content or "")
-    return sum(len(part["text"]) for part in content)
+def _texts(content: str | list[dict[str, Any]] | None) -> tuple[str, ...]:
+    if isinstance(content, str):
+        return (content,)
+    return tuple(part["text"] for part in content or ())
 
 
 def _shown(value: object) -> str:

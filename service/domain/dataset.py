@@ -4,24 +4,39 @@ What is a row here is a row for the trainer: lines end at a line feed, blank lin
 """
 
 import hashlib
-from dataclasses import dataclass
-from typing import Final
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NoReturn
 
-from service.domain.chat_line import Problem, check_line
-from service.domain.errors import InvalidRequest, PayloadTooLarge
+from service.domain import file_kinds
+from service.domain.chat_line import check_line
+from service.domain.duplicates import MOST_ROWS, SeenRows
+from service.domain.errors import InvalidFile, PayloadTooLarge
+from service.domain.json_line import Problem
+from service.domain.long_rows import LongRows, RowLength, tokens_of
+from service.domain.recipe import DEFAULT_MAX_SEQ_LEN
 
-MAX_BYTES: Final = 512 * 1024 * 1024
-MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 FEW_EXAMPLES: Final = 10
+MOST_SHOWN: Final = 100  # errors or warnings, each with its line; the rest is counted
+MOST_OF_A_KIND: Final = 20  # warnings, so that one kind does not hide the others
 
 _BOM = b"\xef\xbb\xbf"
-_CHARACTERS_PER_TOKEN = 3.5  # English has about four; fewer is the careful guess
-_TOKENS_PER_EXAMPLE = 16  # the chat template's own
+_IN_MESSAGE = 20  # errors that the message spells out
+_TOKENS_PER_EXAMPLE = tokens_of(0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineError:
-    """What is wrong with one line; ``code`` is one of OpenAI's cookbook's error types or ours."""
+class Limits:
+    """What one file may hold; settings of the service (REKINDLE_FILE_MAX_...)."""
+
+    max_bytes: int = 8 * 1024**3  # OpenAI's largest file
+    max_line_bytes: int = 16 * 1024**2
+    max_examples: int = 5_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is wrong or odd at one line; the code is one of OpenAI's cookbook's or ours."""
 
     line: int
     code: str
@@ -39,13 +54,19 @@ class DatasetSummary:
     bytes: int
     sha256: str
     characters: int  # of all messages' contents
-    longest_characters: int  # of one example
-    warnings: tuple[str, ...]
+    warnings: tuple[Finding, ...]  # at most MOST_SHOWN, by line
+    warning_counts: dict[str, int]  # all of them, by code
+    longest: tuple[RowLength, ...]
 
     @property
     def mean_tokens(self) -> int:
         """A guess at the tokens of a mean example, rather high than low."""
-        return _TOKENS_PER_EXAMPLE + round(self.characters / self.examples / _CHARACTERS_PER_TOKEN)
+        return round(self.tokens / self.examples)
+
+    @property
+    def tokens(self) -> int:
+        """A guess at the tokens of the whole file."""
+        return tokens_of(self.characters) + (self.examples - 1) * _TOKENS_PER_EXAMPLE
 
 
 class ChatValidator:
@@ -54,41 +75,35 @@ class ChatValidator:
     How the file is cut into chunks never changes the verdict.
     """
 
-    def __init__(
-        self,
-        *,
-        max_errors: int = 20,
-        max_bytes: int = MAX_BYTES,
-        max_line_bytes: int = MAX_LINE_BYTES,
-    ) -> None:
-        self._max_errors = max_errors
-        self._max_bytes = max_bytes
-        self._max_line_bytes = max_line_bytes
+    def __init__(self, limits: Limits = Limits()) -> None:
+        self._limits = limits
         self._sha256 = hashlib.sha256()
         self._bytes = 0
+        self._head = bytearray()  # the file's first bytes, until their kind is known
         self._line = 1  # number of the line that is being collected
         self._partial = bytearray()  # what has come of it
         self._overlong = False  # and whether it was given up
-        self._blank_lines = 0
-        self._byte_order_mark = False
+        self._seen = SeenRows()
+        self._long_rows = LongRows()
+        self._rows = 0  # lines that are not blank
         self._examples = 0
         self._characters = 0
-        self._longest = 0
-        self._errors: list[LineError] = []
+        self._errors = _Findings(of_a_kind=MOST_SHOWN)
+        self._warnings = _Findings(of_a_kind=MOST_OF_A_KIND)
 
     @property
-    def errors(self) -> tuple[LineError, ...]:
-        """The first errors found so far; at most ``max_errors``."""
-        return tuple(self._errors)
+    def examples(self) -> int:
+        """Good rows so far."""
+        return self._examples
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes; raises PayloadTooLarge beyond ``max_bytes``."""
+        """Take the next bytes; raises InvalidFile for what can be no JSONL at all, and
+        PayloadTooLarge beyond a limit.
+        """
+        room = self._limits.max_bytes - self._bytes
+        whole, chunk = chunk, chunk[:room] if len(chunk) > room else chunk
         self._bytes += len(chunk)
-        if self._bytes > self._max_bytes:
-            raise PayloadTooLarge(
-                f"The file is larger than {self._max_bytes} bytes. Split it, or send fewer rows.",
-                param="file",
-            )
+        self._look_at_head(chunk)
         self._sha256.update(chunk)
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
@@ -96,27 +111,41 @@ class ChatValidator:
             self._end_line()
             start = end + 1
         self._collect(chunk, start, len(chunk))
+        if len(whole) > room:
+            raise too_large(self._limits)
 
     def finish(self) -> DatasetSummary:
-        """The verdict: raises InvalidRequest(code="invalid_file_format") with the first errors."""
+        """The verdict: raises InvalidFile with the first errors and how many there are."""
+        if len(self._head) < file_kinds.HEAD_BYTES:
+            self._refuse_kind(file_kinds.of_head(bytes(self._head)))
         if self._partial or self._overlong:
             self._end_line()
-        if self._errors:
-            raise _invalid(self._report())
+        if self._errors.counts:
+            self._refuse(self._report())
         if not self._examples:
-            raise _invalid("The file holds no rows. Write one JSON object with `messages` a line.")
+            found = "is empty" if not self._bytes else "holds blank lines only"
+            self._refuse(f"The file {found}. Write one JSON object with `messages` a line.")
+        self._note_whole_file()
         return DatasetSummary(
             examples=self._examples,
             bytes=self._bytes,
             sha256=self._sha256.hexdigest(),
             characters=self._characters,
-            longest_characters=self._longest,
-            warnings=tuple(self._warnings()),
+            warnings=tuple(self._warnings.shown[:MOST_SHOWN]),
+            warning_counts=dict(self._warnings.counts),
+            longest=self._long_rows.longest(),
         )
+
+    def _look_at_head(self, chunk: bytes) -> None:
+        missing = file_kinds.HEAD_BYTES - len(self._head)
+        if missing > 0:
+            self._head += chunk[:missing]
+            if len(self._head) == file_kinds.HEAD_BYTES:
+                self._refuse_kind(file_kinds.of_head(bytes(self._head)))
 
     def _collect(self, chunk: bytes, start: int, end: int) -> None:
         """Keep this piece of the current line, unless the line has grown too long."""
-        if len(self._partial) + end - start > self._max_line_bytes:
+        if len(self._partial) + end - start > self._limits.max_line_bytes:
             self._overlong = True
             self._partial.clear()
         if not self._overlong:
@@ -124,49 +153,122 @@ class ChatValidator:
 
     def _end_line(self) -> None:
         """The current line is whole: judge it and begin the next."""
+        line = bytes(self._partial)
         if self._overlong:
-            limit = self._max_line_bytes
-            self._problem(Problem("line_too_long", f"the line is longer than {limit} bytes"))
-        elif not self._partial.strip():
-            self._blank_lines += 1
-        elif len(self._errors) < self._max_errors:  # enough has been said otherwise
-            self._judge(bytes(self._partial))
+            self._rows += 1
+            most = f"{self._limits.max_line_bytes} bytes (REKINDLE_FILE_MAX_LINE_BYTES)"
+            self._error(Problem("line_too_long", f"the line is longer than {most}; split the row"))
+        elif line and not line.isspace():
+            self._judge(line)
+        else:
+            self._warn("blank_line", "the line is blank; it is skipped")
         self._partial.clear()
         self._overlong = False
         self._line += 1
 
     def _judge(self, line: bytes) -> None:
+        self._rows += 1
         if self._line == 1 and line.startswith(_BOM):
-            self._byte_order_mark = True
+            self._warn("byte_order_mark", "the file starts with a byte order mark; it is skipped")
             line = line[len(_BOM) :]
         verdict = check_line(line)
         if isinstance(verdict, Problem):
-            self._problem(verdict)
+            if self._rows == 1:
+                self._refuse_kind(file_kinds.of_first_line(line))
+            self._error(verdict)
             return
+        if self._examples == self._limits.max_examples:
+            raise PayloadTooLarge(
+                f"The file holds more than {self._limits.max_examples} examples, the most that "
+                "this service takes (REKINDLE_FILE_MAX_EXAMPLES). Send fewer rows.",
+                param="file",
+            )
         self._examples += 1
-        self._characters += verdict
-        self._longest = max(self._longest, verdict)
+        self._characters += verdict.characters
+        for note in verdict.notes:
+            self._warn(note.code, note.message)
+        self._compare(line, verdict.characters)
 
-    def _problem(self, problem: Problem) -> None:
-        if len(self._errors) < self._max_errors:
-            error = LineError(line=self._line, code=problem.code, message=problem.message)
-            self._errors.append(error)
+    def _compare(self, line: bytes, characters: int) -> None:
+        """What can be said of a row only beside others, or beside a model's context."""
+        if line.endswith(b"\r"):
+            if "crlf_line_ends" not in self._warnings.counts:
+                self._warn("crlf_line_ends", "the line ends with CR LF; the CR is skipped")
+            line = line[:-1]
+        if before := self._seen.first_line(line, self._line):
+            self._warn("duplicate_row", f"the row is the same as line {before}")
+        tokens = self._long_rows.add(self._line, characters)
+        if tokens > DEFAULT_MAX_SEQ_LEN:
+            self._warn("long_row", long_row(tokens, DEFAULT_MAX_SEQ_LEN))
+
+    def _note_whole_file(self) -> None:
+        last = self._line - 1
+        if self._examples < FEW_EXAMPLES:
+            message = f"{self._examples} examples are few; {FEW_EXAMPLES} are a beginning"
+            self._warnings.add(last, Problem("few_examples", message))
+        if self._seen.is_full:
+            message = f"only the first {MOST_ROWS} different rows were looked at for duplicates"
+            self._warnings.add(last, Problem("duplicates_not_complete", message))
+
+    def _error(self, problem: Problem) -> None:
+        self._errors.add(self._line, problem)
+
+    def _warn(self, code: str, message: str) -> None:
+        self._warnings.add(self._line, Problem(code, message))
 
     def _report(self) -> str:
-        more = len(self._errors) == self._max_errors
-        head = f"The first {len(self._errors)} errors" if more else "Errors"
-        return f"{head} in the file: {'; '.join(map(str, self._errors))}. Correct and upload again."
+        counts, shown = self._errors.counts, self._errors.shown[:_IN_MESSAGE]
+        total = sum(counts.values())
+        kinds = ", ".join(f"{n} {code}" for code, n in counts.most_common())
+        head = f"{total} of {self._rows} lines are wrong ({kinds})"
+        first = "" if total <= _IN_MESSAGE else f" The first {_IN_MESSAGE}:"
+        return f"{head}.{first} {'; '.join(map(str, shown))}. Correct them and upload again."
 
-    def _warnings(self) -> list[str]:
-        warnings = []
-        if self._byte_order_mark:
-            warnings.append("The file starts with a byte order mark; it is ignored.")
-        if self._blank_lines:
-            warnings.append(f"{self._blank_lines} blank lines are ignored.")
-        if self._examples < FEW_EXAMPLES:
-            warnings.append(f"{self._examples} examples are few; {FEW_EXAMPLES} are a beginning.")
-        return warnings
+    def _refuse_kind(self, kind: tuple[str, str] | None) -> None:
+        if kind is not None:
+            code, message = kind
+            self._errors.add(self._line, Problem(code, message))
+            self._refuse(f"line {self._line}: {message}")
+
+    def _refuse(self, message: str) -> NoReturn:
+        shown = [asdict(found) for found in self._errors.shown[:MOST_SHOWN]]
+        raise InvalidFile(message, errors=shown, counts=dict(self._errors.counts))
 
 
-def _invalid(message: str) -> InvalidRequest:
-    return InvalidRequest(message, code="invalid_file_format", param="file")
+class _Findings:
+    """The first findings, and how many there are of each code."""
+
+    def __init__(self, *, of_a_kind: int) -> None:
+        self.shown: list[Finding] = []
+        self.counts: Counter[str] = Counter()
+        self._of_a_kind = of_a_kind
+
+    def add(self, line: int, problem: Problem) -> None:
+        """Keep it, unless enough of its kind are kept."""
+        self.counts[problem.code] += 1
+        enough = self.counts[problem.code] > self._of_a_kind or len(self.shown) >= MOST_SHOWN
+        if not enough:
+            finding = Finding(line=line, code=problem.code, message=problem.message)
+            self.shown.append(finding)
+
+
+def too_large(limits: Limits) -> PayloadTooLarge:
+    """The refusal of a file that is too large."""
+    return PayloadTooLarge(
+        f"The file is larger than {limits.max_bytes} bytes, the most that this service takes "
+        "(REKINDLE_FILE_MAX_BYTES). Send fewer rows, or ask who runs it to raise the setting.",
+        param="file",
+    )
+
+
+def long_row(tokens: int, context: int) -> str:
+    """What is said of a row that is longer than the context."""
+    return (
+        f"the row has about {tokens} tokens: what is beyond {context} is cut off; shorten it, or "
+        "raise training.max_seq_len where the model allows it"
+    )
+
+
+def as_dicts(findings: tuple[Finding, ...]) -> list[dict[str, Any]]:
+    """Findings as JSON shows them."""
+    return [asdict(found) for found in findings]

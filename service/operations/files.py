@@ -1,19 +1,33 @@
 """Uploads: validated line by line while they stream to Blob; nothing is kept of a bad one."""
 
-from collections.abc import AsyncIterator
-from datetime import datetime
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Protocol
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import files
+from service.db import files, uploads
 from service.db.files import CONTAINER, File
-from service.domain.dataset import ChatValidator, DatasetSummary
-from service.domain.errors import FileInUse, FileNotFound, InvalidRequest
+from service.db.uploads import Upload
+from service.domain.dataset import (
+    ChatValidator,
+    DatasetSummary,
+    Limits,
+    as_dicts,
+    too_large,
+)
+from service.domain.errors import FileInUse, FileNotFound, InvalidRequest, ServiceUnavailable
 from service.domain.ids import new_id
-from service.storage.store import BlobStore
+from service.storage.store import BlobStore, StorageError
 
+log = logging.getLogger(__name__)
 PURPOSES = ("fine-tune",)
+PROGRESS_EVERY = timedelta(seconds=2)
+
+_FORM_BYTES = 64 * 1024  # of a request beside its file: the form's own
 
 
 class Incoming(Protocol):
@@ -25,36 +39,42 @@ class Incoming(Protocol):
     @property
     def purpose(self) -> str | None: ...
 
+    @property
+    def expected_bytes(self) -> int | None: ...
+
     def chunks(self) -> AsyncIterator[bytes]: ...
 
 
 async def upload(
-    engine: AsyncEngine, store: BlobStore, project_id: str, incoming: Incoming, now: datetime
+    engine: AsyncEngine,
+    store: BlobStore,
+    project_id: str,
+    incoming: Incoming,
+    limits: Limits,
+    now: Callable[[], datetime],
 ) -> File:
-    """Check and store a chat dataset; raises InvalidRequest with line numbers."""
-    if incoming.purpose is not None:
-        _known(incoming.purpose)
-    file_id = new_id("file", now)
-    validator = ChatValidator()
-    verdict: list[DatasetSummary] = []
-    await store.create_container(CONTAINER)
-    await store.upload(CONTAINER, file_id, _checked(incoming, validator, verdict))
-    (summary,) = verdict
-    file = File(
-        id=file_id,
-        project_id=project_id,
-        filename=incoming.filename,
-        purpose=_known(incoming.purpose),
-        bytes=summary.bytes,
-        sha256=summary.sha256,
-        examples=summary.examples,
-        characters=summary.characters,
-        mean_tokens=summary.mean_tokens,
-        created_at=now,
-    )
+    """Check and store a chat dataset; raises InvalidFile with line numbers.
+
+    The intent is written first, so that everybody sees how far it is; then the blob appears,
+    whole, once the last line is known to be good; then the intent becomes the file.
+    """
+    _check_early(incoming, limits)
+    watch = _Watch(engine, _intent(project_id, incoming, now()), now)
     async with engine.begin() as conn:
-        await files.add(conn, file)
-    return file
+        await uploads.begin(conn, watch.upload)
+    try:
+        validator = ChatValidator(limits)
+        verdict: list[DatasetSummary] = []
+        await store.create_container(CONTAINER)
+        checked = _checked(incoming, validator, verdict, watch)
+        await store.upload(CONTAINER, watch.upload.id, checked)
+        (summary,) = verdict
+        return await _keep(engine, _file(watch.upload, incoming, summary))
+    except BaseException:
+        with suppress(DBAPIError):  # the sweep takes what is left
+            async with engine.begin() as conn:
+                await uploads.end(conn, watch.upload.id)
+        raise
 
 
 async def get(conn: AsyncConnection, project_id: str, file_id: str) -> File:
@@ -68,27 +88,111 @@ async def get(conn: AsyncConnection, project_id: str, file_id: str) -> File:
 async def delete(
     engine: AsyncEngine, store: BlobStore, project_id: str, file_id: str, now: datetime
 ) -> None:
-    """Hide the file, then delete its bytes; raises FileInUse while a live job reads it."""
+    """Hide the file, then delete its bytes; raises FileInUse while a live job reads it.
+
+    To do it twice is harmless: a client whose answer was lost asks again. When the store does
+    not answer, the file is gone all the same, and its bytes go with a later sweep.
+    """
     async with engine.begin() as conn:
-        if await files.lock(conn, project_id, file_id, shared=False) is None:
+        if await files.lock(conn, project_id, file_id, shared=False) is not None:
+            if await files.in_use(conn, file_id):
+                raise FileInUse(
+                    f"File {file_id} is read by a job that is not over. "
+                    "Cancel the job or wait for it."
+                )
+            await files.mark_deleted(conn, file_id, now)
+        elif not await files.was_deleted(conn, project_id, file_id):
             raise _not_found(file_id)
-        if await files.in_use(conn, file_id):
-            raise FileInUse(
-                f"File {file_id} is read by a job that is not over. Cancel the job or wait for it."
-            )
-        await files.mark_deleted(conn, file_id, now)
-    await store.delete(CONTAINER, file_id)
+    try:
+        await store.delete(CONTAINER, file_id)
+    except StorageError as fault:
+        log.warning("files.delete_put_off", extra={"file": file_id, "cause": str(fault)})
+
+
+class _Watch:
+    """Writes how far an upload is, now and then."""
+
+    def __init__(self, engine: AsyncEngine, upload: Upload, now: Callable[[], datetime]) -> None:
+        self.upload = upload
+        self._engine = engine
+        self._now = now
+        self._touched_at = upload.touched_at
+
+    async def look(self, received_bytes: int, examples: int) -> None:
+        """Call it with every chunk."""
+        now = self._now()
+        if now - self._touched_at < PROGRESS_EVERY:
+            return
+        self._touched_at = now
+        try:
+            async with self._engine.begin() as conn:
+                await uploads.touch(conn, self.upload.id, now, received_bytes, examples)
+        except DBAPIError as fault:  # not worth an upload; the end of it will tell
+            log.warning("files.progress_not_written", extra={"cause": str(fault.orig)})
+
+
+def _check_early(incoming: Incoming, limits: Limits) -> None:
+    """Refuse what is known to be wrong before the first byte of the file is taken."""
+    if incoming.purpose is not None:
+        _known(incoming.purpose)
+    if (incoming.expected_bytes or 0) > limits.max_bytes + _FORM_BYTES:
+        raise too_large(limits)
+
+
+def _intent(project_id: str, incoming: Incoming, now: datetime) -> Upload:
+    return Upload(
+        id=new_id("file", now),
+        project_id=project_id,
+        filename=incoming.filename,
+        purpose=incoming.purpose or PURPOSES[0],
+        expected_bytes=incoming.expected_bytes,
+        received_bytes=0,
+        examples=0,
+        created_at=now,
+        touched_at=now,
+    )
 
 
 async def _checked(
-    incoming: Incoming, validator: ChatValidator, verdict: list[DatasetSummary]
+    incoming: Incoming, validator: ChatValidator, verdict: list[DatasetSummary], watch: _Watch
 ) -> AsyncIterator[bytes]:
     """Pass the chunks on; a bad file raises before the blob is committed, so none appears."""
+    received = 0
     async for chunk in incoming.chunks():
         validator.feed(chunk)
+        received += len(chunk)
         yield chunk
+        await watch.look(received, validator.examples)
     _known(incoming.purpose)
     verdict.append(validator.finish())
+
+
+def _file(upload: Upload, incoming: Incoming, summary: DatasetSummary) -> File:
+    return File(
+        id=upload.id,
+        project_id=upload.project_id,
+        filename=upload.filename,
+        purpose=_known(incoming.purpose),
+        bytes=summary.bytes,
+        sha256=summary.sha256,
+        examples=summary.examples,
+        characters=summary.characters,
+        mean_tokens=summary.mean_tokens,
+        created_at=upload.created_at,
+        warnings=as_dicts(summary.warnings),
+        warning_counts=summary.warning_counts,
+        longest=list(summary.longest),
+    )
+
+
+async def _keep(engine: AsyncEngine, file: File) -> File:
+    async with engine.begin() as conn:
+        if not await uploads.end(conn, file.id):
+            raise ServiceUnavailable(
+                "Nothing came of the upload for so long that it was given up. Upload it again."
+            )
+        await files.add(conn, file)
+    return file
 
 
 def _known(purpose: str | None) -> str:

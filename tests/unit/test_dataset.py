@@ -3,49 +3,37 @@
 import hashlib
 import json
 import tracemalloc
-from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
-from service.domain.dataset import ChatValidator, DatasetSummary
-from service.domain.errors import InvalidRequest, PayloadTooLarge
-
-USER = {"role": "user", "content": "2 + 2?"}
-ASSISTANT = {"role": "assistant", "content": "4"}
-CHAT = {"messages": [USER, ASSISTANT]}
-CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
-
-
-def jsonl(*rows: object) -> bytes:
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-
-
-def verdict(data: bytes, size: int = 1 << 16, **limits: int) -> DatasetSummary:
-    validator = ChatValidator(**limits)
-    for start in range(0, len(data), size):
-        validator.feed(data[start : start + size])
-    return validator.finish()
-
-
-def refusal(data: bytes, **limits: int) -> str:
-    with pytest.raises(InvalidRequest) as refused:
-        verdict(data, **limits)
-    assert (refused.value.code, refused.value.param) == ("invalid_file_format", "file")
-    return refused.value.message
+from service.domain.dataset import ChatValidator, Limits
+from service.domain.duplicates import SeenRows
+from service.domain.errors import InvalidFile, PayloadTooLarge
+from tests.unit.chat_rows import (
+    ASSISTANT,
+    CALL,
+    CHAT,
+    USER,
+    codes,
+    jsonl,
+    message,
+    refusal,
+    refused,
+    rows,
+    verdict,
+)
 
 
 def test_a_good_file_is_summed_up() -> None:
-    data = jsonl(*[CHAT] * 12, {"messages": [USER, {"role": "assistant", "content": "four!"}]})
+    data = jsonl(*rows(10), {"messages": [USER, {"role": "assistant", "content": "four!"}]})
 
     found = verdict(data)
 
-    assert (found.examples, found.bytes) == (13, len(data))
+    assert (found.examples, found.bytes) == (11, len(data))
     assert found.sha256 == hashlib.sha256(data).hexdigest()
-    assert found.characters == 12 * 7 + 11
-    assert found.longest_characters == 11
-    assert found.warnings == ()
+    assert found.characters == 10 * 7 + 11
+    assert found.longest[0][0] == 11
+    assert (found.warnings, found.warning_counts) == ((), {})
     assert found.mean_tokens > 2
 
 
@@ -66,10 +54,6 @@ def test_tools_weights_and_text_parts_are_fine() -> None:
     }
 
     assert verdict(jsonl(row)).examples == 1
-
-
-def message(**members: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON holds
-    return {"messages": [members, ASSISTANT]}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +83,7 @@ def message(**members: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON h
         (message(role="user", content="\ud800"), "invalid_encoding"),
         (message(role="user", content=[{"type": "text", "text": "\udfff"}]), "invalid_encoding"),
         ({"messages": [USER]}, "example_missing_assistant_message"),
-        ({"messages": [USER, ASSISTANT | {"weight": 0}]}, "example_missing_assistant_message"),
+        ({"messages": [USER, ASSISTANT | {"weight": 0}]}, "all_weights_zero"),
     ],
 )
 def test_a_broken_row_is_named_by_line_and_kind(row: object, code: str) -> None:
@@ -129,16 +113,23 @@ def test_a_line_that_is_not_json_in_utf8_is_named(line: bytes, code: str) -> Non
 
 
 def test_a_file_without_rows_is_refused() -> None:
-    assert "no rows" in refusal(b"")
-    assert "no rows" in refusal(b"\n \r\n")
+    assert "is empty" in refusal(b"")
+    assert "blank lines only" in refusal(b"\n \r\n")
 
 
 def test_blank_lines_and_a_byte_order_mark_are_pointed_out_and_ignored() -> None:
     found = verdict(b"\xef\xbb\xbf" + jsonl(CHAT) + b"\r\n\n" + jsonl(CHAT))
 
     assert found.examples == 2
-    assert any("byte order mark" in warning for warning in found.warnings)
-    assert any("2 blank lines" in warning for warning in found.warnings)
+    assert [(w.line, w.code) for w in found.warnings][:3] == [
+        (1, "byte_order_mark"),
+        (2, "blank_line"),
+        (3, "blank_line"),
+    ]
+
+
+def test_a_byte_order_mark_alone_on_its_line_is_no_row_for_the_trainer_either() -> None:
+    assert "line 1: " in refusal(b"\xef\xbb\xbf\n" + jsonl(CHAT))
 
 
 def test_a_line_number_counts_blank_lines() -> None:
@@ -150,19 +141,23 @@ def test_the_last_line_needs_no_line_feed() -> None:
 
 
 def test_few_examples_are_pointed_out() -> None:
-    assert any("few" in warning for warning in verdict(jsonl(CHAT)).warnings)
+    assert codes(verdict(jsonl(*rows(9)))) == ["few_examples"]
+    assert codes(verdict(jsonl(*rows(10)))) == []
 
 
-def test_only_the_first_errors_are_listed() -> None:
-    message = refusal(b"{\n" * 50, max_errors=3)
+def test_the_first_errors_are_shown_and_all_are_counted() -> None:
+    wrong = refused(jsonl(CHAT) + b"{}\n" * 150 + b"[\n")
 
-    assert "The first 3 errors" in message
-    assert "line 3" in message
-    assert "line 4" not in message
+    assert wrong.details["counts"] == {"missing_messages_list": 150, "invalid_json": 1}
+    assert [e["line"] for e in wrong.details["errors"]] == list(range(2, 102))
+    assert "151 of 152 lines are wrong (150 missing_messages_list, 1 invalid_json)" in wrong.message
+    assert "The first 20: line 2: " in wrong.message
+    assert "line 21: " in wrong.message
+    assert "line 22: " not in wrong.message
 
 
 def test_an_endless_line_is_named_and_never_held() -> None:
-    validator = ChatValidator(max_line_bytes=1 << 20)
+    validator = ChatValidator(Limits(max_line_bytes=1 << 20))
     piece = b"x" * (1 << 16)
     tracemalloc.start()
     for _ in range(1000):  # 62 MiB on line 1
@@ -172,50 +167,80 @@ def test_an_endless_line_is_named_and_never_held() -> None:
     validator.feed(b"\n" + jsonl(CHAT))
 
     assert peak < 4 << 20
-    with pytest.raises(InvalidRequest, match=r"line 1: .*\(line_too_long\)"):
+    with pytest.raises(InvalidFile, match=r"line 1: .*MAX_LINE_BYTES.*\(line_too_long\)"):
         validator.finish()
-    assert len(validator.errors) == 1
 
 
 def test_a_file_beyond_the_limit_is_refused_while_it_arrives() -> None:
-    with pytest.raises(PayloadTooLarge, match="larger than 100 bytes"):
+    with pytest.raises(PayloadTooLarge, match=r"100 bytes.*REKINDLE_FILE_MAX_BYTES"):
         verdict(jsonl(*[CHAT] * 10), max_bytes=100)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["messages", "role", "content", "weight", "tools", "tool_calls", "x"]),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
+def test_more_examples_than_the_limit_are_refused() -> None:
+    assert verdict(jsonl(*rows(3)), max_examples=3).examples == 3
+    with pytest.raises(PayloadTooLarge, match=r"more than 3 .*REKINDLE_FILE_MAX_EXAMPLES"):
+        verdict(jsonl(*rows(4)), max_examples=3)
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ({"messages": [ASSISTANT]}, "missing_user_message"),
+        ({"messages": [USER, ASSISTANT, USER]}, "last_message_not_assistant"),
+        ({"messages": [USER, USER, ASSISTANT]}, "repeated_role"),
+        ({"messages": [USER, ASSISTANT | {"content": "a\x07b"}]}, "control_character"),
+        ({"messages": [USER, ASSISTANT | {"content": "a\x7fb"}]}, "control_character"),
+        ({"messages": [USER, ASSISTANT | {"content": "caf\ufffd"}]}, "replacement_character"),
+        ({"messages": [USER, ASSISTANT | {"content": "4 " * 8000}]}, "long_row"),
+        (rows(3)[1], "duplicate_row"),
+    ],
 )
-MESSAGES = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "tool", "nobody"]), "content": JSON},
-    optional={"weight": JSON, "tool_calls": JSON, "function_call": JSON, "name": JSON},
-)
-LINES = st.one_of(
-    st.binary(max_size=30),
-    JSON.map(lambda value: json.dumps(value).encode()),
-    st.lists(MESSAGES, max_size=3).map(lambda m: json.dumps({"messages": m}).encode()),
-    st.sampled_from([json.dumps(CHAT).encode(), b"", b"\xef\xbb\xbf", b" \r"]),
-)
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_an_odd_row_is_kept_and_pointed_out(row: object, code: str, ascii_only: bool) -> None:
+    line = json.dumps(row, ensure_ascii=ascii_only).encode()
+    found = verdict(jsonl(*rows(12)) + line)
+
+    assert found.examples == 13
+    assert [(w.line, w.code) for w in found.warnings] == [(13, code)]
 
 
-def outcome(data: bytes, size: int) -> DatasetSummary | str:
-    try:
-        return verdict(data, size, max_line_bytes=200, max_bytes=2000, max_errors=3)
-    except (InvalidRequest, PayloadTooLarge) as error:
-        return f"{error.code}: {error.message}"
+def test_line_breaks_tabs_and_accents_are_not_odd() -> None:
+    plain = {"messages": [USER, ASSISTANT | {"content": "a\n\tb\r\n\xe9\u20ac\U0001f642 \uff01"}]}
+
+    assert codes(verdict(jsonl(*rows(10), plain))) == []
 
 
-@settings(deadline=None, max_examples=300)
-@given(st.lists(LINES, max_size=6).map(b"\n".join), st.integers(1, 50))
-@example(b"\xef\xbb\xbf" + jsonl(CHAT), 1)
-@example(b"x" * 201, 7)
-def test_any_bytes_get_a_verdict_and_chunks_never_change_it(data: bytes, size: int) -> None:
-    assert outcome(data, size) == outcome(data, max(len(data), 1))
+def test_crlf_line_ends_are_pointed_out_once_and_skipped() -> None:
+    found = verdict(jsonl(*rows(12)).replace(b"\n", b"\r\n") + jsonl(rows(1)[0]))
+
+    assert [(w.line, w.code) for w in found.warnings] == [
+        (1, "crlf_line_ends"),
+        (13, "duplicate_row"),
+    ]
+
+
+def test_one_kind_of_warning_does_not_hide_another() -> None:
+    found = verdict(jsonl(*[CHAT] * 500, {"messages": [ASSISTANT]}))
+
+    assert found.warning_counts == {"duplicate_row": 499, "missing_user_message": 1}
+    assert codes(found).count("duplicate_row") == 20
+    assert found.warnings[-1].line == 501
+
+
+def test_the_longest_rows_are_remembered_with_their_lines() -> None:
+    answers = [ASSISTANT | {"content": "a" * (7 * i)} for i in range(1, 151)]
+    found = verdict(jsonl(*({"messages": [USER, a]} for a in reversed(answers))))
+
+    assert [line for line, _ in found.longest] == list(range(1, 101))
+    assert found.longest[0] == (1, 318)
+    assert found.longest[99] == (100, 120)
+
+
+def test_duplicates_are_found_among_a_bounded_number_of_rows() -> None:
+    seen = SeenRows(most=2000)
+    lines = [str(i).encode() for i in range(3000)]
+
+    assert not any(seen.first_line(row, i) for i, row in enumerate(lines, 1))
+    assert seen.is_full
+    assert [seen.first_line(row, 9999) for row in lines[:2000]] == list(range(1, 2001))
+    assert not any(seen.first_line(row, 9999) for row in lines[2000:])

@@ -1,0 +1,61 @@
+"""Parses one line of JSONL, and says what is wrong with one that is not JSON."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong, or something odd, about a line."""
+
+    code: str
+    message: str
+
+
+def parse(line: bytes) -> dict[str, Any] | Problem:
+    """The line's JSON object, or what is wrong with it."""
+    try:
+        row = _DECODER.decode(line.decode())
+    except UnicodeDecodeError as error:
+        return Problem(
+            "invalid_encoding",
+            f"byte {error.start + 1} (0x{line[error.start]:02x}) is not UTF-8; save as UTF-8",
+        )
+    except RecursionError:
+        return Problem("invalid_json", "the JSON is nested too deeply")
+    except json.JSONDecodeError as error:
+        return Problem("invalid_json", _explained(line, error))
+    except ValueError as error:  # NaN, or an integer of thousands of digits
+        return Problem("invalid_json", f"{error!s:.80}")
+    if not isinstance(row, dict):
+        return Problem("data_type", "each line must be a JSON object")
+    return row
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value; use null or leave it out")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)  # json.loads would make one a line
+
+
+def _explained(line: bytes, error: json.JSONDecodeError) -> str:
+    """json's words, and what to do where the cause is a usual one."""
+    where = f"{error.msg} at column {error.colno}"
+    rest = line.decode()[error.pos :].lstrip()
+    if error.msg == "Extra data":
+        if rest.startswith(","):
+            return "a comma follows the row; JSONL has none between rows: remove it"
+        if b"\r" in line.strip():
+            return "lines end with CR alone; save the file with LF line ends"
+        return f"{where}; write one JSON object a line"
+    if line.lstrip().startswith(b"{'"):
+        return f"{where}; JSON has double quotes: write rows with json.dumps"
+    if error.msg.startswith("Invalid control character"):
+        return f"{where}; write it as \\uXXXX (a line break as \\n), or leave it out"
+    if rest[:1] in ("}", "]") and error.msg.startswith(("Expecting", "Illegal trailing")):
+        return f"{where}; is there a comma too many before it?"
+    if not rest or error.msg.startswith("Unterminated"):
+        return f"{where}; the line breaks off: is the row cut, or spread over several lines?"
+    return where

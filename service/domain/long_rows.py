@@ -1,0 +1,37 @@
+"""Remembers a file's longest rows, so that any context can be held against them later."""
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Final
+
+MOST: Final = 100
+
+_CHARACTERS_PER_TOKEN = 3.5  # English has about four; fewer is the careful guess
+_TOKENS_PER_EXAMPLE = 16  # the chat template's own
+
+RowLength = tuple[int, int]  # line, tokens
+
+
+def tokens_of(characters: int) -> int:
+    """A guess at the tokens of a row (or of many), rather high than low."""
+    return _TOKENS_PER_EXAMPLE + round(characters / _CHARACTERS_PER_TOKEN)
+
+
+@dataclass
+class LongRows:
+    """The MOST longest; of equal ones, the first."""
+
+    _heap: list[tuple[int, int]] = field(default_factory=list)  # tokens, -line: shortest first
+
+    def add(self, line: int, characters: int) -> int:
+        """Take a row in; return its tokens."""
+        tokens = tokens_of(characters)
+        if len(self._heap) < MOST:
+            heapq.heappush(self._heap, (tokens, -line))
+        elif tokens > self._heap[0][0]:
+            heapq.heapreplace(self._heap, (tokens, -line))
+        return tokens
+
+    def longest(self) -> tuple[RowLength, ...]:
+        """Longest first."""
+        return tuple((-line, tokens) for tokens, line in sorted(self._heap, reverse=True))

@@ -1,0 +1,68 @@
+"""What is odd about a job's files, told as events of the job: one per kind, not one per row."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import events
+from service.db.files import File
+from service.domain.dataset import MOST_SHOWN, long_row
+from service.domain.long_rows import MOST
+
+_LINES_NAMED = 10
+_ABOUT_CONTEXT = "long_row"  # judged anew against the job's own
+
+
+async def tell(
+    conn: AsyncConnection,
+    job_id: str,
+    training: File,
+    validation: File | None,
+    max_seq_len: int,
+    now: datetime,
+) -> None:
+    """Write the events; in the transaction of the job's move, so that they come once."""
+    for file in filter(None, (training, validation)):
+        found = [*_from_upload(file), *_too_long(file, max_seq_len)]
+        for code, count, first in found:
+            data = {"file": file.id, "code": code, "count": count, "warnings": first}
+            message = f"{file.filename}: {_sentence(code, count, first)}"
+            await events.add(conn, job_id, now, f"file.{code}", message, level="warn", data=data)
+    if validation is not None and validation.sha256 == training.sha256:
+        message = (
+            f"{validation.filename} holds the same bytes as {training.filename}: the validation "
+            "loss will say nothing about rows that the model has not seen. Use other rows."
+        )
+        await events.add(conn, job_id, now, "file.validation_is_training", message, level="warn")
+
+
+_Kind = tuple[str, int, list[dict[str, Any]]]  # code, how many, the first of them
+
+
+def _from_upload(file: File) -> list[_Kind]:
+    return [
+        (code, count, [w for w in file.warnings if w["code"] == code])
+        for code, count in file.warning_counts.items()
+        if code != _ABOUT_CONTEXT
+    ]
+
+
+def _too_long(file: File, max_seq_len: int) -> list[_Kind]:
+    """Of more than MOST rows only the longest are known."""
+    rows = sorted((line, tokens) for line, tokens in file.longest if tokens > max_seq_len)
+    shown = [
+        {"line": line, "code": _ABOUT_CONTEXT, "message": long_row(tokens, max_seq_len)}
+        for line, tokens in rows
+    ]
+    return [(_ABOUT_CONTEXT, len(rows), shown[:MOST_SHOWN])] if rows else []
+
+
+def _sentence(code: str, count: int, first: list[dict[str, Any]]) -> str:
+    lines = ", ".join(str(w["line"]) for w in first[:_LINES_NAMED])
+    more = " and more" if count > len(first[:_LINES_NAMED]) else ""
+    what = first[0]["message"] if first else code
+    if count == 1:
+        return f"line {lines}: {what}."
+    many = f"at least {count}" if code == _ABOUT_CONTEXT and count == MOST else str(count)
+    return f"{many} lines ({lines}{more}); the first: {what}."

@@ -1,0 +1,205 @@
+"""Blobs of files: what no row knows is collected, what a row knows is kept, whoever dies when."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from service.api.app import make_app
+from service.db import files, keys, uploads
+from service.db.files import CONTAINER
+from service.db.uploads import Upload
+from service.reconciler.uploads import GRACE, STILL, UploadSweep
+from service.storage.fake import MemoryStore
+from service.storage.store import Blob, StorageError
+from tests.world import World, client
+
+
+class Killed(BaseException):
+    """The process ends here: no handler runs after it."""
+
+
+def sweep_of(world: World) -> UploadSweep:
+    return UploadSweep(engine=world.engine, store=world.store, now=world.clock)
+
+
+async def blobs(world: World) -> list[str]:
+    return [blob.name for blob in await world.store.list_blobs(CONTAINER)]
+
+
+async def upload_row(world: World, upload_id: str) -> None:
+    async with world.engine.begin() as conn:
+        project_id = await _project(world)
+        now = world.clock()
+        await uploads.begin(
+            conn,
+            Upload(
+                id=upload_id,
+                project_id=project_id,
+                filename="t.jsonl",
+                purpose="fine-tune",
+                expected_bytes=None,
+                received_bytes=0,
+                examples=0,
+                created_at=now,
+                touched_at=now,
+            ),
+        )
+
+
+async def _project(world: World) -> str:
+    async with world.engine.connect() as conn:
+        found = await keys.find_project(conn, "tests")
+    assert found is not None
+    return found
+
+
+async def test_files_and_uploads_under_way_are_kept(world: World) -> None:
+    file = await world.upload()
+    await upload_row(world, "file-under-way")
+    await world.store.write(CONTAINER, "file-under-way", b"x")
+    sweep = sweep_of(world)
+
+    assert await sweep.run_once() == []
+    world.clock.advance(seconds=GRACE.total_seconds() - 1)
+    assert await sweep.run_once() == []
+
+    assert await blobs(world) == sorted([file, "file-under-way"])
+
+
+async def test_what_a_killed_upload_left_goes_after_the_grace(world: World) -> None:
+    await world.upload()
+    kept = await blobs(world)
+    await upload_row(world, "file-dead")
+    await world.store.write(CONTAINER, "file-dead", b"x")
+    sweep = sweep_of(world)
+
+    world.clock.advance(seconds=STILL.total_seconds() + 1)
+    assert await sweep.run_once() == []  # its row goes, its blob is seen without one
+    world.clock.advance(seconds=GRACE.total_seconds())
+    assert await sweep.run_once() == ["file-dead"]
+    assert await sweep.run_once() == []
+
+    assert await blobs(world) == kept
+
+
+async def test_a_blob_whose_row_comes_late_is_kept(world: World) -> None:
+    sweep = sweep_of(world)
+    await world.store.create_container(CONTAINER)
+    await world.store.write(CONTAINER, "file-late", b"x")
+    await sweep.run_once()
+    world.clock.advance(seconds=GRACE.total_seconds())
+    await upload_row(world, "file-late")
+
+    assert await sweep.run_once() == []
+    assert await blobs(world) == ["file-late"]
+
+
+async def test_an_upload_that_was_given_up_never_becomes_a_file(world: World) -> None:
+    """The row is the intent: without it the last step writes nothing."""
+
+    async def still() -> AsyncIterator[bytes]:
+        request = client(make_app(world.parts)).build_request(
+            "POST",
+            "/v1/files",
+            files={"file": b'{"messages": [{"role": "assistant", "content": "4"}]}'},
+            data={"purpose": "fine-tune"},
+            headers={"content-type": "multipart/form-data; boundary=b"},
+        )
+        body = request.read()
+        yield body[:-20]
+        world.clock.advance(seconds=STILL.total_seconds() + 1)
+        await sweep_of(world).run_once()
+        yield body[-20:]
+
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    answer = await world.call("POST", "/v1/files", content=still(), headers=headers)
+
+    assert answer.status_code == 503
+    assert "Upload it again" in answer.json()["error"]["message"]
+    assert (await world.call("GET", "/v1/files")).json()["data"] == []
+
+
+@dataclass
+class DyingStore(MemoryStore):
+    """The process dies with the blob's commit, just before or just after it."""
+
+    after: bool = False
+
+    async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
+        if not self.after:
+            async for _ in chunks:
+                pass
+            raise Killed
+        await super().upload(container, name, chunks)
+        raise Killed
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_killed_around_the_blob_nothing_stays(world: World, after: bool) -> None:
+    store = DyingStore(world.store._containers, after=after)
+    app = make_app(replace(world.parts, store=store))
+    async with client(app) as http:
+        with pytest.raises(Killed):
+            await http.post(
+                "/v1/files",
+                files={"file": b'{"messages": [{"role": "assistant", "content": "4"}]}'},
+                data={"purpose": "fine-tune"},
+                headers={"authorization": f"Bearer {world.key}"},
+            )
+    sweep = sweep_of(world)
+
+    for _ in range(3):
+        world.clock.advance(seconds=GRACE.total_seconds() + 1)
+        await sweep.run_once()
+
+    assert await blobs(world) == []
+    assert (await world.call("GET", "/v1/files")).json()["data"] == []
+    assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []
+
+
+class Away(MemoryStore):
+    """A store that does not answer."""
+
+    async def delete(self, *_: str) -> None:
+        raise StorageError("no route")
+
+    async def list_blobs(self, *_: str, prefix: str = "") -> list[Blob]:
+        raise StorageError(f"no route to {prefix}")
+
+
+async def test_a_file_is_deleted_although_the_store_is_away_and_its_bytes_go_later(
+    world: World,
+) -> None:
+    file = await world.upload()
+    headers = {"authorization": f"Bearer {world.key}"}
+    async with client(make_app(replace(world.parts, store=Away()))) as http:
+        answer = await http.delete(f"/v1/files/{file}", headers=headers)
+
+    assert (answer.status_code, answer.json()["deleted"]) == (200, True)
+    assert await blobs(world) == [file]
+    sweep = sweep_of(world)
+    await sweep.run_once()
+    world.clock.advance(seconds=GRACE.total_seconds())
+    await sweep.run_once()
+    assert await blobs(world) == []
+
+
+async def test_deleting_a_file_again_deletes_what_is_left(world: World) -> None:
+    """A client whose answer was lost asks again, as OpenAI's does by itself."""
+    file = await world.upload()
+    async with world.engine.begin() as conn:
+        await files.mark_deleted(conn, file, world.clock())  # and here it was killed
+
+    answer = await world.call("DELETE", f"/v1/files/{file}")
+
+    assert (answer.status_code, answer.json()["deleted"]) == (200, True)
+    assert await blobs(world) == []
+    assert (await world.call("GET", f"/v1/files/{file}")).status_code == 404
+    assert (await world.call("DELETE", "/v1/files/file-none")).status_code == 404
+
+
+async def test_a_sweep_outlives_a_store_that_is_away(world: World) -> None:
+    sweep = UploadSweep(engine=world.engine, store=Away(), now=world.clock)
+
+    assert await sweep.run_once() == []
