@@ -48,6 +48,7 @@ class ScriptedNode:
     notice: float = 30.0  # seconds from now that the event names
     acknowledged: list[str] = field(default_factory=list)
     refusals: list[tuple[int, str]] = field(default_factory=list)  # for the next requests
+    cut_off: bool = False  # nothing of what it says arrives
 
     @property
     def said(self) -> Heartbeat:
@@ -201,7 +202,7 @@ class ScriptedService:
         return next((d for d in reversed(node.directives) if d.seq > after), None)
 
     def _refusal(self, node: ScriptedNode, request: Request) -> Response | None:
-        if self.down:
+        if self.down or node.cut_off:
             return Response(status_code=OUTAGE)
         if node.refusals:
             status, code = node.refusals.pop(0)

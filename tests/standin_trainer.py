@@ -29,24 +29,49 @@ def main() -> int:
     generation = Generation.from_json(folder.generation.read_bytes())
     begin = generation.checkpoint.step if generation.checkpoint else 0
     say(Path(logs), len(ranks), f"generation {generation.number} starts at step {begin}\n")
+    while not folder.ready.exists():
+        threading.Event().wait(0.005)
     stops = Path(world) / f"stop-{generation.number}"
     if mode == "crash":
         say(Path(logs), len(ranks), "ValueError: the loss is not a number\n")
+        return 1
+    if mode == "no port":
+        sys.stdout.write("DistNetworkError: code: -98, name: EADDRINUSE\n")
         return 1
     if mode == "orphan":
         subprocess.Popen(["sleep", "600"], start_new_session=True)
     step = begin
     while mode != "finish" or step < begin + FINAL_STEPS:
         step += 1
+        if mode in {"saves", "half"} and step % 10 == 0:
+            save_now(folder, generation, ranks, step, torn=mode == "half" and step > begin + 10)
         report(folder, step, first=ranks[0] == 0)
         if folder.stop.exists():
             stops.touch()
         if stops.exists() and mode not in {"stubborn", "orphan"}:
             break
         threading.Event().wait(STEP_SECONDS)
+    if mode == "slow":
+        threading.Event().wait(1.0)
     how = "finished" if mode == "finish" else "stopped"
-    end(folder, generation, ranks, begin + 10, how=how, torn=mode == "torn")
+    last = (step // 10 + 1) * 10 if mode == "saves" else begin + 10
+    end(folder, generation, ranks, last, how=how, torn=mode == "torn")
     return 1  # torchrun's exit status tells nothing
+
+
+def save_now(
+    folder: RunDir, generation: Generation, ranks: range, step: int, *, torn: bool
+) -> None:
+    """A periodic save, unless two are on their way; ``torn``: it never gets to its record."""
+    outbox = folder.outbox
+    if outbox.is_dir() and sum(p.is_dir() for p in outbox.iterdir()) >= 2:
+        return
+    path = checkpoint_path(step, f"g{generation.number}")
+    for rank in ranks:
+        if torn:
+            write_whole(folder.save_folder(path) / f"rank-{rank:05d}.bin", b"half")
+        else:
+            save(folder, generation, rank, step, path, generation.world_size, "periodic")
 
 
 def end(

@@ -176,12 +176,14 @@ class Scene:
         node: ScriptedNode,
         *,
         limits: Limits = QUICK,
+        clock: Clock | None = None,
     ) -> Path:
         """Start a supervisor on a node; its work folder."""
         work = self.folder / node.node_id
         work.mkdir(exist_ok=True)
         command = standin(lambda: self.modes.get(node.node_id, "train"), self.folder)
-        task = asyncio.create_task(self._supervise(node, work, limits, command))
+        supervising = self._supervise(node, work, limits, command, clock or Clock())
+        task = asyncio.create_task(supervising)
         self.tasks[node.node_id] = task
         return work
 
@@ -220,7 +222,7 @@ class Scene:
         )
 
     async def _supervise(
-        self, node: ScriptedNode, work: Path, limits: Limits, command: Command
+        self, node: ScriptedNode, work: Path, limits: Limits, command: Command, clock: Clock
     ) -> None:
         config = node_config(self)
         mark = str(work)
@@ -242,7 +244,7 @@ class Scene:
                 access=self.access,
                 launcher=launcher,
                 limits=limits,
-                clock=Clock(),
+                clock=clock,
             )
             self.supervisors[node.node_id] = Supervisor(given)
             await self.supervisors[node.node_id].run()

@@ -28,8 +28,15 @@ class Agreed:
 class Agreement:
     """Collects this rank's flags and agrees on them with the others."""
 
-    def __init__(self, rundir: RunDir, group: Any, saver_busy: Callable[[], bool]) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        rundir: RunDir,
+        group: Any,  # noqa: ANN401
+        saver_busy: Callable[[], bool],
+        moved: Callable[[], None],
+    ) -> None:
         self._rundir, self._group, self._saver_busy = rundir, group, saver_busy
+        self._moved = moved
         self._signalled = False
         signal.signal(signal.SIGTERM, lambda *_: self._on_signal())
 
@@ -38,6 +45,7 @@ class Agreement:
         mine = [self._stop_asked(), save_due, self._congested()]
         flags = torch.tensor(mine, dtype=torch.int32)
         dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._group)
+        self._moved()
         stop, save, congested = (bool(flag) for flag in flags)
         return Agreed(stop, save, congested)
 
@@ -46,7 +54,7 @@ class Agreement:
 
     def _congested(self) -> bool:
         outbox = self._rundir.outbox
-        unsettled = sum(1 for _ in outbox.iterdir()) if outbox.is_dir() else 0
+        unsettled = sum(p.is_dir() for p in outbox.iterdir()) if outbox.is_dir() else 0
         return self._saver_busy() or unsettled >= OUTBOX_LIMIT
 
     def _on_signal(self) -> None:

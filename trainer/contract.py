@@ -9,7 +9,8 @@ from enum import StrEnum
 
 from trainer.wire import Message as Message  # noqa: PLC0414 - it is part of the contract
 
-PROTOCOL = 1
+PROTOCOL = 2
+OLDEST_PROTOCOL = 1  # that the service still understands: its nodes tell of no troubles
 HEARTBEAT_SECONDS = 10.0  # and at once on any change
 LONG_POLL_SECONDS = 20.0
 LOG_FLUSH_SECONDS = 2.0
@@ -274,6 +275,7 @@ class Registration(Message):
     address: str
     gpus: int
     spans: tuple[Span, ...] = ()
+    now: float = 0.0  # by the clock that dates the spans; the service shifts them to its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,8 +304,8 @@ class NodePhase(StrEnum):
 
     READY = "ready"  # no trainer; may be given a generation
     RUNNING = "running"  # the trainer is being started, runs, or its uploads are settling
-    STOPPED = "stopped"  # told to, or HEAD was taken; the trainer is gone, its uploads settled
-    FAILED = "failed"  # the trainer could not start, ended by itself, or lost its supervisor
+    STOPPED = "stopped"  # told to, could not start, HEAD was taken, or its supervisor restarted
+    FAILED = "failed"  # the trainer ended by itself with an error: the only phase that blames it
     FINISHED = "finished"  # the last step is done; from rank 0: and HEAD names the model
 
 
@@ -332,6 +334,16 @@ class EvictionNotice(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Trouble(Message):
+    """What delays or drops checkpoints while training goes on; said when it begins and ends."""
+
+    kind: str  # "uploads" or "disk"
+    message: str  # what is wrong, and what a user can do
+    since: float
+    until: float = 0.0  # 0 while it lasts
+
+
+@dataclass(frozen=True, kw_only=True)
 class Heartbeat(Message):
     """POST /internal/nodes/{id}/heartbeat, with the node's token; ordered by (epoch, seq)."""
 
@@ -341,11 +353,12 @@ class Heartbeat(Message):
     generation: int  # 0 while none was ever started or stopped here
     step: int  # the last training step that a trainer of this boot loaded or finished
     free_port: int  # a port free on this node just now, 0 for none; used if it becomes rank 0
-    metrics: tuple[StepMetrics, ...] = ()  # these three: repeated until answered
+    metrics: tuple[StepMetrics, ...] = ()  # these four: repeated until answered
     committed: tuple[Committed, ...] = ()  # hints; the service believes only HEAD
     spans: tuple[Span, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
     eviction: EvictionNotice | None = None
-    error: str = ""  # why, with the tail of the log, when FAILED
+    error: str = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-from trainer.checkpoint.files import describe
 from trainer.checkpoint.fragments import owned
+from trainer.checksum import describe
 from trainer.contract import RunSpec, model_path
-from trainer.model import base_folder
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
+from trainer.tokenizer import base_folder
 
 ADAPTER = "adapter"
 PEFT_PREFIX = "base_model.model."

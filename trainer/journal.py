@@ -3,11 +3,19 @@
 The processes with local rank 0 write; on the others every call does nothing.
 """
 
+import errno
+import logging
+from collections import deque
 from pathlib import Path
 
 from trainer.contract import Message, Span, StepMetrics
+from trainer.room import is_full
 from trainer.rundir import RunDir
 from trainer.state import Identity
+
+LINES_KEPT = 10_000
+
+log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -16,16 +24,17 @@ class Journal:
     def __init__(self, rundir: RunDir, identity: Identity) -> None:
         self._rundir, self._identity = rundir, identity
         self._spans: set[str] = set()
+        self._metrics_file, self._spans_file = _Lines(rundir.metrics), _Lines(rundir.spans)
 
     def metrics(self, metrics: StepMetrics) -> None:
         """Add one training step's numbers; a step said twice replaces what was said before."""
         if self._identity.rank == 0:
-            _append(self._rundir.metrics, metrics)
+            self._metrics_file.add(metrics)
 
     def span(self, name: str, started_at: float, ended_at: float) -> None:
         """Add one named piece of time."""
         if self._identity.local_rank == 0:
-            _append(self._rundir.spans, Span(name=name, started_at=started_at, ended_at=ended_at))
+            self._spans_file.add(Span(name=name, started_at=started_at, ended_at=ended_at))
 
     def span_once(self, name: str, started_at: float, ended_at: float) -> None:
         """Add a named piece of time, if it is the first of that name."""
@@ -37,10 +46,39 @@ class Journal:
         """Tell how many training steps are finished; not synced, since it is only a hint."""
         if self._identity.local_rank == 0:
             part = self._rundir.progress.with_name(".progress.part")
-            part.write_text(str(step))
-            part.replace(self._rundir.progress)
+            try:
+                part.write_text(str(step))
+                part.replace(self._rundir.progress)
+            except OSError as e:
+                if not is_full(e):
+                    raise
 
 
-def _append(path: Path, message: Message) -> None:
-    with path.open("a") as f:
-        f.write(message.to_json() + "\n")
+class _Lines:
+    """A file that grows line by line; what a full disk does not take waits for the next line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._waiting: deque[bytes] = deque(maxlen=LINES_KEPT)
+
+    def add(self, message: Message) -> None:
+        self._waiting.append(message.to_json().encode() + b"\n")
+        try:
+            while self._waiting:
+                _append(self._path, self._waiting[0])
+                self._waiting.popleft()
+        except OSError as e:
+            if not is_full(e):
+                raise
+            log.warning(
+                "%s: %d lines wait for room on the disk", self._path.name, len(self._waiting)
+            )
+
+
+def _append(path: Path, line: bytes) -> None:
+    """The whole line or nothing of it."""
+    with path.open("ab", buffering=0) as f:
+        end = f.tell()
+        if f.write(line) < len(line):
+            f.truncate(end)
+            raise OSError(errno.ENOSPC, "the disk took a part of it only")

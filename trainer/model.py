@@ -7,31 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+import transformers.modeling_utils  # noqa: F401 - half a second that a model would take later
+from transformers import AutoModelForCausalLM
 from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
-from trainer.contract import BaseModel, Lora, RunSpec
-from trainer.rundir import RunDir
-
-
-def base_folder(rundir: RunDir, base: BaseModel) -> Path:
-    """The folder where the files of the base model lie, or ValueError."""
-    folders = {rundir.input(file.path).parent for file in base.files}
-    if len(folders) != 1:
-        raise ValueError(f"the files of {base.name} must lie in one folder, not {len(folders)}")
-    return folders.pop()
-
-
-def load_tokenizer(folder: Path) -> Any:  # noqa: ANN401 - transformers is untyped here
-    """The base model's tokenizer; it must be a fast one and know a chat template."""
-    tokenizer = AutoTokenizer.from_pretrained(
-        folder, local_files_only=True, trust_remote_code=False
-    )
-    if not tokenizer.is_fast or tokenizer.chat_template is None:
-        raise ValueError("the base model needs a tokenizer.json and a chat template")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
+from trainer.contract import Lora, RunSpec
 
 
 def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> Any:  # noqa: ANN401

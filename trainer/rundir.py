@@ -2,26 +2,32 @@
 
 One folder per generation. Whatever is written here appears whole (write, fsync, rename),
 so either side may be killed between any two lines; only the two .jsonl files grow line by
-line. The supervisor writes the first four entries before it starts torchrun, and the stop
-flag later; the trainer writes the rest.
+line. The supervisor writes the generation row before it starts torchrun, then what the
+ranks may read once `ready` is there, and the stop flag later; the trainer writes the rest.
 
     generation.json         the generation row
     run-spec.json           what to train
     inputs/CONTAINER/NAME   base model and data files
-    checkpoint/             every file of the checkpoint to load, verified; absent when fresh
-    stop                    exists: save between two steps, then end
+    checkpoint/             every file of the checkpoint to load, verified; absent when fresh. Links
+                            lead to the node's own copies (trainer/supervisor/cache.py)
+    cache/tokens-KEY...     tokenized data (trainer/data/tokens.py): fetched, or written by rank 0
+    ready                   exists: all of the above is there and verified
+    stop                    exists: save between two steps, then end. Laid out as `.stop` before, so
+                            that raising it needs no room on the disk
     outbox/FOLDER/          one save: each rank's data files, then its rank-00000.json
     metrics.jsonl           one StepMetrics a line; node rank 0 only
     spans.jsonl             one Span a line, e.g. load, first_step
     progress                number of the last training step loaded or finished
+    skipped/rank-00000.json why this rank gave up its last save; gone once one was written
     results/rank-00000.json how this rank ended, written last; no file means it failed
 """
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract import Message
+from trainer.contract import MANIFEST, Message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +100,43 @@ class RunDir:
         return self.root / "checkpoint"
 
     @property
+    def cache(self) -> Path:
+        """What spares work to later generations, and can always be made again."""
+        return self.root / "cache"
+
+    @property
+    def ready(self) -> Path:
+        """All that the supervisor brings is there; until then the ranks import and meet."""
+        return self.root / "ready"
+
+    @property
     def stop(self) -> Path:
         """The stop flag."""
         return self.root / "stop"
+
+    def lay_stop(self) -> None:
+        """Have the stop flag ready."""
+        write_whole(self._laid_stop, "")
+
+    def raise_stop(self) -> None:
+        """Ask for a save between two steps and an end; asked twice it is the same."""
+        if not self.stop.exists():
+            self._laid_stop.replace(self.stop)
+
+    @property
+    def skipped(self) -> Path:
+        """Holds a file for each rank that gave up its last save: why, in words."""
+        return self.root / "skipped"
+
+    def make_room(self) -> None:
+        """Delete what a trainer that is training does not need any more."""
+        drop_checkpoint(self.checkpoint)
+        for folder in (self.root / "refused", self.root / "sent"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def _laid_stop(self) -> Path:
+        return self.root / ".stop"
 
     @property
     def outbox(self) -> Path:
@@ -125,6 +165,15 @@ class RunDir:
     def result(self, rank: int) -> Path:
         """How the rank ended."""
         return self.root / "results" / rank_record(rank)
+
+
+def drop_checkpoint(folder: Path) -> None:
+    """Delete a fetched checkpoint, or the one that a link leads to.
+
+    Its manifest goes first: without it there is no checkpoint, whatever becomes of the rest.
+    """
+    (folder / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(folder.resolve(), ignore_errors=True)
 
 
 def write_whole(path: Path, data: str | bytes) -> None:

@@ -5,6 +5,7 @@ told and all that it leaves behind lies in RUNDIR, see `trainer/rundir.py`.
 """
 
 import argparse
+import gc
 import logging
 import os
 import secrets
@@ -16,6 +17,9 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+FIRST_LINE_AT = time.time()
+gc.disable()  # collections are a quarter of the CPU time of what is imported now
 
 ACCELERATOR = os.environ.get("REKINDLE_ACCELERATOR", "cpu")
 os.environ["DS_ACCELERATOR"] = ACCELERATOR  # DeepSpeed reads it when it is imported
@@ -35,19 +39,26 @@ from trainer.agreement import Agreement  # noqa: E402
 from trainer.checkpoint import randomness  # noqa: E402
 from trainer.checkpoint.loader import load, open_checkpoint  # noqa: E402
 from trainer.checkpoint.saver import Saver  # noqa: E402
-from trainer.contract import Generation, RunSpec  # noqa: E402
+from trainer.contract import Generation, InputFile, RunSpec  # noqa: E402
+from trainer.data import tokenizing  # noqa: E402
 from trainer.data.batch import Batch  # noqa: E402
 from trainer.data.feed import Feed, evaluation_batches  # noqa: E402
-from trainer.data.rows import Rows  # noqa: E402
+from trainer.data.tokens import Source, open_tokens, tokens_name  # noqa: E402
 from trainer.engine import build_engine, deepspeed_config  # noqa: E402
 from trainer.export import export  # noqa: E402
 from trainer.journal import Journal  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
-from trainer.model import base_folder, load_model, load_tokenizer  # noqa: E402
+from trainer.model import load_model  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
 from trainer.state import Identity, State  # noqa: E402
+from trainer.tokenizer import base_folder, load_tokenizer  # noqa: E402
+from trainer.watchdog import Watchdog  # noqa: E402
+
+gc.freeze()  # modules stay: no later collection needs to look at them
+gc.enable()
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # when a peer vanished and nobody told us
+READY_POLL = 0.02  # seconds
 log = logging.getLogger("trainer")
 
 
@@ -56,13 +67,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m trainer.train", description=__doc__)
     parser.add_argument("rundir", type=Path)
     rundir = RunDir(parser.parse_args().rundir)
-    started_at = psutil.Process().create_time()
     imported_at = time.time()
     _prepare()
     identity = _join(rundir)
+    joined_at = time.time()
     journal = Journal(rundir, identity)
-    journal.span("trainer_import", started_at, imported_at)
-    journal.span("trainer_join", imported_at, time.time())
+    launched_at = psutil.Process(os.getppid()).create_time()  # torchrun's
+    journal.span("start_trainer", launched_at, FIRST_LINE_AT)
+    journal.span("load_imports", FIRST_LINE_AT, imported_at)
+    journal.span("load_world", imported_at, joined_at)
+    _await_inputs(rundir)
+    journal.span("load_wait", joined_at, time.time())
     result = _run(rundir, identity, journal)
     write_whole(rundir.result(identity.rank), result.to_json())
     dist.barrier()
@@ -114,13 +129,24 @@ def _join(rundir: RunDir) -> Identity:
     )
 
 
+def _await_inputs(rundir: RunDir) -> None:
+    """Return once the supervisor has brought all; should it fail, it kills this process."""
+    while not rundir.ready.exists():
+        time.sleep(READY_POLL)
+
+
 def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
     spec = RunSpec.from_json(rundir.run_spec.read_bytes())
     if spec.method != "supervised":
         raise ValueError(f"method {spec.method!r} is unknown to this trainer; use supervised")
-    parts, state = _build(spec, rundir, identity, journal)
+    watchdog = Watchdog(time.monotonic)
+    parts, state = _build(spec, rundir, identity, journal, watchdog)
     dist.barrier()
+    journal.span("load", FIRST_LINE_AT, time.time())
+    if identity.rank == 0:
+        tokenizing.begin(rundir, spec)
     state, finished = train(parts, state)
+    watchdog.expect_long()
     parts.saver.wait()
     if finished:
         began = time.time()
@@ -131,7 +157,7 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
 
 
 def _build(
-    spec: RunSpec, rundir: RunDir, identity: Identity, journal: Journal
+    spec: RunSpec, rundir: RunDir, identity: Identity, journal: Journal, watchdog: Watchdog
 ) -> tuple[Parts, State]:
     """Everything that training needs, and the state from which it goes on."""
     began = time.time()
@@ -148,12 +174,17 @@ def _build(
         spec=spec,
         identity=identity,
         engine=engine,
-        feed=Feed(Rows(rundir.input(spec.training_file.path)), tokenizer, spec, identity),
+        feed=Feed(
+            _tokens(rundir, spec, spec.training_file, tokenizer),
+            tokenizer.pad_token_id,
+            spec,
+            identity,
+        ),
         validation=_validation(spec, rundir, tokenizer, identity),
         saver=saver,
-        agreement=Agreement(rundir, _flag_group(), lambda: saver.busy),
+        agreement=Agreement(rundir, _flag_group(), lambda: saver.busy, watchdog.moved),
         journal=journal,
-        now=time.time,
+        now=_steady(),
     )
     return parts, state
 
@@ -183,13 +214,26 @@ def _validation(
 ) -> Callable[[], Iterator[Batch]] | None:
     if spec.validation_file is None:
         return None
-    rows = Rows(rundir.input(spec.validation_file.path))
-    return partial(evaluation_batches, rows, tokenizer, spec, identity)
+    rows = _tokens(rundir, spec, spec.validation_file, tokenizer)
+    return partial(evaluation_batches, rows, tokenizer.pad_token_id, spec, identity)
+
+
+def _tokens(rundir: RunDir, spec: RunSpec, file: InputFile, tokenizer: Any) -> Source:  # noqa: ANN401
+    cached = rundir.cache / tokens_name(spec, file)
+    return open_tokens(cached, rundir.input(file.path), tokenizer, spec.max_seq_len)
 
 
 def _flag_group() -> Any:  # noqa: ANN401
     """Flags travel between hosts' memories, so that no GPU is waited for."""
-    return dist.new_group(backend="gloo") if ACCELERATOR == "cuda" else None
+    if ACCELERATOR != "cuda":
+        return None
+    return dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
+
+
+def _steady() -> Callable[[], float]:
+    """The time of day that never jumps: saves come due by it, and steps are timed with it."""
+    ahead = time.time() - time.monotonic()
+    return lambda: time.monotonic() + ahead
 
 
 def _device() -> torch.device:

@@ -84,7 +84,7 @@ class TestCommit:
         committer = await _saved(container, folder)
         (entry,) = await committer.look()
         there = RunDir(tmp_path / "elsewhere")
-        await fetch_checkpoint(container, entry, there)
+        await fetch_checkpoint(container, entry, there.checkpoint)
 
         head = _head(client)
         assert head.checkpoints == (entry,)
@@ -136,6 +136,28 @@ class TestCommit:
         (entry,) = await committer.look()
 
         assert _head(client).checkpoints == (entry,)
+
+    async def test_what_was_sent_and_not_committed_is_recalled_by_the_next_supervisor(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        await _saved(container, folder)  # and then it was killed
+        heir = Committer(container, GENERATION, Clock())
+
+        assert await heir.recall() is None
+        (entry,) = await heir.look()
+        assert _head(client).checkpoints == (entry,)
+        await heir.recall()
+        assert heir.idle  # what HEAD names is not committed twice
+
+    async def test_what_another_generation_sent_is_not_recalled(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        await _saved(container, folder)
+        client.upload_blob(HEAD, Head(generation=2).to_json(), overwrite=True)
+        heir = Committer(container, replace(GENERATION, number=2), Clock())
+        await heir.recall()
+
+        assert heir.idle
 
     async def test_a_newer_generation_keeps_us_out(
         self, container: Flaky, client: ContainerClient, folder: RunDir
@@ -226,7 +248,7 @@ class TestFetch:
         (entry,) = await committer.look()
         other = replace(entry, manifest_sha256="0" * 64)
         with pytest.raises(Corrupt, match=r"manifest\.json"):
-            await fetch_checkpoint(container, other, folder)
+            await fetch_checkpoint(container, other, folder.checkpoint)
 
     @pytest.mark.parametrize(
         ("change", "says"),
@@ -248,7 +270,7 @@ class TestFetch:
     ) -> None:
         entry = await _forged(container, client, folder, change)
         with pytest.raises(Corrupt, match=says):
-            await fetch_checkpoint(container, entry, folder)
+            await fetch_checkpoint(container, entry, folder.checkpoint)
 
 
 class Racing(JobContainer):

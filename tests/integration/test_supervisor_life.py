@@ -48,8 +48,9 @@ async def test_two_nodes_train_stop_resume_and_finish(scene: Scene) -> None:
     assert "starts at step 0" in scene.job.text(log_path(ATTEMPT, 3))
     assert "starts at step 10" in scene.job.text(log_path(ATTEMPT, 3))
     spans = {s.name for h in one.heartbeats for s in h.spans}
+    assert {"join", "prefetch", "wait_for_nodes"} <= spans
     assert {"fetch_inputs", "fetch_checkpoint", "load"} <= spans
-    assert one.registrations[0].spans[0].name == "boot"
+    assert one.registrations[0].spans[0].name == "start_supervisor"
 
 
 async def test_a_noticed_eviction_loses_nothing(scene: Scene) -> None:
@@ -180,7 +181,7 @@ async def test_a_checkpoint_with_a_wrong_byte_is_refused_by_name(scene: Scene) -
     (shard,) = [n for n in scene.job.names("checkpoints/") if n.endswith(".bin")]
     scene.job.container.upload_blob(shard, b"not what was saved", overwrite=True)
     await scene.generation(node, number=2)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 2))
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 2))
 
     assert shard in node.said.error
 
@@ -191,7 +192,7 @@ async def test_a_generation_that_head_does_not_name_is_not_started(scene: Scene)
     generation = scene.job.open(1, [node])
     scene.job.write_head(replace(scene.job.head(), generation=2))
     await scene.service.direct(node, DirectiveKind.START, generation)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert "HEAD belongs to generation 2" in node.said.error
     assert not (work / "gen-0001" / "logs").exists()
@@ -236,21 +237,46 @@ async def test_a_node_that_cannot_write_its_memory_starts_nothing_and_says_why(
     (work / "node.json").unlink()
     (work / "node.json").mkdir()  # as good as a full disk, also for root
     await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert "node.json could not be written" in node.said.error
     assert find_marked(str(work)) == []
 
 
-async def test_grants_that_ran_out_are_called_by_their_name(scene: Scene) -> None:
-    expired = scene.job.azurite.container_sas(scene.job.container.container_name, hours=-1.0)
-    scene.service.grants = replace(scene.job.grants, job=expired)
+async def test_grants_that_stay_refused_are_called_by_their_name_and_blame_no_trainer(
+    scene: Scene,
+) -> None:
+    scene.service.grants = replace(scene.job.grants, job=_expired(scene))
     node = scene.service.add("one")
-    scene.start(node)
+    scene.start(node, limits=replace(QUICK, outage=1.0))
     await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert "fresh grants" in node.said.error
+
+
+async def test_grants_that_ran_out_are_asked_for_again_before_a_start(scene: Scene) -> None:
+    scene.service.grants = replace(scene.job.grants, job=_expired(scene))
+    node = scene.service.add("one")
+    scene.start(node)
+    await scene.until(lambda: node.heartbeats)
+    scene.service.grants = scene.job.grants
+    await scene.generation(node)
+    await scene.trains(node)
+
+    assert len(node.registrations) > 1
+    assert len(node.boots) == 1
+
+
+async def test_grants_that_run_out_while_training_are_asked_for_again(scene: Scene) -> None:
+    node, _ = await _training(scene)
+    scene.service.fresh = replace(scene.job.grants, job=_expired(scene))
+    await scene.service.direct(node, STOP, number=1)
+    await scene.until(lambda: len(node.registrations) > 1)
+    scene.service.fresh = None
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert _newest(scene).step == 10
 
 
 async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None:
@@ -285,6 +311,10 @@ async def _training(scene: Scene, limits: Limits = QUICK) -> tuple[ScriptedNode,
     await scene.generation(node)
     await scene.trains(node)
     return node, work
+
+
+def _expired(scene: Scene) -> str:
+    return scene.job.azurite.container_sas(scene.job.container.container_name, hours=-1.0)
 
 
 def _all_said(phase: NodePhase, generation: int, *nodes: ScriptedNode) -> bool:

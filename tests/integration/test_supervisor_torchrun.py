@@ -1,6 +1,7 @@
 """The real torchrun around a program of two lines: where output goes, and who dies with whom."""
 
 import os
+import socket
 from functools import partial
 from pathlib import Path
 
@@ -74,6 +75,26 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
     assert all("cpu lo\n" in tail for tail in seen)
     assert len(sessions) == 3
     assert not any(str(program) in _command(p) for p in psutil.process_iter())
+
+
+async def test_a_master_port_that_is_taken_is_called_by_its_name(
+    world: World, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    launcher = Launcher(
+        command=partial(torchrun, program=(str(program),)),
+        environment={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
+        accelerator="cpu",
+        mark=str(tmp_path),
+    )
+    with socket.socket() as taken:
+        taken.bind((world.member.address, world.generation.master_port))
+        taken.listen()
+        process = await launcher.start(world)
+        await process.wait()
+
+    assert "EADDRINUSE" in (world.logs / "launcher.log").read_text()
 
 
 def _command(process: psutil.Process) -> list[str]:

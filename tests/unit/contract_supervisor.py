@@ -36,6 +36,7 @@ from trainer.supervisor.node import (
     Launch,
     Leave,
     Reaction,
+    Salvage,
     dismissed,
     ended,
     noticed,
@@ -191,6 +192,9 @@ class Supervisor:
         if isinstance(effect, Launch):
             self.run, self.vm.trainer = Run(effect.generation), None
             return
+        if isinstance(effect, Salvage):
+            self._salvage()
+            return
         if isinstance(effect, Leave):
             self.vm.left = True
             self.vm.kill_supervisor()
@@ -205,16 +209,22 @@ class Supervisor:
             self.run.abandoned = True
             self.vm.outbox.clear()
 
+    def _salvage(self) -> None:
+        """Settle what the last boot's trainer left, if it came to start one."""
+        trainer = self.vm.trainer
+        if trainer and trainer.row.number == self.node.generation:
+            self.run = Run(trainer.row, stage=3, unwanted=True)
+        else:
+            self.react(ended(self.node, self.node.generation, NodePhase.STOPPED))
+
     def _go_on(self, run: Run) -> None:
         world, trainer = self.world, self.vm.trainer
         if trainer and trainer.alive:
             self._watch_the_time(run, trainer)
         elif trainer:
             self._settle(run, trainer)
-        elif run.unwanted:
+        elif run.unwanted or self._overtaken_before_it_began(run):
             self._end(run, NodePhase.STOPPED)
-        elif run.stage == 0 and world.blob.head()[1].generation != run.row.number:
-            self._end(run, NodePhase.FAILED)
         elif run.stage == 0:
             run.stage = 1
         elif run.stage == 1:
@@ -222,6 +232,9 @@ class Supervisor:
             run.stage = 2
         else:
             world.start_trainer(self.vm, run.row, self.node_id)
+
+    def _overtaken_before_it_began(self, run: Run) -> bool:
+        return run.stage == 0 and self.world.blob.head()[1].generation != run.row.number
 
     def _watch_the_time(self, run: Run, trainer: Trainer) -> None:
         """A trainer that waits for a rank that is gone never comes to save: kill it in the end."""
@@ -237,7 +250,7 @@ class Supervisor:
         how = NodePhase.STOPPED if run.abandoned else trainer.how or NodePhase.FAILED
         last = trainer.rank == 0 and how is NodePhase.FINISHED
         if last and self.world.blob.head()[1].model is None:
-            how = NodePhase.FAILED
+            how = NodePhase.STOPPED
         self._end(run, how)
 
     def _end(self, run: Run, how: NodePhase) -> None:

@@ -12,6 +12,7 @@ from trainer.supervisor.node import (
     Launch,
     Leave,
     Node,
+    Salvage,
     Save,
     directed,
     dismissed,
@@ -139,7 +140,8 @@ def test_the_end_of_a_trainer(node: Node, number: int, how: NodePhase, phase: No
         (refused, STOPPED_2, ()),
         (dismissed, AT_2, (Leave(),)),
         (dismissed, FRESH, (Leave(),)),
-        (restarted, AT_2, ()),
+        (restarted, AT_2, (Salvage(),)),
+        (restarted, STOPPED_2, ()),
     ],
 )
 def test_other_news(react, node: Node, effects: tuple[Effect, ...]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -152,9 +154,18 @@ def test_a_node_under_notice_starts_nothing_any_more() -> None:
     assert directed(under_notice, told(START, 3))[1] == ()
 
 
-def test_a_trainer_that_ran_when_its_supervisor_died_has_failed() -> None:
-    assert restarted(STOPPING_2)[0].phase is FAILED
-    assert not restarted(STOPPING_2)[0].stopping
+def test_a_trainer_that_ran_when_its_supervisor_died_has_not_settled_before_its_saves() -> None:
+    back, _ = restarted(AT_2)
+
+    assert (back.phase, back.stopping) == (RUNNING, True)
+    assert directed(back, told(START, 2)) == (replace(back, directive=9), ())
+    assert ended(back, 2, STOPPED)[0].phase is STOPPED
+
+
+def test_a_supervisor_killed_again_while_it_settles_settles_once_more() -> None:
+    back, _ = restarted(AT_2)
+
+    assert restarted(back) == (back, (Salvage(),))
 
 
 def test_what_had_settled_before_a_restart_stays_so() -> None:

@@ -10,6 +10,7 @@ from tests.standin_trainer import save
 from trainer.contract import Committed, Generation, Member, NodePhase, Span, StepMetrics
 from trainer.rundir import RunDir
 from trainer.supervisor.blobs import Access, JobContainer
+from trainer.supervisor.clock import Clock
 from trainer.supervisor.duty import Duty
 from trainer.supervisor.logs import BLOCKS, AppendBlob
 from trainer.supervisor.metadata import find_eviction
@@ -94,11 +95,12 @@ class TestTails:
         folder.metrics.write_text(f"{{}}\n{_metrics(3).to_json()}\n")
         folder.spans.write_text(_span("load").to_json() + "\n")
         folder.progress.write_text("3")
-        Follower(folder, reports).look()
+        Follower(folder, reports, Clock(), lambda at: at + 60.0).look()
 
         batch = reports.batch()
         assert [m.step for m in batch.metrics] == [3]
         assert [s.name for s in batch.spans] == ["load"]
+        assert batch.metrics[0].at == _metrics(3).at + 60.0  # by the service's clock
         assert reports.step == 3
 
 
@@ -168,15 +170,14 @@ class TestOutbox:
 
 
 class TestMemory:
-    def test_a_restart_reports_the_trainer_that_died_with_its_supervisor(
+    def test_a_restart_owes_what_the_trainer_that_died_with_its_supervisor_left(
         self, tmp_path: Path
     ) -> None:
         before = Node(epoch=3, directive=7, generation=2, phase=NodePhase.RUNNING, stopping=True)
         (tmp_path / "node.json").write_text(before.to_json())
         duty = Duty(tmp_path)
 
-        expected = Node(epoch=3, directive=7, generation=2, phase=NodePhase.FAILED)
-        assert duty.node == expected
+        assert duty.node == before  # not settled yet
         assert "restarted" in duty.error
 
     def test_a_terminated_node_takes_up_work_after_its_restart(self, tmp_path: Path) -> None:

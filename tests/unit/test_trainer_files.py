@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from trainer.checkpoint import randomness
-from trainer.checkpoint.files import describe, write_tensors, write_text
+from trainer.checkpoint.files import write_tensors, write_text
+from trainer.checksum import describe
 
 
 def test_a_flat_buffer_is_written_as_safetensors(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def make_rig(root: Path, spec: RunSpec) -> Rig:
         feed=feed,  # type: ignore[arg-type] # a stand-in
         validation=None,
         saver=saves,  # type: ignore[arg-type]
-        agreement=Agreement(rundir, None, lambda: saves.busy),
+        agreement=Agreement(rundir, None, lambda: saves.busy, lambda: None),
         journal=Journal(rundir, ME),
         now=lambda: float(next(seconds)),
     )

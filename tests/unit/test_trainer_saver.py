@@ -1,5 +1,8 @@
 """A rank's part of a save is whole or has no record; a checkpoint is complete or refused."""
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,8 @@ from trainer.checkpoint.index import index_name, tensors_name
 from trainer.checkpoint.loader import load, open_checkpoint
 from trainer.checkpoint.randomness import capture, seed
 from trainer.checkpoint.saver import Saver
-from trainer.contract import checkpoint_path
+from trainer.contract import StepMetrics, checkpoint_path
+from trainer.journal import Journal
 from trainer.rundir import RankSave, RunDir, rank_record
 from trainer.state import Identity, State
 
@@ -148,3 +152,74 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="belongs to another run spec"):
         open_checkpoint(rundir.checkpoint, "6" * 64)
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file may grow beyond ``size`` bytes; the kernel says so as it does of a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def large() -> Replicated:
+    """A model whose state is some 20 kB."""
+    return Replicated(0, 1, module=torch.nn.Linear(30, 50))
+
+
+def test_on_a_full_disk_a_save_is_given_up_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    (rundir.checkpoint).mkdir()
+    saver = Saver(large(), rundir, identity(0, 1))
+    folder, note = rundir.save_folder(PATH), rundir.skipped / rank_record(0)
+    with room_for(2_000):
+        saver.save(STATE, capture(), "periodic")
+        saver.wait()
+
+        assert not folder.is_dir()
+        assert "larger local disk" in note.read_text()
+        assert not rundir.checkpoint.exists()  # what was loaded went first, to make room
+    later = replace(STATE, step=4)
+    saver.save(later, capture(), "periodic")
+    saver.wait()
+
+    assert (rundir.save_folder(checkpoint_path(4, "0badcafe")) / rank_record(0)).exists()
+    assert not note.exists()
+
+
+def test_what_one_rank_gives_up_the_other_ranks_of_its_node_give_up_too(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    with room_for(2_000):
+        saver = Saver(large(), rundir, identity(0, 2))
+        saver.save(STATE, capture(), "periodic")
+        saver.wait()
+    other = Saver(Replicated(1, 2), rundir, identity(1, 2))
+    other.save(STATE, capture(), "periodic")
+    other.wait()
+
+    assert not rundir.save_folder(PATH).is_dir()
+
+
+def test_measurements_wait_for_room_on_the_disk(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    journal = Journal(rundir, identity(0, 1))
+    with room_for(300):
+        for step in range(1, 6):
+            journal.metrics(metrics(step))
+            journal.progress(step)
+    kept = rundir.metrics.read_bytes()
+    assert 0 < len(kept) <= 300
+    assert kept.endswith(b"\n")
+    journal.metrics(metrics(6))
+
+    lines = rundir.metrics.read_text().splitlines()
+    assert [StepMetrics.from_json(line).step for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+def metrics(step: int) -> StepMetrics:
+    return StepMetrics(
+        step=step, loss=1.0, learning_rate=0.1, grad_norm=1.0, tokens=8, seconds=0.1, at=1.0
+    )

@@ -6,9 +6,8 @@ from pathlib import Path
 import torch
 from awscrt import checksums
 
+from trainer.checksum import CHUNK, describe
 from trainer.rundir import SavedFile
-
-CHUNK = 64 << 20
 
 
 def write_tensors(path: Path, sizes: dict[str, int], flat: torch.Tensor) -> SavedFile:
@@ -33,16 +32,6 @@ def write_text(path: Path, text: str) -> SavedFile:
     """Write a small file."""
     path.write_text(text, encoding="utf-8")
     return describe(path, path.name)
-
-
-def describe(path: Path, name: str) -> SavedFile:
-    """Size and checksum of a file that exists."""
-    crc, size = 0, 0
-    with path.open("rb") as f:
-        while chunk := f.read(CHUNK):
-            crc = checksums.crc64nvme(chunk, crc)
-            size += len(chunk)
-    return SavedFile(name=name, size=size, crc64nvme=f"{crc:016x}")
 
 
 def _header(sizes: dict[str, int]) -> bytes:

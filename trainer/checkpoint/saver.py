@@ -4,9 +4,12 @@ Call `save` between two optimizer steps only, on every rank.
 """
 
 import logging
+import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +19,7 @@ from trainer.checkpoint.fragments import STATES, optimizer_step, owned
 from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key, tensors_name
 from trainer.checkpoint.randomness import Randomness
 from trainer.contract import checkpoint_path
+from trainer.room import advice, is_full
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
 
@@ -76,7 +80,34 @@ class Saver:
         return sizes
 
     def _write(self, save: _Save) -> None:
+        """Write it whole; on a full disk make room, and if that is not enough give it up.
+
+        To train on with the checkpoint before is better than to fail.
+        """
         folder = self._rundir.save_folder(save.record.path)
+        note = self._rundir.skipped / save.record.name
+        try:
+            self._write_somehow(folder, save)
+            note.unlink(missing_ok=True)
+        except OSError as e:
+            if not is_full(e) and not given_up(folder):
+                raise
+            give_up(folder)
+            why = f"Step {save.record.step} was not saved, training goes on: {advice(e)}"
+            log.warning("%s", why)
+            with suppress(OSError):  # no room even for that: the log has it
+                write_whole(note, why)
+
+    def _write_somehow(self, folder: Path, save: _Save) -> None:
+        try:
+            self._write_into(folder, save)
+        except OSError as e:
+            if not is_full(e):
+                raise
+            self._rundir.make_room()
+            self._write_into(folder, save)
+
+    def _write_into(self, folder: Path, save: _Save) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         rank = self._identity.rank
         tensors = write_tensors(folder / tensors_name(rank), save.sizes, self._buffer.result())
@@ -116,6 +147,18 @@ class Saver:
                 for f in self._fragments
             ),
         )
+
+
+def give_up(folder: Path) -> None:
+    """Delete a save, and have a file in its place: other ranks of this node give it up as well."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        folder.touch()
+
+
+def given_up(folder: Path) -> bool:
+    """True when another rank of this node has deleted the save."""
+    return not folder.is_dir()
 
 
 def _host_buffer(numel: int, pinned: bool) -> torch.Tensor:

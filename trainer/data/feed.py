@@ -1,22 +1,20 @@
-"""The micro-batches of a training step, read and tokenized one step ahead in a thread."""
+"""The micro-batches of a training step, made one step ahead in a thread."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch, collate
-from trainer.data.chat import tokenize
 from trainer.data.order import cursors, row_at
-from trainer.data.rows import Rows
+from trainer.data.tokens import Source
 from trainer.state import Identity
 
 
 class Feed:
     """One rank's share of the rows, in the order that the seed gives."""
 
-    def __init__(self, rows: Rows, tokenizer: Any, spec: RunSpec, identity: Identity) -> None:  # noqa: ANN401
-        self._rows, self._tokenizer, self._spec = rows, tokenizer, spec
+    def __init__(self, rows: Source, pad_id: int, spec: RunSpec, identity: Identity) -> None:
+        self._rows, self._pad_id, self._spec = rows, pad_id, spec
         self._rank, self._world = identity.rank, identity.world_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._ahead: tuple[int, Future[list[Batch]]] | None = None
@@ -37,17 +35,15 @@ class Feed:
 
     def _micro(self, micro: list[int]) -> Batch:
         numbers = [row_at(self._spec.seed, len(self._rows), cursor) for cursor in micro]
-        tokens = [tokenize(self._tokenizer, self._rows[n], self._spec.max_seq_len) for n in numbers]
-        return collate(tokens, self._tokenizer.pad_token_id)
+        return collate([self._rows[n] for n in numbers], self._pad_id)
 
 
 def evaluation_batches(
-    rows: Rows,
-    tokenizer: Any,  # noqa: ANN401
+    rows: Source,
+    pad_id: int,
     spec: RunSpec,
     identity: Identity,
 ) -> Iterator[Batch]:
     """This rank's share of the validation rows, in file order; as many batches on every rank."""
     for micro in cursors(0, len(rows), spec.micro_batch, identity.world_size, identity.rank):
-        tokens = [tokenize(tokenizer, rows[n], spec.max_seq_len) for n in micro]
-        yield collate(tokens, tokenizer.pad_token_id)
+        yield collate([rows[n] for n in micro], pad_id)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from trainer.contract import HEARTBEAT_SECONDS, LOG_FLUSH_SECONDS, LONG_POLL_SECONDS
 
+QUICK_ANSWER = 1.0
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -25,6 +27,7 @@ class Limits:
     notice_poll: float = 1.0
     pulse: float = 0.25  # between two looks at the run folder
     retry: float = 10.0  # longest back-off
+    delayed: float = 10.0  # of failing uploads, before the user is told
     outage: float = 300.0  # of Blob, before a generation that wants to start gives up
     save: float = 120.0  # the trainer's, from the stop flag to its end
     notice: float = 30.0  # Azure's least, when a notice names no time
@@ -33,7 +36,35 @@ class Limits:
     uploads: float = 600.0  # of a trainer that ended well
     uploads_after_kill: float = 60.0
     peers: float = 60.0  # for the peers' part of a save, once ours is uploaded
-    peers_after_kill: float = 1.0
+    peers_after_kill: float = 10.0  # a supervisor that was restarted is back within that
+
+
+class ServiceTime:
+    """The service's time, as far as a node can tell: whatever others read is dated by it.
+
+    A node's own wall clock may be hours off or jump. What an answer of the service said is
+    carried on by the monotonic clock instead; before the first answer the wall's must do.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead: float | None = None  # of the service's time, to the monotonic clock
+
+    def heard(self, *, sent: float, now: float) -> None:
+        """The service says that it is ``now``; quick answers are exact, slow ones a last resort."""
+        received = self._clock.monotonic()
+        if self._ahead is None or received - sent < QUICK_ANSWER:
+            self._ahead = now - (sent + received) / 2
+
+    def now(self) -> float:
+        """Unix seconds by the service's clock."""
+        if self._ahead is None:
+            return self._clock.now()
+        return self._clock.monotonic() + self._ahead
+
+    def of(self, wall: float) -> float:
+        """What the service's clock said when this node's wall clock said ``wall``, not long ago."""
+        return wall + self.now() - self._clock.now()
 
 
 class StopBy:

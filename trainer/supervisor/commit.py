@@ -57,6 +57,21 @@ class Committer:
         """This node's part of the save is in Blob; the peers' will follow."""
         self._pending[save.path] = save
 
+    async def recall(self) -> Committed | None:
+        """Expect what an earlier supervisor of rank 0's node sent and did not come to commit.
+
+        Returns the model that HEAD names, if it does.
+        """
+        head, _ = await read_head(self._container)
+        named = {c.path for c in head.checkpoints}
+        for folder in ("checkpoints/", "models/"):
+            stored = await self._container.listing(folder)
+            for name in stored:
+                path, _, record = f"{folder}{name}".rpartition("/")
+                if record == rank_record(0) and path not in named:
+                    await self._recall(f"{path}/{record}", head)
+        return head.model
+
     async def look(self) -> list[Committed]:
         """Commit what is complete in Blob by now, oldest first. May raise StaleGeneration."""
         done = []
@@ -82,6 +97,14 @@ class Committer:
                     await self._container.delete(prefix + name)
             except BlobError as e:
                 log.warning("checkpoint.not_deleted path=%s reason=%s", prefix, e)
+
+    async def _recall(self, record: str, head: Head) -> None:
+        data, _ = await self._container.read(record)
+        save = RankSave.from_json(data)
+        newest = head.newest.step if head.newest else -1
+        ours = save.generation == self._generation.number == head.generation
+        if ours and save.step >= newest and not (save.kind == "final" and head.model):
+            self.expect(save)
 
     async def _commit(self, save: RankSave) -> Committed | None:
         manifest = await self._manifest(save)

@@ -5,7 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from trainer.contract import PROTOCOL, Heartbeat, NodePhase, Registered, Registration, Span
-from trainer.supervisor.clock import StopBy
+from trainer.supervisor.boot import START_SUPERVISOR
+from trainer.supervisor.clock import ServiceTime, StopBy
 from trainer.supervisor.duty import Duty
 from trainer.supervisor.metadata import Instance, MetadataError
 from trainer.supervisor.node import directed, dismissed, refused
@@ -15,13 +16,17 @@ from trainer.supervisor.service import Dismissed, Refused, ServiceError, Unautho
 from trainer.supervisor.surroundings import Surroundings
 from trainer.supervisor.together import first_of
 
+_ENDED = frozenset({NodePhase.STOPPED, NodePhase.FAILED})
+
 log = logging.getLogger(__name__)
 
 
 class Conversation:
     """Joins first; then ``heartbeats`` and ``directives`` run side by side until cancelled."""
 
-    def __init__(self, given: Surroundings, duty: Duty, reports: Reports) -> None:
+    def __init__(
+        self, given: Surroundings, duty: Duty, reports: Reports, time: ServiceTime
+    ) -> None:
         self._given = given
         self._duty = duty
         self._reports = reports
@@ -31,14 +36,18 @@ class Conversation:
         self._told: Heartbeat | None = None  # the last one that was answered
         self._seq = 0
         self._port = 0
+        self._time = time
         self.stop_by = StopBy()
 
     async def join(self) -> tuple[Instance, Registered]:
         """Find out who this machine is and register it, however long that takes."""
+        self._joining_since = self._given.clock.now()
         async for attempt in self._given.stubborn(MetadataError):
             with attempt:
                 self._instance = await self._given.metadata.instance()
         self._seat = await self._register()
+        now = self._given.clock.now()
+        self._reports.spent([Span(name="join", started_at=self._joining_since, ended_at=now)])
         return self._instance, self._seat
 
     async def heartbeats(self) -> None:
@@ -72,11 +81,15 @@ class Conversation:
                 sent = self._given.clock.monotonic()
                 seat = await self._given.service.register(self._registration())
                 self.stop_by.heard(sent=sent, now=seat.now, stop_by=seat.stop_by)
+                self._time.heard(sent=sent, now=seat.now)
                 return seat
         raise AssertionError("retried for ever")
 
     def _registration(self) -> Registration:
-        now = self._given.clock.now()
+        given = self._given
+        supervisor = Span(
+            name=START_SUPERVISOR, started_at=given.started_at, ended_at=self._joining_since
+        )
         return Registration(
             protocol=PROTOCOL,
             attempt_id=self._given.config.attempt_id,
@@ -85,8 +98,13 @@ class Conversation:
             name=self._instance.name,
             address=self._instance.address,
             gpus=self._given.gpus,
-            spans=(Span(name="boot", started_at=self._given.started_at, ended_at=now),),
+            spans=(*given.booted, supervisor),
+            now=given.clock.now(),
         )
+
+    async def regrant(self) -> None:
+        """Have fresh grants: a registration of the same boot brings them and changes nothing."""
+        await self._rejoin(self._seat)
 
     async def _rejoin(self, seat: Registered) -> None:
         """Register again, once, however many loops find that ``seat`` is not ours any more."""
@@ -143,11 +161,13 @@ class Conversation:
             metrics=batch.metrics,
             committed=batch.committed,
             spans=batch.spans,
+            troubles=batch.troubles,
             eviction=self._duty.notice,
-            error=self._duty.error if node.phase is NodePhase.FAILED else "",
+            error=self._duty.error if node.phase in _ENDED else "",
         )
         answer = await self._given.service.heartbeat(heartbeat)
         self.stop_by.heard(sent=sent, now=answer.now, stop_by=answer.stop_by)
+        self._time.heard(sent=sent, now=answer.now)
         self._reports.answered(batch)
         self._told = heartbeat
         self._answered.set()

@@ -10,7 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
-from trainer.contract import EvictionNotice, Generation, Grants, NodePhase, Registered
+from trainer.contract import (
+    EvictionNotice,
+    Generation,
+    Grants,
+    Member,
+    NodePhase,
+    Registered,
+    Span,
+)
+from trainer.room import advice
 from trainer.rundir import RunDir, write_whole
 from trainer.supervisor.launch import World
 from trainer.supervisor.node import (
@@ -21,12 +30,18 @@ from trainer.supervisor.node import (
     Leave,
     Node,
     Reaction,
+    Salvage,
     Save,
     ended,
     noticed,
     restarted,
 )
 from trainer.supervisor.run import Ending, Run, Tools
+
+RESTARTED = (
+    "the supervisor of this node was restarted while the trainer ran, and the trainer ended with "
+    "it; what lay whole on the disk was kept"
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +54,8 @@ class Duty:
         self._memory = work / "node.json"
         self._run: Run | None = None
         self._living: asyncio.Task[None] | None = None
-        self.node, self.error = self._remember()
+        self.node, self._owed = self._remember()  # effects of the restart, until there are tools
+        self.error = RESTARTED if self._owed else ""
         self.notice: EvictionNotice | None = None
         self.left = asyncio.Event()
         self._idle = asyncio.Event()
@@ -48,7 +64,10 @@ class Duty:
     def take_up(self, seat: Registered, tools: Tools, group: asyncio.TaskGroup) -> None:
         """Begin, with these tools; runs live in the group."""
         self._tools, self._group = tools, group
+        self._waiting_since = tools.clock.now()
         self.sit(seat)
+        owed, self._owed = self._owed, ()
+        self.apply((self.node, owed))
 
     def sit(self, seat: Registered) -> None:
         """The service has answered a registration."""
@@ -60,6 +79,8 @@ class Duty:
         """Use these grants from now on."""
         self._grants = grants
         self._tools.container.renew(grants.job)
+        if self._run is not None:
+            self._run.renew(grants)
 
     def apply(self, reaction: Reaction) -> None:
         """Write the new state down, then carry out its effects."""
@@ -67,6 +88,8 @@ class Duty:
         if node != self.node:
             self._tools.reports.changed.set()
             log.info("node.changed node=%s", node.to_json())
+        if node.generation != self.node.generation:
+            self.error = ""
         trouble = self._write(node) if node != self.node else ""
         self.node = node
         if node.phase is NodePhase.RUNNING:
@@ -96,25 +119,23 @@ class Duty:
         if self._living is not None:
             await asyncio.gather(self._living, return_exceptions=True)
 
-    def _remember(self) -> tuple[Node, str]:
-        """What an earlier supervisor on this disk knew, and why its trainer is not running."""
+    def _remember(self) -> Reaction:
+        """What an earlier supervisor on this disk knew, and what is to be done about it."""
         try:
             before = Node.from_json(self._memory.read_bytes())
         except FileNotFoundError:
-            return Node(), ""
+            return Node(), ()
         except (OSError, ValueError) as e:
             log.warning("node.forgotten reason=%s", e)
-            return Node(), ""
-        node, _ = restarted(before)
-        was_on = before.phase is NodePhase.RUNNING
-        return node, "the supervisor was restarted while the trainer ran" if was_on else ""
+            return Node(), ()
+        return restarted(before)
 
     def _write(self, node: Node) -> str:
         try:
             write_whole(self._memory, node.to_json())
         except OSError as e:
             log.warning("node.not_written reason=%s", e)
-            return f"{self._memory.name} could not be written: {e}"
+            return f"{self._memory.name} could not be written: {advice(e)}"
         return ""
 
     def _carry_out(self, effect: Effect, trouble: str) -> None:
@@ -125,6 +146,8 @@ class Duty:
                 self._present.save()
             case Kill():
                 self._present.kill()
+            case Salvage():
+                self._salvage()
             case Abandon():
                 self._present.abandon()
             case Leave():
@@ -133,33 +156,66 @@ class Duty:
                 assert_never(effect)
 
     def _launch(self, generation: Generation, trouble: str) -> None:
-        self.error = ""
         member = generation.member(self._node_id)
         if trouble or member is None:
             reason = trouble or f"{self._node_id} is no member of the generation"
-            self._ended(generation, Ending(how=NodePhase.FAILED, error=reason))
+            self._ended(generation.number, Ending(how=NodePhase.STOPPED, error=reason))
             return
-        root = self._work / f"gen-{generation.number:04d}"
+        self._waited()
+        run = self._run = self._begin(generation, member)
+        life = self._live(run, generation, self._living)
+        self._living = self._group.create_task(life)
+
+    def _waited(self) -> None:
+        """Until now the node waited for the others of its generation."""
+        since, now = self._waiting_since, self._tools.clock.now()
+        self._tools.reports.spent([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
+
+    def _salvage(self) -> None:
+        """Settle what an earlier supervisor has left of its run: its trainer is gone."""
+        number = self.node.generation
+        try:
+            left = RunDir(self._root(number)).generation.read_bytes()
+            generation = Generation.from_json(left)
+        except (OSError, ValueError) as e:  # it did not come to start a trainer
+            log.info("run.nothing_left number=%d reason=%s", number, e)
+            self._ended(number, Ending(how=NodePhase.STOPPED, error=RESTARTED))
+            return
+        member = generation.member(self._node_id)
+        if member is None:
+            self._ended(number, Ending(how=NodePhase.STOPPED, error=RESTARTED))
+            return
+        self._run = self._begin(generation, member)
+        self._living = self._group.create_task(self._settle(self._run, number))
+
+    def _begin(self, generation: Generation, member: Member) -> Run:
+        root = self._root(generation.number)
         world = World(generation=generation, member=member, folder=RunDir(root), logs=root / "logs")
         checkpoint = generation.checkpoint
         self._tools.reports.started(checkpoint.step if checkpoint else 0)
-        self._run = Run(world, self._grants, self._tools)
-        life = self._live(self._run, generation, root, self._living)
-        self._living = self._group.create_task(life)
+        return Run(world, self._grants, self._tools)
+
+    def _root(self, number: int) -> Path:
+        return self._work / f"gen-{number:04d}"
+
+    async def _settle(self, run: Run, number: int) -> None:
+        ending = await run.salvage()
+        self._ended(number, replace(ending, error=ending.error or RESTARTED))
 
     async def _live(
-        self, run: Run, generation: Generation, root: Path, before: asyncio.Task[None] | None
+        self, run: Run, generation: Generation, before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:
             await before  # it was abandoned
-        await asyncio.to_thread(_remove_runs, root.parent)
-        self._ended(generation, await run.life())
+        await asyncio.to_thread(_remove_runs, self._work)
+        self._ended(generation.number, await run.life())
 
-    def _ended(self, generation: Generation, ending: Ending) -> None:
-        log.info("run.ended number=%d how=%s %s", generation.number, ending.how, ending.error)
-        if ending.how is NodePhase.FAILED and generation.number == self.node.generation:
+    def _ended(self, number: int, ending: Ending) -> None:
+        log.info("run.ended number=%d how=%s %s", number, ending.how, ending.error)
+        self._waiting_since = self._tools.clock.now()
+        if number == self.node.generation:
             self.error = ending.error
-        self.apply(ended(self.node, generation.number, ending.how))
+        self.apply(ended(self.node, number, ending.how))
 
     @property
     def _present(self) -> Run:

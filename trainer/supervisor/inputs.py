@@ -36,39 +36,14 @@ async def fetch_run_spec(
     return RunSpec.from_json(data)
 
 
-async def fetch_inputs(
-    container: JobContainer, grants: Grants, spec: RunSpec, cache: Path, folder: RunDir
-) -> None:
-    """Bring base model and data files onto the node, once, and link them into the folder."""
-    files = [*spec.base_model.files, spec.training_file]
-    if spec.validation_file is not None:
-        files.append(spec.validation_file)
-    await together(_fetch_input(container, grants, file, cache) for file in files)
-    for file in files:
-        link = folder.input(file.path)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to((cache / file.path).resolve())
+def inputs_of(spec: RunSpec) -> list[InputFile]:
+    """Every file that the job's trainer reads."""
+    validation = [spec.validation_file] if spec.validation_file is not None else []
+    return [*spec.base_model.files, spec.training_file, *validation]
 
 
-async def fetch_checkpoint(container: JobContainer, committed: Committed, folder: RunDir) -> None:
-    """Bring the checkpoint that the generation loads, and not one byte that differs from it."""
-    name = f"{committed.path}/{MANIFEST}"
-    data, _ = await container.read(name)
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != committed.manifest_sha256:
-        raise Corrupt(f"{name}: sha256 is {digest}, not {committed.manifest_sha256}")
-    files = Manifest.from_json(data).files
-    await together(_fetch_shard(container, committed.path, f, folder.checkpoint) for f in files)
-    write_whole(folder.checkpoint / MANIFEST, data)
-
-
-async def _fetch_input(
-    container: JobContainer, grants: Grants, file: InputFile, cache: Path
-) -> None:
-    path = _inside(cache, file.path)
-    if path.exists():
-        return  # it got its name only once it was verified
+async def fetch_input(container: JobContainer, grants: Grants, file: InputFile, path: Path) -> None:
+    """Bring one file onto the node; it gets its name once it is verified."""
     if file.path not in grants.inputs:
         raise Corrupt(f"{file.path}: the run spec names it, but no grant to read it came")
     part = path.with_name(f".{path.name}.part")
@@ -81,9 +56,21 @@ async def _fetch_input(
     part.replace(path)
 
 
+async def fetch_checkpoint(container: JobContainer, committed: Committed, folder: Path) -> None:
+    """Bring the checkpoint that the generation loads, and not one byte that differs from it."""
+    name = f"{committed.path}/{MANIFEST}"
+    data, _ = await container.read(name)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != committed.manifest_sha256:
+        raise Corrupt(f"{name}: sha256 is {digest}, not {committed.manifest_sha256}")
+    files = Manifest.from_json(data).files
+    await together(_fetch_shard(container, committed.path, f, folder) for f in files)
+    write_whole(folder / MANIFEST, data)
+
+
 async def _fetch_shard(container: JobContainer, path: str, entry: FileEntry, folder: Path) -> None:
     name = f"{path}/{entry.name}"
-    target = _inside(folder, entry.name)
+    target = inside(folder, entry.name)
     try:
         crc = await download(container.access, container.blob(name), target, entry.size, entry.etag)
     except (BlobNotFound, PreconditionFailed) as e:
@@ -92,7 +79,7 @@ async def _fetch_shard(container: JobContainer, path: str, entry: FileEntry, fol
         raise Corrupt(f"{name}: crc64nvme is {crc}, not {entry.crc64nvme}")
 
 
-def _inside(folder: Path, name: str) -> Path:
+def inside(folder: Path, name: str) -> Path:
     """The path of ``name`` in ``folder``; a name that leads out of it is refused."""
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise Corrupt(f"{name!r}: leads out of its folder")

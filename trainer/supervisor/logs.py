@@ -148,7 +148,11 @@ class Logs:
         """The last 64 KiB of these ranks together, and of the launcher where they said nothing."""
         share = ERROR_TAIL_BYTES // max(len(ranks), 1) // 2  # each has two files
         said = "".join(self._ranks[r].tail(share) for r in ranks)
-        return said or _tail(self._folder / "launcher.log", ERROR_TAIL_BYTES)
+        return said or self.launcher_tail()
+
+    def launcher_tail(self) -> str:
+        """The last 64 KiB of what the launcher itself said."""
+        return _tail(self._folder / "launcher.log", ERROR_TAIL_BYTES)
 
     def _files(self, local: int) -> list[Path]:
         """Where torchrun puts one local rank's output."""

@@ -14,7 +14,9 @@ from pathlib import Path
 import psutil
 
 from trainer.contract import PROTOCOL, NodeConfig
+from trainer.supervisor import alive
 from trainer.supervisor.blobs import Access
+from trainer.supervisor.boot import TIMES, boot_spans
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.launch import Command, Launcher, torchrun
 from trainer.supervisor.metadata import Metadata
@@ -25,6 +27,7 @@ from trainer.supervisor.surroundings import Surroundings
 NODE_CONFIG = "/etc/rekindle/node.json"
 METADATA_URL = "http://169.254.169.254"
 WORK_DIR = "/var/lib/rekindle"
+LOCK = "lock"
 
 LEFT, BAD_CONFIGURATION, ALREADY_RUNNING = 0, 2, 3
 
@@ -60,9 +63,10 @@ def supervise(settings: Settings, command: Command, limits: Limits) -> int:
     except (OSError, ValueError) as e:
         log.error("configuration.bad reason=%s", e)  # noqa: TRY400 - the reason is all
         return BAD_CONFIGURATION
+    again = (settings.work / LOCK).exists()
     try:
         with _sole(settings.work):
-            asyncio.run(_run(settings, config, command, limits))
+            asyncio.run(_run(settings, config, command, limits, again=again))
     except AlreadyRunning as e:
         log.error("work.taken reason=%s", e)  # noqa: TRY400 - the reason is all
         return ALREADY_RUNNING
@@ -91,7 +95,7 @@ def _read_config(path: Path) -> NodeConfig:
 @contextmanager
 def _sole(work: Path) -> Iterator[None]:
     """Hold the work folder for this process alone."""
-    with (work / "lock").open("w") as lock:
+    with (work / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
@@ -99,10 +103,19 @@ def _sole(work: Path) -> Iterator[None]:
         yield
 
 
-async def _run(settings: Settings, config: NodeConfig, command: Command, limits: Limits) -> None:
+async def _run(
+    settings: Settings, config: NodeConfig, command: Command, limits: Limits, *, again: bool
+) -> None:
     work = settings.work.resolve()
+    booted, started_at = boot_spans(
+        settings.node_config.with_name(TIMES), psutil.Process().create_time(), again=again
+    )
     launcher = Launcher(
-        command=command, environment=os.environ, accelerator=config.accelerator, mark=str(work)
+        command=command,
+        environment=os.environ,
+        accelerator=config.accelerator,
+        mark=str(work),
+        # Where a GPU waits, processors are idle; elsewhere they are what trains.
     )
     access = Access()
     async with (
@@ -112,7 +125,7 @@ async def _run(settings: Settings, config: NodeConfig, command: Command, limits:
         given = Surroundings(
             config=config,
             boot_id=uuid.uuid4().hex,
-            started_at=psutil.Process().create_time(),
+            started_at=started_at,
             gpus=_gpus(),
             work=work,
             service=service,
@@ -121,14 +134,27 @@ async def _run(settings: Settings, config: NodeConfig, command: Command, limits:
             launcher=launcher,
             limits=limits,
             clock=Clock(),
+            booted=booted,
         )
         supervisor = Supervisor(given)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, supervisor.terminate)
+        beating = asyncio.create_task(_beat(work))
         try:
             await supervisor.run()
         finally:
+            beating.cancel()
             access.close()
+
+
+async def _beat(work: Path) -> None:
+    """Show the container's health check that this event loop turns."""
+    while True:
+        try:
+            await asyncio.to_thread(alive.beat, work)
+        except OSError as e:
+            log.warning("alive.unshown reason=%s", e)
+        await asyncio.sleep(alive.BEAT_SECONDS)
 
 
 def _gpus() -> int:

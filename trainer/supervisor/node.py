@@ -41,6 +41,11 @@ class Kill:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Salvage:
+    """Upload and commit what a trainer that was killed with its supervisor has left whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Abandon:
     """Kill the trainer; upload and commit nothing more."""
 
@@ -50,7 +55,7 @@ class Leave:
     """Abandon, and end the supervisor: this node is no longer wanted."""
 
 
-Effect = Launch | Save | Kill | Abandon | Leave
+Effect = Launch | Save | Kill | Salvage | Abandon | Leave
 Reaction = tuple[Node, tuple[Effect, ...]]
 
 
@@ -101,11 +106,12 @@ def dismissed(node: Node) -> Reaction:
 def restarted(node: Node) -> Reaction:
     """The supervisor starts on a disk that remembers ``node``; a leftover trainer was killed.
 
+    The generation has not settled until what lies whole on the disk is uploaded and committed.
     An eviction notice is forgotten: Azure repeats one that still holds, and a node that was
     merely told to terminate would otherwise ignore every generation from then on.
     """
     if node.phase is NodePhase.RUNNING:
-        node = replace(node, phase=NodePhase.FAILED)
+        return replace(node, stopping=True, evicting=False), (Salvage(),)
     return replace(node, stopping=False, evicting=False), ()
 
 

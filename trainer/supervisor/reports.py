@@ -3,12 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from trainer.contract import Committed, Span, StepMetrics
+from trainer.contract import Committed, Span, StepMetrics, Trouble
 
-METRICS_KEPT = 10_000
+METRICS_KEPT = 50_000  # until `stop_by` at 28 steps a second
 METRICS_SENT = 500  # in one heartbeat
 OTHERS_KEPT = 1_000
 
@@ -22,18 +22,21 @@ class Batch:
     metrics: tuple[StepMetrics, ...]
     committed: tuple[Committed, ...]
     spans: tuple[Span, ...]
+    troubles: tuple[Trouble, ...]
 
 
 class Reports:
-    """Measurements, commits and spans on their way to the service."""
+    """Measurements, commits, spans and troubles on their way to the service."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()  # something that the service should hear at once
         self.step = 0
-        self._fresh = True  # no step of the present run was heard of
+        self.fresh = True  # no step of the present run was heard of
         self._metrics: deque[StepMetrics] = deque(maxlen=METRICS_KEPT)
         self._committed: deque[Committed] = deque(maxlen=OTHERS_KEPT)
         self._spans: deque[Span] = deque(maxlen=OTHERS_KEPT)
+        self._troubles: deque[Trouble] = deque(maxlen=OTHERS_KEPT)
+        self._on: dict[str, Trouble] = {}  # troubles that last, by kind
 
     def measured(self, metrics: Sequence[StepMetrics]) -> None:
         """Rank 0 has measured these; the next heartbeat is soon enough."""
@@ -49,16 +52,29 @@ class Reports:
         if entries:
             self.changed.set()
 
+    def troubled(self, kind: str, message: str, since: float) -> None:
+        """This delays or drops checkpoints; told once, until it is mended."""
+        if kind not in self._on:
+            self._on[kind] = Trouble(kind=kind, message=message, since=since)
+            self._troubles.append(self._on[kind])
+            self.changed.set()
+
+    def mended(self, kind: str, now: float) -> None:
+        """Trouble of this kind is over, if there was any."""
+        if kind in self._on:
+            self._troubles.append(replace(self._on.pop(kind), until=now))
+            self.changed.set()
+
     def started(self, step: int) -> None:
         """A trainer starts from the state after ``step``; its first own step will be news."""
-        self._fresh = True
+        self.fresh = True
         self.step = step
 
     def stepped(self, step: int) -> None:
         """The trainer has finished ``step``."""
-        if self._fresh and step > self.step:
+        if self.fresh and step > self.step:
             self.changed.set()
-            self._fresh = False
+            self.fresh = False
         self.step = step
 
     def batch(self) -> Batch:
@@ -67,6 +83,7 @@ class Reports:
             metrics=tuple(self._metrics)[:METRICS_SENT],
             committed=tuple(self._committed),
             spans=tuple(self._spans),
+            troubles=tuple(self._troubles),
         )
 
     def answered(self, batch: Batch) -> None:
@@ -74,6 +91,7 @@ class Reports:
         _forget(self._metrics, batch.metrics)
         _forget(self._committed, batch.committed)
         _forget(self._spans, batch.spans)
+        _forget(self._troubles, batch.troubles)
         if len(batch.metrics) == METRICS_SENT:
             self.changed.set()
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from asyncio.subprocess import Process
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,17 @@ from tenacity import (
 )
 
 from trainer.contract import ERROR_TAIL_BYTES, Grants, NodePhase, Span, StaleGeneration
+from trainer.room import advice
 from trainer.rundir import RankResult, write_whole
-from trainer.supervisor.blobs import BlobError, BlobUnavailable, JobContainer
+from trainer.supervisor.blobs import AccessRefused, BlobError, BlobUnavailable, JobContainer
+from trainer.supervisor.cache import Cache
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import read_head
-from trainer.supervisor.inputs import fetch_checkpoint, fetch_inputs, fetch_run_spec
+from trainer.supervisor.inputs import fetch_run_spec
 from trainer.supervisor.launch import Launcher, World
 from trainer.supervisor.logs import Logs
 from trainer.supervisor.reports import Reports
+from trainer.supervisor.sharing import share
 from trainer.supervisor.tails import Follower
 from trainer.supervisor.together import first_of
 from trainer.supervisor.transfer import Corrupt
@@ -51,6 +54,9 @@ class Tools:
     reports: Reports
     limits: Limits
     clock: Clock
+    cache: Cache
+    local: Callable[[float], float]  # a time that another program here read off the wall clock
+    regrant: Callable[[], Awaitable[None]]  # have the service give fresh grants
 
 
 class Run:
@@ -61,20 +67,34 @@ class Run:
         self._grants = grants
         self._tools = tools
         self._wishes = Wishes(tools.limits, tools.clock)
-        self._uploads = Uploads(world, tools.container, tools.reports, tools.limits, tools.clock)
+        self._uploads = Uploads(
+            world, tools.container, tools.reports, tools.limits, tools.clock, tools.regrant
+        )
         self._logs = Logs(tools.container, world.generation.attempt_id, world.ranks, world.logs)
-        self._follower = Follower(world.folder, tools.reports)
+        self._follower = Follower(world.folder, tools.reports, tools.clock, tools.local)
+
+    def renew(self, grants: Grants) -> None:
+        """Read inputs with these grants from now on."""
+        self._grants = grants
 
     def machine_goes(self, seconds: float) -> None:
         """Azure takes the machine in that many seconds: everything has to be done by then."""
         self._wishes.machine_goes(seconds)
 
     def save(self) -> None:
-        """Ask the trainer to save between two steps and to end."""
+        """Ask the trainer to save between two steps and to end.
+
+        Before its first own step there is nothing to save, and it may wait for a peer that
+        never comes.
+        """
+        self._follow()
+        if self._tools.reports.fresh:
+            self._wishes.ask(Wish.KILL)
+            return
         try:
-            write_whole(self._world.folder.stop, "")
+            self._world.folder.raise_stop()
         except OSError as e:
-            log.warning("stop.not_written reason=%s", e)
+            log.warning("stop.not_raised reason=%s", e)
             self._wishes.ask(Wish.KILL)
         else:
             self._wishes.ask(Wish.SAVE)
@@ -89,26 +109,57 @@ class Run:
 
     async def life(self) -> Ending:
         """Live it. Returns when no process of the trainer is left and its uploads are settled."""
+        self._began = self._tools.clock.now()
         try:
-            if not await self._unless(Wish.SAVE, self._prepare_patiently()):
-                return Ending(how=NodePhase.STOPPED, error="stopped before the trainer started")
+            if not await self._unless(Wish.SAVE, self._patiently(self._claim)):
+                return Ending(how=NodePhase.STOPPED)
             process = await self._tools.launcher.start(self._world)
+            if await self._unless(Wish.SAVE, self._supply(process)):
+                return await self._trained(process)
         except (BlobError, Corrupt, OSError, ValueError, StaleGeneration) as e:
-            return Ending(how=NodePhase.FAILED, error=f"not started: {e}")
-        return await self._trained(process)
+            await self._tools.launcher.kill_all()
+            return Ending(how=NodePhase.STOPPED, error=f"not started: {advice(e)}")
+        await self._tools.launcher.kill_all()
+        return Ending(how=NodePhase.STOPPED)
 
-    async def _prepare_patiently(self) -> None:
-        """Sit out an outage of Blob: a failure here would count as the trainer's."""
+    async def salvage(self) -> Ending:
+        """Settle what an earlier supervisor's trainer has left; no process of it lives any more."""
+        self._follower.pass_over_spans()
+        self._follow()
+        self._wishes.ask(Wish.SAVE)
+        self._wishes.gone(ended_well=self._how() is not NodePhase.FAILED)
+        uploading = asyncio.create_task(self._uploads.work(self._wishes, recall=True))
+        try:
+            await self._unless(Wish.ABANDON, self._settle(uploading))
+        except StaleGeneration as e:
+            return Ending(how=NodePhase.STOPPED, error=str(e))
+        finally:
+            uploading.cancel()
+            await asyncio.gather(uploading, return_exceptions=True)
+        finished = self._how() is NodePhase.FINISHED and not self._lacks_model
+        return Ending(how=NodePhase.FINISHED if finished else NodePhase.STOPPED)
+
+    async def _supply(self, process: Process) -> None:
+        """Fetch while the ranks import and meet; of no use once they have ended."""
+        await first_of(self._patiently(self._fetch), process.wait())
+
+    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Sit out an outage of Blob, and grants that ran out until there are fresh ones."""
         async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(BlobUnavailable),
+            retry=retry_if_exception_type((BlobUnavailable, AccessRefused)),
             stop=stop_after_delay(self._tools.limits.outage),
             wait=wait_random_exponential(multiplier=0.5, max=self._tools.limits.retry),
             reraise=True,
         ):
             with attempt:
-                await self._prepare()
+                try:
+                    await work()
+                except AccessRefused:
+                    await self._tools.regrant()
+                    raise
 
-    async def _prepare(self) -> None:
+    async def _claim(self) -> None:
+        """Find HEAD to be this generation's."""
         container, folder = self._tools.container, self._world.folder
         generation = self._world.generation
         head, _ = await read_head(container)
@@ -117,38 +168,41 @@ class Run:
                 f"HEAD belongs to generation {head.generation}, not to {generation.number}"
             )
         write_whole(folder.generation, generation.to_json())
-        await self._timed("fetch_inputs", self._fetch_inputs())
+        folder.lay_stop()
+
+    async def _fetch(self) -> None:
+        """Bring what the ranks wait for, then tell them."""
+        generation, folder, cache = self._world.generation, self._world.folder, self._tools.cache
+        spec = await fetch_run_spec(self._tools.container, generation, folder)
+        await cache.inputs(spec, self._grants, folder)
+        self._spent("fetch_inputs")
         if generation.checkpoint is not None:
-            fetching = fetch_checkpoint(container, generation.checkpoint, folder)
-            await self._timed("fetch_checkpoint", fetching)
+            await cache.checkpoint(generation.checkpoint, folder)
+            self._spent("fetch_checkpoint")
+        write_whole(folder.ready, "")
 
-    async def _fetch_inputs(self) -> None:
-        container, folder = self._tools.container, self._world.folder
-        spec = await fetch_run_spec(container, self._world.generation, folder)
-        await fetch_inputs(container, self._grants, spec, folder.root.parent / "inputs", folder)
-
-    async def _timed(self, name: str, work: Awaitable[None]) -> None:
-        started = self._tools.clock.now()
-        await work
-        ended = self._tools.clock.now()
-        self._tools.reports.spent([Span(name=name, started_at=started, ended_at=ended)])
+    def _spent(self, name: str) -> None:
+        """The time since the last span, or since the beginning, went into this."""
+        now = self._tools.clock.now()
+        self._tools.reports.spent([Span(name=name, started_at=self._began, ended_at=now)])
+        self._began = now
 
     async def _trained(self, process: Process) -> Ending:
         """From the start of the trainer to the end of its uploads."""
         shipping = asyncio.create_task(self._ship_logs())
+        sharing = asyncio.create_task(self._share())
         uploading = asyncio.create_task(self._uploads.work(self._wishes))
         try:
             await self._until_gone(process, uploading)
             settled = await self._unless(Wish.ABANDON, self._settle(uploading))
-            abandoned = Ending(how=NodePhase.STOPPED, error="abandoned")
-            ending = self._ending(process) if settled else abandoned
+            ending = self._ending(process) if settled else Ending(how=NodePhase.STOPPED)
         except StaleGeneration as e:
             await self._tools.launcher.kill_all()
             ending = Ending(how=NodePhase.STOPPED, error=str(e))
         finally:
-            shipping.cancel()
-            uploading.cancel()
-            await asyncio.gather(shipping, uploading, return_exceptions=True)
+            for task in (shipping, sharing, uploading):
+                task.cancel()
+            await asyncio.gather(shipping, sharing, uploading, return_exceptions=True)
         await self._say_goodbye()
         return ending
 
@@ -178,13 +232,27 @@ class Run:
 
     def _ending(self, process: Process) -> Ending:
         how = self._how()
+        if how is NodePhase.FAILED and (why := self._never_met()):
+            return Ending(how=NodePhase.STOPPED, error=why)
         if how is NodePhase.FAILED:
             return Ending(how=how, error=self._last_words(process))
-        last = self._world.member.node_rank == 0 and how is NodePhase.FINISHED
-        if last and self._uploads.model is None:
+        if how is NodePhase.FINISHED and self._lacks_model:
             error = f"finished, but HEAD does not name the model: {self._uploads.trouble}"
-            return Ending(how=NodePhase.FAILED, error=error)
+            return Ending(how=NodePhase.STOPPED, error=error)
         return Ending(how=how, error="")
+
+    @property
+    def _lacks_model(self) -> bool:
+        """True when the model is ours to commit and is not in HEAD."""
+        return self._world.member.node_rank == 0 and self._uploads.model is None
+
+    def _never_met(self) -> str:
+        """Why the ranks could not even find each other, if the reason is another program's."""
+        launcher = self._logs.launcher_tail()
+        if self._world.member.node_rank != 0 or "EADDRINUSE" not in launcher:
+            return ""
+        port = self._world.generation.master_port
+        return f"port {port} was taken by another program before the ranks could meet there"
 
     def _how(self) -> NodePhase:
         """What the ranks themselves have left in writing; torchrun's exit status tells nothing."""
@@ -212,6 +280,10 @@ class Run:
             self._follower.look()
         except (OSError, ValueError) as e:
             log.warning("trainer.not_followed reason=%s", e)
+
+    async def _share(self) -> None:
+        if self._world.member.node_rank == 0:
+            await share(self._tools.container, self._world.folder, self._tools.limits.log_flush)
 
     async def _ship_logs(self) -> None:
         while True:

@@ -2,9 +2,12 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
-from trainer.contract import EvictionNotice, Registered
+from trainer.contract import EvictionNotice, Registered, Span
 from trainer.supervisor.blobs import JobContainer
+from trainer.supervisor.cache import Cache
+from trainer.supervisor.clock import Clock, ServiceTime
 from trainer.supervisor.conversation import Conversation
 from trainer.supervisor.duty import Duty
 from trainer.supervisor.metadata import MetadataError
@@ -24,10 +27,12 @@ class Supervisor:
     """Joins, then talks with the service, watches for evictions and minds the stop-by time."""
 
     def __init__(self, given: Surroundings) -> None:
-        self._given = given
+        self._time = ServiceTime(given.clock)
+        clock = Clock(now=self._time.now, monotonic=given.clock.monotonic)
+        self._given = replace(given, clock=clock)
         self._reports = Reports()
         self._duty = Duty(given.work)
-        self._conversation = Conversation(given, self._duty, self._reports)
+        self._conversation = Conversation(self._given, self._duty, self._reports, self._time)
         self._group: asyncio.TaskGroup | None = None  # there is one once the node has joined
 
     async def run(self) -> None:
@@ -59,21 +64,34 @@ class Supervisor:
         talk = self._conversation
         async with asyncio.TaskGroup() as group:
             self._group = group
-            self._duty.take_up(self._seat, self._tools(self._seat), group)
+            tools = self._tools(self._seat)
+            self._duty.take_up(self._seat, tools, group)
             loops = (talk.heartbeats(), talk.directives(), self._notices(), self._deadline())
-            tasks = [group.create_task(loop) for loop in loops]
+            tasks = [group.create_task(loop) for loop in (*loops, self._prefetch(tools))]
             await self._duty.left.wait()
             for task in tasks:
                 task.cancel()
             await self._duty.end()
+            await tools.cache.close()
+
+    async def _prefetch(self, tools: Tools) -> None:
+        """Fetch what the job reads while other machines still boot."""
+        began = tools.clock.now()
+        await tools.cache.prefetch(self._seat.grants)
+        span = Span(name="prefetch", started_at=began, ended_at=tools.clock.now())
+        tools.reports.spent([span])
 
     def _tools(self, seat: Registered) -> Tools:
+        container = JobContainer(self._given.access, seat.grants.job)
         return Tools(
-            container=JobContainer(self._given.access, seat.grants.job),
+            container=container,
+            cache=Cache(self._given.work, container),
             launcher=self._given.launcher,
             reports=self._reports,
             limits=self._given.limits,
             clock=self._given.clock,
+            local=self._time.of,
+            regrant=self._conversation.regrant,
         )
 
     async def _notices(self) -> None:
@@ -94,8 +112,10 @@ class Supervisor:
 
     async def _obey(self, notice: EvictionNotice) -> None:
         """Save and settle, then let the machine go early: what it had is in Blob, and it costs."""
-        begins = notice.not_before or notice.seen_at + self._given.limits.notice
-        self._duty.announce(notice, begins - notice.seen_at)
+        least = self._given.limits.notice
+        begins = notice.not_before or notice.seen_at + least
+        # A machine that is still there has some time, whatever two clocks make of it.
+        self._duty.announce(notice, max(begins - notice.seen_at, least / 2))
         await self._settled_and_told()
         async for attempt in self._given.stubborn(MetadataError):
             with attempt:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 
-from trainer.contract import NodeConfig
+from trainer.contract import NodeConfig, Span
 from trainer.supervisor.blobs import Access
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.launch import Launcher
@@ -21,7 +21,7 @@ class Surroundings:
 
     config: NodeConfig
     boot_id: str
-    started_at: float
+    started_at: float  # since when the time is the supervisor's
     gpus: int
     work: Path
     service: Service
@@ -30,6 +30,7 @@ class Surroundings:
     launcher: Launcher
     limits: Limits
     clock: Clock
+    booted: tuple[Span, ...] = ()  # what the machine did before that
 
     def stubborn(
         self, error: type[Exception], wait: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -1,11 +1,14 @@
 """Following the files that a trainer appends to while it runs."""
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from trainer.contract import Message, Span, StepMetrics
 from trainer.rundir import RunDir
+from trainer.supervisor.clock import Clock
 from trainer.supervisor.reports import Reports
 
 M = TypeVar("M", bound=Message)
@@ -35,18 +38,35 @@ class Tail:
 class Follower:
     """Carries measurements, spans and progress of one run into the reports."""
 
-    def __init__(self, folder: RunDir, reports: Reports) -> None:
+    def __init__(
+        self, folder: RunDir, reports: Reports, clock: Clock, local: Callable[[float], float]
+    ) -> None:
+        self._clock, self._local = clock, local
+        self._skipped = folder.skipped
         self._progress = folder.progress
         self._metrics = Tail(folder.metrics)
         self._spans = Tail(folder.spans)
         self._reports = reports
 
+    def pass_over_spans(self) -> None:
+        """An earlier supervisor has told those that are there."""
+        self._spans.lines()
+
     def look(self) -> None:
         """Pass on what is new."""
-        self._reports.measured(_parsed(StepMetrics, self._metrics.lines()))
-        self._reports.spent(_parsed(Span, self._spans.lines()))
+        metrics = _parsed(StepMetrics, self._metrics.lines())
+        self._reports.measured([replace(m, at=self._local(m.at)) for m in metrics])
+        self._reports.spent([self._dated(s) for s in _parsed(Span, self._spans.lines())])
+        if skipped := sorted(self._skipped.glob("rank-*")):
+            self._reports.troubled("disk", skipped[0].read_text(), self._clock.now())
+        else:
+            self._reports.mended("disk", self._clock.now())
         if self._progress.exists() and (step := int(self._progress.read_text())):
             self._reports.stepped(step)
+
+    def _dated(self, span: Span) -> Span:
+        started, ended = self._local(span.started_at), self._local(span.ended_at)
+        return replace(span, started_at=started, ended_at=ended)
 
 
 def _parsed(kind: type[M], lines: list[bytes]) -> list[M]:

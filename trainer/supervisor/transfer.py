@@ -56,7 +56,7 @@ async def download(access: Access, blob: BlobClient, path: Path, size: int, etag
         file.truncate(size)
         spans = _spans(size)
         crcs = await together(
-            access.stubbornly(partial(_fetch, blob, file.fileno(), (offset, length, size), etag))
+            access.stubbornly(partial(_fetch, blob, path, (offset, length, size), etag))
             for offset, length in spans
         )
         os.fsync(file.fileno())
@@ -86,7 +86,7 @@ def _stage(blob: BlobClient, path: Path, offset: int, length: int) -> int:
     return int(checksums.crc64nvme(data))
 
 
-def _fetch(blob: BlobClient, file: int, span: tuple[int, int, int], etag: str) -> int:
+def _fetch(blob: BlobClient, path: Path, span: tuple[int, int, int], etag: str) -> int:
     offset, length, size = span
     condition: dict[str, Any] = (
         {"etag": etag, "match_condition": MatchConditions.IfNotModified} if etag else {}
@@ -96,7 +96,9 @@ def _fetch(blob: BlobClient, file: int, span: tuple[int, int, int], etag: str) -
     whole = int((stream.properties.content_range or "/-1").rpartition("/")[2])
     if (len(data), whole) != (length, size):
         raise Corrupt(f"{blob.blob_name}: {whole} bytes, not {size}")
-    os.pwrite(file, data, offset)
+    with path.open("r+b") as file:  # its own: this thread may outlive a download that was given up
+        file.seek(offset)
+        file.write(data)
     return int(checksums.crc64nvme(data))
 
 

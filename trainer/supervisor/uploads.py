@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from trainer.contract import Committed
-from trainer.supervisor.blobs import BlobError, JobContainer
+from trainer.supervisor.blobs import AccessRefused, BlobError, JobContainer
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import Committer
 from trainer.supervisor.launch import World
@@ -21,7 +22,13 @@ class Uploads:
     """The saves of one generation on this node; node rank 0 commits them."""
 
     def __init__(
-        self, world: World, container: JobContainer, reports: Reports, limits: Limits, clock: Clock
+        self,
+        world: World,
+        container: JobContainer,
+        reports: Reports,
+        limits: Limits,
+        clock: Clock,
+        regrant: Callable[[], Awaitable[None]],
     ) -> None:
         self._outbox = Outbox(container, world.folder, world.ranks)
         self._committer = Committer(container, world.generation, clock)
@@ -29,26 +36,34 @@ class Uploads:
         self._reports = reports
         self._limits = limits
         self._clock = clock
+        self._regrant = regrant
         self._failures = 0  # in a row
+        self._failing_since = 0.0
+        self._recall = False  # expect what an earlier supervisor had sent
         self._hopeless = False  # waiting does not mend what went wrong in this pass
         self.trouble = ""  # the last thing that went wrong
         self.model: Committed | None = None
 
-    async def work(self, wishes: Wishes) -> None:
+    async def work(self, wishes: Wishes, *, recall: bool = False) -> None:
         """Upload and commit until the trainer is gone and nothing is left, or time is up.
 
+        ``recall``: an earlier supervisor may have sent what it did not come to commit.
         May raise StaleGeneration: then nothing more can be committed.
         """
         waiting_since: float | None = None
+        self._recall = recall and self._commits
         while True:
             gone = wishes.trainer_gone.is_set()  # asked first: what it left is then all there
             self._hopeless = False
+            failures = self._failures
             sent = await self._send()
             if gone and sent and waiting_since is None:
                 waiting_since = self._clock.monotonic()
             # Asked before the look, so that one look follows the end of our patience.
             over = gone and _over(wishes, waiting_since)
             done = await self._commit() and sent
+            if self._failures == failures:
+                self._worked()
             if gone and (done or over or self._hopeless):
                 return
             if not gone:
@@ -62,24 +77,26 @@ class Uploads:
                 if self._commits:
                     self._committer.expect(save)
         except (BlobError, Corrupt, OSError) as e:  # a corrupt save is out of the way now
-            self._failed(e)
+            await self._failed(e)
             return False
         except ValueError as e:
-            self._failed(e)
+            await self._failed(e)
             self._hopeless = True
             return False
-        self._failures = 0
         return True
 
     async def _commit(self) -> bool:
         """Commit what is complete in Blob; True when nothing is left to commit."""
         try:
+            if self._recall:
+                self.model = await self._committer.recall()
+                self._recall = False
             entries = await self._committer.look()
         except BlobError as e:
-            self._failed(e)
+            await self._failed(e)
             return False
         except ValueError as e:
-            self._failed(e)
+            await self._failed(e)
             self._hopeless = True
             return False
         self._reports.committed(entries)
@@ -90,13 +107,28 @@ class Uploads:
         if wishes.trainer_gone.is_set():
             await asyncio.sleep(self._limits.pulse)
         else:
-            back_off = min(self._limits.pulse * 2**self._failures, self._limits.retry)
+            back_off = min(self._limits.pulse * 2 ** min(self._failures, 10), self._limits.retry)
             await first_of(wishes.trainer_gone.wait(), seconds=back_off)
 
-    def _failed(self, error: Exception) -> None:
-        self._failures = min(self._failures + 1, 10)
+    def _worked(self) -> None:
+        """Everything that could be done was done; parts of peers may still be missing."""
+        self._failures = 0
+        self._reports.mended("uploads", self._clock.now())
+
+    async def _failed(self, error: Exception) -> None:
+        now = self._clock.now()
+        self._failing_since = self._failing_since if self._failures else now
+        self._failures += 1
         self.trouble = str(error)
         log.warning("upload.failed reason=%s", error)
+        if now - self._failing_since >= self._limits.delayed:
+            message = (
+                "Checkpoints cannot be uploaded at the moment; training goes on, and they wait "
+                f"on the node's disk: {error}"
+            )
+            self._reports.troubled("uploads", message, self._failing_since)
+        if isinstance(error, AccessRefused):
+            await self._regrant()
 
 
 def _over(wishes: Wishes, waiting_since: float | None) -> bool:

@@ -1,0 +1,63 @@
+"""The network between a node and Blob, that a test can cut: a TCP proxy on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+
+class Cable:
+    """Passes bytes on; while it is cut, what is under way breaks off and nothing new is let in."""
+
+    def __init__(self, port: int) -> None:
+        self._there = port
+        self._lines: set[asyncio.StreamWriter] = set()
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self.port = 0
+
+    def cut(self) -> None:
+        """Nothing gets through from now on."""
+        self._whole.clear()
+        for line in self._lines:
+            line.transport.abort()
+
+    def mend(self) -> None:
+        """Everything gets through again."""
+        self._whole.set()
+
+    def through(self, url: str) -> str:
+        """The URL, by way of this cable."""
+        return url.replace(f":{self._there}/", f":{self.port}/")
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        if not self._whole.is_set():
+            writer.transport.abort()
+            return
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._there)
+        ours = {writer, far_writer}
+        self._lines |= ours
+        await asyncio.gather(_pass(reader, far_writer), _pass(far_reader, writer))
+        self._lines -= ours
+
+
+@asynccontextmanager
+async def laid_to(port: int) -> AsyncIterator[Cable]:
+    """A cable to this port of loopback."""
+    cable = Cable(port)
+    server = await asyncio.start_server(cable.carry, "127.0.0.1", 0)
+    cable.port = server.sockets[0].getsockname()[1]
+    try:
+        yield cable
+    finally:
+        cable.cut()
+        server.close()
+        await server.wait_closed()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()

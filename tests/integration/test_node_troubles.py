@@ -1,0 +1,70 @@
+"""What a node tells of its troubles becomes events that a user reads, each once."""
+
+from typing import Any
+
+from sqlalchemy import select
+
+from service.db import tables
+from service.domain import tokens
+from tests.integration.test_api_nodes import booted
+from tests.scripted_node import ScriptedNode, train
+from tests.world import SECRET, World
+from trainer.contract import OLDEST_PROTOCOL, NodePhase, Registration, Span, Trouble
+
+BEGUN = Trouble(kind="uploads", message="Checkpoints cannot be uploaded\0", since=1000.0)
+OVER = Trouble(kind="uploads", message=BEGUN.message, since=1000.0, until=1090.0)
+
+
+async def test_delayed_uploads_are_one_warning_and_one_all_clear(world: World) -> None:
+    nodes = await booted(world)
+    number = await train(world, nodes, step=1)
+    for troubles in ((BEGUN,), (BEGUN,), (), (OVER,), (BEGUN, OVER)):  # answers get lost
+        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=troubles)
+    other = Trouble(kind="uploads", message="again", since=2000.0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(other,))
+
+    told = await _events(world, nodes[0])
+    assert [(e["level"], e["code"]) for e in told] == [
+        ("warn", "checkpoint.delayed"),
+        ("info", "checkpoint.caught_up"),
+        ("warn", "checkpoint.delayed"),
+    ]
+    assert "cannot be uploaded" in told[0]["message"]
+    assert "after 90 s" in told[1]["message"]
+
+
+async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: World) -> None:
+    node = (await booted(world))[0]
+    off, now = 3 * 3600.0, world.clock().timestamp()
+    span = Span(name="start_supervisor", started_at=now + off - 20, ended_at=now + off - 10)
+    message = Registration(
+        protocol=OLDEST_PROTOCOL,  # its nodes are still understood
+        attempt_id=node.attempt_id,
+        vm_id=node.vm_id,
+        boot_id="boot-2",
+        name=node.vm_id,
+        address="127.0.0.9",
+        gpus=0,
+        spans=(span,),
+        now=now + off,
+    )
+    token = tokens.bootstrap_token(SECRET, node.attempt_id)
+    headers = {"authorization": f"Bearer {token}"}
+    answer = await world.http.post("/internal/nodes", content=message.to_json(), headers=headers)
+    assert answer.status_code == 200, answer.text
+
+    c = tables.nodes.c
+    async with world.engine.connect() as conn:
+        query = select(c.spans).where(c.attempt_id == node.attempt_id, c.vm_id == node.vm_id)
+        kept = [s for s in (await conn.execute(query)).scalar_one() if s["name"] == span.name]
+    assert abs(kept[-1]["ended_at"] - (now - 10)) < 1.0
+
+
+async def _events(world: World, node: ScriptedNode) -> list[dict[str, Any]]:
+    async with world.engine.connect() as conn:
+        c = tables.events.c
+        query = select(c.level, c.code, c.message).where(
+            c.attempt_id == node.attempt_id,
+            c.code.in_(("checkpoint.delayed", "checkpoint.caught_up")),
+        )
+        return [dict(r) for r in (await conn.execute(query.order_by(c.seq))).mappings()]

@@ -1,0 +1,214 @@
+"""The node's copies: fetched and verified once, ahead of time, and never in anybody's way."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from awscrt import checksums
+
+from tests.azurite import Azurite
+from tests.supervised import Scene, set_scene
+from trainer.checksum import describe
+from trainer.contract import (
+    HEAD,
+    MANIFEST,
+    RUN_SPEC,
+    Committed,
+    FileEntry,
+    Manifest,
+    RunSpec,
+    checkpoint_path,
+)
+from trainer.rundir import RunDir, write_whole
+from trainer.supervisor.blobs import JobContainer
+from trainer.supervisor.cache import Cache
+from trainer.supervisor.sharing import share
+from trainer.supervisor.transfer import Corrupt
+
+TOKENS, LATER = "tokens-a.safetensors", "tokens-b.safetensors"
+
+
+@pytest.fixture
+async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
+    """A service and a job; no supervisor yet."""
+    async with set_scene(azurite, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunDir:
+    """The run folder of generation 1."""
+    return RunDir(tmp_path / "work" / "gen-0001")
+
+
+@pytest.fixture
+async def cache(scene: Scene, folder: RunDir) -> AsyncIterator[Cache]:
+    made = Cache(folder.root.parent, _container(scene))
+    yield made
+    await made.close()
+
+
+class TestPrefetch:
+    async def test_what_was_fetched_ahead_is_not_asked_for_again(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        committed = _commit(scene, 10, b"ten")
+        await cache.prefetch(scene.job.grants)
+        _withdraw(scene)
+        await cache.inputs(_spec(scene), scene.job.grants, folder)
+        await cache.checkpoint(committed, folder)
+
+        assert folder.input(_spec(scene).training_file.path).read_bytes().startswith(b"{")
+        assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
+
+    async def test_a_generation_gets_the_checkpoint_that_it_names_whatever_was_fetched_ahead(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        older, newer = _commit(scene, 10, b"ten"), _commit(scene, 20, b"twenty")
+        await cache.prefetch(scene.job.grants)
+        await cache.checkpoint(older, folder)
+
+        assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
+        kept = [p.name for p in folder.checkpoint.resolve().parent.iterdir()]
+        assert kept == [older.manifest_sha256] != [newer.manifest_sha256]
+
+    async def test_what_could_not_be_fetched_ahead_is_fetched_when_it_is_needed(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        await cache.prefetch(replace(scene.job.grants, inputs={}))
+        spec = _spec(scene)
+        with pytest.raises(Corrupt, match="no grant"):
+            await cache.inputs(spec, replace(scene.job.grants, inputs={}), folder)
+        await cache.inputs(spec, scene.job.grants, folder)
+
+        assert all(folder.input(f.path).exists() for f in spec.base_model.files)
+
+    async def test_a_generation_that_starts_meanwhile_waits_for_the_same_bytes(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        committed = _commit(scene, 10, b"ten" * 10_000_000)
+        ahead = asyncio.create_task(cache.prefetch(scene.job.grants))
+        await scene.until(lambda: list(folder.root.parent.glob("checkpoints/*/rank-00000.bin")))
+        await cache.checkpoint(committed, folder)
+        inode = (folder.checkpoint / "rank-00000.bin").stat().st_ino
+        await ahead
+
+        assert (folder.checkpoint / "rank-00000.bin").stat().st_ino == inode
+        assert (folder.checkpoint / "rank-00000.bin").stat().st_size == 30_000_000
+
+    async def test_a_copy_with_a_wrong_byte_gets_no_name(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        committed = _commit(scene, 10, b"ten", crc64nvme="0" * 16)
+        await cache.prefetch(scene.job.grants)
+
+        assert not list(folder.root.parent.glob(f"checkpoints/*/{MANIFEST}"))
+        with pytest.raises(Corrupt, match="crc64nvme is"):
+            await cache.checkpoint(committed, folder)
+
+    async def test_a_checkpoint_that_made_room_for_a_save_is_fetched_again(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        committed = _commit(scene, 10, b"ten")
+        await cache.checkpoint(committed, folder)
+        folder.make_room()
+        gone = not (folder.checkpoint / "rank-00000.bin").exists()
+        await cache.checkpoint(committed, folder)
+
+        assert gone
+        assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
+
+
+class TestShared:
+    async def test_what_one_generation_leaves_the_next_one_has(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        await _share(scene, folder, b"tokens")
+        after = RunDir(folder.root.with_name("gen-0002"))
+        await cache.inputs(_spec(scene), scene.job.grants, after)
+
+        assert (after.cache / TOKENS).read_bytes() == b"tokens"
+
+    async def test_what_is_not_what_its_maker_wrote_is_not_shared(
+        self, scene: Scene, folder: RunDir
+    ) -> None:
+        await _share(scene, folder, b"tokens", then=b"tokenz")
+
+        assert scene.job.names("cache/") == [f"cache/{LATER}"]
+
+    async def test_a_shared_file_that_does_not_fit_its_checksum_is_done_without(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        metadata = {"crc64nvme": "0" * 16}
+        scene.job.container.upload_blob(f"cache/{TOKENS}", b"tokens", metadata=metadata)
+        await cache.inputs(_spec(scene), scene.job.grants, folder)
+
+        assert not (folder.cache / TOKENS).exists()
+        assert folder.input(_spec(scene).training_file.path).exists()
+
+
+def _container(scene: Scene) -> JobContainer:
+    return JobContainer(scene.access, scene.job.grants.job)
+
+
+def _spec(scene: Scene) -> RunSpec:
+    return RunSpec.from_json(scene.job.container.download_blob(RUN_SPEC).readall())
+
+
+def _commit(scene: Scene, step: int, data: bytes, crc64nvme: str = "") -> Committed:
+    """A checkpoint of one file, in Blob and in HEAD."""
+    client, path = scene.job.container, checkpoint_path(step, "g1")
+    etag = client.upload_blob(f"{path}/rank-00000.bin", data).get_blob_properties().etag
+    crc64nvme = crc64nvme or f"{checksums.crc64nvme(data):016x}"
+    entry = FileEntry(
+        name="rank-00000.bin", size=len(data), etag=etag.strip('"'), crc64nvme=crc64nvme
+    )
+    manifest = Manifest(
+        step=step,
+        consumed_samples=step,
+        world_size=1,
+        generation=0,
+        kind="periodic",
+        files=(entry,),
+        run_spec_sha256="0" * 64,
+        saved_at=0.0,
+    ).to_json()
+    client.upload_blob(f"{path}/{MANIFEST}", manifest.encode())
+    committed = Committed(
+        path=path,
+        step=step,
+        consumed_samples=step,
+        world_size=1,
+        generation=0,
+        kind="periodic",
+        size=len(data),
+        manifest_sha256=hashlib.sha256(manifest.encode()).hexdigest(),
+        committed_at=0.0,
+    )
+    scene.job.write_head(scene.job.head().with_checkpoint(committed))
+    return committed
+
+
+def _withdraw(scene: Scene) -> None:
+    """Take everything away that was there to be fetched, but for the run spec and HEAD."""
+    for name in scene.job.names():
+        if name not in (HEAD, RUN_SPEC):
+            scene.job.container.delete_blob(name)
+    inputs = {path: url.replace("sig=", "sig=x") for path, url in scene.job.grants.inputs.items()}
+    scene.job.grants = replace(scene.job.grants, inputs=inputs)
+
+
+async def _share(scene: Scene, folder: RunDir, data: bytes, then: bytes = b"") -> None:
+    """A trainer leaves two files with their records, the first of them changed afterwards."""
+    for name in (TOKENS, LATER):
+        path = folder.cache / name
+        write_whole(path, data)
+        write_whole(path.with_suffix(".json"), describe(path, name).to_json())
+    write_whole(folder.cache / TOKENS, then or data)
+    sharing = asyncio.create_task(share(_container(scene), folder, 0.01))
+    await scene.until(lambda: f"cache/{LATER}" in scene.job.names("cache/"))
+    sharing.cancel()
+    await asyncio.gather(sharing, return_exceptions=True)

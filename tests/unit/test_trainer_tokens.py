@@ -1,0 +1,158 @@
+"""Tokenized data that outlives a generation: the same batches, or tokenized again."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.trainer_spec import SPEC
+from trainer.checksum import describe
+from trainer.contract import InputFile, RunSpec
+from trainer.data import tokenizing
+from trainer.data.feed import evaluation_batches
+from trainer.data.rows import Rows
+from trainer.data.tokens import Cached, Fresh, Source, open_tokens, tokens_name
+from trainer.rundir import RunDir, SavedFile, write_whole
+from trainer.samples import write_samples
+from trainer.state import Identity
+from trainer.tiny import build_tokenizer
+
+TOKENIZER = build_tokenizer()
+ME = Identity(
+    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Some chats, one of them with an assistant turn that is not trained."""
+    path = tmp_path / "train.jsonl"
+    write_samples(path, rows=20, seed=3)
+    chat = [
+        {"role": "user", "content": "Hm?"},
+        {"role": "assistant", "content": "No.", "weight": 0},
+    ]
+    with path.open("a") as f:
+        f.write(json.dumps({"messages": chat}) + "\n")
+    return path
+
+
+@pytest.fixture
+def fresh(data: Path) -> Fresh:
+    return Fresh(Rows(data), TOKENIZER, 24)
+
+
+@pytest.fixture
+def left(fresh: Fresh, tmp_path: Path) -> Path:
+    """What a generation has left."""
+    path = tmp_path / "cache" / "tokens-a.safetensors"
+    tokenizing.write_tokens(fresh, path)
+    return path
+
+
+def test_the_batches_of_a_cache_are_those_of_the_text_bit_by_bit(fresh: Fresh, left: Path) -> None:
+    cached = Cached(left)
+    one, other = _batches(cached), _batches(fresh)
+
+    assert len(cached) == len(fresh) == 21
+    assert [cached[n] for n in range(21)] == [fresh[n] for n in range(21)]
+    assert all(
+        torch.equal(a, b)
+        for x, y in zip(one, other, strict=True)
+        for a, b in zip(x, y, strict=True)
+    )
+    assert not list(left.parent.glob(".*"))
+
+
+@pytest.mark.parametrize("harm", ["cut", "foreign", "empty", "other format"])
+def test_a_cache_that_is_no_good_is_made_again(
+    harm: str, left: Path, data: Path, fresh: Fresh, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = left.read_bytes()
+    spoiled = {
+        "cut": whole[:-1],
+        "foreign": b"\x80\x04 pickled, perhaps",
+        "empty": b"",
+        "other format": whole.replace(b"rekindle-tokens-1", b"rekindle-tokens-0"),
+    }
+    left.write_bytes(spoiled[harm])
+    source = open_tokens(left, data, TOKENIZER, 24)
+
+    assert isinstance(source, Fresh)
+    assert source[0] == fresh[0]
+    assert "tokenizing again" in caplog.text
+
+
+def test_a_cache_of_another_length_or_tokenizer_or_text_has_another_name() -> None:
+    file = SPEC.training_file
+    other_text = replace(file, sha256="1" * 64)
+    other_base = replace(SPEC.base_model, files=(replace(file, sha256="2" * 64),))
+    weights = replace(file, path="base/model.safetensors")
+    more_weights = replace(SPEC.base_model, files=(*SPEC.base_model.files, weights))
+    name = tokens_name(SPEC, file)
+    names = {
+        name,
+        tokens_name(replace(SPEC, max_seq_len=64), file),
+        tokens_name(SPEC, other_text),
+        tokens_name(replace(SPEC, base_model=other_base), file),
+    }
+
+    assert len(names) == 4
+    assert tokens_name(replace(SPEC, base_model=more_weights), file) == name
+
+
+def test_what_an_earlier_generation_has_left_is_not_made_again(tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    before = tokenizing.missing(rundir, SPEC)
+    rundir.cache.mkdir()
+    (rundir.cache / tokens_name(SPEC, SPEC.training_file)).touch()
+
+    assert before == [SPEC.training_file]
+    assert tokenizing.missing(rundir, SPEC) == []
+
+
+def _batches(source: Source) -> list[tuple[torch.Tensor, ...]]:
+    found = evaluation_batches(source, TOKENIZER.pad_token_id, SPEC, ME)
+    return [(b.ids, b.attention, b.labels) for b in found]
+
+
+def test_the_program_leaves_whole_files_with_their_records_and_ends_with_its_parent(
+    tmp_path: Path, data: Path
+) -> None:
+    rundir, spec = _rundir(tmp_path, data)
+    command = [sys.executable, "-m", "trainer.data.tokenizing", str(rundir.root)]
+    done = subprocess.run(
+        command, stdin=_open_for_ever(), capture_output=True, text=True, timeout=120, check=False
+    )
+    path = rundir.cache / tokens_name(spec, spec.training_file)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert SavedFile.from_json(path.with_suffix(".json").read_bytes()) == describe(path, path.name)
+    assert len(Cached(path)) == 21
+    alone = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=120, check=False)
+    assert alone.returncode == 0
+
+
+def _open_for_ever() -> int:
+    """The reading end of a pipe that nobody writes to and nobody closes."""
+    return os.pipe()[0]
+
+
+def _rundir(folder: Path, data: Path) -> tuple[RunDir, RunSpec]:
+    rundir = RunDir(folder / "run")
+    model = rundir.input("base/r1/tokenizer.json").parent
+    TOKENIZER.save_pretrained(model)
+    files = tuple(
+        InputFile(path=f"base/r1/{f.name}", size=f.stat().st_size, sha256="")
+        for f in model.iterdir()
+    )
+    text = rundir.input(SPEC.training_file.path)
+    write_whole(text, data.read_bytes())
+    spec = replace(SPEC, base_model=replace(SPEC.base_model, files=files))
+    write_whole(rundir.run_spec, spec.to_json())
+    return rundir, spec

@@ -1,0 +1,99 @@
+"""Rows as tokens: made when they are needed, or read from a file that an earlier run has left.
+
+The file is safetensors, so it is mapped into memory and can run no code: ``ids`` (int32) and
+``trained`` (uint8) of all rows one after the other, ``starts`` (int64) where each row begins,
+and where the last one ends. Its name holds a hash of all that its content depends on, so a
+file that fits is right, and one that does not is simply not found.
+"""
+
+import hashlib
+import json
+import logging
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from safetensors import SafetensorError, safe_open
+
+from trainer.contract import InputFile, RunSpec
+from trainer.data import chat
+from trainer.data.chat import Tokens, tokenize
+from trainer.data.rows import Rows
+
+FORMAT = "rekindle-tokens-1"
+WEIGHTS = ".safetensors"
+
+log = logging.getLogger("trainer")
+
+
+class Source(Protocol):
+    """The tokens of every row of one data file."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        ...
+
+    def __getitem__(self, row: int) -> Tokens:
+        """One row, cut to the longest allowed length."""
+        ...
+
+
+class Fresh:
+    """Tokens made in the moment when they are asked for."""
+
+    def __init__(self, rows: Rows, tokenizer: Any, max_seq_len: int) -> None:  # noqa: ANN401
+        self._rows, self._tokenizer, self._max_seq_len = rows, tokenizer, max_seq_len
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: int) -> Tokens:
+        """The row, or ValueError that says which one is broken."""
+        return tokenize(self._tokenizer, self._rows[row], self._max_seq_len)
+
+
+class Cached:
+    """Tokens of a file that was left by `trainer.data.tokenizing`."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ValueError or OSError when the file is not what it should be."""
+        try:
+            file: Any = safe_open(path, "numpy")
+            self._starts = file.get_tensor("starts")
+            self._ids, self._trained = file.get_slice("ids"), file.get_slice("trained")
+        except SafetensorError as e:
+            raise ValueError(f"{path.name} is no file of tokens: {e}") from e
+        count = int(self._starts[-1]) if len(self._starts) else -1
+        told = (file.metadata() or {}).get("format")
+        shapes = [self._ids.get_shape(), self._trained.get_shape()]
+        if told != FORMAT or shapes != [[count], [count]]:
+            raise ValueError(f"{path.name} is of another format, or not whole")
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, row: int) -> Tokens:
+        """The row as it was tokenized."""
+        begin, end = int(self._starts[row]), int(self._starts[row + 1])
+        ids, trained = self._ids[begin:end], self._trained[begin:end]
+        return Tokens(ids.tolist(), trained.astype(bool).tolist())
+
+
+def open_tokens(path: Path, rows: Path, tokenizer: Any, max_seq_len: int) -> Source:  # noqa: ANN401
+    """The tokens that lie at ``path``; where they do not, or are no good, made from ``rows``."""
+    if path.exists():
+        try:
+            return Cached(path)
+        except (OSError, ValueError) as e:
+            log.warning("%s; tokenizing again", e)
+    return Fresh(Rows(rows), tokenizer, max_seq_len)
+
+
+def tokens_name(spec: RunSpec, data: InputFile) -> str:
+    """Name of the file that holds this data file's tokens: whatever changes them changes it."""
+    vocabulary = [f for f in spec.base_model.files if not f.name.endswith(WEIGHTS)]
+    inputs = [(f.name, f.size, f.sha256 or f.path) for f in (data, *vocabulary)]
+    code = Path(chat.__file__).read_text()
+    versions = [version("transformers"), version("tokenizers"), version("jinja2")]
+    told = json.dumps([FORMAT, code, versions, sorted(inputs), data.path, spec.max_seq_len])
+    return f"tokens-{hashlib.sha256(told.encode()).hexdigest()[:32]}{WEIGHTS}"
