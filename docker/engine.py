@@ -1,0 +1,90 @@
+"""A container engine with docker's command line: docker itself, or podman.
+
+Podman also works where it may little: in a machine without systemd.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# In a machine without systemd, and with few rights: no daemon, no cgroups of its own to limit.
+CONFINED = ("--cgroup-manager", "cgroupfs", "--runtime", "runc")
+CONFINED_RUN = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
+
+
+class EngineError(Exception):
+    """The engine refused; what it said is on the screen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """How to call it."""
+
+    program: tuple[str, ...]
+    build_options: tuple[str, ...] = ()
+    run_options: tuple[str, ...] = ()
+
+    def build(self, dockerfile: str, tag: str, arguments: Sequence[str]) -> None:
+        """Build one image from the repository."""
+        values = [word for argument in arguments for word in ("--build-arg", argument)]
+        file = str(ROOT / "docker" / dockerfile)
+        self.call("build", *self.build_options, *values, "--file", file, "--tag", tag, str(ROOT))
+
+    def call(self, *words: str) -> None:
+        """Run one command to its end, its output on the screen."""
+        if subprocess.run([*self.program, *words], check=False).returncode:
+            raise EngineError(f"{' '.join([*self.program, *words])} failed; its reason is above")
+
+    def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run one command to its end and return what became of it."""
+        return subprocess.run([*self.program, *words], capture_output=True, text=True, check=False)
+
+    def run(self, name: str, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a container to its end, as production would: nothing of it may be written to."""
+        return self.ask("run", "--rm", *self._as_production(name), *words)
+
+    @contextmanager
+    def running(self, name: str, *words: str) -> Iterator[None]:
+        """A container in the background, gone at the end."""
+        started = self.ask("run", "--detach", *self._as_production(name), *words)
+        try:
+            if started.returncode:
+                raise EngineError(started.stderr)
+            yield
+        finally:
+            self.ask("rm", "--force", name)
+
+    def _as_production(self, name: str) -> tuple[str, ...]:
+        confined = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL")  # noqa: S108
+        return ("--name", name, "--network", "host", *confined, *self.run_options)
+
+
+def find(
+    program: str, *, confined: bool, secrets: Mapping[str, Path | None], volumes: Sequence[str]
+) -> Engine:
+    """The engine that was asked for, or else the first that is there."""
+    named = program or next((name for name in ("docker", "podman") if _works(name)), "")
+    if not named:
+        sys.exit("no container engine: install docker, or podman with runc (docs/images.md)")
+    podman = Path(named.split()[0]).name == "podman"
+    build = [*(("--format", "docker") if podman else ())]  # OCI's format has no health checks
+    build += ["--isolation", "chroot"] if confined else []
+    for name, file in secrets.items():
+        build += ["--secret", f"id={name},src={file}"] if file else []
+    build += [word for volume in volumes for word in ("--volume", volume)]
+    return Engine(
+        program=(*named.split(), *(CONFINED if confined else ())),
+        build_options=tuple(build),
+        run_options=CONFINED_RUN if confined else (),
+    )
+
+
+def _works(name: str) -> bool:
+    if shutil.which(name) is None:
+        return False
+    return subprocess.run([name, "info"], capture_output=True, check=False).returncode == 0

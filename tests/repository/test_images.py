@@ -1,0 +1,198 @@
+"""The images' recipes: pinned, not root, watched, and in step with the code that they carry."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from docker import lock
+from service.cloud.cloud_init import USER
+from service.settings import Settings
+from tests.repository.sources import ROOT, files, text
+from trainer.supervisor.main import WORK_DIR
+
+HERE = ROOT / "docker"
+DOCKERFILES = sorted(HERE.glob("*.Dockerfile"))
+SHIPPED = [file for file in DOCKERFILES if file.stem != "local"]
+LOCKS = sorted(HERE.glob("*.txt"))
+COMPOSE: dict[str, Any] = yaml.safe_load((HERE / "compose.yaml").read_text())
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(params=DOCKERFILES, ids=lambda file: file.stem)
+def dockerfile(request: pytest.FixtureRequest) -> str:
+    return Path(request.param).read_text()
+
+
+@pytest.fixture(params=SHIPPED, ids=lambda file: file.stem)
+def shipped(request: pytest.FixtureRequest) -> str:
+    return Path(request.param).read_text()
+
+
+def test_the_base_is_pinned_and_a_builder_may_pin_it_further(shipped: str) -> None:
+    (base,) = re.findall(r"^ARG BASE=(\S+)$", shipped, re.MULTILINE)
+
+    assert re.fullmatch(r"debian:\d+\.\d+-slim", base)
+    assert "FROM ${BASE} AS python" in shipped
+
+
+def test_both_images_stand_on_the_same_layers() -> None:
+    stages = {_stage(file.read_text(), "${BASE} AS python") for file in SHIPPED}
+
+    assert len(stages) == 1
+
+
+def test_no_image_runs_as_root(dockerfile: str) -> None:
+    last = dockerfile[dockerfile.rindex("\nFROM ") :]
+
+    assert re.findall(r"^USER (\S+)$", last, re.MULTILINE)[-1] == USER
+
+
+def test_the_nodes_disk_belongs_to_the_user_of_the_trainer_image() -> None:
+    trainer = (HERE / "trainer.Dockerfile").read_text()
+
+    assert f"--uid {USER.split(':')[0]} " in trainer
+    assert f"--home-dir {WORK_DIR} " in trainer
+    assert f'"trainer.supervisor.alive", "{WORK_DIR}"]' in trainer
+
+
+def test_an_init_is_first_and_forwards_signals(shipped: str) -> None:
+    assert re.search(r'^ENTRYPOINT \["tini", "--", "python3", "-m", ', shipped, re.MULTILINE)
+    assert "\nSTOPSIGNAL SIGTERM\n" in shipped
+
+
+def test_every_image_that_is_shipped_has_a_health_check(shipped: str) -> None:
+    assert len(re.findall(r"^HEALTHCHECK --interval", shipped, re.MULTILINE)) == 1
+
+
+def test_what_an_image_copies_is_there_and_is_let_through(dockerfile: str) -> None:
+    allowed = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    copied = list(_copied(dockerfile))
+    committed = {str(file) for file in files()}
+
+    assert copied
+    for source in copied:
+        pattern = re.escape(source).replace(r"\$\{ACCELERATOR\}", "(cpu|cuda)")
+        found = [file for file in committed if re.fullmatch(f"{pattern}(/.*)?", file)]
+        assert found, source
+        assert any(_lets_through(rule, file) for rule in allowed for file in found), source
+
+
+def test_packages_come_by_hash_and_without_scripts_of_their_own(dockerfile: str) -> None:
+    installs = re.findall(r"pip install((?:[^\n]*\\\n)*[^\n]*)", dockerfile)
+    of_packages = [words for words in installs if "--requirement" in words]
+
+    assert of_packages
+    for words in of_packages:
+        assert "--require-hashes" in words
+        assert "--only-binary :all:" in words
+        assert "--no-cache-dir" in words
+
+
+@pytest.mark.parametrize("file", LOCKS, ids=lambda file: file.stem)
+def test_a_lock_file_pins_every_package_exactly_and_by_hash(file: Path) -> None:
+    pins = lock.pins(file.read_text())
+
+    assert pins
+    for pin in pins:
+        assert re.match(r"[\w.-]+==[\w.+]+ \\\n    --hash=sha256:[0-9a-f]{64}", pin)
+
+
+@pytest.mark.parametrize(
+    ("name", "requirements"),
+    [
+        ("service.txt", PROJECT["dependencies"]),
+        ("trainer.txt", PROJECT["optional-dependencies"]["trainer"]),
+    ],
+)
+def test_the_lock_files_hold_what_pyproject_asks_for(name: str, requirements: list[str]) -> None:
+    """Run `python -m docker.lock` when this fails."""
+    pinned = _versions(name) | (_versions("torch-cuda.txt") if name == "trainer.txt" else {})
+    for requirement in requirements:
+        asked = re.match(r"([\w.-]+)(?:\[[^]]*\])?(==|>=)([\w.]+)", requirement)
+        assert asked is not None, requirement
+        wanted, relation, least = asked.groups()
+        version = pinned[_normal(wanted)]
+        assert version == least if relation == "==" else _parts(version) >= _parts(least)
+
+
+def test_both_variants_of_the_trainer_have_the_same_torch() -> None:
+    cpu, cuda = (_versions(f"torch-{variant}.txt")["torch"] for variant in ("cpu", "cuda"))
+
+    assert cpu == f"{cuda}+cpu"
+
+
+def test_every_service_of_the_compose_file_waits_for_what_it_needs() -> None:
+    services = COMPOSE["services"]
+
+    assert set(services["api"]["depends_on"]) == {"postgres", "migrate", "prepare"}
+    for name, service in services.items():
+        for other, wait in service.get("depends_on", {}).items():
+            healthy = wait["condition"] == "service_healthy"
+            assert not healthy or "test" in services[other]["healthcheck"], name
+            once = wait["condition"] == "service_completed_successfully"
+            assert not once or services[other]["restart"] == "no", name
+
+
+def test_our_containers_may_write_nowhere_but_to_their_volumes() -> None:
+    ours = {name: s for name, s in COMPOSE["services"].items() if name != "postgres"}
+
+    assert {name for name, service in ours.items() if not service["read_only"]} == set()
+    assert {name for name, service in ours.items() if service["cap_drop"] != ["ALL"]} == set()
+
+
+def test_commands_of_the_compose_file_exist() -> None:
+    main = text(Path("service/main.py"))
+    for name in ("migrate", "api", "reconciler"):
+        assert f'"{COMPOSE["services"][name]["command"][0]}"' in main
+    for name in ("emulator", "prepare"):
+        module = COMPOSE["services"][name]["command"][2].replace(".", "/")
+        assert (ROOT / f"{module}.py").exists() or (ROOT / module / "__main__.py").exists()
+    for option in COMPOSE["services"]["emulator"]["command"][3:]:
+        assert f'"{option.partition("=")[0]}"' in text(Path("emulator/__main__.py"))
+
+
+def test_the_settings_of_the_compose_file_are_the_services() -> None:
+    lines = [line for line in (HERE / "local.env").read_text().splitlines() if line[:1] != "#"]
+    settings = dict(line.split("=", 1) for line in lines)
+    ours = {
+        name.removeprefix("REKINDLE_").lower(): v for name, v in settings.items() if "REK" in name
+    }
+    images = json.loads((HERE / "images.json").read_text())
+
+    assert set(ours) <= set(Settings.model_fields)
+    assert Settings(**ours).trainer_image in images  # type: ignore[arg-type] # all are texts
+
+
+def _stage(dockerfile: str, name: str) -> str:
+    """The instructions of one stage."""
+    body = dockerfile.split(f"FROM {name}\n")[1].split("\nFROM ", maxsplit=1)[0]
+    return "\n".join(line for line in body.splitlines() if not line.startswith("#")).strip()
+
+
+def _copied(dockerfile: str) -> Iterator[str]:
+    """What comes from the repository."""
+    for words in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE):
+        yield from words.split()[:-1]
+
+
+def _lets_through(rule: str, file: str) -> bool:
+    return bool(re.fullmatch(re.escape(rule).replace(r"\*", "[^/]*") + "(/.*)?", file))
+
+
+def _versions(name: str) -> dict[str, str]:
+    pins = (pin.split()[0].split("==") for pin in lock.pins((HERE / name).read_text()))
+    return {_normal(package): version for package, version in pins}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _parts(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
