@@ -1,0 +1,133 @@
+"""`python -m bench.recovery --kills N --seed S [--json [FILE]] [--state DIR] [--port N]`.
+
+Starts a stack of its own, runs real jobs on it, and kills the service, supervisors, trainers and
+machines at every phase. Exit 1: a promise was broken. 2: it could not measure. Ctrl-C prints what
+was measured so far and exits with 130.
+"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+from azure.core.exceptions import AzureError
+
+from bench import report
+from bench.recovery import measures, run
+from bench.recovery.book import Book
+from bench.recovery.records import JobRecord
+from rekindle.state import CannotStart
+
+STDOUT = Path("-")
+BROKEN, CANNOT_MEASURE, INTERRUPTED = 1, 2, 130
+NOTES = [
+    "rivals: SkyPilot and dstack need a cloud and cannot run here. periodic_checkpoints_only is"
+    " computed from the same kills: what a policy that heeds no notice had lost",
+    "lost steps: of kills that hit a training job (step, save, commit)",
+    "recovery times: of kills that cost a generation and that no other kill fell upon",
+    "notice_to_decision_s: without the notices that came while the service was being killed",
+]
+FAULTS = (CannotStart, run.CannotMeasure, httpx.HTTPError, psycopg.Error, AzureError)
+
+
+def main() -> int:
+    """Run, print, and say by the exit status whether every promise was kept."""
+    options = _options()
+    folder = options.state or Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
+    book = Book(kills=options.kills, seed=options.seed)
+    found: dict[str, JobRecord] = {}
+    began = time.monotonic()
+    status = 0
+    try:
+        asyncio.run(run.run(book, found, folder.resolve(), options.port, _say))
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+        _say("interrupted; everything that it started has ended")
+    except FAULTS as error:
+        status = CANNOT_MEASURE
+        _say(f"cannot go on: {type(error).__name__}: {error}")
+    result = measures.measures(book, found)
+    _show(book, found, result)
+    evidence = _evidence(book)
+    for line in evidence:
+        _say(f"BROKEN: {line}")
+    if measures.broken(result):
+        status = status or BROKEN
+    if status:
+        _say(f"the stack's state is kept in {folder}")
+    elif options.state is None:
+        shutil.rmtree(folder)
+    if options.json:
+        alone = len(measures.recoveries(book, found))
+        more = _more(book, evidence, time.monotonic() - began, alone)
+        whole = report.Report(bench="recovery", measures=result, more=more)
+        whole.write(None if options.json == STDOUT else options.json)
+    return status
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.recovery", description=__doc__)
+    parser.add_argument("--kills", type=int, default=20, help="how many")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same plan")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=STDOUT,
+        help="where to write the JSON; without a file it is the last line printed",
+    )
+    parser.add_argument("--state", type=Path, help="default: a temporary folder")
+    parser.add_argument("--port", type=int, help="the first of four ports; default: free ones")
+    return parser.parse_args()
+
+
+def _show(book: Book, found: Mapping[str, JobRecord], result: Sequence[report.Measure]) -> None:
+    head = ("", "kills", "lost p50", "s p50", "s p99")
+    report.table(("by kind", *head[1:]), measures.by(book, "kind"))
+    report.table(("by phase", *head[1:]), measures.by(book, "phase"))
+    alone = measures.recoveries(book, found)
+    pieces = measures.piece_rows(alone)
+    report.table((f"pieces of {len(alone)} recoveries", "s p50", "s p99"), pieces)
+    report.show(result)
+
+
+def _evidence(book: Book) -> list[str]:
+    return [
+        *book.unfinished,
+        *(book.leaked or ()),
+        *sorted(book.doubled),
+        *sorted(book.torn),
+        *book.mismatches,
+    ]
+
+
+def _more(book: Book, evidence: Sequence[str], seconds: float, alone: int) -> dict[str, Any]:
+    kinds = {row[0]: row[1] for row in measures.by(book, "kind")}
+    found = {row[0]: row[1] for row in measures.by(book, "phase")}
+    return {
+        "arguments": {"kills": book.kills, "seed": book.seed},
+        "seconds": round(seconds, 1),
+        "kills_by_kind": kinds,
+        "kills_by_phase": found,
+        "jobs": len(book.outcomes),
+        "checkpoints_checked": book.checked_checkpoints,
+        "looks": book.looks,
+        "recoveries_measured": alone,
+        "notes": NOTES,
+        "broken": list(evidence),
+    }
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""The promises that no kill may break, each as a pure question with its evidence as the answer."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from bench.recovery.book import Outcome
+from bench.recovery.sight import Sight
+
+
+def doubled(sight: Sight) -> Iterator[str]:
+    """Two scale sets of one attempt, or two attempts of one job that both hold machines.
+
+    An attempt that gives its machines back may overlap with the next one.
+    """
+    by_attempt = defaultdict(list)
+    for scale_set in sight.sets:
+        by_attempt[scale_set.attempt].append(scale_set.name)
+    for attempt, names in by_attempt.items():
+        if len(names) > 1:
+            yield f"attempt {attempt} has {len(names)} scale sets: {', '.join(sorted(names))}"
+    by_job = defaultdict(set)
+    for scale_set in sight.sets:
+        attempt_row = sight.attempts.get(scale_set.attempt)
+        if attempt_row is not None and attempt_row.holds:
+            by_job[scale_set.job].add(scale_set.attempt)
+    for job, attempts in by_job.items():
+        if len(attempts) > 1:
+            yield f"job {job} holds machines of {len(attempts)} attempts: {sorted(attempts)}"
+
+
+def leaked(sight: Sight, processes: Iterable[str]) -> list[str]:
+    """Everything that exists although every job is over."""
+    return [
+        *(f"scale set {s.name} ({s.state}) of job {s.job}" for s in sight.sets),
+        *(f"machine {v.scale_set}/{v.instance_id} ({v.state})" for v in sight.vms),
+        *(f"process {p}" for p in processes),
+    ]
+
+
+def mismatches(disturbed: Outcome, twin: Outcome) -> Iterator[str]:
+    """Where a job that was killed differs from its twin that nobody disturbed."""
+    if disturbed.parameters_sha256 != twin.parameters_sha256:
+        yield (
+            f"{disturbed.job}: parameters {disturbed.parameters_sha256 or 'none'}, "
+            f"its twin's {twin.parameters_sha256}"
+        )
+    for step in sorted(disturbed.losses.keys() | twin.losses.keys()):
+        mine, other = disturbed.losses.get(step), twin.losses.get(step)
+        if mine != other:
+            yield f"{disturbed.job}: loss of step {step} is {mine}, its twin's {other}"
+            return  # one that differs makes all later ones differ
+
+
+def unfinished(outcomes: Sequence[Outcome]) -> list[str]:
+    """Jobs that did not end well."""
+    return [f"{o.job}: {o.state} {o.error}" for o in outcomes if o.state != "succeeded"]

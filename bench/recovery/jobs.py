@@ -1,0 +1,135 @@
+"""The jobs that are disturbed: what they train on, how they are submitted, how they ended."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+from bench.recovery import blobs
+from bench.recovery.blobs import Containers
+from bench.recovery.book import Outcome
+from bench.recovery.phases import OVER
+from rekindle.layout import BASE_MODEL
+
+ROWS = 480
+PATIENCE_SECONDS = 90.0  # with a service that is being killed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One kind of job; all of a kind must end with the same parameters."""
+
+    name: str
+    nodes: int
+    zero_stage: int
+    epochs: int
+    seed: int
+
+
+SOLO = Spec(name="solo", nodes=1, zero_stage=1, epochs=3, seed=11)
+PAIR = Spec(name="pair", nodes=2, zero_stage=2, epochs=3, seed=12)
+
+
+class Jobs:
+    """The service's API and, for what it rounds, its database."""
+
+    def __init__(
+        self, api: httpx.AsyncClient, database: psycopg.AsyncConnection[Any], blob: Containers
+    ) -> None:
+        self._api = api
+        self.database = database
+        self._containers = blob
+        self._file = ""
+
+    async def upload(self, folder: Path) -> None:
+        """Write the training file and hand it in."""
+        path = folder / "chats.jsonl"
+        argv = ["-m", "trainer.samples", str(path), "--rows", str(ROWS), "--seed", "1"]
+        process = await asyncio.create_subprocess_exec(sys.executable, *argv)
+        if await process.wait():
+            raise RuntimeError(f"trainer.samples failed with {process.returncode}")
+        form = {"purpose": "fine-tune"}
+        files = {"file": (path.name, path.read_bytes())}
+        answer = await self._stubborn("POST", "/v1/files", data=form, files=files)
+        self._file = answer["id"]
+
+    async def submit(self, spec: Spec, name: str) -> str:
+        """POST a job; said again with the same name it is the same job."""
+        hyper = {"n_epochs": spec.epochs, "batch_size": 4}
+        body = {
+            "model": BASE_MODEL,
+            "training_file": self._file,
+            "seed": spec.seed,
+            "suffix": spec.name,
+            "method": {"type": "supervised", "supervised": {"hyperparameters": hyper}},
+            "infrastructure": {"nodes": spec.nodes},
+            "training": {
+                "max_seq_len": 64,
+                "learning_rate": 0.002,
+                "checkpoint_seconds": 1.5,
+                "zero_stage": spec.zero_stage,
+            },
+        }
+        headers = {"Idempotency-Key": name}
+        job = await self._stubborn("POST", "/v1/fine_tuning/jobs", json=body, headers=headers)
+        return str(job["id"])
+
+    async def states(self, jobs: set[str]) -> dict[str, str]:
+        """Every job's state."""
+        query = "select id, state from jobs where id = any(%s)"
+        rows = await (await self.database.execute(query, [list(jobs)])).fetchall()
+        return dict(rows)
+
+    async def ended(self, job: str, within: float) -> str:
+        """Wait for a job's end; its state then, or after ``within`` seconds."""
+        latest = time.monotonic() + within
+        while (state := (await self.states({job}))[job]) not in OVER:
+            if time.monotonic() > latest:
+                break
+            await asyncio.sleep(0.2)
+        return state
+
+    async def outcome(self, job: str) -> Outcome:
+        """How the job ended: the model's hash from Blob, every loss from the metrics."""
+        query = "select state, error from jobs where id = %s"
+        row = await (await self.database.execute(query, [job])).fetchone()
+        assert row is not None, "the job was accepted"
+        head = await asyncio.to_thread(blobs.head, self._containers.of(job))
+        model = (head or {}).get("model") or {}
+        query = "select step, loss from metrics where job_id = %s"
+        losses = await (await self.database.execute(query, [job])).fetchall()
+        return Outcome(
+            job=job,
+            state=row[0],
+            error=(row[1] or {}).get("message", ""),
+            parameters_sha256=model.get("parameters_sha256", ""),
+            losses=dict(losses),
+        )
+
+    async def cancel(self, job: str) -> None:
+        """Give a job up, so that the next one can run."""
+        await self._stubborn("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
+
+    async def _stubborn(self, verb: str, path: str, **content: Any) -> Mapping[str, Any]:  # noqa: ANN401 - httpx's own
+        """Ask until there is an answer: the service is being killed all the time."""
+        latest = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                answer = await self._api.request(verb, path, timeout=10, **content)
+            except httpx.TransportError:
+                if time.monotonic() > latest:
+                    raise
+            else:
+                if answer.status_code < httpx.codes.INTERNAL_SERVER_ERROR:
+                    answer.raise_for_status()
+                    plain: Mapping[str, Any] = answer.json()
+                    return plain
+                if time.monotonic() > latest:
+                    answer.raise_for_status()
+            await asyncio.sleep(0.3)

@@ -1,0 +1,154 @@
+"""From the book to the numbers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from bench.recovery import spans
+from bench.recovery.book import Book, Strike
+from bench.recovery.plan import TRAINING, Kind, Phase
+from bench.recovery.records import JobRecord
+from bench.report import Measure, percentile, rounded
+
+Records = Mapping[str, JobRecord]
+Recoveries = Sequence[tuple[Strike, Mapping[str, float]]]
+
+
+def measures(book: Book, records: Records) -> list[Measure]:
+    """All of them, under the names that checks rely on."""
+    noticed, unnoticed = _lost(book, Kind.EVICT), _lost(book, Kind.VM)
+    rival = [max((s.step - s.periodic_step), 0) for s in _trained(book, Kind.EVICT)]
+    decisions = notice_to_decision(book, records)
+    found = recoveries(book, records)
+    own = [o for _, parts in found if (o := spans.own(parts)) is not None]
+    raw = [s.first_step_at - s.at for s, _ in found if s.first_step_at is not None]
+    return [
+        Measure(name="kills", value=len(book.strikes), unit="kills"),
+        *_promises(book),
+        _steps("steps_lost_noticed_p50", noticed, 50, bar=0, rival=rival),
+        _steps("steps_lost_noticed_p99", noticed, 99, bar=1, rival=rival),
+        _steps("steps_lost_unnoticed_p50", unnoticed, 50),
+        _steps("steps_lost_unnoticed_p99", unnoticed, 99),
+        _seconds("notice_to_decision_s_p50", decisions, 50),
+        _seconds("notice_to_decision_s_p99", decisions, 99, bar=2.0, limit=1.0),
+        _seconds("own_recovery_s_p50", own, 50, bar=30.0),
+        _seconds("own_recovery_s_p99", own, 99, bar=30.0),
+        _seconds("raw_recovery_s_p50", raw, 50),
+        _seconds("raw_recovery_s_p99", raw, 99),
+        _seconds("service_back_s_p50", service_back(book), 50),
+        _seconds("service_back_s_p99", service_back(book), 99),
+    ]
+
+
+def recoveries(book: Book, records: Records) -> Recoveries:
+    """Strikes that cost a generation and that no other strike fell upon, with their pieces."""
+    found = []
+    for strike in book.strikes:
+        whole = strike.first_step_at is not None and strike.job in records
+        if whole and strike.kind is not Kind.SERVICE and book.alone(strike):
+            args = (records[strike.job], book.sets_made_at, book.machines_up_at)
+            found.append((strike, spans.pieces(strike, *args)))
+    return found
+
+
+def notice_to_decision(book: Book, records: Records) -> list[float]:
+    """From the notice's standing in the metadata service to the service's committed decision."""
+    waits = []
+    for strike in book.strikes:
+        if strike.kind is not Kind.EVICT or strike.job not in records or _deaf(book, strike):
+            continue
+        row = records[strike.job]
+        decided = row.decision_after(strike.at, strike.generation, strike.attempt)
+        if decided is not None:
+            waits.append(decided - strike.at)
+    return waits
+
+
+def service_back(book: Book) -> list[float]:
+    """From a kill of the service until it answers again."""
+    return [s.back_at - s.at for s in book.strikes if s.back_at is not None]
+
+
+def broken(found: Iterable[Measure]) -> list[str]:
+    """The promises that were not kept."""
+    return [m.name for m in found if not m.passes and m.name in PROMISES]
+
+
+PROMISES = ("jobs_unfinished", "leaked", "doubled", "torn_resumes", "hash_mismatches")
+
+
+def _promises(book: Book) -> Iterable[Measure]:
+    counts = (
+        None if book.leaked is None and not book.unfinished else len(book.unfinished),
+        None if book.leaked is None else len(book.leaked),
+        len(book.doubled),
+        len(book.torn),
+        len(book.mismatches),
+    )
+    units = ("jobs", "things", "cases", "checkpoints", "jobs")
+    for name, count, unit in zip(PROMISES, counts, units, strict=True):
+        yield Measure(name=name, value=count, unit=unit, bar=0, limit=0)
+
+
+def _steps(
+    name: str,
+    lost: Sequence[int],
+    percent: float,
+    bar: float | None = None,
+    rival: Sequence[int] = (),
+) -> Measure:
+    rivals = {"periodic_checkpoints_only": percentile(rival, percent)} if rival else {}
+    value = percentile(lost, percent)
+    return Measure(name=name, value=value, unit="steps", bar=bar, limit=0, rivals=rivals)
+
+
+def _seconds(
+    name: str,
+    values: Sequence[float],
+    percent: float,
+    bar: float | None = None,
+    limit: float | None = None,
+) -> Measure:
+    value = rounded(percentile(values, percent))
+    return Measure(name=name, value=value, unit="s", bar=bar, limit=limit)
+
+
+def _lost(book: Book, kind: Kind) -> list[int]:
+    """Steps done again, of strikes that hit a training job and had recovered before the next."""
+    return [s.lost for s in _trained(book, kind) if s.lost is not None]
+
+
+def _trained(book: Book, kind: Kind) -> list[Strike]:
+    return [s for s in book.strikes if s.kind is kind and s.phase in TRAINING]
+
+
+def _deaf(book: Book, strike: Strike) -> bool:
+    """Whether the service was being killed around then, so that nobody was there to decide."""
+    for other in book.strikes:
+        if other.hits_everyone and other.at <= strike.at + 2:
+            back = other.back_at or float("inf")
+            if back >= strike.at - 1:
+                return True
+    return False
+
+
+def by(book: Book, key: str) -> Sequence[tuple[object, ...]]:
+    """For people: kills, lost steps and raw seconds by kind or phase."""
+    rows = []
+    for name in Kind if key == "kind" else Phase:
+        hit = [s for s in book.strikes if getattr(s, key) is name]
+        lost = [s.lost for s in hit if s.lost is not None]
+        raw = [s.first_step_at - s.at for s in hit if s.first_step_at is not None]
+        raw += [s.back_at - s.at for s in hit if s.back_at is not None]
+        middle, high = rounded(percentile(raw, 50), 1), rounded(percentile(raw, 99), 1)
+        rows.append((str(name), len(hit), percentile(lost, 50), middle, high))
+    return rows
+
+
+def piece_rows(found: Recoveries) -> Sequence[tuple[object, ...]]:
+    """For people: the pieces of a recovery."""
+    rows = []
+    for name in spans.ORDER:
+        seconds = [parts[name] for _, parts in found if name in parts]
+        ours = "the cloud's" if name in spans.NOT_OURS else ""
+        row = (percentile(seconds, 50), percentile(seconds, 99))
+        rows.append((f"{name} {ours}".strip(), rounded(row[0], 2), rounded(row[1], 2)))
+    return rows

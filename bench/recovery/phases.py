@@ -1,0 +1,82 @@
+"""In which phase a job is: from what the cloud lists and what lies on its machines' disks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.recovery import disk
+from bench.recovery.plan import WALK, Phase
+from bench.recovery.sight import Attempt, ScaleSet, Sight, Vm
+
+OVER = ("succeeded", "failed", "cancelled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """One job right now."""
+
+    state: str  # the job's
+    attempt: Attempt | None
+    vms: Sequence[Vm]  # that run
+    runs: Sequence[disk.Run | None]  # the newest of each
+    phase: Phase | None  # None: between two phases, or over
+    deleting: bool  # a scale set of the job is on its way out
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in OVER
+
+    @property
+    def generation(self) -> int:
+        """The newest that was begun on its machines; 0: none."""
+        return max((run.number for run in self.runs if run), default=0)
+
+    @property
+    def step(self) -> int:
+        """The last training step that is loaded or finished."""
+        own = [r.progress or 0 for r in self.runs if r and r.number == self.generation]
+        return max(own, default=0)
+
+    def beyond(self, phase: Phase) -> bool:
+        """Whether the phase lies behind and will not come back by itself."""
+        if self.phase is None or phase is Phase.DELETE:
+            return False
+        return phase in WALK[:3] and WALK.index(self.phase) > WALK.index(phase)
+
+
+def situation(sight: Sight, job: str, state: str) -> Situation:
+    """Look at the disks of the job's machines and put everything together."""
+    attempt = sight.newest(job)
+    machines = sight.machines(attempt.id) if attempt else []
+    vms = [v for v in machines if v.state == "running"]
+    runs = [disk.newest_run(v.work) for v in vms]
+    deleting = any(s.job == job and not _held(sight, s) for s in sight.sets)
+    phase = None if state in OVER else phase_of(attempt, runs)
+    return Situation(
+        state=state, attempt=attempt, vms=vms, runs=runs, phase=phase, deleting=deleting
+    )
+
+
+def _held(sight: Sight, scale_set: ScaleSet) -> bool:
+    attempt = sight.attempts.get(scale_set.attempt)
+    return scale_set.state != "Deleting" and (attempt is None or attempt.holds)
+
+
+def phase_of(attempt: Attempt | None, runs: Sequence[disk.Run | None]) -> Phase | None:
+    """The phase of an attempt whose running machines show these newest runs."""
+    if attempt is None or not attempt.holds:
+        return None
+    if attempt.state in ("pending", "provisioning"):
+        return Phase.CREATE
+    if not runs:
+        return None  # every machine is gone, and the service is about to see it
+    newest = max((run.number for run in runs if run), default=0)
+    if newest == 0:
+        return Phase.BOOT
+    own = [run for run in runs if run and run.number == newest]
+    if not any(run.first_step_at for run in own):
+        return Phase.LOAD
+    saves = [save for run in own for save in run.saves]
+    if any(not save.whole for save in saves):
+        return Phase.SAVE
+    return Phase.COMMIT if saves else Phase.STEP

@@ -1,0 +1,102 @@
+"""When the service did what: read from its database once everything is over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+Span = tuple[str, float, float]  # name, from, to
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationRow:
+    """One generation: when it was opened, and when the service told it to stop."""
+
+    number: int
+    attempt: str
+    opened_at: float
+    halted_at: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptRow:
+    """One attempt: when it was written, given up, and joined by its last node."""
+
+    id: str
+    number: int
+    created_at: float
+    terminating_at: float | None
+    joined_at: float | None
+    spans: Sequence[Span] = ()  # of all its nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """Both of one job, oldest first."""
+
+    generations: Sequence[GenerationRow] = ()
+    attempts: Sequence[AttemptRow] = ()
+    by_id: dict[str, AttemptRow] = field(default_factory=dict)
+
+    def decision_after(self, at: float, generation: int, attempt: str) -> float | None:
+        """When the service had decided what to do about what happened to them at ``at``."""
+        moments = [
+            *(g.halted_at for g in self.generations if g.number == generation),
+            *(g.opened_at for g in self.generations if g.number == generation + 1),
+            *(a.terminating_at for a in self.attempts if a.id == attempt),
+        ]
+        return min((m for m in moments if m is not None and m >= at), default=None)
+
+    def generation(self, number: int) -> GenerationRow | None:
+        """The one with this number."""
+        return next((g for g in self.generations if g.number == number), None)
+
+
+async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
+    """Everything that is known of the job."""
+    rows = await _all(
+        database,
+        """select number, attempt_id, opened_at, halted_at from generations
+           where job_id = %s order by number""",
+        job,
+    )
+    generations = [
+        GenerationRow(
+            number=r[0], attempt=r[1], opened_at=r[2].timestamp(), halted_at=_seconds(r[3])
+        )
+        for r in rows
+    ]
+    rows = await _all(
+        database,
+        """select a.id, a.number, a.created_at,
+                  (select min(e.at) from events e
+                   where e.attempt_id = a.id and e.code = 'attempt.terminating'),
+                  (select min(e.at) from events e
+                   where e.attempt_id = a.id and e.code = 'node.registered'),
+                  (select jsonb_agg(n.spans) from nodes n where n.attempt_id = a.id)
+           from attempts a where a.job_id = %s order by a.number""",
+        job,
+    )
+    attempts = [
+        AttemptRow(
+            id=r[0],
+            number=r[1],
+            created_at=r[2].timestamp(),
+            terminating_at=_seconds(r[3]),
+            joined_at=_seconds(r[4]),
+            spans=[(s["name"], s["started_at"], s["ended_at"]) for n in r[5] or () for s in n],
+        )
+        for r in rows
+    ]
+    return JobRecord(generations=generations, attempts=attempts, by_id={a.id: a for a in attempts})
+
+
+async def _all(
+    database: psycopg.AsyncConnection[Any], query: str, job: str
+) -> list[tuple[Any, ...]]:
+    return await (await database.execute(query, [job])).fetchall()
+
+
+def _seconds(moment: Any) -> float | None:  # noqa: ANN401 - a datetime or nothing
+    return None if moment is None else float(moment.timestamp())

@@ -1,0 +1,227 @@
+"""One run: a stack of its own, the undisturbed twins, then kills until none is left."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import psycopg
+
+from bench.recovery import invariants, records
+from bench.recovery.blobs import Containers
+from bench.recovery.book import Book, Outcome, Strike
+from bench.recovery.jobs import PAIR, SOLO, Jobs, Spec
+from bench.recovery.phases import OVER
+from bench.recovery.plan import Kind, plan
+from bench.recovery.records import JobRecord
+from bench.recovery.sight import Eyes
+from bench.recovery.slot import Slot, Tools
+from bench.recovery.stage import Stage
+from bench.recovery.watch import Watch
+from rekindle.layout import Layout
+from rekindle.parts import Crew
+from rekindle.running import VM_MARK
+from rekindle.stack import stack
+from rekindle.state import Ports, State
+
+SPECS = (SOLO, PAIR)
+TWIN_SECONDS = 600.0
+GRACE_SECONDS = 30.0  # after the last job, for deletions
+RESTARTS = 1000  # a minute: the stack must not give up on what is killed on purpose
+
+
+class CannotMeasure(Exception):
+    """The bench itself could not be set up; nothing was measured."""
+
+
+async def run(
+    book: Book,
+    found: dict[str, JobRecord],
+    folder: Path,
+    port: int | None,
+    say: Callable[[str], None],
+) -> None:
+    """Fill the book; ``found`` gets the service's own record of each job, also when cut short."""
+    layout = Layout(State(folder), Ports.starting_at(port or free_ports()), restarts=RESTARTS)
+    say(f"starting a stack in {folder}")
+    async with stack(layout, lambda _: None) as crew, _tools(layout, book, say) as tools:
+        database = tools.jobs.database
+        try:
+            await _while_it_stands(crew, _measure(tools, layout))
+        finally:
+            for job in tools.watch.jobs:
+                found[job] = await records.read(database, job)
+
+
+def free_ports(first: int = 18080, last: int = 28080) -> int:
+    """The first of four ports in a row that nobody listens on."""
+    for port in range(first, last, 10):
+        if all(_free(port + i) for i in range(4)):
+            return port
+    raise CannotMeasure(f"no four free ports in a row between {first} and {last}: use --port")
+
+
+@asynccontextmanager
+async def _tools(layout: Layout, book: Book, say: Callable[[str], None]) -> AsyncIterator[Tools]:
+    key = (layout.state / "api-key").read_text().strip()
+    url = layout.settings()["REKINDLE_DATABASE_URL"].replace("+psycopg", "")
+    async with AsyncExitStack() as ends:
+        api = await ends.enter_async_context(
+            httpx.AsyncClient(
+                base_url=layout.api_url,
+                headers={"Authorization": f"Bearer {key}"},
+                trust_env=False,
+            )
+        )
+        database = await psycopg.AsyncConnection.connect(url, autocommit=True)
+        ends.push_async_callback(database.close)
+        containers = Containers(layout.storage)
+        ends.callback(containers.close)
+        eyes = Eyes(layout, database)
+        ends.push_async_callback(eyes.close)
+        yield Tools(
+            eyes=eyes,
+            watch=Watch(eyes, containers, book),
+            jobs=Jobs(api, database, containers),
+            containers=containers,
+            stage=Stage(layout, api),
+            book=book,
+            say=say,
+        )
+
+
+async def _while_it_stands(crew: Crew, work: Any) -> None:  # noqa: ANN401 - a coroutine
+    """Do the work; fail when the stack cannot be kept alive, or somebody who watches fails."""
+    tasks = [asyncio.ensure_future(work), asyncio.create_task(crew.watch())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _measure(tools: Tools, layout: Layout) -> None:
+    await tools.jobs.upload(layout.state.path)
+    tools.watch.each_look.append(lambda: _settle(tools))
+    watching = [asyncio.create_task(tools.watch.run()), asyncio.create_task(_follow(tools))]
+    try:
+        striking = asyncio.create_task(_strike_all(tools))
+        await asyncio.wait([striking, *watching], return_when=asyncio.FIRST_COMPLETED)
+        for task in (striking, *watching):
+            if task.done():
+                task.result()
+    finally:
+        for task in (striking, *watching):
+            task.cancel()
+        await asyncio.gather(striking, *watching, return_exceptions=True)
+    await tools.watch.settled()
+    tools.book.leaked = await _leaked(tools, layout)
+
+
+async def _strike_all(tools: Tools) -> None:
+    tools.say("the undisturbed twins")
+    twins = await asyncio.gather(*(_twin(tools, spec) for spec in SPECS))
+    tools.book.twins += twins
+    planned = plan(tools.book.kills, tools.book.seed, len(SPECS))
+    slots = [
+        Slot(number=n, spec=spec, twin=twin, tools=tools)
+        for n, (spec, twin) in enumerate(zip(SPECS, twins, strict=True))
+    ]
+    try:
+        async with asyncio.TaskGroup() as group:
+            for slot, kills in zip(slots, planned, strict=True):
+                group.create_task(slot.run(kills))
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+
+
+async def _twin(tools: Tools, spec: Spec) -> Outcome:
+    job = await tools.jobs.submit(spec, f"twin-{spec.name}")
+    tools.watch.jobs.add(job)
+    await tools.jobs.ended(job, TWIN_SECONDS)
+    outcome = await tools.jobs.outcome(job)
+    if outcome.state != "succeeded":
+        raise CannotMeasure(f"the undisturbed job {job} is {outcome.state}: {outcome.error}")
+    tools.say(f"  {spec.name}: {job}, {len(outcome.losses)} steps, {outcome.parameters_sha256}")
+    return outcome
+
+
+async def _follow(tools: Tools) -> None:
+    """Keep the jobs' states fresh."""
+    while True:
+        tools.stage.states = await tools.jobs.states(tools.watch.jobs)
+        await asyncio.sleep(0.1)
+
+
+def _settle(tools: Tools) -> None:
+    """Find what strikes have led to, and say it: one line for each kill."""
+    for strike in tools.book.strikes:
+        if not strike.told and _led_to(tools, strike):
+            strike.told = True
+            tools.say(_line(tools.book, strike))
+
+
+def _led_to(tools: Tools, strike: Strike) -> bool:
+    """Whether all is known of a strike: it is over with, or its job is."""
+    if strike.kind is Kind.SERVICE:
+        return strike.back_at is not None
+    after = tools.book.after(strike)
+    if after is None:
+        return tools.stage.states.get(strike.job, "") in OVER
+    struck = tools.book.generations.get((strike.job, strike.generation))
+    reached = max(strike.step, struck.last_step) if struck else 0
+    strike.lost = max(reached - after.loaded_step, 0)
+    strike.first_step_at, strike.next_generation = after.first_step_at, after.number
+    return True
+
+
+def _line(book: Book, strike: Strike) -> str:
+    told = sum(s.told for s in book.strikes)
+    until = strike.back_at or strike.first_step_at
+    seconds = "job ended" if until is None else f"{until - strike.at:5.1f} s"
+    lost = "" if strike.lost is None else f"lost {strike.lost} steps"
+    late = "" if strike.phase is strike.kill.phase else f" (planned: {strike.kill.phase})"
+    where = f"{strike.job} at step {strike.step}"
+    return f"{told}/{book.kills} {strike.kind} in {strike.phase}{late}, {where}: {lost} {seconds}"
+
+
+async def _leaked(tools: Tools, layout: Layout) -> list[str]:
+    """What is left once there was time to delete it."""
+    latest = asyncio.get_running_loop().time() + GRACE_SECONDS
+    while True:
+        sight = await tools.watch.look()
+        left = invariants.leaked(sight, _vm_processes(layout))
+        if not left or asyncio.get_running_loop().time() > latest:
+            return left
+        await asyncio.sleep(0.5)
+
+
+def _vm_processes(layout: Layout) -> list[str]:
+    """Processes that were started on a machine of this stack and still run."""
+    found, disks = [], str(layout.state / "azure" / "vms")
+    for process in psutil.process_iter():
+        try:
+            environment, line = process.environ(), " ".join(process.cmdline())
+            here = disks in line or disks in environment.get("HOME", "")
+            if VM_MARK in environment and here:
+                found.append(f"{process.pid} {line[:120]}")
+        except (psutil.Error, OSError):
+            continue  # it has ended, or is somebody else's
+    return found
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,110 @@
+"""Looks all the time while others strike: for doubled machines, torn resumes, new generations."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import httpx
+import psutil
+
+from bench.recovery import blobs, disk, invariants
+from bench.recovery.blobs import Containers
+from bench.recovery.book import Book, Generation
+from bench.recovery.sight import Attempt, Eyes, Sight, Vm
+
+LOOK_SECONDS = 0.25
+
+
+class Watch:
+    """The newest sight, renewed until cancelled; what it finds goes into the book."""
+
+    def __init__(self, eyes: Eyes, containers: Containers, book: Book) -> None:
+        self._eyes = eyes
+        self._containers = containers
+        self._book = book
+        self._checking: set[asyncio.Task[None]] = set()
+        self._whole: set[str] = set()  # checkpoints whose bytes were right
+        self.jobs: set[str] = set()
+        self.sight = Sight(at=0.0)
+        self.each_look: list[Callable[[], None]] = []
+
+    async def run(self) -> None:
+        """Look again and again."""
+        while True:
+            began = time.monotonic()
+            with suppress(httpx.TransportError):  # the emulator may be busy; the next look comes
+                await self.look()
+            await asyncio.sleep(max(LOOK_SECONDS - (time.monotonic() - began), 0.02))
+
+    async def look(self) -> Sight:
+        """Look once."""
+        self.sight = sight = await self._eyes.look(self.jobs)
+        self._book.looks += 1
+        self._book.doubled |= set(invariants.doubled(sight))
+        for scale_set in sight.sets:
+            self._book.sets_made_at.setdefault(scale_set.attempt, scale_set.created_at)
+        for attempt, vm in self._running(sight):
+            self._note_boot(attempt, vm)
+            self._note_run(attempt, vm)
+        for notify in self.each_look:
+            notify()
+        return sight
+
+    async def verify(self, job: str, *, entries: list[blobs.Entry] | None = None) -> None:
+        """Download and hash what HEAD names and was not checked before, or these entries."""
+        container = self._containers.of(job)
+        if entries is None:
+            entries = blobs.named(await asyncio.to_thread(blobs.head, container))
+        for entry in entries:
+            name = f"{job}/{entry['path']}"
+            faults = await asyncio.to_thread(blobs.torn, container, entry)
+            self._book.torn |= set(faults)
+            if name not in self._whole and not faults:
+                self._whole.add(name)
+                self._book.checked_checkpoints += 1
+
+    async def settled(self) -> None:
+        """Wait for the checks that are under way."""
+        await asyncio.gather(*self._checking)
+
+    def _running(self, sight: Sight) -> Iterator[tuple[Attempt, Vm]]:
+        for attempt in sight.attempts.values():
+            for vm in sight.machines(attempt.id):
+                if vm.pid is not None:
+                    yield attempt, vm
+
+    def _note_boot(self, attempt: Attempt, vm: Vm) -> None:
+        with suppress(psutil.NoSuchProcess):
+            began = psutil.Process(vm.pid).create_time()
+            known = self._book.machines_up_at.get(attempt.id, 0.0)
+            self._book.machines_up_at[attempt.id] = max(began, known)
+
+    def _note_run(self, attempt: Attempt, vm: Vm) -> None:
+        run = disk.newest_run(vm.work)
+        row = disk.generation(run) if run else None
+        if run is None or row is None:
+            return
+        loaded = row["checkpoint"]
+        step = loaded["step"] if loaded else 0
+        seen = Generation(
+            job=attempt.job,
+            number=run.number,
+            attempt=attempt.id,
+            loaded_step=step,
+            first_step_at=run.first_step_at,
+            last_step=max(run.progress or 0, step),
+        )
+        if self._book.note_generation(seen) and loaded:
+            check = asyncio.create_task(self._check_resume(attempt.job, run.number, loaded))
+            self._checking.add(check)
+            check.add_done_callback(self._checking.discard)
+
+    async def _check_resume(self, job: str, number: int, loaded: blobs.Entry) -> None:
+        """What a generation loads must be named by HEAD and be whole."""
+        head = await asyncio.to_thread(blobs.head, self._containers.of(job))
+        if loaded not in blobs.named(head):
+            self._book.torn.add(
+                f"{job}: generation {number} loads {loaded['path']}, which HEAD does not name"
+            )
+        await self.verify(job, entries=[loaded])

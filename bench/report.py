@@ -1,0 +1,156 @@
+"""What every benchmark prints: measures with their bars, as a table for people and as JSON."""
+
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+Number = float | int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One number: the bar that it must not pass, and the limit of what is possible at all."""
+
+    name: str
+    value: Number  # None: nothing was there to measure
+    unit: str
+    bar: Number = None  # None: no bar, the number stands beside another one
+    limit: Number = None
+    rivals: Mapping[str, Number] = field(default_factory=dict)
+    higher_is_better: bool = False
+
+    @property
+    def passes(self) -> bool:
+        """Whether the bar is held; what was not measured or has no bar does not fail."""
+        if self.bar is None or self.value is None:
+            return True
+        return self.value >= self.bar if self.higher_is_better else self.value <= self.bar
+
+    def to_plain(self) -> dict[str, Any]:
+        """The form that every benchmark's JSON has."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "bar": self.bar,
+            "limit": self.limit,
+            "rivals": dict(self.rivals),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A benchmark's result; ``more`` is for people who ask why."""
+
+    bench: str
+    measures: Sequence[Measure]
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """One line."""
+        document = {
+            "bench": self.bench,
+            "commit": commit(),
+            "machine": machine(),
+            "measures": [m.to_plain() for m in self.measures],
+            **self.more,
+        }
+        return json.dumps(document)
+
+    def write(self, to: Path | None) -> None:
+        """The JSON into a file, or as the last line of standard output."""
+        if to is None:
+            print(self.to_json(), flush=True)
+        else:
+            to.write_text(self.to_json() + "\n")
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """The nearest-rank percentile: a value that was measured; None of nothing.
+
+    >>> percentile([4, 1, 3, 2], 50), percentile([1, 2, 3], 99), percentile([], 50)
+    (2, 3, None)
+    """
+    if not values:
+        return None
+    rank = max(math.ceil(percent / 100 * len(values)), 1)
+    return sorted(values)[rank - 1]
+
+
+def rounded(value: float | None, digits: int = 3) -> float | None:
+    """None stays None."""
+    return None if value is None else round(value, digits)
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_1m": round(psutil.getloadavg()[0], 2),
+    }
+
+
+def commit() -> str:
+    """The commit that was measured; "-dirty" when files differ from it."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], to: TextIO = sys.stderr) -> None:
+    """Columns as wide as they need to be; numbers to the right."""
+    cells = [list(head), *([_shown(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    for row in cells:
+        line = [
+            c.ljust(w) if i == 0 else c.rjust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(line).rstrip(), file=to)
+    print(file=to, flush=True)
+
+
+def show(measures: Sequence[Measure], to: TextIO = sys.stderr) -> None:
+    """The measures as a table."""
+    head = ("measure", "value", "unit", "bar", "limit", "", "rivals")
+    rows = [
+        (m.name, m.value, m.unit, m.bar, m.limit, "" if m.passes else "FAILS", _rivals(m))
+        for m in measures
+    ]
+    table(head, rows, to)
+
+
+def _rivals(measure: Measure) -> str:
+    return ", ".join(f"{name} {_shown(value)}" for name, value in measure.rivals.items())
+
+
+def _shown(cell: object) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell:g}" if isinstance(cell, float) else str(cell)
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

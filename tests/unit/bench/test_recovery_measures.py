@@ -1,0 +1,177 @@
+"""From strikes and the service's own record to the numbers of a recovery."""
+
+from bench.recovery import spans
+from bench.recovery.book import Book, Generation, Strike
+from bench.recovery.measures import broken, measures, notice_to_decision, recoveries
+from bench.recovery.plan import Kill, Kind, Phase
+from bench.recovery.records import AttemptRow, GenerationRow, JobRecord
+
+OLD = AttemptRow(id="a1", number=1, created_at=0.0, terminating_at=103.0, joined_at=8.0)
+NEW = AttemptRow(
+    id="a2",
+    number=2,
+    created_at=103.5,
+    terminating_at=None,
+    joined_at=110.0,
+    spans=[
+        ("fetch_inputs", 111.0, 112.0),
+        ("load_world", 112.5, 115.0),
+        ("load_model", 115.0, 116.0),
+        ("load_checkpoint", 116.0, 117.0),
+    ],
+)
+RECORD = JobRecord(
+    generations=[
+        GenerationRow(number=1, attempt="a1", opened_at=10.0, halted_at=101.0),
+        GenerationRow(number=2, attempt="a2", opened_at=111.0, halted_at=None),
+    ],
+    attempts=[OLD, NEW],
+    by_id={"a1": OLD, "a2": NEW},
+)
+
+
+def strike(kind: Kind = Kind.EVICT, at: float = 100.0, **more: object) -> Strike:
+    kill = Kill(number=1, kind=kind, phase=Phase.STEP, delay=0, pick=0, after_commit=False)
+    facts: dict[str, object] = {
+        "kill": kill,
+        "phase": Phase.STEP,
+        "slot": 0,
+        "job": "j",
+        "attempt": "a1",
+        "generation": 1,
+        "at": at,
+        "step": 30,
+        "periodic_step": 20,
+    }
+    return Strike(**(facts | more))  # type: ignore[arg-type]  # a row of a table
+
+
+def recovered() -> Strike:
+    return strike(first_step_at=118.0, next_generation=2, lost=0)
+
+
+def book(*strikes: Strike) -> Book:
+    return Book(
+        kills=len(strikes),
+        seed=1,
+        strikes=list(strikes),
+        sets_made_at={"a2": 104.0},
+        machines_up_at={"a2": 107.0},
+        leaked=[],
+    )
+
+
+def value(name: str, of: Book) -> object:
+    return next(m.value for m in measures(of, {"j": RECORD}) if m.name == name)
+
+
+def test_the_pieces_of_a_recovery_add_up_to_the_whole() -> None:
+    parts = spans.pieces(recovered(), RECORD, {"a2": 104.0}, {"a2": 107.0})
+
+    assert parts == {
+        "detect": 1.0,
+        "stop": 2.5,
+        "create": 0.5,
+        "allocate": 3.0,
+        "boot": 3.0,
+        "open": 1.0,
+        "fetch": 1.0,
+        "start": 3.0,
+        "load": 2.0,
+        "first_step": 1.0,
+    }
+    assert sum(parts.values()) == 18.0
+    assert spans.own(parts) == 15.0
+
+
+def test_a_recovery_on_the_same_machines_has_no_allocation() -> None:
+    record = JobRecord(
+        generations=[
+            GenerationRow(number=1, attempt="a1", opened_at=10.0, halted_at=None),
+            GenerationRow(number=2, attempt="a1", opened_at=102.0, halted_at=None),
+        ],
+        attempts=[OLD],
+        by_id={"a1": OLD},
+    )
+    parts = spans.pieces(recovered(), record, {}, {})
+
+    assert parts == {"detect": 2.0, "stop": 0.0, "first_step": 16.0}
+
+
+def test_what_never_recovered_has_no_pieces() -> None:
+    assert spans.pieces(strike(), RECORD, {}, {}) == {}
+    assert spans.own({}) is None
+
+
+def test_a_recovery_that_another_kill_fell_upon_is_not_measured() -> None:
+    first = recovered()
+    again = strike(Kind.VM, at=110.0)
+    service = strike(Kind.SERVICE, at=95.0, job="other", back_at=101.0)
+
+    assert len(recoveries(book(first), {"j": RECORD})) == 1
+    assert not recoveries(book(first, again), {"j": RECORD})
+    assert not recoveries(book(first, service), {"j": RECORD})
+
+
+def test_a_kill_of_another_job_does_not_disturb_a_recovery() -> None:
+    assert len(recoveries(book(recovered(), strike(Kind.VM, job="k")), {"j": RECORD})) == 1
+
+
+def test_the_decision_after_a_notice_is_the_first_that_was_committed() -> None:
+    assert notice_to_decision(book(recovered()), {"j": RECORD}) == [1.0]
+
+
+def test_nobody_decides_while_the_service_is_dead() -> None:
+    service = strike(Kind.SERVICE, at=99.0, job="other", back_at=103.0)
+
+    assert notice_to_decision(book(recovered(), service), {"j": RECORD}) == []
+
+
+def test_lost_steps_are_held_against_a_policy_that_heeds_no_notice() -> None:
+    (measure,) = [
+        m for m in measures(book(recovered()), {"j": RECORD}) if m.name == "steps_lost_noticed_p50"
+    ]
+
+    assert measure.value == 0
+    assert measure.rivals == {"periodic_checkpoints_only": 10}
+
+
+def test_an_unnoticed_loss_is_not_mixed_with_noticed_ones() -> None:
+    both = book(recovered(), strike(Kind.VM, lost=12))
+
+    assert value("steps_lost_noticed_p99", both) == 0
+    assert value("steps_lost_unnoticed_p50", both) == 12
+
+
+def test_a_leak_breaks_a_promise_and_a_long_recovery_does_not() -> None:
+    leaky = book(recovered())
+    leaky.leaked = ["scale set rk-a1"]
+
+    assert broken(measures(leaky, {"j": RECORD})) == ["leaked"]
+    assert broken(measures(book(recovered()), {"j": RECORD})) == []
+
+
+def test_what_was_not_looked_at_is_not_said_to_be_clean() -> None:
+    cut_short = book(recovered())
+    cut_short.leaked = None
+
+    assert value("leaked", cut_short) is None
+
+
+def test_a_generation_that_never_stepped_is_not_a_recovery() -> None:
+    seen = book(strike())
+    for number, at in ((2, None), (3, 130.0)):
+        seen.note_generation(
+            Generation(job="j", number=number, attempt="a2", loaded_step=20, first_step_at=at)
+        )
+    found = seen.after(seen.strikes[0])
+
+    assert found is not None
+    assert found.number == 3
+
+
+def test_jobs_of_a_run_that_was_cut_short_are_neither_finished_nor_not() -> None:
+    cut_short = book(recovered())
+    cut_short.leaked = None
+
+    assert value("jobs_unfinished", cut_short) is None

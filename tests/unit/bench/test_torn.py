@@ -1,0 +1,144 @@
+"""A torn checkpoint is found: whatever of it is missing, changed or written again."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from awscrt.checksums import crc64nvme
+from azure.core.exceptions import ResourceNotFoundError
+from azure.storage.blob import ContainerClient
+
+from bench.recovery import blobs
+
+PATH = "checkpoints/step-00000020-aa"
+DATA = b"weights"
+
+
+@dataclass
+class Download:
+    """What azure-storage-blob gives for a blob."""
+
+    content: bytes
+    properties: SimpleNamespace
+
+    def readall(self) -> bytes:
+        """The bytes."""
+        return self.content
+
+
+@dataclass
+class Container:
+    """A container in memory, as far as it is read here."""
+
+    contents: dict[str, bytes] = field(default_factory=dict)
+    etags: dict[str, str] = field(default_factory=dict)
+    container_name: str = "ftjob-1"
+
+    def download_blob(self, name: str) -> Download:
+        """One blob."""
+        if name not in self.contents:
+            raise ResourceNotFoundError("no such blob")
+        return Download(self.contents[name], SimpleNamespace(etag=self.etags.get(name, '"1"')))
+
+    @property
+    def client(self) -> ContainerClient:
+        """As the bench takes it."""
+        return cast(ContainerClient, self)
+
+
+@pytest.fixture
+def container() -> Container:
+    """One whole checkpoint that HEAD names."""
+    facts = {
+        "step": 20,
+        "consumed_samples": 80,
+        "world_size": 1,
+        "generation": 3,
+        "kind": "periodic",
+    }
+    crc = f"{crc64nvme(DATA):016x}"
+    file = {"name": "data", "size": len(DATA), "etag": '"1"', "crc64nvme": crc}
+    manifest = json.dumps({**facts, "files": [file]}).encode()
+    entry = {**facts, "path": PATH, "manifest_sha256": hashlib.sha256(manifest).hexdigest()}
+    head = {"generation": 3, "checkpoints": [entry], "model": None}
+    return Container(
+        {
+            "HEAD": json.dumps(head).encode(),
+            f"{PATH}/manifest.json": manifest,
+            f"{PATH}/data": DATA,
+        }
+    )
+
+
+def found(container: Container) -> list[str]:
+    (entry,) = blobs.named(blobs.head(container.client))
+    return blobs.torn(container.client, entry)
+
+
+def lose_manifest(container: Container) -> None:
+    del container.contents[f"{PATH}/manifest.json"]
+
+
+def change_manifest(container: Container) -> None:
+    container.contents[f"{PATH}/manifest.json"] += b" "
+
+
+def lose_file(container: Container) -> None:
+    del container.contents[f"{PATH}/data"]
+
+
+def cut_file(container: Container) -> None:
+    container.contents[f"{PATH}/data"] = DATA[:-1]
+
+
+def flip_a_bit(container: Container) -> None:
+    container.contents[f"{PATH}/data"] = b"weightt"
+
+
+def write_again(container: Container) -> None:
+    container.etags[f"{PATH}/data"] = '"2"'
+
+
+def misname_step(container: Container) -> None:
+    head = json.loads(container.contents["HEAD"])
+    head["checkpoints"][0]["step"] = 21
+    container.contents["HEAD"] = json.dumps(head).encode()
+
+
+def test_a_whole_checkpoint_is_not_torn(container: Container) -> None:
+    assert found(container) == []
+
+
+@pytest.mark.parametrize(
+    "tear",
+    [lose_manifest, change_manifest, lose_file, cut_file, flip_a_bit, write_again, misname_step],
+)
+def test_a_torn_checkpoint_is_found(
+    container: Container, tear: Callable[[Container], None]
+) -> None:
+    tear(container)
+
+    assert len(found(container)) == 1
+
+
+def test_what_head_has_let_go_of_may_be_deleted_while_it_is_read(container: Container) -> None:
+    entry: dict[str, Any] = blobs.named(blobs.head(container.client))[0]
+    empty = {"generation": 4, "checkpoints": [], "model": None}
+    container.contents = {"HEAD": json.dumps(empty).encode()}
+
+    assert blobs.torn(container.client, entry) == []
+
+
+def test_the_newest_periodic_checkpoint_is_told_from_a_stop(container: Container) -> None:
+    head = json.loads(container.contents["HEAD"])
+    head["checkpoints"].append({**head["checkpoints"][0], "step": 25, "kind": "stop"})
+
+    newest, periodic = blobs.newest(head), blobs.newest(head, "periodic")
+
+    assert (newest or {})["step"] == 25
+    assert (periodic or {})["step"] == 20
+    assert blobs.newest(None) is None
