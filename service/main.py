@@ -18,7 +18,7 @@ from alembic import command
 from alembic.config import Config
 from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential
 from pydantic import ValidationError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service import telemetry
 from service.api.app import make_app
@@ -30,6 +30,8 @@ from service.cloud.provider import CloudProvider
 from service.db.engine import driver_url, make_engine
 from service.db.notices import Listener
 from service.domain.attempt import Pace
+from service.domain.dataset import Limits
+from service.domain.errors import ServiceError
 from service.operations import keys
 from service.operations.grants import Granter
 from service.pricing.azure_retail import RetailPrices
@@ -39,11 +41,13 @@ from service.reconciler.jobs import JobReconciler
 from service.reconciler.loop import Loop
 from service.reconciler.orphans import OrphanSweep
 from service.reconciler.scale_sets import SpecMaker
+from service.reconciler.uploads import UploadSweep
 from service.settings import Settings
 from service.storage.azure import AzureBlobStore
 from service.storage.store import BlobStore
 
 SWEEP_SECONDS = 60.0
+UPLOAD_SWEEP_SECONDS = 600.0
 
 
 def main() -> int:
@@ -60,7 +64,7 @@ def main() -> int:
     if options.command == "migrate":
         migrate(settings.database_url.get_secret_value())
     elif options.command == "key":
-        asyncio.run(_create_key(settings, options.project, options.name))
+        return asyncio.run(_key(settings, options))
     else:
         asyncio.run(_serve(settings, options))
     return 0
@@ -147,12 +151,14 @@ def _reconcilers(
         now=now,
     )
     jobs = JobReconciler(engine=world.engine, store=world.store, prices=world.prices, now=now)
+    uploads = UploadSweep(engine=world.engine, store=world.store, now=now)
     orphans = OrphanSweep(engine=world.engine, cloud=world.cloud)
     loop = Loop(listener=world.listener, stop=stop)
     return [
         loop.whenever_due("attempts", attempts.claim),
         loop.whenever_due("jobs", jobs.claim),
         loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
+        loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once),
     ]
 
 
@@ -205,6 +211,11 @@ def _parts(settings: Settings, world: Adapters, clock: Callable[[], datetime]) -
         secret=settings.secret_key.get_secret_value(),
         outage=timedelta(seconds=settings.outage_seconds),
         now=clock,
+        limits=Limits(
+            max_bytes=settings.file_max_bytes,
+            max_line_bytes=settings.file_max_line_bytes,
+            max_examples=settings.file_max_examples,
+        ),
     )
 
 
@@ -262,12 +273,29 @@ def _ca(settings: Settings) -> str:
     return str(settings.azure_ca) if settings.azure_ca else ""
 
 
-async def _create_key(settings: Settings, project: str, name: str) -> None:
+async def _key(settings: Settings, options: argparse.Namespace) -> int:
+    """Make, list or revoke API keys: for who runs the service and has no key, or no more."""
     engine = make_engine(settings.database_url.get_secret_value())
-    async with engine.begin() as conn:
-        key = await keys.create(conn, project, name, now())
-    await engine.dispose()
-    sys.stdout.write(f"{key}\n")
+    try:
+        async with engine.begin() as conn:
+            lines = await _key_lines(conn, options)
+    except ServiceError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return 1
+    finally:
+        await engine.dispose()
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+async def _key_lines(conn: AsyncConnection, options: argparse.Namespace) -> list[str]:
+    if options.action == "create":
+        return [await keys.create(conn, options.project, options.name, now())]
+    project_id = await keys.project(conn, options.project)
+    if options.action == "list":
+        return [keys.in_words(key) for key in await keys.every(conn, project_id)]
+    key, left = await keys.revoke(conn, project_id, options.id, now())
+    return [f"{key.id} is revoked; project {options.project} has {left} keys left."]
 
 
 def _arguments() -> argparse.Namespace:
@@ -279,9 +307,18 @@ def _arguments() -> argparse.Namespace:
         face.add_argument("--port", type=int, default=8080)
     commands.add_parser("migrate", help="bring the database schema up to date")
     key = commands.add_parser("key", help="API keys")
-    key.add_argument("action", choices=["create"])
-    key.add_argument("--project", default="default")
-    key.add_argument("--name", default="default")
+    actions = key.add_subparsers(dest="action", required=True)
+    for action, what in (
+        ("create", "make a key and print it, once"),
+        ("list", "print a project's keys: id, hint, name, made, used last"),
+        ("revoke", "from now on it opens nothing"),
+    ):
+        one = actions.add_parser(action, help=what)
+        one.add_argument("--project", default="default")
+        if action == "create":
+            one.add_argument("--name", default="default")
+        if action == "revoke":
+            one.add_argument("id", help="as `key list` prints it")
     return parser.parse_args()
 
 

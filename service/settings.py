@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.domain.dataset import Limits
 from service.domain.fleet import Offering
 from service.domain.states import CapacityType
 
@@ -46,6 +47,10 @@ class Settings(BaseSettings):
     processes_per_node: int | None = None  # None: one per GPU
     cpu_flops: float = 5e9
     trainer_image: str = "rekindle-trainer:latest"
+
+    file_max_bytes: int = Field(default=Limits.max_bytes, ge=1)
+    file_max_line_bytes: int = Field(default=Limits.max_line_bytes, ge=1)
+    file_max_examples: int = Field(default=Limits.max_examples, ge=1)
 
     poll_seconds: float = 10.0
     read_lag_seconds: float = 60.0

@@ -6,7 +6,19 @@ from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api import attempts, costs, events, failures, files, health, jobs, logs, models, nodes
+from service.api import (
+    api_keys,
+    attempts,
+    costs,
+    events,
+    failures,
+    files,
+    health,
+    jobs,
+    logs,
+    models,
+    nodes,
+)
 from service.api.deps import Parts
 
 _LONGEST_ID = 128
@@ -16,7 +28,7 @@ def make_app(parts: Parts) -> FastAPI:
     """Return the app; the caller owns what is behind ``parts``."""
     app = FastAPI(title="Rekindle", version="1", redoc_url=None)
     app.state.parts = parts
-    for module in (files, jobs, events, attempts, costs, logs, models):
+    for module in (files, jobs, events, attempts, costs, logs, models, api_keys):
         app.include_router(module.router, prefix="/v1")
     app.include_router(nodes.router, prefix="/internal/nodes")
     app.include_router(health.router)

@@ -1,71 +1,160 @@
-"""/v1/fine_tuning/jobs/{id}/attempts: every hold on machines, and what it cost."""
+"""/v1/fine_tuning/jobs/{id}/attempts: every hold on machines, what it did and what it cost."""
 
-from decimal import Decimal
-from itertools import zip_longest
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from fastapi import APIRouter
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.api.deps import CallerDep, Db, Now
-from service.db import attempts, generations, ledger, nodes
+from service.api.job_views import money, seconds
+from service.db import attempts, events, generations, ledger, nodes
 from service.db.attempts import AttemptRow
-from service.domain import cost
+from service.db.generations import Opened
+from service.db.nodes import Told
+from service.domain import cost, story
+from service.domain.cost import LedgerRow
+from service.domain.errors import AttemptNotFound
+from service.domain.states import AttemptState
+from service.domain.timeline import Entry, World, timeline
 from service.operations import jobs
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+Moves = dict[AttemptState, datetime]
 
 
 @router.get("/{job_id}/attempts")
 async def list_attempts(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
     """Oldest first. A job has few: all of them are in the answer."""
     await jobs.get(db, caller.project_id, job_id)
-    rows = await ledger.of_job(db, job_id)
-    tried = await attempts.of_job(db, job_id)
-    loaded = await generations.first_steps(db, job_id)
-    reached = await nodes.last_steps(db, [a.id for a in tried])
-    data = []
-    for attempt, following in zip_longest(tried, tried[1:]):
-        own = [r for r in rows if r.attempt_id == attempt.id]
-        data.append(
-            _shown(attempt)
-            | _steps(attempt, following, loaded, reached)
-            | {
-                "cost": str(cost.spent(own, now).quantize(Decimal("0.0001"))),
-                "machine_hours": str(cost.machine_hours(own, now).quantize(Decimal("0.0001"))),
-            }
-        )
-    return {"object": "list", "data": data, "has_more": False}
+    records = await _records(db, job_id)
+    return {"object": "list", "data": [_shown(r, now) for r in records], "has_more": False}
 
 
-def _steps(
-    attempt: AttemptRow,
-    following: AttemptRow | None,
-    loaded: dict[str, int],
-    reached: dict[str, int],
+@router.get("/{job_id}/attempts/{attempt_id}")
+async def get_attempt(
+    db: Db, caller: CallerDep, now: Now, job_id: str, attempt_id: str
 ) -> dict[str, Any]:
-    """Where it began and ended, and how many of its steps the next one had to do again."""
-    last = max(reached.get(attempt.id, 0), loaded.get(attempt.id, 0))
-    again = loaded.get(following.id) if following else None
+    """One of them, by its id or its number."""
+    await jobs.get(db, caller.project_id, job_id)
+    for record in await _records(db, job_id):
+        if attempt_id in (record.row.id, str(record.row.number)):
+            return _shown(record, now)
+    raise AttemptNotFound(f"Job {job_id} has no attempt {attempt_id!r}. List them: .../attempts.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record:
+    """An attempt with all that belongs to it."""
+
+    row: AttemptRow
+    generations: list[Opened]
+    nodes: list[Told]
+    moves: Moves
+    ledger: list[LedgerRow]
+    again: list["_Again"]
+
+
+async def _records(conn: AsyncConnection, job_id: str) -> list[_Record]:
+    opened = await generations.of_job(conn, job_id)
+    told = await nodes.told(conn, job_id)
+    moves = await events.moves(conn, job_id)
+    meters = await ledger.of_job(conn, job_id)
+    again = _again(opened)
+    return [
+        _Record(
+            row=row,
+            generations=[o for o in opened if o.generation.attempt_id == row.id],
+            nodes=[t for t in told if t.attempt_id == row.id],
+            moves={AttemptState.PENDING: row.created_at} | moves.get(row.id, {}),
+            ledger=[m for m in meters if m.attempt_id == row.id],
+            again=[a for a in again if a.attempt_id == row.id],
+        )
+        for row in await attempts.of_job(conn, job_id)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Again:
+    """What the following generation, of whichever attempt, did again of one of this attempt."""
+
+    attempt_id: str
+    lost: int
+    reached: int
+
+
+def _again(opened: Sequence[Opened]) -> list[_Again]:
+    return [
+        _Again(
+            attempt_id=before.generation.attempt_id,
+            lost=following.lost_steps,
+            reached=_start(following) + following.lost_steps,
+        )
+        for before, following in pairwise(opened)
+    ]
+
+
+def _shown(record: _Record, now: datetime) -> dict[str, Any]:
+    row = record.row
     return {
-        "from_step": loaded.get(attempt.id),
-        "last_step": last if attempt.id in loaded else None,
-        "lost_steps": max(last - again, 0) if again is not None and attempt.id in loaded else 0,
+        "id": row.id,
+        "object": "fine_tuning.job.attempt",
+        "number": row.number,
+        "region": row.offering.region,
+        "sku": row.offering.vm_size,
+        "capacity": str(row.offering.capacity_type),
+        "nodes": row.instance_count,
+        "price_per_hour": str(row.price.hourly),
+        "state": str(row.state),
+        "outcome": str(row.outcome) if row.outcome else None,
+        "reason": story.why_ended(row.outcome, row.reason),
+        "evicted": {"noticed": row.evicted_noticed, "unnoticed": row.evicted_unnoticed},
+        "created_at": seconds(row.created_at),
+        "ended_at": seconds(row.ended_at),
+        **_steps(record),
+        "cost": money(cost.spent(record.ledger, now)),
+        "machine_hours": money(cost.machine_hours(record.ledger, now)),
+        "timeline": [_entry(e, now) for e in _timeline(record)],
     }
 
 
-def _shown(attempt: AttemptRow) -> dict[str, Any]:
+def _steps(record: _Record) -> dict[str, Any]:
+    """Where it began and ended, and how many of its steps were done again later."""
+    if not record.generations:
+        return {"from_step": None, "last_step": None, "steps": 0, "lost_steps": 0}
+    loaded = [_start(o) for o in record.generations]
+    last = max([*loaded, *(t.step for t in record.nodes), *(a.reached for a in record.again)])
     return {
-        "id": attempt.id,
-        "object": "fine_tuning.job.attempt",
-        "number": attempt.number,
-        "region": attempt.offering.region,
-        "sku": attempt.offering.vm_size,
-        "capacity": str(attempt.offering.capacity_type),
-        "nodes": attempt.instance_count,
-        "price_per_hour": str(attempt.price.hourly),
-        "state": str(attempt.state),
-        "outcome": str(attempt.outcome) if attempt.outcome else None,
-        "reason": attempt.reason,
-        "created_at": int(attempt.created_at.timestamp()),
-        "ended_at": int(attempt.ended_at.timestamp()) if attempt.ended_at else None,
+        "from_step": loaded[0],
+        "last_step": last,
+        "steps": last - loaded[0],
+        "lost_steps": sum(a.lost for a in record.again),
+    }
+
+
+def _start(opened: Opened) -> int:
+    checkpoint = opened.generation.checkpoint
+    return checkpoint.step if checkpoint else 0
+
+
+def _timeline(record: _Record) -> list[Entry]:
+    worlds = [
+        World(opened_at=o.opened_at, halted_at=o.halted_at, halt_kind=o.halt_kind)
+        for o in record.generations
+    ]
+    return timeline(record.moves, worlds, [t.time for t in record.nodes])
+
+
+def _entry(entry: Entry, now: datetime) -> dict[str, Any]:
+    """Times to a millisecond: pieces of a boot are shorter than a second."""
+    ended = entry.ended_at
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "started_at": round(entry.started_at.timestamp(), 3),
+        "ended_at": round(ended.timestamp(), 3) if ended else None,
+        "seconds": round(((ended or now) - entry.started_at).total_seconds(), 3),
     }

@@ -1,32 +1,64 @@
 """/v1/fine_tuning/jobs/{id}/cost: spent, forecast, saved; and /metrics, the series."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from service.api import job_views
 from service.api.deps import CallerDep, Db, Now
-from service.db import attempts, ledger, metrics
+from service.api.pages import clamp
+from service.db import metrics
+from service.domain.errors import InvalidRequest
 from service.operations import jobs
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+_MOST_ROWS = 10_000
+_LAST_STEP = 2**31 - 1
+Step = Annotated[int, Query(ge=0, le=_LAST_STEP)]
 
 
 @router.get("/{job_id}/cost")
 async def get_cost(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
     """Metered live; ``final`` once every machine is seen to be gone."""
-    job = await jobs.get(db, caller.project_id, job_id)
-    tried = await attempts.of_job(db, job_id)
-    rows = await ledger.of_job(db, job_id)
-    progress = await metrics.progress(db, job_id)
-    shown = job_views.costs(job, tried, rows, progress, now)
-    return {"object": "fine_tuning.job.cost", "job": job_id} | shown
+    around = await jobs.around(db, caller.project_id, job_id, now)
+    return {"object": "fine_tuning.job.cost", "job": job_id} | job_views.costs(around, now)
 
 
 @router.get("/{job_id}/metrics")
-async def get_metrics(db: Db, caller: CallerDep, job_id: str) -> dict[str, Any]:
-    """One row per training step."""
+async def get_metrics(
+    db: Db,
+    caller: CallerDep,
+    job_id: str,
+    from_step: Step = 0,
+    to_step: Step = _LAST_STEP,
+    max_points: Annotated[int | None, Query(ge=1, description="thin the series out")] = None,
+    limit: int = _MOST_ROWS,
+    after: Annotated[str | None, Query(description="the last step of the page before")] = None,
+) -> dict[str, Any]:
+    """One row per training step, or with ``max_points`` one per stretch of steps."""
     await jobs.get(db, caller.project_id, job_id)
-    rows = await metrics.of_job(db, job_id)
-    data = [{k: v for k, v in row.items() if k != "job_id"} for row in rows]
-    return {"object": "list", "data": data, "has_more": False}
+    limit = clamp(limit, _MOST_ROWS)
+    if max_points is not None and after is not None:
+        raise InvalidRequest(
+            "max_points gives the whole range at once: leave `after` out.", param="after"
+        )
+    rows = await metrics.series(
+        db,
+        job_id,
+        from_step=from_step if after is None else max(from_step, _step(after) + 1),
+        to_step=to_step,
+        max_points=None if max_points is None else min(max_points, limit),
+        limit=limit + 1,
+    )
+    return {"object": "list", "data": rows[:limit], "has_more": len(rows) > limit}
+
+
+def _step(after: str) -> int:
+    """A step that was never measured is still a good cursor: what follows it is well known."""
+    if not (after.isascii() and after.isdigit() and int(after) < _LAST_STEP):
+        raise InvalidRequest(
+            f"after={after!r} is no training step. Give the `step` of the last row that you have.",
+            code="unknown_cursor",
+            param="after",
+        )
+    return int(after)

@@ -1,6 +1,7 @@
 """Every failure in OpenAI's envelope: {"error": {"message", "type", "param", "code"}}."""
 
 import logging
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -10,7 +11,7 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from service.domain.errors import ServiceError
+from service.domain.errors import InvalidApiKey, ServiceError
 from service.pricing.source import PricesUnavailable
 from service.storage.store import StorageError
 
@@ -32,7 +33,17 @@ def install(app: FastAPI) -> None:
 def _expected(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ServiceError)
     headers = {} if error.retry is None else {"x-should-retry": str(error.retry).lower()}
-    return _answer(error.status, error.message, error.type, error.code, error.param, headers)
+    if isinstance(error, InvalidApiKey):
+        headers["www-authenticate"] = "Bearer"
+    return _answer(
+        error.status,
+        error.message,
+        error.type,
+        error.code,
+        error.param,
+        headers,
+        error.details,
+    )
 
 
 def _malformed(request: Request, error: Exception) -> JSONResponse:
@@ -92,6 +103,8 @@ def _answer(
     code: str,
     param: str | None = None,
     headers: dict[str, str] | None = None,
+    details: dict[str, Any] | None = None,
 ) -> JSONResponse:
-    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    body = {"error": error | (details or {})}
     return JSONResponse(body, status_code=status, headers=headers)

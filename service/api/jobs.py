@@ -5,19 +5,20 @@ import secrets
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Depends, Header, Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.api import bodies, job_requests, job_views
+from service.api import bodies, job_requests, job_views, waiting
 from service.api.deps import CallerDep, Db, Now, Parts, PartsDep
 from service.api.job_requests import JobRequest
 from service.api.pages import After, clamp, known, page
-from service.db import attempts, ledger, metrics
 from service.db import files as file_rows
+from service.db import job_facts
 from service.db import jobs as rows
 from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.keys import Caller
+from service.domain import results
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
@@ -52,12 +53,18 @@ async def create(
     if job is None:
         job = await _take_on(parts, sending, asked, now)
     async with parts.engine.connect() as conn:
-        return await _detailed(conn, job, parts)
+        return await _shown(conn, job.id, caller, now)
 
 
 @router.get("")
 async def list_jobs(
-    request: Request, db: Db, caller: CallerDep, limit: int = 20, after: After = None
+    request: Request,
+    db: Db,
+    caller: CallerDep,
+    now: Now,
+    limit: int = 20,
+    after: After = None,
+    metadata: str | None = None,  # known, and read below with its [key]
 ) -> dict[str, Any]:
     """Newest first; ``metadata[key]=value`` filters, ``metadata=null`` gives those without any."""
     if after is not None and await rows.find(db, after, caller.project_id) is None:
@@ -65,50 +72,55 @@ async def list_jobs(
     limit = clamp(limit, _MOST)
     wanted = _metadata(request)
     found = await rows.page(db, caller.project_id, after=after, limit=limit + 1, metadata=wanted)
-    return page(found, limit, job_views.basic)
+    return page(await job_facts.of_all(db, found, now), limit, job_views.listed)
 
 
-@router.get("/{job_id}")
-async def get(db: Db, parts: PartsDep, caller: CallerDep, job_id: str) -> dict[str, Any]:
-    """One job with progress, cost and attempts."""
-    return await _detailed(db, await jobs.get(db, caller.project_id, job_id), parts)
+@router.get("/{job_id}", responses={304: {"description": "If-None-Match names this version"}})
+async def get(
+    response: Response,
+    parts: PartsDep,
+    caller: CallerDep,
+    job_id: str,
+    known: Annotated[waiting.Known, Depends(waiting.known)],
+) -> Any:  # noqa: ANN401 - JSON, or no body at all
+    """One job with progress, cost and attempts; with ``wait`` once there is news of it."""
+    if known.waits:
+        await waiting.until_news(parts, job_id, caller.project_id, known)
+    async with parts.engine.connect() as conn:
+        shown = await _shown(conn, job_id, caller, parts.now())
+    tag = {"etag": waiting.etag(shown["version"])}
+    if not known.waits and known.has(shown["version"]):
+        return Response(status_code=304, headers=tag)
+    response.headers.update(tag)
+    return shown
 
 
 @router.post("/{job_id}/cancel")
-async def cancel(
-    db: Db, parts: PartsDep, caller: CallerDep, now: Now, job_id: str
-) -> dict[str, Any]:
+async def cancel(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
     """Ask for the end; its nodes are stopped and its machines deleted."""
-    job = await jobs.request_cancel(db, caller.project_id, job_id, now)
-    return await _detailed(db, job, parts)
+    await jobs.request_cancel(db, caller.project_id, job_id, now)
+    return await _shown(db, job_id, caller, now)
 
 
 @router.post("/{job_id}/pause")
-async def pause(
-    db: Db, parts: PartsDep, caller: CallerDep, now: Now, job_id: str
-) -> dict[str, Any]:
+async def pause(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
     """Ask for a checkpoint and no machines."""
-    job = await jobs.request_pause(db, caller.project_id, job_id, now)
-    return await _detailed(db, job, parts)
+    await jobs.request_pause(db, caller.project_id, job_id, now)
+    return await _shown(db, job_id, caller, now)
 
 
 @router.post("/{job_id}/resume")
-async def resume(
-    db: Db, parts: PartsDep, caller: CallerDep, now: Now, job_id: str
-) -> dict[str, Any]:
+async def resume(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
     """Take a pause back."""
-    job = await jobs.request_resume(db, caller.project_id, job_id, now)
-    return await _detailed(db, job, parts)
+    await jobs.request_resume(db, caller.project_id, job_id, now)
+    return await _shown(db, job_id, caller, now)
 
 
-async def _detailed(conn: AsyncConnection, job: JobRow, parts: Parts) -> dict[str, Any]:
-    return job_views.detailed(
-        job,
-        await attempts.of_job(conn, job.id),
-        await ledger.of_job(conn, job.id),
-        await metrics.progress(conn, job.id),
-        parts.now(),
-    )
+async def _shown(
+    conn: AsyncConnection, job_id: str, caller: Caller, now: datetime
+) -> dict[str, Any]:
+    around = await jobs.around(conn, caller.project_id, job_id, now)
+    return job_views.detailed(around, now)
 
 
 def _metadata(request: Request) -> dict[str, str] | None:
@@ -150,6 +162,12 @@ async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File,
                 raise InvalidRequest(
                     f"{param}: no file {file_id}. Upload it with POST /v1/files first.",
                     code="file_not_found",
+                    param=param,
+                )
+            if file and file.purpose == results.PURPOSE:
+                raise InvalidRequest(
+                    f"{param}: {file_id} is a job's result, not a dataset. Upload chats with "
+                    "POST /v1/files.",
                     param=param,
                 )
             found.append(file)

@@ -1,34 +1,62 @@
-"""/v1/fine_tuning/jobs/{id}/logs: what a rank printed, from Blob."""
+"""/v1/fine_tuning/jobs/{id}/logs: what a rank printed, from Blob; by byte offset, to be followed.
 
-from fastapi import APIRouter
-from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+Every answer says in its headers where it began (``x-log-offset``), where to go on
+(``x-next-offset``), whose log it is (``x-log-attempt``) and whether more may come
+(``x-log-complete``).
+"""
 
-from service.api.deps import CallerDep, PartsDep
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response, StreamingResponse
+
+from service.api.deps import CallerDep, Parts, PartsDep
 from service.db import attempts
 from service.db.attempts import AttemptRow
 from service.domain.errors import AttemptNotFound, InvalidRequest
+from service.domain.states import AttemptState
 from service.operations import jobs
 from service.storage.store import BlobNotFound
 from trainer.contract import log_path
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+_LINE = 256  # bytes; a guess, only to read the end of a log in few pieces
+_MOST_LINES = 10_000
+_LONGEST_TAIL = 8 * 2**20  # bytes
 
 
-@router.get("/{job_id}/logs", response_class=PlainTextResponse)
+@router.get("/{job_id}/logs", responses={200: {"content": {"text/plain": {}}}})
 async def get_logs(
-    parts: PartsDep, caller: CallerDep, job_id: str, attempt: str | None = None, rank: int = 0
+    parts: PartsDep,
+    caller: CallerDep,
+    job_id: str,
+    attempt: str | None = None,
+    rank: Annotated[int, Query(ge=0)] = 0,
+    tail: Annotated[int | None, Query(ge=1, le=_MOST_LINES, description="last lines only")] = None,
+    offset: Annotated[int | None, Query(ge=0, description="x-next-offset of before")] = None,
 ) -> Response:
     """Plain text of one rank of one attempt (the newest unless told)."""
+    if tail is not None and offset is not None:
+        raise InvalidRequest("Give tail or offset: both say where to begin.", param="tail")
     async with parts.engine.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
         tried = await attempts.of_job(conn, job_id)
     chosen = _choose(tried, attempt)
     path = log_path(chosen.id, rank)
-    try:
-        await parts.store.properties(job_id, path)
-    except BlobNotFound:
-        return PlainTextResponse("")  # nothing printed yet
-    return StreamingResponse(parts.store.stream(job_id, path), media_type="text/plain")
+    size = await _size(parts, job_id, path)
+    begin = offset or 0
+    if tail is not None:
+        begin = await _tail(parts, job_id, path, size, tail)
+    headers = {
+        "x-log-offset": str(begin),
+        "x-next-offset": str(max(size, begin)),
+        "x-log-attempt": chosen.id,
+        "x-log-complete": str(chosen.state is AttemptState.ENDED).lower(),
+        "content-length": str(max(size - begin, 0)),
+    }
+    text = _between(parts, job_id, path, begin, size)
+    return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
 
 
 def _choose(tried: list[AttemptRow], wanted: str | None) -> AttemptRow:
@@ -40,3 +68,49 @@ def _choose(tried: list[AttemptRow], wanted: str | None) -> AttemptRow:
         if wanted in (attempt.id, str(attempt.number)):
             return attempt
     raise InvalidRequest(f"attempt={wanted!r} is none of this job's attempts.", param="attempt")
+
+
+async def _size(parts: Parts, job_id: str, path: str) -> int:
+    """Looked up once: what is printed while the answer is sent belongs to the next one."""
+    try:
+        return (await parts.store.properties(job_id, path)).size
+    except BlobNotFound:
+        return 0  # nothing printed yet
+
+
+async def _between(
+    parts: Parts, job_id: str, path: str, begin: int, end: int
+) -> AsyncIterator[bytes]:
+    left = end - begin
+    if left <= 0:
+        return
+    async for chunk in parts.store.stream(job_id, path, offset=begin):
+        yield chunk[:left]
+        left -= len(chunk)
+        if left <= 0:
+            return
+
+
+async def _tail(parts: Parts, job_id: str, path: str, size: int, lines: int) -> int:
+    """Where the last ``lines`` lines begin; later where they are longer than we read at once."""
+    window = min(lines * _LINE, _LONGEST_TAIL)
+    while True:
+        begin = max(size - window, 0)
+        pieces = [p async for p in _between(parts, job_id, path, begin, size)]
+        text = b"".join(pieces)
+        found = _last_lines(text, lines, whole=begin == 0)
+        if found is not None:
+            return begin + found
+        if window >= _LONGEST_TAIL:
+            return begin + text.find(b"\n") + 1
+        window = min(window * 4, _LONGEST_TAIL)
+
+
+def _last_lines(text: bytes, lines: int, *, whole: bool) -> int | None:
+    """Where they begin in the text; None when more text is needed to tell."""
+    place = len(text) - text.endswith(b"\n")
+    for _ in range(lines):
+        place = text.rfind(b"\n", 0, place)
+        if place < 0:
+            return 0 if whole else None
+    return place + 1

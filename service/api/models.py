@@ -1,23 +1,46 @@
-"""/v1/fine_tuning/jobs/{id}/model: the files of the final model, from Blob."""
+"""/v1/models: base models and a project's own; /v1/fine_tuning/jobs/{id}/model: the files."""
 
+import re
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
 from service.api.deps import CallerDep, PartsDep
+from service.api.job_views import fine_tuned_model, seconds
+from service.db.jobs import JobRow
+from service.db.keys import Caller
 from service.domain.errors import ModelNotFound
-from service.operations import jobs
+from service.operations import jobs, models
+from service.operations.models import Base
+from service.storage.store import BlobNotFound
 from trainer.contract import MANIFEST, Manifest
 
-router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+router = APIRouter()
+_OF_JOB = "/fine_tuning/jobs/{job_id}/model"
+_FROM = re.compile(r"bytes=(\d{1,18})-")
 
 
-@router.get("/{job_id}/model")
-async def list_model(parts: PartsDep, caller: CallerDep, job_id: str) -> dict[str, Any]:
+@router.get("/models", tags=["models"])
+async def list_models(parts: PartsDep, caller: CallerDep) -> dict[str, Any]:
+    """Base models that a job may start from, and what the project's jobs have made."""
+    return {"object": "list", "data": await _models(parts, caller)}
+
+
+@router.get("/models/{model:path}", tags=["models"])
+async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> dict[str, Any]:
+    """One of them, by its name."""
+    for known in await _models(parts, caller):
+        if known["id"] == model:
+            return known
+    raise ModelNotFound(f"No model {model!r}. See GET /v1/models for those that there are.")
+
+
+@router.get(_OF_JOB, tags=["fine-tuning"])
+async def list_model_files(parts: PartsDep, caller: CallerDep, job_id: str) -> dict[str, Any]:
     """The final model's files, as Hugging Face's from_pretrained wants them."""
-    path, manifest = await _model(parts, caller, job_id)
+    path, manifest = await _manifest(parts, caller, job_id)
     data = [{"name": f.name, "bytes": f.size, "crc64nvme": f.crc64nvme} for f in manifest.files]
     return {
         "object": "list",
@@ -28,30 +51,80 @@ async def list_model(parts: PartsDep, caller: CallerDep, job_id: str) -> dict[st
     }
 
 
-@router.get("/{job_id}/model/{name:path}")
+@router.get(_OF_JOB + "/{name:path}", tags=["fine-tuning"])
 async def get_model_file(
-    parts: PartsDep, caller: CallerDep, job_id: str, name: str
+    parts: PartsDep,
+    caller: CallerDep,
+    job_id: str,
+    name: str,
+    wanted: Annotated[str | None, Header(alias="range")] = None,
 ) -> StreamingResponse:
-    """The bytes of one file of the final model."""
-    path, manifest = await _model(parts, caller, job_id)
+    """The bytes of one file of the final model; `Range: bytes=N-` goes on with a download."""
+    path, manifest = await _manifest(parts, caller, job_id)
     _inside(path, f"{path}/{name}")
     file = next((f for f in manifest.files if f.name == name), None)
     if file is None:
         names = ", ".join(f.name for f in manifest.files)
         raise ModelNotFound(f"The model has no file {name!r}. It has: {names}.")
-    stream: AsyncIterator[bytes] = parts.store.stream(job_id, f"{path}/{name}")
-    headers = {"content-length": str(file.size)}
-    return StreamingResponse(stream, media_type="application/octet-stream", headers=headers)
+    try:
+        await parts.store.properties(job_id, f"{path}/{name}")
+    except BlobNotFound:
+        raise _gone(job_id, f"{path}/{name}") from None
+    begin = _begin(wanted, file.size)
+    stream: AsyncIterator[bytes] = parts.store.stream(job_id, f"{path}/{name}", offset=begin)
+    headers = {"content-length": str(file.size - begin), "accept-ranges": "bytes"}
+    if begin:
+        headers["content-range"] = f"bytes {begin}-{file.size - 1}/{file.size}"
+    status, kind = (206 if begin else 200), "application/octet-stream"
+    return StreamingResponse(stream, status_code=status, media_type=kind, headers=headers)
 
 
-async def _model(parts: PartsDep, caller: CallerDep, job_id: str) -> tuple[str, Manifest]:
+async def _models(parts: PartsDep, caller: Caller) -> list[dict[str, Any]]:
+    async with parts.engine.connect() as conn:
+        made = await models.made(conn, caller.project_id)
+    return [*map(_made, made), *map(_base, await models.staged(parts.store))]
+
+
+def _base(base: Base) -> dict[str, Any]:
+    created = seconds(base.staged_at)
+    return {"id": base.name, "object": "model", "created": created, "owned_by": "base"}
+
+
+def _made(job: JobRow) -> dict[str, Any]:
+    return {
+        "id": fine_tuned_model(job),
+        "object": "model",
+        "created": seconds(job.finished_at),
+        "owned_by": job.project_id,
+        "base_model": job.model,
+        "job": job.id,
+    }
+
+
+async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, Manifest]:
     async with parts.engine.connect() as conn:
         job = await jobs.get(conn, caller.project_id, job_id)
     if job.result is None:
         raise ModelNotFound(f"Job {job_id} is {job.state}: it has no model yet.")
     path = _inside("models/", str(job.result["path"]))
-    data, _ = await parts.store.read(job_id, f"{path}/{MANIFEST}")
+    try:
+        data, _ = await parts.store.read(job_id, f"{path}/{MANIFEST}")
+    except BlobNotFound:
+        raise _gone(job_id, f"{path}/{MANIFEST}") from None
     return path, Manifest.from_json(data)
+
+
+def _gone(job_id: str, name: str) -> ModelNotFound:
+    return ModelNotFound(
+        f"Blob {name} of container {job_id} is gone: somebody has deleted it from the storage "
+        "account. Restore it there (soft delete, versions), or train again."
+    )
+
+
+def _begin(wanted: str | None, size: int) -> int:
+    """The first byte that is asked for; any other range may be answered with the whole file."""
+    found = _FROM.fullmatch(wanted or "")
+    return int(found[1]) if found and int(found[1]) < size else 0
 
 
 def _inside(prefix: str, path: str) -> str:

@@ -20,6 +20,7 @@ from service.domain.errors import (
 from service.operations import nodes
 from service.operations.nodes import Standing
 from trainer.contract import (
+    OLDEST_PROTOCOL,
     PROTOCOL,
     Directive,
     DirectiveKind,
@@ -45,7 +46,7 @@ async def register(
     registration = await _read(request, Registration, _LONGEST_REGISTRATION)
     wanted = tokens.bootstrap_token(parts.secret, registration.attempt_id)
     _check(authorization, wanted)
-    if registration.protocol != PROTOCOL:
+    if not OLDEST_PROTOCOL <= registration.protocol <= PROTOCOL:
         raise InvalidRequest(f"This service speaks protocol {PROTOCOL}. Use the image it names.")
     now = parts.now()
     async with parts.engine.begin() as conn:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, leases, notices
 from service.db.leases import Claim
-from service.db.tables import attempts, jobs
+from service.db.tables import attempts, jobs, nodes
 from service.domain.attempt import Attempt, Move
 from service.domain.errors import IllegalMove
 from service.domain.fleet import Offering, Price
@@ -36,6 +36,8 @@ class AttemptRow:
     reason: str
     refusals: int
     vm_ids: tuple[str, ...]
+    evicted_noticed: int
+    evicted_unnoticed: int
     created_at: datetime
     ended_at: datetime | None
 
@@ -118,6 +120,8 @@ async def move(
         values["reason"] = step.reason
     if step.to is AttemptState.RUNNING:
         values["ran_at"] = now
+    if step.outcome is Outcome.EVICTED and step.to is AttemptState.TERMINATING:
+        values |= await _evicted(conn, row)
     await leases.release(conn, claim, now, now, **values)
     await leases.hint(conn, jobs, row.job_id, now)
     level = "info" if step.outcome in _AS_WISHED else "warn"
@@ -138,6 +142,16 @@ async def release(conn: AsyncConnection, claim: Claim, now: datetime, delay: tim
     await leases.release(conn, claim, now, now + delay)
 
 
+async def _evicted(conn: AsyncConnection, row: AttemptRow) -> dict[str, int]:
+    """How many machines were taken back, with notice and without, as far as it is known now."""
+    fresh = select(attempts.c.vm_ids).where(attempts.c.id == row.id)
+    present = (await conn.execute(fresh)).scalar_one()
+    evicting = select(nodes.c.vm_id).where(nodes.c.attempt_id == row.id, nodes.c.evicting)
+    noticed = set((await conn.execute(evicting)).scalars())
+    lost = row.instance_count - len(present) - len(noticed - set(present))
+    return {"evicted_noticed": len(noticed), "evicted_unnoticed": max(lost, 0)}
+
+
 def _sentence(row: AttemptRow, step: Move) -> str:
     which = f"Attempt {row.number}"
     where = f"{row.instance_count} x {row.offering}"
@@ -150,6 +164,8 @@ def _sentence(row: AttemptRow, step: Move) -> str:
             return f"{which}: training"
         case AttemptState.TERMINATING:
             return f"{which}: {str(step.outcome).replace('_', ' ')} - {step.reason}"
+        case _ if row.state is AttemptState.PENDING:
+            return f"{which}: ended before any machine was asked for"
         case _:
             return f"{which}: its scale set is gone, cost is final"
 
@@ -170,6 +186,8 @@ def _row(r: Row[Any]) -> AttemptRow:
         reason=r.reason,
         refusals=r.refusals,
         vm_ids=tuple(r.vm_ids),
+        evicted_noticed=r.evicted_noticed,
+        evicted_unnoticed=r.evicted_unnoticed,
         created_at=r.created_at,
         ended_at=r.ended_at,
     )

@@ -1,9 +1,13 @@
-"""Committed checkpoints, as read from HEAD: a copy for listing, never the truth."""
+"""Committed checkpoints, as read from HEAD: a copy for listing, never the truth.
 
+Their order is that of their steps, not of their ids: several may be learnt at the same moment.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -29,11 +33,10 @@ class Checkpoint:
     accuracy: float | None
 
 
-async def add(conn: AsyncConnection, job_id: str, entry: Committed) -> bool:
-    """Keep what HEAD names; True when it was news."""
-    committed_at = datetime.fromtimestamp(entry.committed_at, UTC)
+async def add(conn: AsyncConnection, job_id: str, entry: Committed, now: datetime) -> bool:
+    """Keep what HEAD names; True when it was news. ``committed_at`` is by the node's clock."""
     row = {
-        "id": new_id("ftckpt", committed_at),
+        "id": new_id("ftckpt", now),
         "job_id": job_id,
         "path": entry.path,
         "step": entry.step,
@@ -41,21 +44,39 @@ async def add(conn: AsyncConnection, job_id: str, entry: Committed) -> bool:
         "kind": entry.kind,
         "size": entry.size,
         "world_size": entry.world_size,
-        "committed_at": committed_at,
+        "committed_at": datetime.fromtimestamp(entry.committed_at, UTC),
     }
     statement = upsert(checkpoints).values(row).on_conflict_do_nothing()
     done = await conn.execute(statement.returning(checkpoints.c.id))
     return done.one_or_none() is not None
 
 
+async def drop_others(
+    conn: AsyncConnection, job_id: str, paths: Sequence[str], now: datetime
+) -> None:
+    """HEAD names only ``paths``: the others are deleted, or will be."""
+    c = checkpoints.c
+    gone = update(checkpoints).where(
+        c.job_id == job_id, c.dropped_at.is_(None), c.path.not_in(paths)
+    )
+    await conn.execute(gone.values(dropped_at=now))
+
+
 async def newest(
     conn: AsyncConnection, job_id: str, *, after: str | None, limit: int
 ) -> list[Checkpoint] | None:
-    """Newest first, older than ``after``; None when there is no such checkpoint of this job."""
+    """Those that exist, newest first, older than ``after``.
+
+    None when the job never had a checkpoint ``after``; one that is gone by now is still a cursor.
+    """
     c, m = checkpoints.c, metrics.c
+    place = tuple_(c.step, c.generation)
+    cursor = None
     if after is not None:
-        known = await conn.execute(select(c.id).where(c.job_id == job_id, c.id == after))
-        if known.one_or_none() is None:
+        found = await conn.execute(
+            select(c.step, c.generation).where(c.job_id == job_id, c.id == after)
+        )
+        if (cursor := found.one_or_none()) is None:
             return None
     query = (
         select(
@@ -66,9 +87,9 @@ async def newest(
             m.accuracy,
         )
         .outerjoin(metrics, (m.job_id == c.job_id) & (m.step == c.step))
-        .where(c.job_id == job_id)
+        .where(c.job_id == job_id, c.dropped_at.is_(None))
     )
-    if after is not None:
-        query = query.where(c.id < after)
-    rows = await conn.execute(query.order_by(c.id.desc()).limit(limit))
+    if cursor is not None:
+        query = query.where(place < tuple_(cursor.step, cursor.generation))
+    rows = await conn.execute(query.order_by(c.step.desc(), c.generation.desc()).limit(limit))
     return [Checkpoint(**r) for r in rows.mappings()]

@@ -1,4 +1,7 @@
-"""What happened to a job, in sentences: one row per move, written with the move."""
+"""What happened to a job, in sentences: one row per move, written with the move.
+
+An event is news: it raises the job's version, which is what pollers compare and wait for.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,9 +10,12 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import notices
+from service.db import versions
 from service.db.tables import events
 from service.domain.ids import new_id
+from service.domain.states import AttemptState
+
+_MOVED = "attempt."  # and the state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +43,7 @@ async def add(
     level: str = "info",
     data: dict[str, Any] | None = None,
 ) -> None:
-    """Append an event and wake whoever watches the job."""
+    """Append an event and wake whoever watches the job. Locks the job, so it comes last."""
     row = {
         "id": new_id("ftevent", now),
         "job_id": job_id,
@@ -49,7 +55,7 @@ async def add(
         "data": data,
     }
     await conn.execute(insert(events).values(row))
-    await notices.notify(conn, f"job:{job_id}")
+    await versions.raise_one(conn, job_id, now)
 
 
 async def last_at(conn: AsyncConnection, job_id: str, code: str) -> datetime | None:
@@ -59,11 +65,29 @@ async def last_at(conn: AsyncConnection, job_id: str, code: str) -> datetime | N
     return (await conn.execute(newest)).scalar_one_or_none()
 
 
+async def known(conn: AsyncConnection, job_id: str, code: str, data: dict[str, Any]) -> bool:
+    """Whether the job has an event of this code about these very facts."""
+    c = events.c
+    query = select(c.id).where(c.job_id == job_id, c.code == code, c.data.contains(data))
+    return (await conn.execute(query.limit(1))).first() is not None
+
+
 async def last_message(conn: AsyncConnection, job_id: str, code: str) -> str | None:
     """What the job's newest event of this code says; None when there is none."""
     query = select(events.c.message).where(events.c.job_id == job_id, events.c.code == code)
     newest = query.order_by(events.c.seq.desc()).limit(1)
     return (await conn.execute(newest)).scalar_one_or_none()
+
+
+async def moves(conn: AsyncConnection, job_id: str) -> dict[str, dict[AttemptState, datetime]]:
+    """When each attempt of the job came into each state, but for the first."""
+    c = events.c
+    codes = {f"{_MOVED}{state}": state for state in AttemptState}
+    query = select(c.attempt_id, c.code, c.at).where(c.job_id == job_id, c.code.in_(codes))
+    found: dict[str, dict[AttemptState, datetime]] = {}
+    for row in await conn.execute(query.order_by(c.seq)):
+        found.setdefault(row.attempt_id, {})[codes[row.code]] = row.at
+    return found
 
 
 async def newest(

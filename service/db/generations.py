@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import and_, func, insert, literal, or_, select, update
+from sqlalchemy import Row, and_, func, insert, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.tables import generations
+from service.db.tables import generations, metrics, nodes
 from trainer.contract import DirectiveKind, Generation
 
 
@@ -18,6 +19,8 @@ class Opened:
     opened_at: datetime
     halted_at: datetime | None
     halt_kind: DirectiveKind | None
+    halt_reason: str
+    lost_steps: int  # of the generation before, done again by this one
 
 
 async def newest_number(conn: AsyncConnection, job_id: str) -> int:
@@ -35,26 +38,13 @@ async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
         .limit(1)
     )
     row = (await conn.execute(query)).one_or_none()
-    if row is None:
-        return None
-    content = Generation.from_dict(row.content)
-    return Opened(
-        generation=content,
-        opened_at=row.opened_at,
-        halted_at=row.halted_at,
-        halt_kind=DirectiveKind(row.halt_kind) if row.halt_kind else None,
-    )
+    return _opened(row) if row else None
 
 
-async def first_steps(conn: AsyncConnection, job_id: str) -> dict[str, int]:
-    """The step of the checkpoint that each attempt of the job loaded first; 0 for none."""
-    c = generations.c
-    query = select(c.attempt_id, c.content).where(c.job_id == job_id).order_by(c.number.desc())
-    loaded = {}
-    for row in await conn.execute(query):
-        checkpoint = Generation.from_dict(row.content).checkpoint
-        loaded[row.attempt_id] = checkpoint.step if checkpoint else 0
-    return loaded
+async def of_job(conn: AsyncConnection, job_id: str) -> list[Opened]:
+    """Every generation of the job, oldest first."""
+    query = select(generations).where(generations.c.job_id == job_id)
+    return [_opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
 async def without_news(conn: AsyncConnection, attempt_id: str, newest: str | None) -> int:
@@ -65,11 +55,18 @@ async def without_news(conn: AsyncConnection, attempt_id: str, newest: str | Non
     return int((await conn.execute(query)).scalar_one())
 
 
-async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> None:
-    """Write the row; its number must be free (the primary key says so)."""
+async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> int:
+    """Write the row; its number must be free (the primary key says so).
+
+    Returns how many steps it does again: those that the one before had done, as far as its nodes
+    had told, beyond the checkpoint that this one loads.
+    """
+    start = generation.checkpoint.step if generation.checkpoint else 0
+    lost = max(await _reached(conn, generation.job_id) - start, 0)
     row = {"job_id": generation.job_id, "number": generation.number, "opened_at": now}
     row |= {"attempt_id": generation.attempt_id, "content": generation.to_plain()}
-    await conn.execute(insert(generations).values(row))
+    await conn.execute(insert(generations).values(row | {"lost_steps": lost}))
+    return lost
 
 
 async def mark_halted(
@@ -90,3 +87,32 @@ async def mark_halted(
         .returning(c.number)
     )
     return done.one_or_none() is not None
+
+
+async def _reached(conn: AsyncConnection, job_id: str) -> int:
+    """The last step that the job's newest generation is known to have done."""
+    c, m, n = generations.c, metrics.c, nodes.c
+    newest = (
+        select(c.number, c.attempt_id)
+        .where(c.job_id == job_id)
+        .order_by(c.number.desc())
+        .limit(1)
+        .subquery()
+    )
+    measured = select(func.max(m.step)).where(m.job_id == job_id, m.generation == newest.c.number)
+    told = select(func.max(n.step)).where(
+        n.attempt_id == newest.c.attempt_id, n.generation == newest.c.number
+    )
+    query = select(func.greatest(measured.scalar_subquery(), told.scalar_subquery()))
+    return (await conn.execute(query.select_from(newest))).scalar_one_or_none() or 0
+
+
+def _opened(row: Row[Any]) -> Opened:
+    return Opened(
+        generation=Generation.from_dict(row.content),
+        opened_at=row.opened_at,
+        halted_at=row.halted_at,
+        halt_kind=DirectiveKind(row.halt_kind) if row.halt_kind else None,
+        halt_reason=row.halt_reason or "",
+        lost_steps=row.lost_steps,
+    )

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, insert, select, text, update
+from sqlalchemy import ColumnElement, Row, ScalarSelect, and_, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, leases, notices
+from service.db import events, leases, notices, results, versions
 from service.db.leases import Claim
-from service.db.tables import attempts, jobs
+from service.db.tables import attempts, jobs, metrics
 from service.domain.errors import IllegalMove
 from service.domain.job import Job, LastAttempt, Move
 from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
@@ -43,6 +43,12 @@ class JobRow:
     pause_requested_at: datetime | None
     trainer_errors: int
     result: dict[str, Any] | None
+    version: int
+    updated_at: datetime
+    progress: dict[str, Any]
+    lost_steps: int
+    trained_tokens: int | None
+    result_file: str | None
 
 
 _COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
@@ -60,7 +66,7 @@ async def find(conn: AsyncConnection, job_id: str, project_id: str | None = None
     if project_id is not None:
         query = query.where(jobs.c.project_id == project_id)
     row = (await conn.execute(query)).one_or_none()
-    return _row(row) if row else None
+    return parsed(row) if row else None
 
 
 async def take_turn(conn: AsyncConnection, what: str) -> None:
@@ -74,7 +80,7 @@ async def find_sent_before(
     """The newest job of the project that meets ``conditions``."""
     query = select(*_COLUMNS).where(jobs.c.project_id == project_id, *conditions)
     row = (await conn.execute(query.order_by(jobs.c.id.desc()).limit(1))).one_or_none()
-    return _row(row) if row else None
+    return parsed(row) if row else None
 
 
 async def page(
@@ -84,17 +90,22 @@ async def page(
     after: str | None,
     limit: int,
     metadata: dict[str, str] | None,
-) -> list[JobRow]:
-    """Newest first, older than ``after``, with all of ``metadata`` (None: those without any)."""
-    query = select(*_COLUMNS).where(jobs.c.project_id == project_id)
+) -> list[str]:
+    """Ids, newest first, older than ``after``, with all of ``metadata`` (None: without any)."""
+    query = select(jobs.c.id).where(jobs.c.project_id == project_id)
     if after is not None:
         query = query.where(jobs.c.id < after)
     if metadata is None:
         query = query.where(jobs.c.request["metadata"].as_string().is_(None))
     elif metadata:
         query = query.where(jobs.c.request["metadata"].contains(metadata))
-    rows = await conn.execute(query.order_by(jobs.c.id.desc()).limit(limit))
-    return [_row(r) for r in rows]
+    return list((await conn.execute(query.order_by(jobs.c.id.desc()).limit(limit))).scalars())
+
+
+async def in_state(conn: AsyncConnection, project_id: str, state: JobState) -> list[JobRow]:
+    """Every job of the project that is in ``state``, newest first."""
+    query = select(*_COLUMNS).where(jobs.c.project_id == project_id, jobs.c.state == state)
+    return [parsed(r) for r in await conn.execute(query.order_by(jobs.c.id.desc()))]
 
 
 async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[tuple[Claim, Job]]:
@@ -118,6 +129,9 @@ async def move(
     values |= {"state": step.to, "since": now, "reason": step.reason}
     if step.to in JOB_TERMINAL:
         values["finished_at"] = now
+        values["trained_tokens"] = _trained_tokens(job.id)
+    if step.to is JobState.SUCCEEDED:
+        values["result_file"] = await results.keep(conn, claim.row, now)
     if step.to is JobState.RUNNING and claim.row.started_at is None:
         values["started_at"] = now
     await leases.release(conn, claim, now, now, **values)
@@ -144,6 +158,21 @@ async def count_trainer_error(conn: AsyncConnection, job_id: str) -> None:
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(trainer_errors=one_more))
 
 
+async def progressed(
+    conn: AsyncConnection, job_id: str, now: datetime, news: dict[str, Any]
+) -> None:
+    """Training got on: members of ``news`` replace those that were known. Locks the job."""
+    merged = jobs.c.progress.concat(news)
+    await versions.raise_one(conn, job_id, now, progress=merged)
+
+
+async def count_lost_steps(conn: AsyncConnection, job_id: str, steps: int) -> None:
+    """So many steps are done again."""
+    if steps:
+        more = jobs.c.lost_steps + steps
+        await conn.execute(update(jobs).where(jobs.c.id == job_id).values(lost_steps=more))
+
+
 async def forget_trainer_errors(conn: AsyncConnection, job_id: str) -> None:
     """A checkpoint was committed: the row of errors is broken."""
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(trainer_errors=0))
@@ -161,6 +190,7 @@ async def _snapshot(conn: AsyncConnection, r: Row[Any]) -> Job:
         since=r.since,
         cancel_requested=r.cancel_requested_at is not None,
         pause_requested=r.pause_requested_at is not None,
+        has_trained=r.started_at is not None,
         last_attempt=await _last_attempt(conn, r.id),
     )
 
@@ -185,6 +215,12 @@ async def _last_attempt(conn: AsyncConnection, job_id: str) -> LastAttempt | Non
     )
 
 
-def _row(r: Row[Any]) -> JobRow:
+def _trained_tokens(job_id: str) -> ScalarSelect[int]:
+    """Of every step once, however often it was done."""
+    return select(func.sum(metrics.c.tokens)).where(metrics.c.job_id == job_id).scalar_subquery()
+
+
+def parsed(r: Row[Any]) -> JobRow:
+    """The job that a row of the table (and more) is."""
     values = {name: getattr(r, name) for name in JobRow.__dataclass_fields__}
     return JobRow(**values | {"state": JobState(r.state)})

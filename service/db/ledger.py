@@ -20,10 +20,13 @@ async def meter(
     hourly: Decimal,
     on_demand_hourly: Decimal,
     now: datetime,
+    *,
+    since: datetime,
 ) -> None:
     """Open a row for every machine newly seen, close those of machines no longer there.
 
-    Another replica's clock may be ahead of ours: a row never ends before it has started.
+    A new row begins at ``since``: a machine costs before it is first seen. Another replica's
+    clock may be ahead of ours: a row never ends before it has started.
     """
     c = ledger.c
     gone = update(ledger).where(
@@ -36,7 +39,7 @@ async def meter(
                 "job_id": job_id,
                 "attempt_id": attempt_id,
                 "vm_id": vm_id,
-                "started_at": now,
+                "started_at": since,
                 "hourly": hourly,
                 "on_demand_hourly": on_demand_hourly,
             }

@@ -1,15 +1,27 @@
 """What rank 0 measured, one row per training step; a step done again overwrites itself."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import metrics
 from trainer.contract import StepMetrics
+
+RECENT = 50  # steps that the present speed is taken from
+_SHOWN = [c for c in metrics.c if c.name != "job_id"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How fast the newest steps went."""
+
+    seconds_per_step: float  # the median
+    tokens_per_second: float | None
 
 
 async def add(
@@ -35,19 +47,51 @@ async def add(
     )
 
 
-async def of_job(conn: AsyncConnection, job_id: str) -> list[dict[str, Any]]:
-    """The whole series in order of steps."""
-    query = select(metrics).where(metrics.c.job_id == job_id).order_by(metrics.c.step)
-    return [dict(r) for r in (await conn.execute(query)).mappings()]
-
-
-async def progress(conn: AsyncConnection, job_id: str) -> tuple[int, int, float | None]:
-    """Newest step, trained tokens up to it, and median seconds of its last 50 steps."""
+async def pace(conn: AsyncConnection, job_id: str, generation: int, step: int) -> Pace:
+    """How fast this generation went up to ``step``, which it has measured."""
     m = metrics.c
-    total = select(func.max(m.step), func.sum(m.tokens)).where(m.job_id == job_id)
-    step, tokens = (await conn.execute(total)).one()
-    if step is None:
-        return 0, 0, None
-    last = select(m.seconds).where(m.job_id == job_id, m.step > step - 50).subquery()
-    median = select(func.percentile_cont(0.5).within_group(last.c.seconds))
-    return step, int(tokens), float((await conn.execute(median)).scalar_one())
+    query = select(
+        func.percentile_cont(0.5).within_group(m.seconds),
+        func.sum(m.tokens) / func.nullif(func.sum(m.seconds), 0),
+    ).where(m.job_id == job_id, m.generation == generation, m.step > step - RECENT, m.step <= step)
+    median, tokens = (await conn.execute(query)).one()
+    return Pace(
+        seconds_per_step=float(median), tokens_per_second=None if tokens is None else float(tokens)
+    )
+
+
+async def series(
+    conn: AsyncConnection,
+    job_id: str,
+    *,
+    from_step: int,
+    to_step: int,
+    limit: int,
+    max_points: int | None = None,
+) -> list[dict[str, Any]]:
+    """Rows of the range in order of steps, the first ``limit`` of them.
+
+    With ``max_points`` the range is cut into so many stretches of one length, and each shows one
+    of its rows: the last one that has a validation loss, or else its last.
+    """
+    m = metrics.c
+    rows = select(*_SHOWN).where(m.job_id == job_id, m.step.between(from_step, to_step))
+    if max_points is not None:
+        cut = rows.add_columns(func.ntile(max_points).over(order_by=m.step).label("stretch"))
+        every = cut.subquery()
+        rows = (
+            select(*(c for c in every.c if c.name != "stretch"))
+            .ext(distinct_on(every.c.stretch))
+            .order_by(every.c.stretch, every.c.valid_loss.is_(None), every.c.step.desc())
+        )
+    else:
+        rows = rows.order_by(m.step)
+    return [dict(r) for r in (await conn.execute(rows.limit(limit))).mappings()]
+
+
+async def all_of(conn: AsyncConnection, job_id: str) -> AsyncIterator[dict[str, Any]]:
+    """Every row in order of steps, a few at a time: memory stays flat."""
+    query = select(*_SHOWN).where(metrics.c.job_id == job_id).order_by(metrics.c.step)
+    async with conn.stream(query) as found:
+        async for row in found.mappings():
+            yield dict(row)

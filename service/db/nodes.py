@@ -1,7 +1,7 @@
 """Nodes: the rows that the protocol's pure rules (domain/node.py) change."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,9 +10,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import notices
-from service.db.tables import nodes
+from service.db.tables import attempts, nodes
 from service.domain.node import NodeRecord, directed
-from trainer.contract import DirectiveKind, NodePhase
+from service.domain.timeline import NodeTime
+from trainer.contract import DirectiveKind, NodePhase, Span
 
 _NOT_COLUMNS = {"node_id", "heard_at"}
 
@@ -89,13 +90,37 @@ async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
     return (await conn.execute(newest)).scalar_one_or_none() or ""
 
 
-async def last_steps(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[str, int]:
-    """The last training step that each attempt's nodes are known to have finished."""
-    query = select(nodes.c.attempt_id, func.max(nodes.c.step).label("last")).group_by(
-        nodes.c.attempt_id
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What one node has told of its work."""
+
+    attempt_id: str
+    name: str
+    step: int  # the last one that it is known to have finished
+    time: NodeTime
+
+
+async def told(conn: AsyncConnection, job_id: str) -> list[Told]:
+    """By every node of every attempt of the job."""
+    c = nodes.c
+    query = (
+        select(c.attempt_id, c.name, c.step, c.registered_at, c.spans)
+        .join(attempts, attempts.c.id == c.attempt_id)
+        .where(attempts.c.job_id == job_id)
+        .order_by(c.name)
     )
-    rows = await conn.execute(query.where(nodes.c.attempt_id.in_(attempt_ids)))
-    return {row.attempt_id: row.last for row in rows}
+    return [
+        Told(
+            attempt_id=row.attempt_id,
+            name=row.name,
+            step=row.step,
+            time=NodeTime(
+                registered_at=row.registered_at,
+                spans=tuple(Span.from_dict(s) for s in row.spans),
+            ),
+        )
+        for row in await conn.execute(query)
+    ]
 
 
 async def add_spans(conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]) -> None:

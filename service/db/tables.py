@@ -75,6 +75,8 @@ api_keys = Table(
     Column("hint", Text, nullable=False),  # its last four characters
     Column("created_at", Moment, nullable=False),
     Column("revoked_at", Moment),
+    Column("last_used_at", Moment),  # to within some minutes
+    Index("api_keys_listing", "project_id", "id"),
 )
 
 files = Table(
@@ -91,7 +93,25 @@ files = Table(
     Column("mean_tokens", Integer, nullable=False),  # of one example, a guess
     Column("created_at", Moment, nullable=False),
     Column("deleted_at", Moment),
+    Column("warnings", JSONB, nullable=False, server_default="[]"),  # the first, with their lines
+    Column("warning_counts", JSONB, nullable=False, server_default="{}"),  # all of them, by code
+    Column("longest", JSONB, nullable=False, server_default="[]"),  # rows: [line, tokens]
     Index("files_listing", "project_id", "id"),
+)
+
+uploads = Table(  # under way; with its last byte an upload becomes a row of files
+    "uploads",
+    metadata,
+    Column("id", Text, primary_key=True),  # the file's to be
+    Column("project_id", ForeignKey("projects.id"), nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("expected_bytes", BigInteger),  # of the whole request
+    Column("received_bytes", BigInteger, nullable=False),
+    Column("examples", Integer, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("touched_at", Moment, nullable=False),
+    Index("uploads_listing", "project_id", "id"),
 )
 
 jobs = Table(
@@ -121,6 +141,12 @@ jobs = Table(
     Column("pause_requested_at", Moment),
     Column("trainer_errors", Integer, nullable=False, server_default="0"),
     Column("result", JSONB),  # what HEAD says of the final model
+    Column("version", BigInteger, nullable=False, server_default="1"),  # grows with every news
+    Column("updated_at", Moment, nullable=False, server_default=func.now()),
+    Column("progress", JSONB, nullable=False, server_default="{}"),  # of the newest metrics
+    Column("lost_steps", Integer, nullable=False, server_default="0"),  # done, then done again
+    Column("trained_tokens", BigInteger),  # once it is over
+    Column("result_file", ForeignKey("files.id")),  # the metrics as CSV
     *leased(),
     one_of("state", JobState),
     CheckConstraint(
@@ -142,6 +168,7 @@ jobs = Table(
         unique=True,
         postgresql_where=text("idempotency_key is not null"),
     ),
+    Index("jobs_result_file", "result_file", postgresql_where=text("result_file is not null")),
 )
 
 attempts = Table(
@@ -165,6 +192,8 @@ attempts = Table(
     Column("duds", Integer, nullable=False, server_default="0"),  # likewise, that never trained
     Column("ran_at", Moment),  # first training step
     Column("vm_ids", JSONB, nullable=False, server_default="[]"),  # running, as last seen in ARM
+    Column("evicted_noticed", Integer, nullable=False, server_default="0"),  # machines, at its end
+    Column("evicted_unnoticed", Integer, nullable=False, server_default="0"),
     Column("created_at", Moment, nullable=False),
     Column("ended_at", Moment),
     *leased(),
@@ -196,6 +225,7 @@ generations = Table(
     Column("halt_kind", Text),
     Column("halt_reason", Text),
     Column("halted_at", Moment),
+    Column("lost_steps", Integer, nullable=False, server_default="0"),  # of the one before it
     PrimaryKeyConstraint("job_id", "number"),
     CheckConstraint("number > 0", name="numbers_start_at_one"),
 )
@@ -257,6 +287,7 @@ checkpoints = Table(
     Column("size", BigInteger, nullable=False),
     Column("world_size", Integer, nullable=False),
     Column("committed_at", Moment, nullable=False),
+    Column("dropped_at", Moment),  # since when HEAD does not name it any more
     UniqueConstraint("job_id", "path"),
     Index("checkpoints_of_job", "job_id", "id"),
 )

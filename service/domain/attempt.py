@@ -20,6 +20,7 @@ from trainer.contract import DirectiveKind, Generation
 
 LAST_WORD = timedelta(seconds=30)  # three heartbeats
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
+TOO_LONG_TO_DELETE = timedelta(minutes=15)  # ten times what Azure usually takes
 MAX_FRUITLESS = 10  # generations in a row without one, for whatever reason
 # Before the next generation, by how many in a row were fruitless: what fails at once fails often.
 _PAUSES = tuple(timedelta(seconds=s) for s in (0, 0, 5, 10, 20, 40, 60))
@@ -119,6 +120,12 @@ Step = Wait | Create | Delete | Halt | OpenGeneration | Move
 def next_step(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """Decide one step; the same arguments always give the same step."""
     return DECIDE[attempt.state](attempt, seen, now, pace)
+
+
+def will_not_die(attempt: Attempt, seen: Seen, now: datetime) -> bool:
+    """True when machines that should be gone still cost money, and somebody should be told."""
+    late = now - attempt.since > TOO_LONG_TO_DELETE
+    return attempt.state is AttemptState.TERMINATING and late and seen.scale_set is not None
 
 
 def _pending(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:

@@ -2,6 +2,7 @@
 
     ServiceError
     +-- InvalidRequest        400  (a code per instance)
+    |   +-- InvalidFile            invalid_file_format
     +-- InvalidApiKey         401  invalid_api_key
     +-- PermissionDenied      403  permission_denied
     +-- NotFound              404
@@ -12,6 +13,8 @@
     |   +-- AttemptNotFound        attempt_not_found
     |   +-- CheckpointNotFound     checkpoint_not_found
     |   +-- NodeNotFound           node_not_found
+    |   +-- ProjectNotFound        project_not_found
+    |   +-- KeyNotFound            api_key_not_found
     +-- Conflict              409
     |   +-- InvalidState           invalid_job_state
     |   +-- FileInUse              file_in_use
@@ -30,7 +33,7 @@ A message says what is wrong and what to do next. ``retry`` becomes the header
 x-should-retry: OpenAI's clients retry every 409 unless it says false.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ServiceError(Exception):
@@ -45,6 +48,7 @@ class ServiceError(Exception):
         super().__init__(message)
         self.message = message
         self.param = param
+        self.details: dict[str, Any] = {}  # more members of the envelope
 
 
 class InvalidRequest(ServiceError):
@@ -59,6 +63,18 @@ class InvalidRequest(ServiceError):
     ) -> None:
         super().__init__(message, param=param)
         self.code = code
+
+
+class InvalidFile(InvalidRequest):
+    """An upload that cannot be trained on: the first errors, each with its line, and totals."""
+
+    code = "invalid_file_format"
+
+    def __init__(
+        self, message: str, *, errors: list[dict[str, Any]], counts: dict[str, int]
+    ) -> None:
+        super().__init__(message, code=self.code, param="file")
+        self.details = {"errors": errors, "counts": counts}
 
 
 class InvalidApiKey(ServiceError):
@@ -125,6 +141,18 @@ class NodeNotFound(NotFound):
     """No node of this id."""
 
     code = "node_not_found"
+
+
+class ProjectNotFound(NotFound):
+    """No project of this name."""
+
+    code = "project_not_found"
+
+
+class KeyNotFound(NotFound):
+    """No API key of this id."""
+
+    code = "api_key_not_found"
 
 
 class Conflict(ServiceError):

@@ -14,7 +14,7 @@ from service.domain.states import (
 
 # After refusals in a row the next try waits longer, so that a sold-out region is not hammered.
 MAX_DUDS = 3  # then it is no accident: image, network or settings are wrong
-_BACK_OFF = (timedelta(0), timedelta(seconds=15), timedelta(minutes=1), timedelta(minutes=5))
+_BACK_OFF = tuple(timedelta(seconds=s) for s in (0, 15, 30, 60, 120, 300))
 _DUD = (
     "No training step within the time for starting. Check that the nodes can pull the trainer "
     "image and reach this service (REKINDLE_TRAINER_IMAGE, REKINDLE_PUBLIC_URL), and their logs."
@@ -44,6 +44,7 @@ class Job:
     since: datetime
     cancel_requested: bool = False
     pause_requested: bool = False
+    has_trained: bool = False  # a training step of some attempt has run
     last_attempt: LastAttempt | None = None
 
 
@@ -92,6 +93,11 @@ def next_step(job: Job, now: datetime) -> Step:
     return _between_attempts(job, last, now)
 
 
+def pause_after(refusals: int, duds: int) -> timedelta:
+    """How long to wait before the next attempt, after so many in a row that came to nothing."""
+    return _BACK_OFF[min(max(refusals, duds), len(_BACK_OFF) - 1)]
+
+
 def _follow(job: Job, last: LastAttempt) -> Step:
     """A live attempt: the job runs as soon as the attempt does."""
     if last.state is AttemptState.RUNNING and job.state is not JobState.RUNNING:
@@ -108,7 +114,7 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> Step
         paused = job.state is JobState.PAUSED
         return Wait() if paused else Move(to=JobState.PAUSED, reason="paused by the user")
     if job.state is JobState.PAUSED:
-        back = JobState.RECOVERING if last else JobState.QUEUED
+        back = JobState.RECOVERING if job.has_trained else JobState.QUEUED
         return Move(to=back, reason="resumed by the user")
     if job.state is JobState.RUNNING:
         return Move(to=JobState.RECOVERING, reason=last.reason if last else "")
@@ -120,6 +126,5 @@ def _next_attempt(last: LastAttempt | None, now: datetime) -> Step:
         return StartAttempt(number=1)
     if last.duds >= MAX_DUDS:
         return Move(to=JobState.FAILED, reason=f"{MAX_DUDS} attempts never trained. {_DUD}")
-    pause = _BACK_OFF[min(max(last.refusals, last.duds), len(_BACK_OFF) - 1)]
-    left = pause - (now - last.since)
+    left = pause_after(last.refusals, last.duds) - (now - last.since)
     return Wait(left) if left > timedelta(0) else StartAttempt(number=last.number + 1)

@@ -19,6 +19,7 @@ from service.domain.option import Hazard, Option, weigh
 from service.domain.recipe import Hyperparameters, Recipe, Training
 from service.domain.states import CapacityType
 from service.domain.throughput import StepTime, Work, cpu_step, gpu_step
+from service.domain.wording import duration
 from trainer.contract import Lora
 
 Accelerator = Literal["cuda", "cpu"]
@@ -241,7 +242,7 @@ def _why(best: Option, choices: int, skus: Mapping[str, Sku]) -> str:
     rank = "is the only offering" if choices == 1 else f"is the cheapest of {choices} offerings"
     return (
         f"{best.offering} {rank}: about {best.cost_p50} {CURRENCY} and "
-        f"{best.duration_p50 / 3600:.1f} h on {machines} with ZeRO stage {best.zero_stage} and "
+        f"{duration(best.duration_p50)} on {machines} with ZeRO stage {best.zero_stage} and "
         f"micro-batch {best.micro_batch}, which needs {best.memory.needed / GIB:.1f} of "
         f"{skus[best.offering.vm_size].gpu_memory_gib} GiB per GPU."
     )

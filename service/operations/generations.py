@@ -12,7 +12,7 @@ from service.domain.generation import Halt
 from service.operations import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
 
-POLL_AFTER_OPENING = timedelta(seconds=1)
+_SOON = timedelta(seconds=1)
 
 
 async def open_next(
@@ -31,9 +31,10 @@ async def open_next(
     generation = _generation(row, step, head, run_spec_sha256)
     ids = [m.node_id for m in generation.members]
     await nodes.direct(conn, ids, DirectiveKind.START, generation.number)
-    await attempts.release(conn, claim, now, POLL_AFTER_OPENING)  # locks: nodes, attempt, job
-    await generations.add(conn, generation, now)
+    await attempts.release(conn, claim, now, _SOON)  # locks: nodes, attempt, job
+    lost = await generations.add(conn, generation, now)
     await heads.record(conn, row.job_id, head, now)
+    await jobs.count_lost_steps(conn, row.job_id, lost)
     if step.after_error:
         await jobs.count_trainer_error(conn, row.job_id)
     start = f"from step {head.newest.step}" if head.newest else "from the base model"
@@ -50,11 +51,17 @@ async def open_next(
 
 
 async def halt(
-    conn: AsyncConnection, row: AttemptRow, generation: Generation, step: Halt, now: datetime
+    conn: AsyncConnection,
+    claim: Claim,
+    row: AttemptRow,
+    generation: Generation,
+    step: Halt,
+    now: datetime,
 ) -> None:
-    """Direct the members that have not settled to stop."""
+    """Direct the members that have not settled to stop, and look again soon."""
     first = await generations.mark_halted(conn, generation, step.kind, step.reason, now)
     await nodes.direct(conn, step.node_ids, step.kind, generation.number)
+    await attempts.release(conn, claim, now, _SOON)  # locks: nodes, attempt, job
     if first:
         await events.add(
             conn,

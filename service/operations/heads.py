@@ -49,7 +49,9 @@ async def fence(store: BlobStore, job_id: str, after: int) -> Head:
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     """Copy what is new in HEAD; True when there was something new."""
-    news = [c for c in head.checkpoints if await checkpoints.add(conn, job_id, c)]
+    news = [c for c in head.checkpoints if await checkpoints.add(conn, job_id, c, now)]
+    if news:
+        await checkpoints.drop_others(conn, job_id, [c.path for c in head.checkpoints], now)
     for entry in news:
         await events.add(conn, job_id, now, "checkpoint.committed", _sentence(entry))
     if news:

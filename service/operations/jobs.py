@@ -6,9 +6,10 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, jobs
+from service.db import events, job_facts, jobs
 from service.db import files as file_rows
 from service.db.files import CONTAINER, File
+from service.db.job_facts import Around
 from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.db.tables import jobs as table
@@ -93,8 +94,16 @@ async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
     """The job, or raise JobNotFound."""
     job = await jobs.find(conn, job_id, project_id)
     if job is None:
-        raise JobNotFound(f"No fine-tuning job {job_id}. List yours: GET /v1/fine_tuning/jobs.")
+        raise _not_found(job_id)
     return job
+
+
+async def around(conn: AsyncConnection, project_id: str, job_id: str, now: datetime) -> Around:
+    """The job with everything that is shown with it, or raise JobNotFound."""
+    found = await job_facts.of(conn, job_id, project_id, now)
+    if found is None:
+        raise _not_found(job_id)
+    return found
 
 
 async def request_cancel(
@@ -208,7 +217,17 @@ def _row(submission: Submission, now: datetime) -> JobRow:
         pause_requested_at=None,
         trainer_errors=0,
         result=None,
+        version=1,
+        updated_at=now,
+        progress={},
+        lost_steps=0,
+        trained_tokens=None,
+        result_file=None,
     )
+
+
+def _not_found(job_id: str) -> JobNotFound:
+    return JobNotFound(f"No fine-tuning job {job_id}. List yours: GET /v1/fine_tuning/jobs.")
 
 
 def _must_be_live(job: JobRow, verb: str) -> None:

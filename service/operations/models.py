@@ -1,15 +1,27 @@
-"""Base models that are staged into Blob: one container each, real once its HEAD is there."""
+"""Models: base models that are staged into Blob, and those that jobs have made of them.
 
+A base model has a container of its own and is real once the HEAD there names its files.
+"""
+
+import asyncio
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import jobs
+from service.db.jobs import JobRow
 from service.domain.errors import InvalidRequest
-from service.storage.store import BlobNotFound, BlobStore
+from service.domain.states import JobState
+from service.storage.store import BlobNotFound, BlobStore, Container
 from trainer.contract import BaseModel, InputFile
 
 _HEAD = "HEAD"
+_PREFIX = "base-"
+_AGAIN = "Stage it with `python -m rekindle.stage`, or use rekindle/tiny-llama."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,27 +32,65 @@ class StagedModel:
     config: dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """A base model as it is listed."""
+
+    name: str
+    staged_at: datetime
+
+
 def container(name: str) -> str:
     """The container that a model of this name always has."""
-    return f"base-{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+    return f"{_PREFIX}{hashlib.sha256(name.encode()).hexdigest()[:24]}"
 
 
 async def find(store: BlobStore, name: str) -> StagedModel:
     """The staged model, or raise InvalidRequest (unsupported_model)."""
     where = container(name)
     try:
-        head = json.loads((await store.read(where, _HEAD))[0])
+        data, _ = await store.read(where, _HEAD)
+        return _parsed(where, data)
     except BlobNotFound:
-        raise InvalidRequest(
-            f"Model {name!r} is not staged here. Stage it with `python -m rekindle.stage`, or use "
-            "rekindle/tiny-llama.",
-            code="unsupported_model",
-            param="model",
-        ) from None
-    prefix = f"{where}/{head['revision']}"
-    listed = tuple(
-        InputFile(path=f"{prefix}/{f['name']}", size=f["size"], sha256=f["sha256"])
-        for f in head["files"]
+        fault = f"Model {name!r} is not staged here. {_AGAIN}"
+    except ValueError as error:
+        fault = f"Model {name!r} is not staged as it should be ({error}). {_AGAIN}"
+    raise InvalidRequest(fault, code="unsupported_model", param="model")
+
+
+async def staged(store: BlobStore) -> list[Base]:
+    """Every base model that a job may start from, by name."""
+    found = await asyncio.gather(
+        *(_base(store, where) for where in await store.list_containers(_PREFIX))
     )
-    model = BaseModel(name=head["name"], revision=head["revision"], files=listed)
-    return StagedModel(model=model, config=head["config"])
+    return sorted((b for b in found if b is not None), key=lambda b: b.name)
+
+
+async def made(conn: AsyncConnection, project_id: str) -> list[JobRow]:
+    """The project's jobs that have a model, newest first."""
+    return await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
+
+
+async def _base(store: BlobStore, where: Container) -> Base | None:
+    try:
+        data, _ = await store.read(where.name, _HEAD)
+        return Base(name=_parsed(where.name, data).model.name, staged_at=where.modified_at)
+    except (BlobNotFound, ValueError):
+        return None  # on its way, or unusable: a job on it is refused with the reason
+
+
+def _parsed(where: str, data: bytes) -> StagedModel:
+    """What HEAD says; ValueError when it makes no sense."""
+    try:
+        head = json.loads(data)
+        prefix = f"{where}/{head['revision']}"
+        files = tuple(
+            InputFile(path=f"{prefix}/{f['name']}", size=f["size"], sha256=f["sha256"])
+            for f in head["files"]
+        )
+        model = BaseModel(name=str(head["name"]), revision=str(head["revision"]), files=files)
+        return StagedModel(model=model, config=dict(head["config"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"its HEAD lacks {error}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"its HEAD is no JSON: {error}") from None

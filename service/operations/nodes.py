@@ -4,7 +4,8 @@ What a message changes is decided by the pure rules in domain/node.py; here it i
 written and passed on to the reconciler. One transaction each.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,7 +25,7 @@ from service.domain.node import (
     registered,
 )
 from service.domain.states import ATTEMPT_OVER
-from trainer.contract import Generation, Heartbeat, Registration
+from trainer.contract import Generation, Heartbeat, Registration, Span, Trouble
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +78,16 @@ async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: date
         return Heard(node=record, refusal="stale_epoch")
     if isinstance(after, Ignored):
         return Heard(node=record)
-    printable = heartbeat.error.replace("\0", "\ufffd")  # Postgres has no NUL, a log's tail may
-    await nodes.save(conn, after, error=printable)
+    await nodes.save(conn, after, error=printable(heartbeat.error))
     await nodes.add_spans(conn, node, [s.to_plain() for s in heartbeat.spans])
     await metrics.add(conn, attempt.job_id, heartbeat.generation, heartbeat.metrics)
     await _report(conn, attempt, record, after, heartbeat, now)
-    stale = is_stale(heartbeat, await _current_number(conn, attempt.id))
+    for trouble in heartbeat.troubles:
+        await _complain(conn, attempt, node, trouble, now)
+    number = await _current_number(conn, attempt.id)
+    if heartbeat.metrics and heartbeat.generation == number:
+        await _progress(conn, attempt.job_id, heartbeat, now)
+    stale = is_stale(heartbeat, number)
     return Heard(node=after, refusal="stale_generation" if stale else "")
 
 
@@ -113,7 +118,7 @@ async def _welcome(
     attempt: AttemptRow,
     now: datetime,
 ) -> None:
-    spans = [s.to_plain() for s in registration.spans]
+    spans = [s.to_plain() for s in _in_our_time(registration, now.timestamp())]
     record_now = NodeRecord(**vars(record) | {"heard_at": now.timestamp()})
     await nodes.save(conn, record_now, name=registration.name, registered_at=now)
     await nodes.add_spans(conn, record.node_id, spans)
@@ -122,6 +127,15 @@ async def _welcome(
     again = " again (its supervisor restarted)" if record.epoch > 1 else ""
     message = f"Node {registration.name} registered{again}"
     await events.add(conn, attempt.job_id, now, "node.registered", message, attempt_id=attempt.id)
+
+
+def _in_our_time(registration: Registration, now: float) -> list[Span]:
+    """The spans by our clock: the node's may be hours off."""
+    off = now - registration.now if registration.now else 0.0
+    return [
+        replace(s, started_at=s.started_at + off, ended_at=s.ended_at + off)
+        for s in registration.spans
+    ]
 
 
 async def _report(
@@ -152,6 +166,52 @@ async def _report(
             level="warn",
             data={"node": after.node_id, "not_before": heartbeat.eviction.not_before},
         )
+
+
+async def _progress(
+    conn: AsyncConnection, job_id: str, heartbeat: Heartbeat, now: datetime
+) -> None:
+    """Keep what everybody who looks at the job wants to know, so that a look is one query."""
+    last = max(heartbeat.metrics, key=lambda m: m.step)
+    pace = await metrics.pace(conn, job_id, heartbeat.generation, last.step)
+    news = {"step": last.step, "loss": last.loss, **vars(pace)}
+    validated = [m for m in heartbeat.metrics if m.valid_loss is not None]
+    if validated:
+        news["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss
+    await jobs.progressed(conn, job_id, now, {k: _finite(v) for k, v in news.items()})
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no other numbers."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+async def _complain(
+    conn: AsyncConnection, attempt: AttemptRow, node: str, trouble: Trouble, now: datetime
+) -> None:
+    """One event when trouble begins and one when it is over, however often a node says so."""
+    over = trouble.until > 0
+    code = "checkpoint.caught_up" if over else "checkpoint.delayed"
+    data = {"node": node, "kind": trouble.kind, "since": trouble.since}
+    if await events.known(conn, attempt.job_id, code, data):
+        return
+    seconds = round(trouble.until - trouble.since)
+    again = f"Checkpoints are saved and uploaded again, after {seconds} s of trouble"
+    await events.add(
+        conn,
+        attempt.job_id,
+        now,
+        code,
+        again if over else printable(trouble.message),
+        attempt_id=attempt.id,
+        level="info" if over else "warn",
+        data=data,
+    )
+
+
+def printable(text: str) -> str:
+    """Postgres has no NUL; what a program printed may."""
+    return text.replace("\0", "\ufffd")
 
 
 async def _live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:

@@ -30,8 +30,10 @@ from service.domain.attempt import (
     Pace,
     Wait,
     next_step,
+    will_not_die,
 )
 from service.domain.errors import LeaseLost
+from service.domain.fleet import scale_set_name
 from service.domain.generation import Halt
 from service.domain.states import AttemptState, Outcome
 from service.operations import generations, heads
@@ -90,6 +92,8 @@ class AttemptReconciler:
         found = await look(self.engine, self.cloud, self.store, claim, row, since, now)
         for fault in found.faults:
             await self._complain(row, fault)
+        if will_not_die(found.attempt, found.seen, self.now()):
+            await self._raise_alarm(row)
         step = next_step(found.attempt, found.seen, self.now(), self.pace)
         match step:
             case Wait(delay):
@@ -112,10 +116,9 @@ class AttemptReconciler:
         try:
             await self.cloud.create(self.specs.spec(row))
         except InsufficientCapacity as refusal:
-            why = f"{refusal.code}: {refusal}".strip(": ")
             outcome = Outcome.NO_CAPACITY
             await self._move(
-                claim, row, Move(to=AttemptState.TERMINATING, outcome=outcome, reason=why)
+                claim, row, Move(to=AttemptState.TERMINATING, outcome=outcome, reason=str(refusal))
             )
         else:
             await self._release(claim, self.pace.poll)
@@ -124,8 +127,7 @@ class AttemptReconciler:
         generation = found.seen.generation
         assert generation is not None, "only a generation can be halted"
         async with self.engine.begin() as conn:
-            await generations.halt(conn, row, generation, step, self.now())
-            await attempts.release(conn, claim, self.now(), _SOON)
+            await generations.halt(conn, claim, row, generation, step, self.now())
 
     async def _open(self, claim: Claim, row: AttemptRow, step: OpenGeneration, after: int) -> None:
         """Fence HEAD, then write the row. ``after`` was read with what was decided upon.
@@ -179,4 +181,24 @@ class AttemptReconciler:
                 str(fault),
                 attempt_id=row.id,
                 level="error",
+            )
+
+    async def _raise_alarm(self, row: AttemptRow) -> None:
+        """Once per attempt, where user and operator look: money runs on."""
+        facts = {"scale_set": scale_set_name(row.id), "region": row.offering.region}
+        log.error("attempt.will_not_die", extra={"attempt": row.id, **facts})
+        async with self.engine.begin() as conn:
+            if await events.known(conn, row.job_id, "attempt.will_not_die", facts):
+                return
+            await events.add(
+                conn,
+                row.job_id,
+                self.now(),
+                "attempt.will_not_die",
+                f"Scale set {facts['scale_set']} in {facts['region']} is still there a quarter of"
+                " an hour after its deletion was asked for, and costs money. Deleting goes on;"
+                " look at it in the Azure portal: a lock, a policy or a fault of Azure holds it.",
+                attempt_id=row.id,
+                level="error",
+                data=facts,
             )

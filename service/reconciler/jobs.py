@@ -21,7 +21,7 @@ from service.domain.ids import new_id
 from service.domain.job import Job, Move, Prepare, StartAttempt, Wait, next_step
 from service.domain.plan import Plan
 from service.domain.states import JobState
-from service.operations import models
+from service.operations import file_warnings, models
 from service.operations.jobs import run_spec
 from service.pricing.source import PriceSource, PricesUnavailable
 from service.storage.store import BlobStore, PreconditionFailed, StorageError
@@ -89,7 +89,8 @@ class JobReconciler:
         """Pin model and data, write run spec and HEAD to Blob; safe to do again."""
         row = await self._row(job)
         model = await models.find(self.store, row.model)
-        spec = run_spec(row, Plan.from_dict(row.plan), model, await self._files(row))
+        held = await self._files(row)
+        spec = run_spec(row, Plan.from_dict(row.plan), model, held)
         text = spec.to_json().encode()
         await self.store.create_container(job.id)
         await self.store.write(job.id, RUN_SPEC, text)
@@ -105,6 +106,10 @@ class JobReconciler:
                 self.now(),
                 run_spec_sha256=hashlib.sha256(text).hexdigest(),
                 inputs=_inputs(spec),
+            )
+            training, validation = held[row.training_file], held.get(row.validation_file or "")
+            await file_warnings.tell(
+                conn, job.id, training, validation, spec.max_seq_len, self.now()
             )
 
     async def _start_attempt(self, claim: Claim, job: Job, number: int) -> None:

@@ -120,10 +120,17 @@ def _running(scale_set: ScaleSet | None) -> list[str]:
 async def _meter(
     conn: AsyncConnection, row: AttemptRow, scale_set: ScaleSet | None, now: datetime
 ) -> None:
-    """Every machine that exists is billed, one that lingers stopped as well."""
+    """Every machine that exists is billed, one that lingers stopped as well.
+
+    The first ones are billed from when Azure took the order: never less than it will bill.
+    """
     exist = [i.vm_id for i in scale_set.instances] if scale_set else []
+    since = now
+    if row.state is AttemptState.PROVISIONING and scale_set and scale_set.created_at:
+        since = min(now, max(row.created_at, scale_set.created_at))
     price = row.price
-    await ledger.meter(conn, row.job_id, row.id, exist, price.hourly, price.on_demand_hourly, now)
+    prices = (price.hourly, price.on_demand_hourly)
+    await ledger.meter(conn, row.job_id, row.id, exist, *prices, now, since=since)
 
 
 def _seen(

@@ -21,7 +21,13 @@ from azure.storage.blob import (
 )
 from azure.storage.blob.aio import BlobClient, BlobServiceClient, LinearRetry
 
-from service.storage.store import Blob, BlobNotFound, PreconditionFailed, StorageError
+from service.storage.store import (
+    Blob,
+    BlobNotFound,
+    Container,
+    PreconditionFailed,
+    StorageError,
+)
 
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCKS_IN_FLIGHT = 2
@@ -113,6 +119,13 @@ class AzureBlobStore:
                 async for found in pages
             ]
         return sorted(blobs, key=lambda blob: blob.name)
+
+    async def list_containers(self, prefix: str) -> list[Container]:
+        found: list[Container] = []
+        async with _translated("the account"):
+            pages = self._service.list_containers(name_starts_with=prefix)
+            found = [Container(name=c.name, modified_at=c.last_modified) async for c in pages]
+        return sorted(found, key=lambda container: container.name)
 
     def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime

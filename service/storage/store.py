@@ -27,6 +27,14 @@ class Blob:
     etag: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """One container as listed."""
+
+    name: str
+    modified_at: datetime
+
+
 class BlobStore(Protocol):
     """One storage account."""
 
@@ -70,6 +78,10 @@ class BlobStore(Protocol):
 
     async def list_blobs(self, container: str, prefix: str = "") -> list[Blob]:
         """All blobs under ``prefix``, by name; every page. Empty where there is no container."""
+        ...
+
+    async def list_containers(self, prefix: str) -> list[Container]:
+        """All containers whose names begin so, by name; every page."""
         ...
 
     def sas_url(

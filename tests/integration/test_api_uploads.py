@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.app import make_app
 from service.db.files import CONTAINER
-from service.domain import dataset
+from service.domain.dataset import Limits
 from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob
@@ -71,7 +71,8 @@ async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> Non
     file = (await post(world, PURPOSE, FILE, DATASET, END)).json()
 
     assert set(file) == {
-        *("id", "object", "bytes", "created_at", "filename", "purpose", "status", "examples")
+        *("id", "object", "bytes", "created_at", "filename", "purpose", "status", "examples"),
+        *("counts", "warnings"),
     }
     assert type(file["created_at"]) is int
 
@@ -80,7 +81,7 @@ async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> Non
     ("parts", "code", "param", "word"),
     [
         ((PURPOSE, FILE, BAD_LAST_LINE, END), "invalid_file_format", "file", "line 41"),
-        ((PURPOSE, FILE, END), "invalid_file_format", "file", "no rows"),
+        ((PURPOSE, FILE, END), "invalid_file_format", "file", "is empty"),
         ((PURPOSE.rstrip(), END), "missing_required_parameter", "file", "file"),
         ((FILE, DATASET, END), "missing_required_parameter", "purpose", "purpose"),
         (
@@ -102,6 +103,23 @@ async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> Non
             "one file",
         ),
         ((PURPOSE, FILE, DATASET), "invalid_value", "file", "last boundary"),
+        ((PURPOSE, PURPOSE, FILE, DATASET, END), "invalid_value", "purpose", "once"),
+        (
+            (FILE.replace("\r\n\r\n", f"\r\nX-Long: {'x' * 9000}\r\n\r\n"), DATASET, END),
+            "invalid_value",
+            "file",
+            "header size",
+        ),
+        ((FILE.replace("t.jsonl", "t" * 300), DATASET, END), "invalid_value", "file", "Shorten"),
+        ((FILE.replace("t.jsonl", "t\0"), DATASET, END), "invalid_value", "file", "control"),
+        (
+            (FILE.replace("\r\n\r\n", "\r\nContent-Transfer-Encoding: base64\r\n\r\n"), END),
+            "invalid_value",
+            "file",
+            "as they are",
+        ),
+        ((f"--{BOUNDARY}\r\nX: y\r\n\r\n", DATASET, END), "invalid_value", "file", "no name"),
+        ((PURPOSE, FILE, "[", DATASET, END), "invalid_file_format", "file", "jq -c"),
         (("x" * 100,), "invalid_value", "file", "cannot be read"),
         (
             (PURPOSE.replace("fine-tune", "x" * 5000), FILE, DATASET, END),
@@ -119,6 +137,25 @@ async def test_nothing_is_left_of_a_refused_upload(
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, code, param), error
     assert word in error["message"]
+    assert await kept(world) == ([], [])
+    assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []
+
+
+async def test_a_form_that_never_ends_is_refused(world: World) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield form(PURPOSE, FILE, DATASET, END)
+        while sent < 10 * MIB:
+            sent += 1000
+            yield b"x" * 1000
+
+    answer = await world.call("POST", "/v1/files", content=endless(), headers=HEADERS)
+
+    assert answer.status_code == 400
+    assert "goes on after its last boundary" in answer.json()["error"]["message"]
+    assert sent < 100_000
     assert await kept(world) == ([], [])
 
 
@@ -186,17 +223,29 @@ async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world
         nonlocal sent
         yield form(PURPOSE, FILE)
         piece = b"a" * (8 * MIB)
-        while sent < 2 * dataset.MAX_BYTES:
+        while sent < 128 * MIB:
             sent += len(piece)
             yield piece
 
-    app = make_app(replace(world.parts, store=Sink()))
+    limits = Limits(max_bytes=32 * MIB)
+    app = make_app(replace(world.parts, store=Sink(), limits=limits))
     headers = HEADERS | {"authorization": f"Bearer {world.key}"}
     async with client(app) as http:
         answer = await http.post("/v1/files", content=endless(), headers=headers)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
-    assert sent < dataset.MAX_BYTES + 16 * MIB
+    assert "REKINDLE_FILE_MAX_BYTES" in answer.json()["error"]["message"]
+    assert sent < limits.max_bytes + 16 * MIB
+
+
+async def test_a_request_that_says_it_is_too_long_is_refused_at_once(world: World) -> None:
+    headers = HEADERS | {"content-length": str(world.parts.limits.max_bytes * 2)}
+
+    answer = await world.call(
+        "POST", "/v1/files", content=form(PURPOSE, FILE, DATASET), headers=headers
+    )
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
 
 
 async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: Azurite) -> None:
@@ -251,3 +300,67 @@ async def test_who_is_refused_early_hears_why_while_still_sending(
         )
 
     assert answer.status_code == (401 if spoilt == "key" else 400)
+
+
+async def test_a_refusal_holds_every_error_with_its_line(world: World) -> None:
+    answer = await post(world, PURPOSE, FILE, DATASET + b"\n{}" * 150, END)
+
+    error = answer.json()["error"]
+    assert error["counts"] == {"missing_messages_list": 150}
+    assert [e["line"] for e in error["errors"]] == list(range(41, 141))
+    assert set(error["errors"][0]) == {"line", "code", "message"}
+
+
+async def test_warnings_come_with_the_file_and_are_counted_in_the_list(world: World) -> None:
+    file = (await post(world, PURPOSE, FILE, DATASET, END)).json()
+    shown = (await world.call("GET", f"/v1/files/{file['id']}")).json()
+    (listed,) = (await world.call("GET", "/v1/files")).json()["data"]
+
+    assert shown == file
+    assert file["warnings"][0] == {
+        "line": 2,
+        "code": "duplicate_row",
+        "message": "the row is the same as line 1",
+    }
+    assert len(file["warnings"]) == 20
+    assert file["counts"]["warnings_by_code"] == {"duplicate_row": 39}
+    assert (file["counts"]["examples"], file["counts"]["warnings"]) == (40, 39)
+    assert file["counts"]["tokens"] > 40 * 16
+    assert listed["counts"] == file["counts"]
+    assert "warnings" not in listed
+
+
+async def test_the_same_file_may_be_uploaded_twice(world: World) -> None:
+    first, second = [(await post(world, PURPOSE, FILE, DATASET, END)).json() for _ in range(2)]
+
+    assert first["id"] != second["id"]
+    assert first["counts"] == second["counts"]
+
+
+async def test_others_see_how_far_an_upload_is(world: World) -> None:
+    half, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield form(PURPOSE, FILE, DATASET, "\n")
+        world.clock.advance(seconds=5)
+        yield DATASET + b"\n"
+        half.set()
+        await go_on.wait()
+        yield form(DATASET, END)
+
+    sending = asyncio.create_task(
+        world.call("POST", "/v1/files", content=slowly(), headers=HEADERS)
+    )
+    await half.wait()
+    (seen,) = (await world.call("GET", "/v1/files?status=uploaded")).json()["data"]
+    one = (await world.call("GET", f"/v1/files/{seen['id']}")).json()
+    before = (await world.call("GET", "/v1/files")).json()["data"]
+    go_on.set()
+    file = (await sending).json()
+
+    assert one == seen
+    assert (seen["status"], seen["filename"], before) == ("uploaded", "t.jsonl", [])
+    assert seen["progress"]["examples"] >= 79
+    assert "examples checked" in seen["status_details"]
+    assert (file["id"], file["examples"]) == (seen["id"], 120)
+    assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from random import Random
 
 import pytest
@@ -131,10 +130,9 @@ class Crowd:
     async def _look(self, conn: AsyncConnection) -> None:
         claim, row = self._claimed()
         await leases.write(conn, claim, vm_ids=list(VMS))
-        price, seen = row.price, self.rng.sample(VMS, k=3)
-        await ledger.meter(
-            conn, "job", row.id, seen, price.hourly, price.on_demand_hourly, self.clock()
-        )
+        seen, now = self.rng.sample(VMS, k=3), self.clock()
+        prices = (row.price.hourly, row.price.on_demand_hourly)
+        await ledger.meter(conn, "job", row.id, seen, *prices, now, since=now)
         step = self.rng.randrange(50)
         head = Head(generation=1, checkpoints=(checkpoint(step), checkpoint(step + 1)))
         await heads.record(conn, "job", head, self.clock())
@@ -145,8 +143,9 @@ class Crowd:
         if opened:
             ids = tuple(m.node_id for m in opened.generation.members)
             step = Halt(kind=self.rng.choice(_STOPS), node_ids=ids, reason="because")
-            await generation_operations.halt(conn, row, opened.generation, step, self.clock())
-            await attempts.release(conn, claim, self.clock(), timedelta(0))
+            await generation_operations.halt(
+                conn, claim, row, opened.generation, step, self.clock()
+            )
 
     async def _open(self, conn: AsyncConnection) -> None:
         claim, row = self._claimed()

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import checkpoints, events, generations, jobs, ledger, metrics, tables
 from service.domain.cost import spent
+from service.domain.ids import new_id
 from service.operations import heads
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, generation
@@ -18,6 +19,7 @@ from tests.scripted_node import metrics as measured
 from trainer.contract import DirectiveKind, Head
 
 HOURLY, ON_DEMAND = Decimal(8), Decimal(32)
+WHOLE = {"from_step": 0, "to_step": 99, "limit": 99}
 
 
 @pytest.fixture
@@ -39,16 +41,16 @@ async def test_metrics_sent_twice_are_kept_once(engine: AsyncEngine) -> None:
         await metrics.add(conn, "job", 1, batch)
         await metrics.add(conn, "job", 1, [*batch, measured(3)])
 
-        assert [m["step"] for m in await metrics.of_job(conn, "job")] == [1, 2, 3]
+        assert [m["step"] for m in await metrics.series(conn, "job", **WHOLE)] == [1, 2, 3]
 
 
 async def test_of_a_step_done_twice_the_newer_generation_is_believed(engine: AsyncEngine) -> None:
     async with engine.begin() as conn:
         await metrics.add(conn, "job", 2, [measured(5, loss=1.0)])
         await metrics.add(conn, "job", 1, [measured(5, loss=9.0), measured(4, loss=4.0)])  # late
-        kept = await metrics.of_job(conn, "job")
+        kept = await metrics.series(conn, "job", **WHOLE)
         await metrics.add(conn, "job", 3, [measured(5, loss=2.0)])
-        after = await metrics.of_job(conn, "job")
+        after = await metrics.series(conn, "job", **WHOLE)
 
     assert [(m["step"], m["loss"]) for m in kept] == [(4, 4.0), (5, 1.0)]
     assert after[-1]["loss"] == 2.0
@@ -58,14 +60,15 @@ async def test_a_batch_that_names_a_step_twice_is_taken_in(engine: AsyncEngine) 
     async with engine.begin() as conn:
         await metrics.add(conn, "job", 1, [measured(1, loss=9.0), measured(1, loss=1.0)])
 
-        assert [m["loss"] for m in await metrics.of_job(conn, "job")] == [1.0]
+        assert [m["loss"] for m in await metrics.series(conn, "job", **WHOLE)] == [1.0]
 
 
 # --- the ledger ----------------------------------------------------------------------------------
 
 
 async def _meter(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
-    await ledger.meter(conn, "job", "att-1", vm_ids, HOURLY, ON_DEMAND, clock())
+    now = clock()
+    await ledger.meter(conn, "job", "att-1", vm_ids, HOURLY, ON_DEMAND, now, since=now)
 
 
 async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
@@ -143,18 +146,36 @@ async def test_what_head_says_is_recorded_once(engine: AsyncEngine, clock: Clock
     assert [e.code for e in told or []] == ["checkpoint.committed"] * 3
 
 
-async def test_a_checkpoint_that_head_drops_stays_on_record(
+async def test_a_checkpoint_that_head_drops_is_not_listed_but_is_still_a_cursor(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    head = Head(generation=1)
+    head, told = Head(generation=1), list[list[checkpoints.Checkpoint]]()
     async with engine.begin() as conn:
         for step in range(1, 6):
             head = head.with_checkpoint(checkpoint(step))
             await heads.record(conn, "job", head, clock())
+            told.append(await checkpoints.newest(conn, "job", after=None, limit=9) or [])
         listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+        older = await checkpoints.newest(conn, "job", after=told[1][0].id, limit=9)
 
-    assert len(head.checkpoints) == 3
-    assert [c.step for c in listed or []] == [5, 4, 3, 2, 1]
+    assert [c.step for c in listed or []] == [5, 4, 3] == [c.step for c in head.checkpoints[::-1]]
+    assert [c.step for c in told[1]] == [2, 1]
+    assert older == []
+
+
+async def test_checkpoints_are_listed_by_their_steps_whatever_the_nodes_clock_says(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    late, early = (replace(checkpoint(s), committed_at=at) for s, at in ((1, 9e9), (2, 1.0)))
+    async with engine.begin() as conn:
+        await heads.record(conn, "job", Head(generation=1, checkpoints=(late, early)), clock())
+        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+        assert listed
+        older = await checkpoints.newest(conn, "job", after=listed[0].id, limit=9)
+
+    assert [c.step for c in listed] == [2, 1]
+    assert [c.step for c in older or []] == [1]
+    assert {c.id[:14] for c in listed} == {new_id("ftckpt", clock())[:14]}
 
 
 async def test_a_new_checkpoint_breaks_the_row_of_trainer_errors(

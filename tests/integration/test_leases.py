@@ -259,8 +259,7 @@ async def test_a_late_halt_tells_nobody_anything(engine: AsyncEngine, clock: Clo
     step = Halt(kind=DirectiveKind.STOP, node_ids=(node.node_id,), reason="a member is gone")
 
     async def halt(conn: AsyncConnection) -> None:
-        await generation_operations.halt(conn, attempt, row, step, clock())
-        await attempts.release(conn, late, clock(), timedelta(0))
+        await generation_operations.halt(conn, late, attempt, row, step, clock())
 
     with pytest.raises(LeaseLost):
         await transact(engine, halt)

@@ -1,5 +1,7 @@
 """What a look writes down, and what it leaves alone when the cloud does not answer."""
 
+from datetime import timedelta
+
 from service.cloud.provider import CloudError
 from service.db import ledger
 from service.domain.fleet import scale_set_name
@@ -54,3 +56,29 @@ async def test_survivors_that_save_are_told_to_stop_and_not_given_up_unheard(
     assert (told, then) == (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
     assert attempt["outcome"] == "evicted"
     assert "did not stop" not in attempt["reason"]
+
+
+async def test_machines_are_billed_from_when_azure_took_the_order(world: World) -> None:
+    job = await world.submit()
+    await boot(world, job["id"])
+
+    async with world.engine.connect() as conn:
+        rows = await ledger.of_job(conn, job["id"])
+    (attempt,) = await world.attempts_of(job["id"])
+    found = await world.cloud.get(scale_set_name(attempt["id"]))
+    assert found.created_at is not None
+    assert found.created_at < world.clock() - timedelta(minutes=1)
+    assert [r.started_at for r in rows] == [found.created_at] * 2
+
+
+async def test_machines_that_will_not_die_are_reported_once(world: World) -> None:
+    job = await world.submit()
+    await boot(world, job["id"])
+    world.cloud.failing_deletes = 1000
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(90)
+    listed = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")
+
+    (alarm,) = [e for e in listed.json()["data"] if e["code"] == "attempt.will_not_die"]
+    assert alarm["level"] == "error"
+    assert "costs money" in alarm["message"]

@@ -5,7 +5,7 @@ import ssl
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 
-from service.cloud.azure_errors import TABLE, Row, classify, translated
+from service.cloud.azure_errors import TABLE, Row, classify, quota, translated
 from service.cloud.provider import (
     CloudError,
     InsufficientCapacity,
@@ -86,3 +86,21 @@ def test_a_broken_connection_is_worth_another_try() -> None:
     broken = ServiceRequestError("cannot connect", error=ConnectionRefusedError())
 
     assert type(translated(broken)) is CloudError
+
+
+def test_a_quota_is_named_with_its_region_and_what_is_missing() -> None:
+    told = quota(
+        "Operation could not be completed as it results in exceeding approved LowPriorityCores"
+        " quota. Additional details - Deployment Model: Resource Manager, Location: eastus,"
+        " Current Limit: 100, Current Usage: 96, Additional Required: 192, (Minimum) New Limit"
+        " Required: 288. Submit a request for Quota increase at https://aka.ms/ProdportalCRP/."
+    )
+
+    assert told == (
+        "The quota 'Total Regional Spot vCPUs' (LowPriorityCores) of eastus is used up: 96 of 100"
+        " cores are in use and 288 are needed."
+    )
+
+
+def test_a_refusal_in_other_words_is_told_as_it_came() -> None:
+    assert quota("Quota exceeded.") == "Quota exceeded."

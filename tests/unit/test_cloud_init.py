@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from service.cloud.cloud_init import render
+from service.cloud.cloud_init import TIMES_PATH, render
+from trainer.supervisor.boot import START_SUPERVISOR, TIMES, boot_spans
 
 CONFIG = '{"attempt_id":"att-1","note":"quotes \' and \\" and $HOME"}'
 IMAGE = "registry.example/rekindle/trainer:1.0"
@@ -23,11 +24,40 @@ def document(request: pytest.FixtureRequest) -> dict[str, Any]:
     return parsed
 
 
-def test_the_configuration_is_readable_by_root_alone(document: dict[str, Any]) -> None:
-    (file,) = document["write_files"]
+def test_what_is_written_may_be_read_by_one_user_alone(document: dict[str, Any]) -> None:
+    file, times = document["write_files"]
 
     assert (file["path"], file["permissions"]) == ("/etc/rekindle/node.json", "0600")
+    assert (times["path"], times["permissions"]) == (TIMES_PATH, "0600")
+    assert times["content"] == ""
     assert json.loads(file["content"]) == json.loads(CONFIG)
+
+
+def test_files_and_disk_are_handed_to_the_containers_user_before_it_starts(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    """By number: cloud-init's own `owner` wants a name, and the VM has none for it."""
+    for program in ("chown", "install"):
+        (tmp_path / program).write_text('#!/bin/sh\necho "${0##*/} $*"\n')
+        (tmp_path / program).chmod(0o755)
+    *_, hand_over, start = (script for _, _, script in document["runcmd"])
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["sh", "-c", hand_over], env=path, capture_output=True, text=True, timeout=10, check=True
+    )
+
+    assert done.stdout.splitlines() == [
+        "chown 10001:10001 /etc/rekindle/node.json /etc/rekindle/boot-times",
+        "install -d -m 0700 -o 10001 -g 10001 /mnt/rekindle",
+    ]
+    assert start.startswith("docker run ")
+
+
+def test_a_gpu_node_gives_the_container_what_its_image_knows_of_the_topology() -> None:
+    run = yaml.safe_load(render(CONFIG, IMAGE, "cuda"))["runcmd"][-1][2]
+
+    assert "$(test -f /etc/nccl.conf && echo --volume=/etc/nccl.conf:/etc/nccl.conf:ro" in run
+    assert " --volume=/opt/microsoft:/opt/microsoft:ro)" in run
 
 
 def test_the_container_finds_its_configuration_and_its_disk(document: dict[str, Any]) -> None:
@@ -79,6 +109,66 @@ def test_without_a_local_disk_nothing_is_formatted(tmp_path: Path) -> None:
     assert _boot_disks(tmp_path, lsblk="echo '/dev/sda Virtual Disk'", blkid="false") == []
 
 
+def test_an_image_that_is_there_is_not_pulled(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    _prepare(tmp_path, "cpu", docker=f'echo "$1 $2" >>{said}')
+
+    assert said.read_text().splitlines() == ["image inspect"]
+
+
+def test_a_registry_that_fails_is_asked_again(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    docker = f"""[ "$1" = pull ] || exit 1
+        echo pull >>{said}; [ "$(wc -l <{said})" -eq 3 ]"""
+    _prepare(tmp_path, "cpu", docker=docker, sleep="exit 0")
+
+    assert said.read_text().splitlines() == ["pull"] * 3
+
+
+def test_the_image_comes_while_the_driver_gets_ready(tmp_path: Path) -> None:
+    """The driver is there once the pull has begun: one after the other would never end."""
+    begun = tmp_path / "begun"
+    times = _prepare(
+        tmp_path,
+        "cuda",
+        docker=f'[ "$1" = pull ] && touch {begun}',
+        lsblk="exit 0",
+        **{"nvidia-smi": f"[ -e {begun} ]", "sleep": "exec /bin/sleep 0.05"},
+    )
+    spans, began = boot_spans(times, 0.0, again=False)
+
+    names = {s.name for s in spans}
+    assert names == {"vm_boot", "pull_image", "mount_disks", "await_driver"}
+    assert began >= max(s.ended_at for s in spans)
+
+
+def test_a_boot_is_timed_without_gaps(tmp_path: Path) -> None:
+    """Also where cloud-init and supervisor are of different parts: they agree on a file."""
+    times = _prepare(tmp_path, "cpu", docker="exit 0")
+    spans, began = boot_spans(times, 0.0, again=False)
+    vm_boot, pull = spans
+
+    assert TIMES_PATH.endswith(f"/{TIMES}")
+    assert (vm_boot.name, pull.name) == ("vm_boot", "pull_image")
+    assert vm_boot.ended_at == pull.started_at <= pull.ended_at <= began
+    assert began - pull.ended_at < 1.0
+    assert times.read_text().splitlines()[-1].startswith(START_SUPERVISOR)
+
+
+def test_a_supervisor_that_starts_again_counts_from_its_own_start(tmp_path: Path) -> None:
+    times = _prepare(tmp_path, "cpu", docker="exit 0")
+
+    assert boot_spans(times, 7.0, again=True)[1] == 7.0
+
+
+def test_a_boot_that_left_no_notes_is_no_reason_not_to_start(tmp_path: Path) -> None:
+    torn = tmp_path / TIMES
+    torn.write_text("vm_boot  \npull_image a b\n\nlate 9 3\n")
+
+    assert boot_spans(tmp_path / "nothing", 7.0, again=False) == ((), 7.0)
+    assert boot_spans(torn, 7.0, again=False) == ((), 7.0)
+
+
 def _docker_run(document: dict[str, Any]) -> list[str]:
     return shlex.split(document["runcmd"][-1][2])
 
@@ -90,10 +180,20 @@ def _boot_disks(folder: Path, **programs: str) -> list[str]:
     for name in ("mdadm", "mkfs.ext4"):
         programs[name] = f'echo "{name} $*" >>{log}'
     programs["mkdir"] = "exit 1"  # and with it all that would follow on this machine
-    for name, line in programs.items():
+    _prepare(folder, "cuda", docker="exit 0", **programs)
+    return log.read_text().splitlines()
+
+
+def _prepare(folder: Path, accelerator: str, **programs: str) -> Path:
+    """Run what comes before the supervisor's start, with programs that do as told; its notes."""
+    for name, line in (
+        {"nvidia-smi": "exit 0", "uptime": "echo 2026-11-20 21:00:00"} | programs
+    ).items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n")
         (folder / name).chmod(0o755)
-    script = yaml.safe_load(render(CONFIG, IMAGE, "cuda"))["runcmd"][0][2]
+    script = yaml.safe_load(render(CONFIG, IMAGE, accelerator))["runcmd"][0][2]
+    times = folder / TIMES
+    script = script.replace(TIMES_PATH, str(times))
     path = f"{folder}:/usr/bin:/bin"
     subprocess.run(["sh", "-c", script], env={"PATH": path}, check=False, timeout=10)
-    return log.read_text().splitlines()
+    return times

@@ -124,7 +124,7 @@ def test_the_entrypoint_can_be_replaced(vm: Vm) -> None:
         ("docker run --rm", 125, "requires at least 1 argument"),
         ("docker pull nobody/nothing:9", 1, "manifest unknown"),
         ("docker pull rekindle/probe:1", 0, "up to date"),
-        ("docker compose up", 1, "only 'run' and 'pull'"),
+        ("docker compose up", 1, "only 'run', 'pull' and 'image inspect'"),
         ("systemctl start docker", 0, ""),
         ("mkfs.ext4 /dev/sda && lsblk && reboot", 0, ""),
     ],

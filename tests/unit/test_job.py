@@ -131,8 +131,12 @@ RULES: dict[str, tuple[Job, Step]] = {
     "a pause does not stop validation": (a_job(VALIDATING, pause_requested=True), Prepare()),
     "a paused job waits": (a_job(PAUSED, over(Outcome.PAUSED), pause_requested=True), Wait()),
     "a resumed job recovers": (
-        a_job(PAUSED, over(Outcome.PAUSED)),
+        a_job(PAUSED, over(Outcome.PAUSED), has_trained=True),
         Move(to=RECOVERING, reason="resumed by the user"),
+    ),
+    "a job that was paused before its first training step is queued again": (
+        a_job(PAUSED, over(Outcome.PAUSED)),
+        Move(to=QUEUED, reason="resumed by the user"),
     ),
     "a job that was paused before its first attempt is queued again": (
         a_job(PAUSED),

@@ -1,0 +1,24 @@
+"""The content of a result file: a job's metrics as CSV, in base64 as OpenAI serves it."""
+
+import base64
+
+from fastapi.responses import Response
+
+from service.api.deps import Parts
+from service.db import results
+from service.db.files import File
+from service.domain.errors import FileNotFound
+
+PLAIN = "text/csv"
+
+
+async def content(parts: Parts, file: File, accept: str) -> Response:
+    """Base64, unless the caller asks for text/csv: then the CSV as it is."""
+    async with parts.engine.connect() as conn:
+        job_id = await results.job_of(conn, file.id)
+        if job_id is None:
+            raise FileNotFound(f"File {file.id} is no job's result any more.")
+        data = b"".join([part async for part in results.content(conn, job_id)])
+    if PLAIN in accept:
+        return Response(data, media_type=PLAIN)
+    return Response(base64.b64encode(data), media_type="application/octet-stream")

@@ -1,0 +1,83 @@
+"""ETag, If-None-Match, ?wait= and Prefer: wait, by an object's version."""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Header, Query
+
+from service.api.deps import Parts
+from service.db import notices, versions
+from service.domain.errors import InvalidRequest
+
+LONGEST_SECONDS = 60.0
+_MARGIN_SECONDS = 5.0  # for the answer to arrive before the client's own time-out
+_LOOK_SECONDS = 5.0  # notices may be lost; the version is also looked at this often
+_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What the caller has already, and how long it would wait for more."""
+
+    versions: frozenset[int]  # any of these is no news
+    waits: bool  # then it is always answered 200: OpenAI's client takes a 304 for an error
+    seconds: float
+
+    def has(self, version: int) -> bool:
+        """True when the caller would get nothing new."""
+        return version in self.versions
+
+
+def known(
+    wait: Annotated[float | None, Query(ge=0, description="seconds, at most 60")] = None,
+    version: Annotated[int | None, Query(description="the version that you have")] = None,
+    prefer: Annotated[str | None, Header(description="wait=N, as ?wait=")] = None,
+    if_none_match: Annotated[str | None, Header(description="an ETag that you have")] = None,
+    x_stainless_read_timeout: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> Known:
+    """Read what a request says of it."""
+    preferred = _WAIT.search(prefer or "")
+    seconds = wait if wait is not None else float(preferred.group(1)) if preferred else 0.0
+    have = set(_versions(if_none_match))
+    if version is not None:
+        have.add(version)
+    return Known(
+        versions=frozenset(have),
+        waits=wait is not None or preferred is not None,
+        seconds=min(seconds, LONGEST_SECONDS, _patience(x_stainless_read_timeout)),
+    )
+
+
+async def until_news(parts: Parts, job_id: str, project_id: str, known: Known) -> None:
+    """Return once the job has another version than ``known``, or is not there, or time is up."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + known.seconds
+    async with parts.listener.subscribed(versions.topic(job_id)) as changed:
+        while (left := deadline - loop.time()) > 0:
+            async with parts.engine.connect() as conn:
+                version = await versions.current(conn, job_id, project_id)
+            if version is None or not known.has(version):
+                return
+            await notices.wait(changed, min(left, _LOOK_SECONDS))
+
+
+def etag(version: int) -> str:
+    """The ETag of this version."""
+    return f'"{version}"'
+
+
+def _versions(if_none_match: str | None) -> list[int]:
+    """Those that are ours; any other ETag names nothing that we ever sent."""
+    return [int(v) for v in re.findall(r'"(\d{1,18})"', if_none_match or "")]
+
+
+def _patience(read_timeout: str | None) -> float:
+    """How long OpenAI's client waits for an answer; it tells so itself."""
+    try:
+        return max(float(read_timeout or "inf") - _MARGIN_SECONDS, 0.0)
+    except ValueError:
+        raise InvalidRequest(
+            f"x-stainless-read-timeout is {read_timeout!r}, but it is a number of seconds."
+        ) from None

@@ -1,0 +1,191 @@
+"""A job with everything around it that is shown, in one query: of one job or of a page of them.
+
+Written in SQL, since it is asked more often than all else together: every part is one look-up
+by an index per job, and nothing is compiled again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import jobs
+from service.db.jobs import JobRow
+from service.domain.fleet import Offering
+from service.domain.states import AttemptState, CapacityType, Outcome
+from service.domain.story import AttemptFacts, JobFacts
+from trainer.contract import DirectiveKind
+
+_HELP = "attempt.needs_help"
+
+_QUERY = """
+select j.*,
+  a.id a_id, a.number a_number, a.state a_state, a.since a_since, a.outcome a_outcome,
+  a.reason a_reason, a.region a_region, a.vm_size a_vm_size, a.capacity_type a_capacity_type,
+  a.instance_count a_instance_count, a.hourly a_hourly, a.refusals a_refusals, a.duds a_duds,
+  a.ran_at a_ran_at, a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
+  t.attempts, t.evictions, t.live, n.joined, n.evicting,
+  g.number g_number, (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
+  g.halt_reason, k.id k_id, k.step k_step, k.committed_at k_committed_at,
+  e.code e_code, e.message e_message, l.spent, l.on_demand
+from jobs j
+left join lateral (
+  select * from attempts where job_id = j.id order by number desc limit 1
+) a on true
+left join lateral (
+  select count(*) attempts, count(*) filter (where outcome = 'evicted') evictions,
+    count(*) filter (where state <> 'ended') live
+  from attempts where job_id = j.id
+) t on true
+left join lateral (
+  select count(*) joined, count(*) filter (where evicting) evicting
+  from nodes where attempt_id = a.id
+) n on true
+left join lateral (
+  select * from generations where attempt_id = a.id order by number desc limit 1
+) g on true
+left join lateral (
+  select id, step, committed_at from checkpoints where job_id = j.id and dropped_at is null
+  order by step desc, generation desc limit 1
+) k on true
+left join lateral (
+  select code, message from events where job_id = j.id order by seq desc limit 1
+) e on true
+left join lateral (
+  select sum(hours * hourly) spent, sum(hours * on_demand_hourly) on_demand
+  from (
+    select hourly, on_demand_hourly, greatest(extract(epoch from
+      least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
+    ), 0) / 3600 hours
+    from ledger where job_id = j.id
+  ) meters
+) l on true
+"""
+_ONE = text(_QUERY + "where j.id = :job and j.project_id = :project")
+_MANY = text(_QUERY + "where j.id = any(:ids)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """What the job's machines have cost until now, and whether that is the last word."""
+
+    spent: Decimal
+    on_demand: Decimal  # the same machine time at that price
+    hourly: Decimal | None  # of one machine of the newest attempt
+    gone: bool  # every scale set is seen to be gone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """The newest committed checkpoint."""
+
+    id: str
+    step: int
+    committed_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """A job and all that is shown with it."""
+
+    job: JobRow
+    facts: JobFacts
+    machines: Machines
+    checkpoint: Checkpoint | None
+    attempts: int
+    current_attempt: str | None
+
+
+async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
+    """One job, unless it is unknown or another project's."""
+    given = {"now": now, "job": job_id, "project": project_id}
+    row = (await conn.execute(_ONE, given)).one_or_none()
+    return _around(row) if row else None
+
+
+async def of_all(conn: AsyncConnection, ids: Sequence[str], now: datetime) -> list[Around]:
+    """Each of these jobs, in their order."""
+    given = {"now": now, "ids": list(ids)}
+    found = {row.id: _around(row) for row in await conn.execute(_MANY, given)}
+    return [found[job_id] for job_id in ids]
+
+
+def _around(r: Row[Any]) -> Around:
+    job = jobs.parsed(r)
+    newest = (r.k_id, r.k_step, r.k_committed_at)
+    return Around(
+        job=job,
+        facts=_facts(r, job),
+        machines=Machines(
+            spent=r.spent or Decimal(0),
+            on_demand=r.on_demand or Decimal(0),
+            hourly=r.a_hourly,
+            gone=not r.live,
+        ),
+        checkpoint=Checkpoint(**dict(zip(("id", "step", "committed_at"), newest, strict=True)))
+        if r.k_id
+        else None,
+        attempts=r.attempts,
+        current_attempt=r.a_id,
+    )
+
+
+def _facts(r: Row[Any], job: JobRow) -> JobFacts:
+    attempt = _attempt(r) if r.a_id else None
+    options = job.plan["options"]
+    following = options[(attempt.refusals if attempt else 0) % len(options)]
+    return JobFacts(
+        state=job.state,
+        total_steps=job.total_steps,
+        reason=job.reason,
+        cancel_requested=job.cancel_requested_at is not None,
+        pause_requested=job.pause_requested_at is not None,
+        has_trained=job.started_at is not None,
+        step=job.progress.get("step", 0),
+        checkpoint_step=r.k_step or 0,
+        evictions=r.evictions,
+        next_offering=_offering(following),
+        help_wanted=r.e_message if r.e_code == _HELP else "",
+        attempt=attempt,
+    )
+
+
+def _attempt(r: Row[Any]) -> AttemptFacts:
+    outcome = Outcome(r.a_outcome) if r.a_outcome else None
+    refused = outcome is Outcome.NO_CAPACITY
+    dud = outcome is Outcome.UNRESPONSIVE and r.a_ran_at is None
+    place = {name: getattr(r, f"a_{name}") for name in ("region", "vm_size", "capacity_type")}
+    return AttemptFacts(
+        number=r.a_number,
+        state=AttemptState(r.a_state),
+        since=r.a_since,
+        outcome=outcome,
+        reason=r.a_reason,
+        offering=_offering(place),
+        region=r.a_region,
+        instance_count=r.a_instance_count,
+        refusals=r.a_refusals + refused if refused or outcome is None else 0,
+        duds=r.a_duds + 1 if dud else r.a_duds if refused else 0,
+        evicted_noticed=r.a_evicted_noticed,
+        evicted_unnoticed=r.a_evicted_unnoticed,
+        joined=r.joined,
+        evicting=r.evicting,
+        generation=r.g_number or 0,
+        from_step=r.g_from_step or 0,
+        halt_kind=DirectiveKind(r.halt_kind) if r.halt_kind else None,
+        halt_reason=r.halt_reason or "",
+    )
+
+
+def _offering(place: dict[str, Any]) -> str:
+    return str(
+        Offering(
+            region=place["region"],
+            vm_size=place["vm_size"],
+            capacity_type=CapacityType(place["capacity_type"]),
+        )
+    )

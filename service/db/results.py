@@ -1,0 +1,51 @@
+"""The result file of a job that succeeded: a row that tells its size, and bytes made on demand.
+
+By then nobody adds metrics any more, so the same bytes come whenever they are asked for; nothing
+is kept twice, and nothing but the database has to be there for a job to succeed.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import metrics
+from service.db.tables import files, jobs
+from service.domain import results
+from service.domain.ids import new_id
+
+_LINES = 1000
+
+
+async def keep(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
+    """Write the row of the file, in the transaction of the job's success; return its id."""
+    digest, size = hashlib.sha256(), 0
+    async for part in content(conn, job.id):
+        digest.update(part)
+        size += len(part)
+    row = {"id": new_id("file", now), "project_id": job.project_id, "created_at": now}
+    row |= {"filename": results.FILENAME, "purpose": results.PURPOSE}
+    row |= {"bytes": size, "sha256": digest.hexdigest()}
+    row |= {"examples": 0, "characters": 0, "mean_tokens": 0}
+    await conn.execute(insert(files).values(row))
+    return str(row["id"])
+
+
+async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
+    """The file in parts."""
+    lines = [results.HEADER]
+    async for row in metrics.all_of(conn, job_id):
+        lines.append(results.line(row))
+        if len(lines) >= _LINES:
+            yield "".join(lines).encode()
+            lines.clear()
+    yield "".join(lines).encode()
+
+
+async def job_of(conn: AsyncConnection, file_id: str) -> str | None:
+    """The job whose result this file is."""
+    query = select(jobs.c.id).where(jobs.c.result_file == file_id)
+    return (await conn.execute(query)).scalar_one_or_none()

@@ -1,0 +1,273 @@
+"""A job told to its user: the phase it is in, and one sentence that says what happens and why.
+
+Pure: made from what the database knows at one moment. The phase is a machine's word, may grow,
+and is finer than OpenAI's status. Times are absolute, so that a sentence stays true while it
+is read, and the same facts always give the same sentence.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from service.domain import wording
+from service.domain.job import pause_after
+from service.domain.states import (
+    ATTEMPT_OVER,
+    JOB_TERMINAL,
+    TIME_LIMITS,
+    AttemptState,
+    JobState,
+    Outcome,
+)
+from service.domain.wording import machines
+from trainer.contract import DirectiveKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptFacts:
+    """The newest attempt, its generation and its nodes."""
+
+    number: int
+    state: AttemptState
+    since: datetime
+    outcome: Outcome | None
+    reason: str
+    offering: str  # e.g. "Standard_ND96amsr_A100_v4 in eastus (spot)"
+    region: str
+    instance_count: int
+    refusals: int = 0  # attempts in a row, this one included, that found no capacity
+    duds: int = 0  # likewise, that never trained
+    evicted_noticed: int = 0
+    evicted_unnoticed: int = 0
+    joined: int = 0  # nodes that have registered
+    evicting: int = 0  # nodes with an eviction notice
+    generation: int = 0  # 0: none was opened yet
+    from_step: int = 0  # of the checkpoint that the generation loads
+    halt_kind: DirectiveKind | None = None
+    halt_reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """The job as its story needs it."""
+
+    state: JobState
+    total_steps: int
+    reason: str = ""
+    cancel_requested: bool = False
+    pause_requested: bool = False
+    has_trained: bool = False
+    step: int = 0  # the newest that is known to be done
+    checkpoint_step: int = 0  # of the newest committed checkpoint; 0 for none
+    evictions: int = 0  # attempts that ended so
+    next_offering: str = ""  # where the next attempt is going to be
+    help_wanted: str = ""  # what a person must do, when that is the newest thing that happened
+    attempt: AttemptFacts | None = None
+
+    @property
+    def place(self) -> str:
+        """Where training begins or goes on."""
+        if self.checkpoint_step:
+            return f"go on from step {self.checkpoint_step}"
+        return "start over, as no checkpoint was committed yet" if self.has_trained else "start"
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the user is told."""
+
+    phase: str
+    code: str
+    message: str
+
+
+def tell(job: JobFacts) -> Story:
+    """The story at this moment."""
+    told = _ending(job) or _wish(job) or _life(job)
+    if job.help_wanted and job.state not in JOB_TERMINAL:
+        return Story(told.phase, "needs_help", job.help_wanted)
+    return told
+
+
+def _ending(job: JobFacts) -> Story | None:
+    """A job that is over, or at rest."""
+    leaving = _leaving(job)
+    match job.state:
+        case JobState.SUCCEEDED:
+            survived = wording.evictions(job.evictions)
+            text = (
+                f"All {job.total_steps} steps are done and the model is ready{survived}.{leaving}"
+            )
+            return Story("done", "succeeded", text)
+        case JobState.FAILED:
+            return Story("done", "failed", wording.sentence(job.reason) + leaving)
+        case JobState.CANCELLED:
+            at = f" after step {job.step}" if job.step else " before training began"
+            return Story("done", "cancelled", f"Cancelled by the user{at}.{leaving}")
+        case JobState.PAUSED if not job.cancel_requested:
+            return _paused(job, leaving)
+    return None
+
+
+def _paused(job: JobFacts, leaving: str) -> Story:
+    if not job.pause_requested:
+        text = f"Resumed by the user; machines to {job.place} are about to be asked for."
+        return Story("recovering" if job.has_trained else "queued", "resuming", text)
+    text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
+    return Story("paused", "paused", text)
+
+
+def _leaving(job: JobFacts) -> str:
+    attempt = job.attempt
+    held = attempt is not None and attempt.state is not AttemptState.ENDED
+    return " Its machines are being deleted." if held else ""
+
+
+def _wish(job: JobFacts) -> Story | None:
+    """What the user asked for and is not yet true."""
+    attempt = job.attempt
+    live = attempt is not None and attempt.state not in ATTEMPT_OVER
+    if job.cancel_requested:
+        text = "its machines are stopped and deleted" if live else "nothing runs any more"
+        return Story("cancelling", "cancelling", f"Cancel was asked for: {text}.")
+    if job.pause_requested:
+        training = live and attempt is not None and attempt.generation
+        text = "nothing is lost, as it does not train yet"
+        if training:
+            text = "it saves a checkpoint and then lets its machines go"
+        return Story("pausing", "pausing", f"Pause was asked for: {text}.")
+    return None
+
+
+def _life(job: JobFacts) -> Story:
+    """Everything between the submission and the end."""
+    if job.state is JobState.VALIDATING:
+        text = "Model and data are being checked and pinned."
+        return Story("validating", "validating", text)
+    attempt = job.attempt
+    if attempt is None:
+        text = f"Validated; {job.next_offering} is about to be asked for."
+        return Story("queued", "queued", text)
+    if attempt.outcome is not None:
+        return _between(job, attempt, attempt.outcome)
+    match attempt.state:
+        case AttemptState.PENDING | AttemptState.PROVISIONING:
+            return _asked(job, attempt)
+        case AttemptState.STARTING if not attempt.generation:
+            return _booting(job, attempt)
+        case _:
+            return _generation(job, attempt)
+
+
+def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
+    what = f"{machines(attempt.instance_count)} of {attempt.offering}"
+    again = f" (asked for the {wording.nth(attempt.refusals + 1)} time)" if attempt.refusals else ""
+    if attempt.state is AttemptState.PENDING:
+        phase = "recovering" if job.has_trained else "queued"
+        text = f"{what} are about to be asked for{again}, to {job.place}."
+        return Story(phase, "asking_for_machines", text)
+    limit, _ = TIME_LIMITS[AttemptState.PROVISIONING]
+    until = wording.clock(attempt.since + limit)
+    text = f"Azure was asked for {what}{again}, to {job.place}; it has until {until}."
+    return Story("provisioning", "provisioning", text)
+
+
+def _booting(job: JobFacts, attempt: AttemptFacts) -> Story:
+    count = attempt.instance_count
+    if attempt.joined < count:
+        text = (
+            f"Azure has given {machines(count)} in {attempt.region}; "
+            f"{attempt.joined} of {count} have booted and joined."
+        )
+        return Story("booting", "booting", text)
+    text = f"All {machines(count)} have joined; they are about to {job.place}."
+    return Story("booting", "joined", text)
+
+
+def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
+    """Machines with a generation: it loads, trains, saves or stops."""
+    who = f"{machines(attempt.instance_count)} of {attempt.offering}"
+    if attempt.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP:
+        why = (
+            f"Azure takes back {attempt.evicting} of {machines(attempt.instance_count)}"
+            if attempt.evicting
+            else wording.sentence(attempt.halt_reason).rstrip(".")
+        )
+        code = "eviction_notice" if attempt.evicting else "stopping"
+        return Story("saving", code, f"{why}; training saves a checkpoint and stops.")
+    if attempt.halt_kind is DirectiveKind.STOP:
+        text = f"{wording.sentence(attempt.halt_reason).rstrip('.')}; the others are being stopped"
+        return Story("recovering", "stopping", f"{text}, to {job.place}.")
+    if attempt.state is AttemptState.STARTING or job.step < attempt.from_step:
+        load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
+        text = f"{who} load model and data{load}."
+        return Story("loading", "loading", text)
+    if job.step >= job.total_steps:
+        text = f"All {job.total_steps} steps are done; the final model is being saved."
+        return Story("saving", "saving_model", text)
+    return Story("training", "training", f"Training on {who}.")
+
+
+def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
+    """The newest attempt is over, and the job goes on."""
+    match outcome:
+        case Outcome.NO_CAPACITY:
+            return _refused(job, attempt)
+        case Outcome.EVICTED:
+            return Story("recovering", "spot_evicted", _evicted(job, attempt))
+        case Outcome.UNRESPONSIVE:
+            return _unresponsive(job, attempt)
+        case Outcome.SUCCEEDED:
+            return Story("saving", "model_committed", "The final model is committed.")
+        case Outcome.TRAINER_ERROR | Outcome.OVER_BUDGET:
+            return Story("stopping", str(outcome), wording.sentence(attempt.reason))
+        case Outcome.PAUSED | Outcome.CANCELLED:
+            text = f"Resumed by the user; machines to {job.place} are about to be asked for."
+            return Story("recovering" if job.has_trained else "queued", "resuming", text)
+
+
+def _refused(job: JobFacts, attempt: AttemptFacts) -> Story:
+    many = "once" if attempt.refusals < 2 else f"{attempt.refusals} times in a row"
+    text = (
+        f"Azure has no room for {machines(attempt.instance_count)} of {attempt.offering} now "
+        f"(refused {many}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
+    )
+    return Story("waiting_capacity", "no_capacity", text)
+
+
+def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
+    count, noticed, unnoticed = (
+        attempt.instance_count,
+        attempt.evicted_noticed,
+        attempt.evicted_unnoticed,
+    )
+    if not noticed + unnoticed:
+        return f"{wording.sentence(attempt.reason)} Looking for machines to {job.place}."
+    how = "with notice" if not unnoticed else "without notice"
+    if noticed and unnoticed:
+        how = f"({noticed} with notice, {unnoticed} without)"
+    was = "was" if noticed + unnoticed == 1 else "were"
+    gone = f"{noticed + unnoticed} of {machines(count)} {was} evicted in {attempt.region} {how}"
+    return f"{gone}; looking for machines to {job.place}."
+
+
+def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> Story:
+    told = wording.sentence(attempt.reason).rstrip(".")
+    text = f"{told} in {attempt.region}, so its machines are given up. {_next(job, attempt)}"
+    return Story("recovering", "unresponsive", text)
+
+
+def _next(job: JobFacts, attempt: AttemptFacts) -> str:
+    pause = pause_after(attempt.refusals, attempt.duds)
+    what = job.next_offering or attempt.offering
+    if pause <= timedelta(0):
+        return f"{what} is asked for next, to {job.place}."
+    return f"{what} is asked for at {wording.clock(attempt.since + pause)}, to {job.place}."
+
+
+def why_ended(outcome: Outcome | None, reason: str) -> str:
+    """Why an attempt ended, in a sentence; empty while it goes on."""
+    if outcome is None:
+        return ""
+    if outcome is Outcome.NO_CAPACITY:
+        return f"Azure had no room: {wording.sentence(reason)}"
+    return wording.sentence(reason)

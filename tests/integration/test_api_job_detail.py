@@ -1,0 +1,379 @@
+"""How a job is followed: versions, long polls, progress, what its attempts' time went into."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
+from tests.world import SPOT, World
+from trainer.contract import NodePhase, Span
+
+JOBS = "/v1/fine_tuning/jobs"
+Json = dict[str, Any]
+
+
+async def see(world: World, job: Json, part: str = "", **more: Any) -> Any:  # noqa: ANN401 - JSON
+    answer = await world.call("GET", f"{JOBS}/{job['id']}{part}", **more)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def evicted(world: World, nodes: list[ScriptedNode], number: int, step: int) -> None:
+    """Azure announces that it takes the second machine; everything is saved at ``step``."""
+    await nodes[1].notice(number, step=step)
+    await world.tick(1, seconds=1)
+    await commit(world, await _job_of(world), committed(step, number, "stop"))
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=step, eviction=None)
+    await world.tick(1, seconds=1)
+
+
+async def _job_of(world: World) -> str:
+    return str((await world.call("GET", JOBS)).json()["data"][0]["id"])
+
+
+# --- versions ------------------------------------------------------------------------------------
+
+
+async def test_every_news_of_a_job_raises_its_version(world: World) -> None:
+    job = await world.submit()
+    versions = [job["version"]]
+    nodes = await boot(world, job["id"])
+    versions.append((await world.job(job["id"]))["version"])
+    number = await train(world, nodes, step=1)
+    versions.append((await world.job(job["id"]))["version"])
+    await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=(metrics(2),))
+    versions.append((await world.job(job["id"]))["version"])
+    await commit(world, job["id"], committed(2, number))
+    await world.tick()
+    versions.append((await world.job(job["id"]))["version"])
+
+    assert versions == sorted(set(versions))
+    assert (await world.job(job["id"]))["version"] == versions[-1]
+    assert (await world.job(job["id"]))["updated_at"] == int(world.clock().timestamp())
+
+
+async def test_who_has_the_newest_version_is_answered_304(world: World) -> None:
+    job = await world.submit()
+    path = f"{JOBS}/{job['id']}"
+    first = await world.call("GET", path)
+    tag = first.headers["etag"]
+
+    same = await world.call("GET", path, headers={"if-none-match": f'"1", W/{tag}'})
+    await world.call("POST", f"{path}/cancel")
+    changed = await world.call("GET", path, headers={"if-none-match": tag})
+
+    assert tag == f'"{first.json()["version"]}"'
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != tag
+
+
+@pytest.mark.parametrize("how", ["query", "etag", "prefer"])
+async def test_a_caller_who_waits_is_answered_as_soon_as_there_is_news(
+    world: World, how: str
+) -> None:
+    listening = asyncio.create_task(world.listener.run())
+    job = await world.submit()
+    given: dict[str, Json] = {
+        "query": {"params": {"wait": 50, "version": job["version"]}},
+        "etag": {"params": {"wait": 50}, "headers": {"if-none-match": f'"{job["version"]}"'}},
+        "prefer": {
+            "params": {"version": job["version"]},
+            "headers": {"prefer": "respond-async, wait=50"},
+        },
+    }
+    waiting = asyncio.create_task(see(world, job, **given[how]))
+    await asyncio.wait({waiting}, timeout=0.5)
+    was_waiting = not waiting.done()
+    await world.call("POST", f"{JOBS}/{job['id']}/cancel")
+
+    shown = await asyncio.wait_for(waiting, timeout=30)
+    listening.cancel()
+
+    assert was_waiting
+    assert shown["version"] > job["version"]
+    assert shown["phase"] == "cancelling"
+
+
+async def test_a_caller_who_waits_in_vain_is_answered_200_all_the_same(world: World) -> None:
+    job = await world.submit()
+    path = f"{JOBS}/{job['id']}"
+
+    answer = await world.call(
+        "GET",
+        path,
+        params={"wait": "0.1"},
+        headers={"if-none-match": f'"{job["version"]}"'},
+    )
+
+    assert (answer.status_code, answer.json()["version"]) == (200, job["version"])
+
+
+async def test_nobody_waits_who_has_nothing_or_something_old(world: World) -> None:
+    job = await world.submit()
+
+    for given in ({"wait": 50}, {"wait": 50, "version": job["version"] - 1}):
+        assert (await see(world, job, params=given))["version"] == job["version"]
+
+
+async def test_a_wait_for_another_projects_job_ends_at_once(world: World) -> None:
+    job = await world.submit()
+    headers = {"authorization": f"Bearer {await world.other_key()}"}
+
+    answer = await world.http.get(
+        f"{JOBS}/{job['id']}", params={"wait": 50, "version": job["version"]}, headers=headers
+    )
+
+    assert answer.json()["error"]["code"] == "job_not_found"
+
+
+async def test_a_wait_that_is_no_time_is_refused(world: World) -> None:
+    job = await world.submit()
+
+    answer = await world.call("GET", f"{JOBS}/{job['id']}", params={"wait": -1})
+
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "wait")
+
+
+async def test_an_answer_comes_before_the_client_gives_up(world: World) -> None:
+    job = await world.submit()
+
+    shown = await asyncio.wait_for(
+        see(
+            world,
+            job,
+            params={"wait": 60, "version": job["version"]},
+            headers={"x-stainless-read-timeout": "5.1"},
+        ),
+        timeout=30,
+    )
+
+    assert shown["version"] == job["version"]
+
+
+# --- phases --------------------------------------------------------------------------------------
+
+
+async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
+    phases = []
+
+    async def look(at: str) -> Json:
+        shown = await world.job(at)
+        phases.append((shown["phase"], shown["status_reason"]["code"]))
+        return shown
+
+    job = await world.submit()
+    await look(job["id"])
+    nodes = await boot(world, job["id"])
+    await look(job["id"])
+    number = await train(world, nodes, step=3)
+    await look(job["id"])
+    await nodes[1].notice(number, step=4)
+    await world.tick(1, seconds=1)
+    await look(job["id"])
+    await commit(world, job["id"], committed(4, number, "stop"))
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=4)
+    await world.attempts.run_once()
+    told = await look(job["id"])
+    await world.jobs.run_once()
+    await look(job["id"])
+    again = await boot(world, job["id"])
+    await world.tick()
+    await look(job["id"])
+    number = await train(world, again, step=5)
+    done = await look(job["id"])
+
+    assert phases == [
+        ("validating", "validating"),
+        ("booting", "joined"),
+        ("training", "training"),
+        ("saving", "eviction_notice"),
+        ("recovering", "spot_evicted"),
+        ("recovering", "spot_evicted"),
+        ("loading", "loading"),
+        ("training", "training"),
+    ]
+    assert told["status_reason"]["message"] == (
+        "1 of 2 machines was evicted in eastus with notice; looking for machines to go on from "
+        "step 4."
+    )
+    assert done["latest_checkpoint"]["step_number"] == 4
+    assert done["progress"]["lost_steps"] == 0
+
+
+async def test_refused_capacity_is_told_with_place_count_and_next_try(world: World) -> None:
+    world.cloud.sold_out.add(SPOT)
+    job = await world.submit()
+    await world.tick(5, seconds=20)
+
+    shown = await world.job(job["id"])
+
+    told = shown["status_reason"]
+    assert (shown["status"], shown["phase"], told["code"]) == (
+        *("queued", "waiting_capacity", "no_capacity"),
+    )
+    assert "2 machines of Standard_ND96amsr_A100_v4 in eastus (spot)" in told["message"]
+    assert "refused 2 times in a row" in told["message"]
+    assert " is asked for at 12:0" in told["message"]
+
+
+async def test_a_job_paused_before_it_trained_is_queued_again(world: World) -> None:
+    job = await world.submit()
+    await world.tick(2)
+    await world.call("POST", f"{JOBS}/{job['id']}/pause")
+    await world.tick(20)
+    paused = await world.job(job["id"])
+    await world.call("POST", f"{JOBS}/{job['id']}/resume")
+    resumed = await world.job(job["id"])
+    await world.tick()
+
+    again = await world.job(job["id"])
+
+    assert (paused["status"], paused["phase"]) == ("paused", "paused")
+    assert resumed["phase"] == "queued"
+    assert again["status"] == "queued"
+
+
+async def test_an_attempt_that_never_was_launched_lost_no_scale_set(world: World) -> None:
+    job = await world.submit()
+    await world.jobs.run_once()
+    await world.jobs.run_once()
+    await world.call("POST", f"{JOBS}/{job['id']}/cancel")
+    await world.tick(3)
+
+    messages = [e["message"] for e in (await see(world, job, "/events"))["data"]]
+
+    assert "Attempt 1: ended before any machine was asked for" in messages
+    assert not any("scale set is gone" in m for m in messages)
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    batch = [metrics(step, loss=3.0 - step / 10) for step in range(2, 12)]
+    await nodes[0].say(NodePhase.RUNNING, number, step=11, metrics=tuple(batch))
+    await commit(world, job["id"], committed(5, number))
+    await world.tick()
+    before = (await world.job(job["id"]))["progress"]
+    for node in nodes:
+        await node.say(NodePhase.FAILED, number, step=11, error="killed")
+    second = await train(world, nodes, step=6)
+
+    after = (await world.job(job["id"]))["progress"]
+    (attempt,) = await world.attempts_of(job["id"])
+
+    assert second == number + 1
+    assert before == {
+        "step": 11,
+        "total_steps": 60,
+        "percent": 18.3,
+        "epoch": 0.55,
+        "seconds_per_step": 0.5,
+        "tokens_per_second": 200.0,
+        "loss": 1.9,
+        "valid_loss": None,
+        "lost_steps": 0,
+    }
+    assert (after["step"], after["lost_steps"], after["loss"]) == (6, 6, 2.0)
+    assert (attempt["lost_steps"], attempt["last_step"]) == (6, 11)
+
+
+async def test_a_loss_that_is_no_number_is_null_in_progress(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+
+    answer = await nodes[0].say(
+        NodePhase.RUNNING, number, step=2, metrics=(metrics(2, loss=float("nan")),)
+    )
+
+    assert answer.status_code == 200
+    assert (await world.job(job["id"]))["progress"]["loss"] is None
+
+
+async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=9)
+    await commit(world, job["id"], committed(4, number))
+    await world.tick()
+    world.cloud.evict("rk-" + nodes[0].attempt_id.removeprefix("att-"), "1")
+    await world.tick()
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=9)
+    await world.tick(2)
+    again = await boot(world, job["id"])
+    await train(world, again, step=5)
+
+    shown, tried = await world.job(job["id"]), await world.attempts_of(job["id"])
+
+    assert shown["progress"]["lost_steps"] == 5 == sum(a["lost_steps"] for a in tried)
+    assert tried[0]["evicted"] == {"noticed": 0, "unnoticed": 1}
+    assert tried[0]["reason"].endswith("without notice.")
+
+
+# --- attempts ------------------------------------------------------------------------------------
+
+
+async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    now = world.clock().timestamp()
+    number = await train(world, nodes, step=3)
+    spans = tuple(
+        Span(name=name, started_at=now + begin, ended_at=now + begin + 0.5)
+        for name, begin in (("fetch_inputs", 15), ("load_model", 17), ("first_step", 18))
+    )
+    await nodes[0].say(NodePhase.RUNNING, number, step=3, spans=spans)
+    await evicted(world, nodes, number, step=4)
+    await world.tick(20)
+
+    attempt = (await world.attempts_of(job["id"]))[0]
+    one = await see(world, job, "/attempts/1")
+
+    entries = {e["name"]: e for e in attempt["timeline"]}
+    order = [e["name"] for e in attempt["timeline"]]
+    assert [n for n in order if n != "stop"] == [
+        *("create", "allocate", "boot", "fetch_inputs", "load_model", "first_step", "train"),
+        *("save", "delete"),
+    ]
+    assert entries["fetch_inputs"]["title"] == "Fetching model and data"
+    assert entries["fetch_inputs"]["seconds"] == 0.5
+    assert entries["delete"]["ended_at"] == attempt["ended_at"]
+    assert all(e["ended_at"] >= e["started_at"] for e in attempt["timeline"])
+    assert (attempt["steps"], attempt["lost_steps"]) == (4, 0)
+    assert attempt["evicted"] == {"noticed": 1, "unnoticed": 0}
+    assert attempt["reason"] == "1 of 2 instances evicted after notice."
+    assert one == attempt
+
+
+async def test_an_attempt_that_is_not_the_jobs_is_not_found(world: World) -> None:
+    job = await world.submit()
+
+    answer = await world.call("GET", f"{JOBS}/{job['id']}/attempts/7")
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "attempt_not_found")
+
+
+async def test_a_page_of_jobs_takes_as_many_queries_as_one_job(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = []
+    for _ in range(2):
+        await world.submit()
+        await world.tick(1)
+        caplog.clear()
+        with caplog.at_level("INFO", logger="sqlalchemy.engine"):
+            await world.call("GET", JOBS)
+        counts.append(sum("select" in r.message.lower() for r in caplog.records))
+
+    assert counts[0] == counts[1] > 0

@@ -1,0 +1,85 @@
+"""Queries: what a route does not know is refused by name, on every route there is."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.app import make_app
+from tests.world import World
+
+JOBS = "/v1/fine_tuning/jobs"
+LISTS = ["/v1/files", "/v1/api_keys", JOBS, f"{JOBS}/ID/events", f"{JOBS}/ID/checkpoints"]
+
+
+def refused(answer: httpx.Response, code: str, param: str) -> str:
+    error: dict[str, Any] = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, code, param), error
+    return str(error["message"])
+
+
+async def paths_of(world: World, path: str) -> str:
+    return path.replace("ID", (await world.submit())["id"] if "ID" in path else "")
+
+
+async def test_an_unknown_member_is_refused_by_every_route_of_ours(world: World) -> None:
+    job = await world.submit()
+    file, paths = job["training_file"], make_app(world.parts).openapi()["paths"]
+    routes = [(verb, path) for path, verbs in paths.items() for verb in verbs]
+    ours = [(verb, path) for verb, path in routes if path.startswith("/v1/")]
+
+    for verb, path in ours:
+        where = path.replace("{job_id}", job["id"]).replace("{file_id}", file)
+        answer = await world.call(verb.upper(), where, params={"limti": "5"})
+        assert "limti: not known here" in refused(answer, "unknown_parameter", "limti"), path
+
+    assert len(ours) > 15
+
+
+async def test_a_refused_member_is_answered_with_those_that_there_are(world: World) -> None:
+    message = refused(
+        await world.call("GET", "/v1/files?purpse=fine-tune"), "unknown_parameter", "purpse"
+    )
+
+    assert "after, limit, order, purpose, status" in message
+
+
+@pytest.mark.parametrize("path", LISTS)
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5", "", "1e3"])
+async def test_a_bad_limit_is_refused_on_every_list(world: World, path: str, limit: str) -> None:
+    where = await paths_of(world, path)
+
+    refused(await world.call("GET", where, params={"limit": limit}), "invalid_value", "limit")
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_an_unknown_cursor_is_refused_on_every_list(world: World, path: str) -> None:
+    where = await paths_of(world, path)
+
+    for cursor in ("nothing", ""):
+        answer = await world.call("GET", where, params={"after": cursor})
+        assert "without `after`" in refused(answer, "unknown_cursor", "after")
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_a_huge_limit_is_cut(world: World, path: str) -> None:
+    where = await paths_of(world, path)
+
+    answer = await world.call("GET", where, params={"limit": 10**30})
+
+    assert answer.status_code == 200
+
+
+async def test_metadata_is_a_member_of_the_list_of_jobs_only(world: World) -> None:
+    job = await world.submit(metadata={"team": "a"})
+
+    for query in ("metadata[team]=a", "metadata=null"):
+        answer = await world.call("GET", f"{JOBS}?{query}")
+        assert answer.status_code == 200, query
+    answer = await world.call("GET", f"{JOBS}/{job['id']}?metadata[team]=a")
+    refused(answer, "unknown_parameter", "metadata[team]")
+
+
+async def test_a_word_that_a_filter_does_not_know_is_refused(world: World) -> None:
+    refused(await world.call("GET", "/v1/files?status=done"), "invalid_value", "status")
+    refused(await world.call("GET", "/v1/files?order=up"), "invalid_value", "order")
