@@ -9,7 +9,7 @@ TORCH ?=
 T ?= tests
 JOBS ?= 2
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check fmt docs exactness
+.PHONY: help setup demo up test check fmt docs exactness images
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -42,3 +42,6 @@ fmt: setup ## format the code and mend what ruff can mend
 
 exactness: setup ## the whole exact-resume matrix of the trainer
 	@$(VENV)/python -m tests.system.exactness
+
+images: setup ## build and try the container images (IMAGES="options"; docs/images.md)
+	@$(VENV)/python -m docker.build $(IMAGES)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from service.settings import Settings
 from tests.repository import lifecycle
 from tests.repository.sources import ROOT, files, text
 
@@ -23,6 +24,13 @@ def test_agents_md_stays_under_150_lines() -> None:
 
 def test_the_changelog_has_a_place_for_what_comes_next() -> None:
     assert "## [Unreleased]" in text(Path("CHANGELOG.md"))
+
+
+def test_the_operators_page_names_every_setting_and_no_other() -> None:
+    table = text(Path("docs/operations.md")).split("\n## Settings\n")[1].split("\n## ")[0]
+    named = re.findall(r"`REKINDLE_([A-Z_]+)`", table)
+
+    assert set(named) == {name.upper() for name in Settings.model_fields}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)

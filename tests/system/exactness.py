@@ -121,6 +121,7 @@ def prepare(
     rundir.generation.write_text(_generation(spec, world).to_json())
     if resume is not None:
         place_checkpoint(resume.rundir.save_folder(resume.checkpoint.path), rundir.checkpoint)
+    rundir.ready.touch()
     return rundir
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.system import exactness
 from tests.system.exactness import LORA, Outcome, prepare, run_world
-from trainer.checkpoint.files import describe
+from trainer.checksum import describe
 from trainer.contract import MANIFEST, Manifest, RunSpec
 from trainer.rundir import RankSave
 
