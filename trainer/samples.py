@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from trainer.tiny_text import chats
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     write_samples(args.out, args.rows, args.seed)
+    sys.stderr.write(f"{args.rows} chats are in {args.out}\n")
 
 
 if __name__ == "__main__":

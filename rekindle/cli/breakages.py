@@ -43,7 +43,8 @@ BREAKAGES = {
         machine=faults.kill_trainer,
     ),
     "supervisor": Breakage(
-        then="A machine's supervisor is killed and started again; training goes on below it.",
+        then="A machine's supervisor is killed and started again; the job goes on from the "
+        "newest save, in the same attempt.",
         machine=faults.kill_supervisor,
     ),
     "vm": Breakage(
