@@ -59,6 +59,7 @@ class Demo:
     azure: httpx.AsyncClient
     view: demo_view.View
     folder: Path
+    picture: Path
     evicted_at: list[tuple[int, str]] = field(default_factory=list)
 
     async def run(self) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class Demo:
 
     async def _report(self, disturbed: dict[str, Any], twin: dict[str, Any]) -> dict[str, Any]:
         curves = [await self._curve(job["id"]) for job in (disturbed, twin)]
-        image = picture.draw(curves[0], curves[1], self.evicted_at, self.folder / "loss.png")
+        image = picture.draw(curves[0], curves[1], self.evicted_at, self.picture)
         self.view.say(f"picture of the loss: {image}")
         answer = await self._answer(disturbed["id"])
         self.view.say(f"the model was asked {QUESTION!r} and says {answer!r}")
@@ -208,7 +209,7 @@ async def _python(*argv: str) -> str:
     return output.decode().strip()
 
 
-async def _main(state: Path, port: int) -> dict[str, Any]:
+async def _main(state: Path, port: int, image: Path | None) -> dict[str, Any]:
     layout = Layout(State(state), Ports.starting_at(port))
     view = demo_view.View()
     view.say("starting Postgres, Azurite, the Azure emulator and the service")
@@ -220,8 +221,9 @@ async def _main(state: Path, port: int) -> dict[str, Any]:
             AsyncOpenAI(base_url=f"{layout.api_url}/v1", api_key=key) as client,
             httpx.AsyncClient(base_url=layout.arm_url, verify=str(layout.ca)) as azure,
         ):
+            demo = Demo(client, azure, view, folder, image or folder / "loss.png")
             with view.live():
-                return await Demo(client=client, azure=azure, view=view, folder=folder).run()
+                return await demo.run()
 
 
 def main() -> int:
@@ -229,11 +231,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--state", type=Path, default=None, help="default: a temporary folder")
     parser.add_argument("--port", type=int, default=8180, help="the first of four ports")
+    parser.add_argument("--picture", type=Path, help="where to draw the loss: .png or .svg")
     options = parser.parse_args()
     state = options.state or Path(tempfile.mkdtemp(prefix="rekindle-demo-"))
     began = time.monotonic()
     try:
-        said = asyncio.run(_main(state.resolve(), options.port))
+        said = asyncio.run(_main(state.resolve(), options.port, options.picture))
     except KeyboardInterrupt:
         print("demo: interrupted; everything that it started has ended", file=sys.stderr)
         return 130

@@ -12,7 +12,7 @@ Curve = Sequence[tuple[int, float]]
 
 
 def draw(disturbed: Curve, twin: Curve, evictions: Sequence[tuple[int, str]], path: Path) -> Path:
-    """Write a PNG: both curves over training steps, a line for each eviction."""
+    """Write a PNG or SVG: both curves over training steps, a line for each eviction."""
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
     axes.plot(*zip(*twin, strict=True), color="0.75", linewidth=5, label="undisturbed twin")
     axes.plot(*zip(*disturbed, strict=True), color="tab:blue", linewidth=1.5, label="evicted job")
@@ -25,6 +25,7 @@ def draw(disturbed: Curve, twin: Curve, evictions: Sequence[tuple[int, str]], pa
     )
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
+    with plt.rc_context({"svg.fonttype": "none"}):  # text stays text
+        figure.savefig(path, dpi=120)
     plt.close(figure)
     return path

@@ -46,6 +46,7 @@ from service.settings import Settings
 from service.storage.azure import AzureBlobStore
 from service.storage.store import BlobStore
 
+WATCH_SECONDS = 10.0
 SWEEP_SECONDS = 60.0
 UPLOAD_SWEEP_SECONDS = 600.0
 
@@ -151,12 +152,15 @@ def _reconcilers(
         now=now,
     )
     jobs = JobReconciler(engine=world.engine, store=world.store, prices=world.prices, now=now)
-    uploads = UploadSweep(engine=world.engine, store=world.store, now=now)
+    uploads = UploadSweep(
+        engine=world.engine, store=world.store, deployment=settings.deployment, now=now
+    )
     orphans = OrphanSweep(engine=world.engine, cloud=world.cloud)
     loop = Loop(listener=world.listener, stop=stop)
     return [
         loop.whenever_due("attempts", attempts.claim),
         loop.whenever_due("jobs", jobs.claim),
+        loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
         loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
         loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once),
     ]
@@ -208,6 +212,7 @@ def _parts(settings: Settings, world: Adapters, clock: Callable[[], datetime]) -
             processes_per_node=settings.processes_per_node,
             cpu_flops=settings.cpu_flops,
         ),
+        deployment=settings.deployment,
         secret=settings.secret_key.get_secret_value(),
         outage=timedelta(seconds=settings.outage_seconds),
         now=clock,

@@ -20,6 +20,7 @@ CHECKPOINTS_KEPT = 3  # named by HEAD; older ones are dropped from it and then d
 HEAD = "HEAD"
 MANIFEST = "manifest.json"
 RUN_SPEC = "run-spec.json"
+MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service had not answered yet
 
 
 def checkpoint_path(step: int, nonce: str) -> str:
@@ -128,9 +129,7 @@ class Head(Message):
 
     def _admit(self, entry: Committed) -> None:
         if entry.generation != self.generation:
-            raise StaleGeneration(
-                f"HEAD is generation {self.generation}'s, not {entry.generation}'s"
-            )
+            raise StaleGeneration(f"HEAD is {self.generation}'s, not {entry.generation}'s")
         if self.newest and entry.step < self.newest.step:
             raise StaleGeneration(
                 f"step {entry.step} is older than the committed {self.newest.step}"
@@ -200,6 +199,7 @@ class RunSpec(Message):
     eval_steps: int  # training steps between validation losses; 0 = only at the end
     nodes: int
     processes_per_node: int
+    date: str = "2024-07-26"  # what chat templates get for today; of older specs, Llama's default
 
 
 # --- The generation row -------------------------------------------------------------------------

@@ -10,7 +10,8 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     inputs/CONTAINER/NAME   base model and data files
     checkpoint/             every file of the checkpoint to load, verified; absent when fresh. Links
                             lead to the node's own copies (trainer/supervisor/cache.py)
-    cache/tokens-KEY...     tokenized data (trainer/data/tokens.py): fetched, or written by rank 0
+    cache/tokens-KEY...     tokenized data (trainer/data/tokens.py): fetched, maybe late, or written
+                            by rank 0's child. A link: the node keeps it for its next generations
     ready                   exists: all of the above is there and verified
     stop                    exists: save between two steps, then end. Laid out as `.stop` before, so
                             that raising it needs no room on the disk
@@ -130,6 +131,8 @@ class RunDir:
 
     def make_room(self) -> None:
         """Delete what a trainer that is training does not need any more."""
+        for path in self.cache.glob("*"):  # tokens, also those that are being made or fetched
+            path.unlink(missing_ok=True)
         drop_checkpoint(self.checkpoint)
         for folder in (self.root / "refused", self.root / "sent"):
             shutil.rmtree(folder, ignore_errors=True)

@@ -43,7 +43,8 @@ from trainer.contract import Generation, InputFile, RunSpec  # noqa: E402
 from trainer.data import tokenizing  # noqa: E402
 from trainer.data.batch import Batch  # noqa: E402
 from trainer.data.feed import Feed, evaluation_batches  # noqa: E402
-from trainer.data.tokens import Source, open_tokens, tokens_name  # noqa: E402
+from trainer.data.token_names import tokens_name  # noqa: E402
+from trainer.data.tokens import Source, open_tokens  # noqa: E402
 from trainer.engine import build_engine, deepspeed_config  # noqa: E402
 from trainer.export import export  # noqa: E402
 from trainer.journal import Journal  # noqa: E402
@@ -52,7 +53,7 @@ from trainer.model import load_model  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
 from trainer.state import Identity, State  # noqa: E402
 from trainer.tokenizer import base_folder, load_tokenizer  # noqa: E402
-from trainer.watchdog import Watchdog  # noqa: E402
+from trainer.watchdog import LONG, Watchdog  # noqa: E402
 
 gc.freeze()  # modules stay: no later collection needs to look at them
 gc.enable()
@@ -141,6 +142,7 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
         raise ValueError(f"method {spec.method!r} is unknown to this trainer; use supervised")
     watchdog = Watchdog(time.monotonic)
     parts, state = _build(spec, rundir, identity, journal, watchdog)
+    patient = dist.new_group(backend="gloo", timeout=timedelta(seconds=LONG))
     dist.barrier()
     journal.span("load", FIRST_LINE_AT, time.time())
     if identity.rank == 0:
@@ -152,7 +154,7 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
         began = time.time()
         export(parts.engine, rundir, spec, identity, state)
         journal.span("export", began, time.time())
-    dist.barrier()
+    dist.barrier(patient)  # a large model is written for longer than a collective may take
     return RankResult(how="finished" if finished else "stopped", step=state.step)
 
 
@@ -220,7 +222,7 @@ def _validation(
 
 def _tokens(rundir: RunDir, spec: RunSpec, file: InputFile, tokenizer: Any) -> Source:  # noqa: ANN401
     cached = rundir.cache / tokens_name(spec, file)
-    return open_tokens(cached, rundir.input(file.path), tokenizer, spec.max_seq_len)
+    return open_tokens(cached, rundir.input(file.path), tokenizer, spec)
 
 
 def _flag_group() -> Any:  # noqa: ANN401

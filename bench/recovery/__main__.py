@@ -32,7 +32,8 @@ NOTES = [
     " computed from the same kills: what a policy that heeds no notice had lost",
     "lost steps: of kills that hit a training job (step, save, commit)",
     "recovery times: of kills that cost a generation and that no other kill fell upon",
-    "notice_to_decision_s: without the notices that came while the service was being killed",
+    "notice_to_decision_s: without the notices that came while the service was being killed or a"
+    " killed one's lease (6 s) still held; those are notice_to_decision_after_service_kill_s",
 ]
 FAULTS = (CannotStart, run.CannotMeasure, httpx.HTTPError, psycopg.Error, AzureError)
 

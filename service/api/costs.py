@@ -14,6 +14,7 @@ from service.operations import jobs
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
 _MOST_ROWS = 10_000
 _LAST_STEP = 2**31 - 1
+_DIGITS = len(str(_LAST_STEP))  # int() refuses thousands of them in its own way
 Step = Annotated[int, Query(ge=0, le=_LAST_STEP)]
 
 
@@ -55,7 +56,8 @@ async def get_metrics(
 
 def _step(after: str) -> int:
     """A step that was never measured is still a good cursor: what follows it is well known."""
-    if not (after.isascii() and after.isdigit() and int(after) < _LAST_STEP):
+    digits = after.isascii() and after.isdigit() and len(after) <= _DIGITS
+    if not (digits and int(after) < _LAST_STEP):
         raise InvalidRequest(
             f"after={after!r} is no training step. Give the `step` of the last row that you have.",
             code="unknown_cursor",

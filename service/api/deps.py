@@ -43,6 +43,7 @@ class Parts:
     listener: Listener
     granter: Granter
     plan_defaults: PlanDefaults
+    deployment: str  # our name, as operators know us
     secret: str  # that node tokens are derived from
     outage: timedelta  # how long a node may go on without hearing from us
     now: Callable[[], datetime]
@@ -95,7 +96,8 @@ def _check_query(request: Request) -> None:
     """
     declared = _query_of(request.scope["route"].dependant)
     for name in request.query_params:
-        if name.partition("[")[0] not in declared:
+        whole = "metadata" if name.startswith("metadata[") else name
+        if whole not in declared:
             listed = ", ".join(sorted(declared)) or "none"
             raise InvalidRequest(
                 f"{name}: not known here. Query members of {request.url.path}: {listed}.",

@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from service.api.deps import CallerDep, Db
+from service.api.job_views import model_name
 from service.api.pages import After, clamp, known, page
 from service.db import checkpoints, events
 from service.db.checkpoints import Checkpoint
@@ -59,12 +60,11 @@ def _checkpoint(job: JobRow, checkpoint: Checkpoint) -> dict[str, Any]:
         "train_mean_token_accuracy": checkpoint.accuracy,
         "valid_loss": checkpoint.valid_loss,
     }
-    name = f"ft:{job.model}:{job.project_id}:{job.request.get('suffix') or ''}:{job.id}"
     return {
         "id": checkpoint.id,
         "object": "fine_tuning.job.checkpoint",
         "created_at": int(checkpoint.committed_at.timestamp()),
-        "fine_tuned_model_checkpoint": f"{name}:ckpt-step-{checkpoint.step}",
+        "fine_tuned_model_checkpoint": f"{model_name(job)}:ckpt-step-{checkpoint.step}",
         "fine_tuning_job_id": job.id,
         "step_number": checkpoint.step,
         "metrics": {"step": checkpoint.step}

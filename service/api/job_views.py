@@ -12,7 +12,8 @@ from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 
 def listed(around: Around) -> dict[str, Any]:
     """What a list shows of it."""
-    progress = {name: _progress(around)[name] for name in ("step", "total_steps", "percent")}
+    whole = _progress(around)
+    progress = {name: whole[name] for name in ("step", "total_steps", "percent")}
     spent = {"spent": money(around.machines.spent), "currency": cost.CURRENCY}
     return _basic(around) | {"progress": progress, "cost": spent}
 
@@ -20,10 +21,10 @@ def listed(around: Around) -> dict[str, Any]:
 def detailed(around: Around, now: datetime) -> dict[str, Any]:
     """One job with progress, plan, cost and a summary of its attempts."""
     job = around.job
-    over = job.state in JOB_TERMINAL
+    rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
     return _basic(around) | {
-        "estimated_finish": None if over else int(now.timestamp() + _seconds_left(job)),
+        "estimated_finish": None if rests else int(now.timestamp() + _seconds_left(job)),
         "progress": _progress(around),
         "attempts": {
             "count": around.attempts,

@@ -30,7 +30,7 @@ class Known:
         return version in self.versions
 
 
-def known(
+async def known(
     wait: Annotated[float | None, Query(ge=0, description="seconds, at most 60")] = None,
     version: Annotated[int | None, Query(description="the version that you have")] = None,
     prefer: Annotated[str | None, Header(description="wait=N, as ?wait=")] = None,
@@ -64,8 +64,8 @@ async def until_news(parts: Parts, job_id: str, project_id: str, known: Known) -
 
 
 def etag(version: int) -> str:
-    """The ETag of this version."""
-    return f'"{version}"'
+    """The ETag of this version: weak, since what was spent grows without any news."""
+    return f'W/"{version}"'
 
 
 def _versions(if_none_match: str | None) -> list[int]:

@@ -14,7 +14,13 @@ from service.db.tables import attempts, jobs, nodes
 from service.domain.attempt import Attempt, Move
 from service.domain.errors import IllegalMove
 from service.domain.fleet import Offering, Price
-from service.domain.states import ATTEMPT_MOVES, AttemptState, CapacityType, Outcome
+from service.domain.states import (
+    ATTEMPT_MOVES,
+    ATTEMPT_WITH_NODES,
+    AttemptState,
+    CapacityType,
+    Outcome,
+)
 
 _AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
 
@@ -120,7 +126,7 @@ async def move(
         values["reason"] = step.reason
     if step.to is AttemptState.RUNNING:
         values["ran_at"] = now
-    if step.outcome is Outcome.EVICTED and step.to is AttemptState.TERMINATING:
+    if step.outcome is Outcome.EVICTED and row.state in ATTEMPT_WITH_NODES:
         values |= await _evicted(conn, row)
     await leases.release(conn, claim, now, now, **values)
     await leases.hint(conn, jobs, row.job_id, now)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import and_, case, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -51,15 +51,17 @@ async def add(conn: AsyncConnection, job_id: str, entry: Committed, now: datetim
     return done.one_or_none() is not None
 
 
-async def drop_others(
-    conn: AsyncConnection, job_id: str, paths: Sequence[str], now: datetime
-) -> None:
-    """HEAD names only ``paths``: the others are deleted, or will be."""
+async def match(conn: AsyncConnection, job_id: str, paths: Sequence[str], now: datetime) -> bool:
+    """HEAD names exactly ``paths``: they exist, the others do not; True when that is news.
+
+    One that was dropped exists again when a person restores an older HEAD.
+    """
     c = checkpoints.c
-    gone = update(checkpoints).where(
-        c.job_id == job_id, c.dropped_at.is_(None), c.path.not_in(paths)
-    )
-    await conn.execute(gone.values(dropped_at=now))
+    named = c.path.in_(paths)
+    wrong = or_(and_(named, c.dropped_at.is_not(None)), and_(~named, c.dropped_at.is_(None)))
+    dropped_at = case((named, None), else_=now)
+    right = update(checkpoints).where(c.job_id == job_id, wrong).values(dropped_at=dropped_at)
+    return (await conn.execute(right.returning(c.id))).first() is not None
 
 
 async def newest(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import versions
@@ -15,7 +15,10 @@ from service.db.tables import events
 from service.domain.ids import new_id
 from service.domain.states import AttemptState
 
+NEEDS_HELP, HELP_OVER = "attempt.needs_help", "attempt.help_over"
 _MOVED = "attempt."  # and the state
+# Spelt out, not bound: the index for it is partial.
+_ABOUT_HELP = text(f"code in ('{NEEDS_HELP}', '{HELP_OVER}')")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +75,11 @@ async def known(conn: AsyncConnection, job_id: str, code: str, data: dict[str, A
     return (await conn.execute(query.limit(1))).first() is not None
 
 
-async def last_message(conn: AsyncConnection, job_id: str, code: str) -> str | None:
-    """What the job's newest event of this code says; None when there is none."""
-    query = select(events.c.message).where(events.c.job_id == job_id, events.c.code == code)
-    newest = query.order_by(events.c.seq.desc()).limit(1)
-    return (await conn.execute(newest)).scalar_one_or_none()
+async def newest_of_help(conn: AsyncConnection, job_id: str) -> Event | None:
+    """The job's newest call for help, or that it is over; None when there was none."""
+    query = select(events).where(events.c.job_id == job_id, _ABOUT_HELP)
+    row = (await conn.execute(query.order_by(events.c.seq.desc()).limit(1))).mappings().first()
+    return _event(row) if row else None
 
 
 async def moves(conn: AsyncConnection, job_id: str) -> dict[str, dict[AttemptState, datetime]]:

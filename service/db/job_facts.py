@@ -53,7 +53,9 @@ left join lateral (
   order by step desc, generation desc limit 1
 ) k on true
 left join lateral (
-  select code, message from events where job_id = j.id order by seq desc limit 1
+  select code, message from events
+  where job_id = j.id and code in ('attempt.needs_help', 'attempt.help_over')
+  order by seq desc limit 1
 ) e on true
 left join lateral (
   select sum(hours * hourly) spent, sum(hours * on_demand_hourly) on_demand

@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import notices
 from service.domain.errors import LeaseLost
 
-LEASE = timedelta(seconds=15)  # how long the rows of a killed worker lie still
-RENEW_SECONDS = 5.0
+LEASE = timedelta(seconds=6)  # how long the rows of a killed worker lie still
+RENEW_SECONDS = 2.0
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,13 @@ async def told(conn: AsyncConnection, job_id: str) -> list[Told]:
     ]
 
 
+async def spans(conn: AsyncConnection, node_id: str) -> list[Span]:
+    """What the node has told of its own time; nothing for a node that is new."""
+    query = select(nodes.c.spans).where(nodes.c.id == node_id)
+    known = (await conn.execute(query)).scalar_one_or_none() or []
+    return [Span.from_dict(s) for s in known]
+
+
 async def add_spans(conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]) -> None:
     """Add what the node measured of its own time; what was told before is known already."""
     if not spans:

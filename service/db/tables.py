@@ -273,6 +273,12 @@ events = Table(
     Column("data", JSONB),
     one_of("level", ("info", "warn", "error")),
     Index("events_of_job", "job_id", "seq"),
+    Index(
+        "events_about_help",
+        "job_id",
+        "seq",
+        postgresql_where=text("code in ('attempt.needs_help', 'attempt.help_over')"),
+    ),
 )
 
 checkpoints = Table(
@@ -290,6 +296,13 @@ checkpoints = Table(
     Column("dropped_at", Moment),  # since when HEAD does not name it any more
     UniqueConstraint("job_id", "path"),
     Index("checkpoints_of_job", "job_id", "id"),
+    Index(
+        "checkpoints_newest",
+        "job_id",
+        text("step desc"),
+        text("generation desc"),
+        postgresql_where=text("dropped_at is null"),
+    ),
 )
 
 metrics = Table(

@@ -123,9 +123,10 @@ def next_step(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 
 def will_not_die(attempt: Attempt, seen: Seen, now: datetime) -> bool:
-    """True when machines that should be gone still cost money, and somebody should be told."""
+    """True when machines that should be gone may cost money still, and somebody should be told."""
     late = now - attempt.since > TOO_LONG_TO_DELETE
-    return attempt.state is AttemptState.TERMINATING and late and seen.scale_set is not None
+    left = seen.scale_set is not None or seen.blind
+    return attempt.state is AttemptState.TERMINATING and late and left
 
 
 def _pending(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
@@ -289,4 +290,6 @@ def _silent(seen: Seen, now: datetime, pace: Pace) -> Move | None:
 def _out_of_time(attempt: Attempt, now: datetime) -> Move | None:
     allowed, outcome = TIME_LIMITS[attempt.state]
     spent = now - attempt.since
-    return _end(outcome, f"{attempt.state} for {spent}") if spent > allowed else None
+    if spent <= allowed:
+        return None
+    return _end(outcome, f"{attempt.state} for {wording.duration(spent.total_seconds())}")

@@ -34,17 +34,6 @@ def spent(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
     return _per_hour(sum((_microseconds(r, now) * r.hourly for r in rows), Decimal(0)))
 
 
-def on_demand_equivalent(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
-    """What the same machine time would have cost on demand."""
-    return _per_hour(sum((_microseconds(r, now) * r.on_demand_hourly for r in rows), Decimal(0)))
-
-
-def saved(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
-    """What Spot has saved against on-demand prices for the same machine time; may be negative."""
-    rows = tuple(rows)
-    return on_demand_equivalent(rows, now) - spent(rows, now)
-
-
 def machine_hours(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
     """Hours of all VMs together."""
     return _per_hour(Decimal(sum(_microseconds(r, now) for r in rows)))

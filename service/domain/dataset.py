@@ -244,12 +244,21 @@ class _Findings:
         self._of_a_kind = of_a_kind
 
     def add(self, line: int, problem: Problem) -> None:
-        """Keep it, unless enough of its kind are kept."""
+        """Keep it, unless enough are kept. Where kinds are limited, each shows at least one."""
         self.counts[problem.code] += 1
-        enough = self.counts[problem.code] > self._of_a_kind or len(self.shown) >= MOST_SHOWN
-        if not enough:
-            finding = Finding(line=line, code=problem.code, message=problem.message)
-            self.shown.append(finding)
+        missed = self.counts[problem.code] == 1 and self._of_a_kind < MOST_SHOWN
+        full = len(self.shown) >= MOST_SHOWN
+        if self.counts[problem.code] > self._of_a_kind or (full and not missed):
+            return
+        if full:
+            self._make_room()
+        self.shown.append(Finding(line=line, code=problem.code, message=problem.message))
+
+    def _make_room(self) -> None:
+        """Let the last one go that is not the first of its kind."""
+        firsts = {found.code: place for place, found in reversed([*enumerate(self.shown)])}
+        others = [n for n, found in enumerate(self.shown) if firsts[found.code] != n]
+        del self.shown[max(others)]
 
 
 def too_large(limits: Limits) -> PayloadTooLarge:

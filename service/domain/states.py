@@ -109,4 +109,5 @@ OPENAI_STATUS: dict[JobState, str] = {
 }
 
 JOB_TERMINAL = frozenset(s for s, moves in JOB_MOVES.items() if not moves)
+ATTEMPT_WITH_NODES = frozenset({_A.STARTING, _A.RUNNING})
 ATTEMPT_OVER = frozenset({_A.TERMINATING, _A.ENDED})  # the outcome is known

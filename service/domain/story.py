@@ -26,7 +26,6 @@ from trainer.contract import DirectiveKind
 class AttemptFacts:
     """The newest attempt, its generation and its nodes."""
 
-    number: int
     state: AttemptState
     since: datetime
     outcome: Outcome | None
@@ -60,7 +59,7 @@ class JobFacts:
     checkpoint_step: int = 0  # of the newest committed checkpoint; 0 for none
     evictions: int = 0  # attempts that ended so
     next_offering: str = ""  # where the next attempt is going to be
-    help_wanted: str = ""  # what a person must do, when that is the newest thing that happened
+    help_wanted: str = ""  # what a person must do, until it is done
     attempt: AttemptFacts | None = None
 
     @property
@@ -69,6 +68,12 @@ class JobFacts:
         if self.checkpoint_step:
             return f"go on from step {self.checkpoint_step}"
         return "start over, as no checkpoint was committed yet" if self.has_trained else "start"
+
+    @property
+    def its_machines(self) -> str:
+        """Those of the newest attempt, when there are just a few words for them."""
+        count = self.attempt.instance_count if self.attempt else 0
+        return wording.either(count, "its machine", "its machines")
 
 
 @dataclass(frozen=True)
@@ -101,11 +106,17 @@ def _ending(job: JobFacts) -> Story | None:
         case JobState.FAILED:
             return Story("done", "failed", wording.sentence(job.reason) + leaving)
         case JobState.CANCELLED:
-            at = f" after step {job.step}" if job.step else " before training began"
-            return Story("done", "cancelled", f"Cancelled by the user{at}.{leaving}")
+            return Story("done", "cancelled", f"Cancelled by the user {_reached(job)}.{leaving}")
         case JobState.PAUSED if not job.cancel_requested:
             return _paused(job, leaving)
     return None
+
+
+def _reached(job: JobFacts) -> str:
+    if job.step:
+        return f"after step {job.step}"
+    trained = "when it had to start over, as no checkpoint was committed"
+    return trained if job.has_trained else "before training began"
 
 
 def _paused(job: JobFacts, leaving: str) -> Story:
@@ -118,8 +129,10 @@ def _paused(job: JobFacts, leaving: str) -> Story:
 
 def _leaving(job: JobFacts) -> str:
     attempt = job.attempt
-    held = attempt is not None and attempt.state is not AttemptState.ENDED
-    return " Its machines are being deleted." if held else ""
+    if attempt is None or attempt.state is AttemptState.ENDED:
+        return ""
+    are = wording.either(attempt.instance_count, "is", "are")
+    return f" {job.its_machines.capitalize()} {are} being deleted."
 
 
 def _wish(job: JobFacts) -> Story | None:
@@ -127,13 +140,17 @@ def _wish(job: JobFacts) -> Story | None:
     attempt = job.attempt
     live = attempt is not None and attempt.state not in ATTEMPT_OVER
     if job.cancel_requested:
-        text = "its machines are stopped and deleted" if live else "nothing runs any more"
+        text = "nothing runs any more"
+        if attempt is not None and live:
+            are = wording.either(attempt.instance_count, "is", "are")
+            text = f"{job.its_machines} {are} stopped and deleted"
         return Story("cancelling", "cancelling", f"Cancel was asked for: {text}.")
     if job.pause_requested:
-        training = live and attempt is not None and attempt.generation
         text = "nothing is lost, as it does not train yet"
-        if training:
-            text = "it saves a checkpoint and then lets its machines go"
+        if attempt is not None and live and attempt.generation:
+            text = f"it saves a checkpoint and then lets {job.its_machines} go"
+        elif job.has_trained:
+            text = f"it does not train now; once resumed, it will {job.place}"
         return Story("pausing", "pausing", f"Pause was asked for: {text}.")
     return None
 
@@ -163,7 +180,8 @@ def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
     again = f" (asked for the {wording.nth(attempt.refusals + 1)} time)" if attempt.refusals else ""
     if attempt.state is AttemptState.PENDING:
         phase = "recovering" if job.has_trained else "queued"
-        text = f"{what} are about to be asked for{again}, to {job.place}."
+        are = wording.either(attempt.instance_count, "is", "are")
+        text = f"{what} {are} about to be asked for{again}, to {job.place}."
         return Story(phase, "asking_for_machines", text)
     limit, _ = TIME_LIMITS[AttemptState.PROVISIONING]
     until = wording.clock(attempt.since + limit)
@@ -176,11 +194,13 @@ def _booting(job: JobFacts, attempt: AttemptFacts) -> Story:
     if attempt.joined < count:
         text = (
             f"Azure has given {machines(count)} in {attempt.region}; "
-            f"{attempt.joined} of {count} have booted and joined."
+            f"{attempt.joined} of {count} {wording.either(count, 'has', 'have')} booted and joined."
         )
         return Story("booting", "booting", text)
-    text = f"All {machines(count)} have joined; they are about to {job.place}."
-    return Story("booting", "joined", text)
+    joined = wording.either(
+        count, "The machine has joined; it is", f"All {machines(count)} have joined; they are"
+    )
+    return Story("booting", "joined", f"{joined} about to {job.place}.")
 
 
 def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
@@ -195,12 +215,15 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
         code = "eviction_notice" if attempt.evicting else "stopping"
         return Story("saving", code, f"{why}; training saves a checkpoint and stops.")
     if attempt.halt_kind is DirectiveKind.STOP:
-        text = f"{wording.sentence(attempt.halt_reason).rstrip('.')}; the others are being stopped"
-        return Story("recovering", "stopping", f"{text}, to {job.place}.")
-    if attempt.state is AttemptState.STARTING or job.step < attempt.from_step:
+        why = wording.sentence(attempt.halt_reason).rstrip(".")
+        stops = wording.either(
+            attempt.instance_count, "training is being stopped", "the others are being stopped"
+        )
+        return Story("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
+    if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
         load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
-        text = f"{who} load model and data{load}."
-        return Story("loading", "loading", text)
+        loads = wording.either(attempt.instance_count, "loads", "load")
+        return Story("loading", "loading", f"{who} {loads} model and data{load}.")
     if job.step >= job.total_steps:
         text = f"All {job.total_steps} steps are done; the final model is being saved."
         return Story("saving", "saving_model", text)
@@ -252,7 +275,9 @@ def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
 
 def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> Story:
     told = wording.sentence(attempt.reason).rstrip(".")
-    text = f"{told} in {attempt.region}, so its machines are given up. {_next(job, attempt)}"
+    are = wording.either(attempt.instance_count, "is", "are")
+    gone = f"{told} in {attempt.region}, so {job.its_machines} {are} given up."
+    text = f"{gone} {_next(job, attempt)}"
     return Story("recovering", "unresponsive", text)
 
 

@@ -120,7 +120,7 @@ def _worlds(
             and e.started_at >= world.opened_at
             and (following is None or e.started_at < following)
         ]
-        if steps:
+        if steps and (halted is None or min(steps) < halted):  # told to stop while it loaded
             yield Entry(name="train", started_at=min(steps), ended_at=halted or following)
         if halted is not None:
             saves = world.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP

@@ -35,6 +35,15 @@ def machines(count: int) -> str:
     return f"{count} machine" if count == 1 else f"{count} machines"
 
 
+def either(count: int, one: str, many: str) -> str:
+    """The word that fits a number.
+
+    >>> either(1, "is", "are"), either(2, "is", "are")
+    ('is', 'are')
+    """
+    return one if count == 1 else many
+
+
 def evictions(count: int) -> str:
     """What the job survived, to be added to a sentence; nothing when there was nothing."""
     return "" if not count else f", {count} eviction{'s' if count > 1 else ''} survived"

@@ -61,7 +61,9 @@ def _too_long(file: File, max_seq_len: int) -> list[_Kind]:
 def _sentence(code: str, count: int, first: list[dict[str, Any]]) -> str:
     lines = ", ".join(str(w["line"]) for w in first[:_LINES_NAMED])
     more = " and more" if count > len(first[:_LINES_NAMED]) else ""
-    what = first[0]["message"] if first else code
+    if not first:  # files of an earlier release
+        return f"{count} x {code.replace('_', ' ')}."
+    what = first[0]["message"]
     if count == 1:
         return f"line {lines}: {what}."
     many = f"at least {count}" if code == _ABOUT_CONTEXT and count == MOST else str(count)

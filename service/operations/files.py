@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import files, uploads
@@ -21,6 +21,7 @@ from service.domain.dataset import (
 )
 from service.domain.errors import FileInUse, FileNotFound, InvalidRequest, ServiceUnavailable
 from service.domain.ids import new_id
+from service.operations import owner
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ async def upload(
     project_id: str,
     incoming: Incoming,
     limits: Limits,
+    deployment: str,
     now: Callable[[], datetime],
 ) -> File:
     """Check and store a chat dataset; raises InvalidFile with line numbers.
@@ -65,13 +67,14 @@ async def upload(
     try:
         validator = ChatValidator(limits)
         verdict: list[DatasetSummary] = []
+        await owner.check(store, deployment)
         await store.create_container(CONTAINER)
         checked = _checked(incoming, validator, verdict, watch)
         await store.upload(CONTAINER, watch.upload.id, checked)
         (summary,) = verdict
         return await _keep(engine, _file(watch.upload, incoming, summary))
     except BaseException:
-        with suppress(DBAPIError):  # the sweep takes what is left
+        with suppress(SQLAlchemyError):  # also a pool that is used up; the sweep takes what is left
             async with engine.begin() as conn:
                 await uploads.end(conn, watch.upload.id)
         raise
@@ -127,8 +130,8 @@ class _Watch:
         try:
             async with self._engine.begin() as conn:
                 await uploads.touch(conn, self.upload.id, now, received_bytes, examples)
-        except DBAPIError as fault:  # not worth an upload; the end of it will tell
-            log.warning("files.progress_not_written", extra={"cause": str(fault.orig)})
+        except SQLAlchemyError as fault:  # not worth an upload; the end of it will tell
+            log.warning("files.progress_not_written", extra={"cause": str(fault)})
 
 
 def _check_early(incoming: Incoming, limits: Limits) -> None:

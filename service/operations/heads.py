@@ -1,12 +1,15 @@
 """HEAD: taking it for a new generation, and copying what it says into the database."""
 
+import logging
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import checkpoints, events, jobs
+from service.db import checkpoints, events, jobs, versions
 from service.storage.store import BlobNotFound, BlobStore, PreconditionFailed, StorageError
-from trainer.contract import HEAD, Committed, Head
+from trainer.contract import HEAD, MEASURED, Committed, Head, StepMetrics
+
+log = logging.getLogger(__name__)
 
 
 class HeadUnreadable(StorageError):
@@ -26,6 +29,18 @@ async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
         f"Blob HEAD in container {job_id} {fault}. Checkpoints may still lie beside it: restore "
         "HEAD (soft delete, versions) or cancel the job."
     )
+
+
+async def measured(store: BlobStore, job_id: str, entry: Committed) -> list[StepMetrics]:
+    """What a node had measured and could not tell any more when it committed this."""
+    try:
+        data, _ = await store.read(job_id, f"{entry.path}/{MEASURED}")
+        return [StepMetrics.from_json(line) for line in data.splitlines()]
+    except BlobNotFound:  # it had told everything
+        return []
+    except ValueError as error:  # a node's word: no reason to stop the job
+        log.warning("measured.unreadable", extra={"job": job_id, "cause": str(error)})
+        return []
 
 
 async def fence(store: BlobStore, job_id: str, after: int) -> Head:
@@ -50,8 +65,8 @@ async def fence(store: BlobStore, job_id: str, after: int) -> Head:
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     """Copy what is new in HEAD; True when there was something new."""
     news = [c for c in head.checkpoints if await checkpoints.add(conn, job_id, c, now)]
-    if news:
-        await checkpoints.drop_others(conn, job_id, [c.path for c in head.checkpoints], now)
+    if await checkpoints.match(conn, job_id, [c.path for c in head.checkpoints], now):
+        await versions.raise_one(conn, job_id, now)
     for entry in news:
         await events.add(conn, job_id, now, "checkpoint.committed", _sentence(entry))
     if news:

@@ -1,7 +1,7 @@
 """What may be asked of jobs."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -174,6 +174,7 @@ def run_spec(job: JobRow, plan: Plan, model: StagedModel, files: dict[str, File]
         eval_steps=recipe.eval_steps,
         nodes=chosen.nodes,
         processes_per_node=chosen.processes_per_node,
+        date=job.created_at.astimezone(UTC).date().isoformat(),
     )
 
 

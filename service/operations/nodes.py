@@ -5,6 +5,7 @@ written and passed on to the reconciler. One transaction each.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -26,6 +27,8 @@ from service.domain.node import (
 )
 from service.domain.states import ATTEMPT_OVER
 from trainer.contract import Generation, Heartbeat, Registration, Span, Trouble
+
+_SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +121,9 @@ async def _welcome(
     attempt: AttemptRow,
     now: datetime,
 ) -> None:
-    spans = [s.to_plain() for s in _in_our_time(registration, now.timestamp())]
+    known = await nodes.spans(conn, record.node_id)
+    told = _in_our_time(registration, now.timestamp())
+    spans = [s.to_plain() for s in told if not _is_known(s, known)]
     record_now = NodeRecord(**vars(record) | {"heard_at": now.timestamp()})
     await nodes.save(conn, record_now, name=registration.name, registered_at=now)
     await nodes.add_spans(conn, record.node_id, spans)
@@ -136,6 +141,13 @@ def _in_our_time(registration: Registration, now: float) -> list[Span]:
         replace(s, started_at=s.started_at + off, ended_at=s.ended_at + off)
         for s in registration.spans
     ]
+
+
+def _is_known(span: Span, known: Sequence[Span]) -> bool:
+    """True for what was told before: by our clock it starts a little earlier or later each time."""
+    return any(
+        k.name == span.name and abs(k.started_at - span.started_at) < _SAME_SECONDS for k in known
+    )
 
 
 async def _report(
@@ -196,7 +208,7 @@ async def _complain(
     if await events.known(conn, attempt.job_id, code, data):
         return
     seconds = round(trouble.until - trouble.since)
-    again = f"Checkpoints are saved and uploaded again, after {seconds} s of trouble"
+    again = f"The trouble that delayed checkpoints is over, after {seconds} s"
     await events.add(
         conn,
         attempt.job_id,

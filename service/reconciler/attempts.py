@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import (
@@ -19,7 +20,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.db import attempts, events, jobs, leases
+from service.db import attempts, events, jobs, leases, metrics
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.attempt import (
@@ -28,6 +29,7 @@ from service.domain.attempt import (
     Move,
     OpenGeneration,
     Pace,
+    Step,
     Wait,
     next_step,
     will_not_die,
@@ -36,11 +38,12 @@ from service.domain.errors import LeaseLost
 from service.domain.fleet import scale_set_name
 from service.domain.generation import Halt
 from service.domain.states import AttemptState, Outcome
-from service.operations import generations, heads
+from service.operations import generations, heads, help_wanted
 from service.reconciler.look import Look, look
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.watch import Watch
 from service.storage.store import BlobStore, PreconditionFailed, StorageError
+from trainer.contract import Committed
 
 log = logging.getLogger(__name__)
 _SOON = timedelta(seconds=1)
@@ -67,6 +70,12 @@ class AttemptReconciler:
         self.watch.round(self.now())
         return [partial(self._reconcile, claim, row) for claim, row in claims]
 
+    async def keep_watch(self) -> None:
+        """Tell the watch that the database is there: while every step is taken, none is claimed."""
+        async with self.engine.connect() as conn:
+            await conn.execute(text("select 1"))
+        self.watch.round(self.now())
+
     async def run_once(self, limit: int = 20) -> int:
         """Take every step that is due; return how many were."""
         steps = await self.claim(limit)
@@ -84,7 +93,7 @@ class AttemptReconciler:
             await self._release(claim, self._patience(fault))
         except Exception:
             log.exception("attempt.step_failed", extra={"attempt": row.id})
-            with suppress(DBAPIError):
+            with suppress(SQLAlchemyError):
                 await self._release(claim, self.pace.poll)
 
     async def _step(self, claim: Claim, row: AttemptRow) -> None:
@@ -93,8 +102,14 @@ class AttemptReconciler:
         for fault in found.faults:
             await self._complain(row, fault)
         if will_not_die(found.attempt, found.seen, self.now()):
-            await self._raise_alarm(row)
+            await self._raise_alarm(row, blind=found.seen.blind)
         step = next_step(found.attempt, found.seen, self.now(), self.pace)
+        await self._take(claim, row, found, step)
+        if found.call and not found.faults and help_wanted.is_over(found.call, row, step):
+            async with self.engine.begin() as conn:
+                await help_wanted.call_off(conn, row, found.call, self.now())
+
+    async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
         match step:
             case Wait(delay):
                 patience = [self._patience(fault) for fault in found.faults]
@@ -110,6 +125,9 @@ class AttemptReconciler:
             case OpenGeneration():
                 await self._open(claim, row, step, found.newest_number)
             case Move():
+                if step.outcome is Outcome.SUCCEEDED:
+                    head, _ = await heads.read(self.store, row.job_id)
+                    await self._keep_measured(row, head.model)
                 await self._move(claim, row, step)
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
@@ -145,10 +163,19 @@ class AttemptReconciler:
         if head is None or head.model is not None:  # look again: somebody was quicker
             await self._release(claim, _SOON)
             return
+        await self._keep_measured(row, head.newest)
         async with self.engine.begin() as conn:
             await generations.open_next(
                 conn, claim, row, step, head, job.run_spec_sha256, self.now()
             )
+
+    async def _keep_measured(self, row: AttemptRow, entry: Committed | None) -> None:
+        """Nobody does the steps before ``entry`` again: what was measured in them is there now."""
+        if entry is None:
+            return
+        if told := await heads.measured(self.store, row.job_id, entry):
+            async with self.engine.begin() as conn:
+                await metrics.add(conn, row.job_id, entry.generation, told)
 
     async def _move(self, claim: Claim, row: AttemptRow, step: Move) -> None:
         async with self.engine.begin() as conn:
@@ -166,27 +193,17 @@ class AttemptReconciler:
         return _AFTER_MISCONFIGURATION if isinstance(fault, _FOR_A_PERSON) else self.pace.poll
 
     async def _complain(self, row: AttemptRow, fault: Exception) -> None:
-        """Log it; where a person must act, say so once where the user looks."""
+        """Log it; where a person must act, say so where the user looks."""
         log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
         if not isinstance(fault, _FOR_A_PERSON):
             return
         async with self.engine.begin() as conn:
-            if await events.last_message(conn, row.job_id, "attempt.needs_help") == str(fault):
-                return
-            await events.add(
-                conn,
-                row.job_id,
-                self.now(),
-                "attempt.needs_help",
-                str(fault),
-                attempt_id=row.id,
-                level="error",
-            )
+            await help_wanted.call(conn, row, fault, self.now())
 
-    async def _raise_alarm(self, row: AttemptRow) -> None:
+    async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
         """Once per attempt, where user and operator look: money runs on."""
         facts = {"scale_set": scale_set_name(row.id), "region": row.offering.region}
-        log.error("attempt.will_not_die", extra={"attempt": row.id, **facts})
+        how = "is still there" if not blind else "may still be there (Azure does not answer)"
         async with self.engine.begin() as conn:
             if await events.known(conn, row.job_id, "attempt.will_not_die", facts):
                 return
@@ -195,10 +212,11 @@ class AttemptReconciler:
                 row.job_id,
                 self.now(),
                 "attempt.will_not_die",
-                f"Scale set {facts['scale_set']} in {facts['region']} is still there a quarter of"
+                f"Scale set {facts['scale_set']} in {facts['region']} {how} a quarter of"
                 " an hour after its deletion was asked for, and costs money. Deleting goes on;"
                 " look at it in the Azure portal: a lock, a policy or a fault of Azure holds it.",
                 attempt_id=row.id,
                 level="error",
                 data=facts,
             )
+        log.error("attempt.will_not_die", extra={"attempt": row.id, **facts})

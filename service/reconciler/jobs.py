@@ -12,7 +12,7 @@ from functools import partial
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import attempts, files, jobs, leases, nodes
+from service.db import attempts, files, jobs, leases, nodes, versions
 from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.leases import Claim
@@ -137,6 +137,7 @@ class JobReconciler:
                 refusals=refusals,
                 duds=last.duds if last else 0,
             )
+            await versions.raise_one(conn, job.id, self.now())  # the phase is another one
             await leases.release(conn, claim, self.now(), self.now() + _IDLE)
 
     async def _fail(self, claim: Claim, job: Job, code: str, message: str) -> None:

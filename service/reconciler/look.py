@@ -17,12 +17,11 @@ from service.db.leases import Claim
 from service.domain.attempt import Attempt, Seen
 from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.node import NodeRecord, view
-from service.domain.states import AttemptState
-from service.operations import heads
+from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
+from service.operations import heads, help_wanted
+from service.operations.help_wanted import Call
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
-
-_WITH_NODES = frozenset({AttemptState.STARTING, AttemptState.RUNNING})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +32,7 @@ class Look:
     seen: Seen
     newest_number: int  # of the job's generations, read together with the nodes
     faults: tuple[CloudError | StorageError, ...]  # what could not be seen, and why
+    call: Call | None  # the newest for help, or that it is over
 
 
 async def look(
@@ -64,6 +64,7 @@ async def look(
         newest = head.newest.path if head and head.newest else None
         fruitless = await generations.without_news(conn, row.id, newest) if head else 0
         attempt = await attempts.snapshot(conn, row)
+        call = await help_wanted.newest(conn, row.job_id)
         newest_number = await generations.newest_number(conn, row.job_id)
     seen = _seen(scale_set, records, opened, head)
     signs = [t for t in (seen.heard_at, awake_since, committed_at) if t is not None]
@@ -78,6 +79,7 @@ async def look(
         seen=seen,
         newest_number=newest_number,
         faults=tuple(f for f in (cloud_fault, head_fault) if f is not None),
+        call=call,
     )
 
 
@@ -96,7 +98,7 @@ async def _scale_set(
     except ScaleSetNotFound:
         return None, None
     except CloudError as fault:
-        if row.state not in _WITH_NODES:
+        if row.state not in ATTEMPT_WITH_NODES:
             return None, fault
         as_before = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)
         return ScaleSet(name=name, phase=ScaleSetPhase.READY, instances=as_before), fault
@@ -104,7 +106,7 @@ async def _scale_set(
 
 async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, StorageError | None]:
     """HEAD, or why it cannot be read: cancels and time limits must not depend on it."""
-    if row.state not in _WITH_NODES:
+    if row.state not in ATTEMPT_WITH_NODES:
         return None, None
     try:
         head, _ = await heads.read(store, row.job_id)
@@ -122,11 +124,14 @@ async def _meter(
 ) -> None:
     """Every machine that exists is billed, one that lingers stopped as well.
 
-    The first ones are billed from when Azure took the order: never less than it will bill.
+    Each is billed from when Azure took the order, whenever it is seen first. One that Azure adds
+    later, under a vm_id that is new to us, is billed for the time before it as well: who watches
+    what is spent may read too much, and never less than the invoice will say. What has no vm_id
+    yet is billed once it has one, from that same moment on.
     """
-    exist = [i.vm_id for i in scale_set.instances] if scale_set else []
+    exist = [i.vm_id for i in scale_set.instances if i.vm_id] if scale_set else []
     since = now
-    if row.state is AttemptState.PROVISIONING and scale_set and scale_set.created_at:
+    if scale_set and scale_set.created_at:
         since = min(now, max(row.created_at, scale_set.created_at))
     price = row.price
     prices = (price.hourly, price.on_demand_hourly)

@@ -14,7 +14,7 @@ from service.db.notices import Listener
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-BATCH = 20  # steps of one kind at a time
+AT_ONCE = 100  # steps of one kind; the pool of db/engine.py is made for it
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
 
@@ -30,14 +30,14 @@ class Loop:
     stop: asyncio.Event
 
     async def whenever_due(self, name: str, claim: Claim) -> None:
-        """Claim what is due and take each step beside the others, at most BATCH at a time.
+        """Claim what is due and take each step beside the others, at most AT_ONCE at a time.
 
-        A step that waits for a slow region holds up itself and nothing else.
+        A step that waits for a slow region holds up itself and, until so many do, nothing else.
         """
         under_way: set[asyncio.Task[None]] = set()
         async with self.listener.subscribed(notices.DUE) as hinted:
             while not self.stop.is_set():
-                free = BATCH - len(under_way)
+                free = AT_ONCE - len(under_way)
                 steps = await self._guarded(name, partial(claim, free)) if free else []
                 for step in steps or []:
                     task = asyncio.create_task(self._take(name, step))

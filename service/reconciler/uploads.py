@@ -2,7 +2,8 @@
 
 Level-triggered: it compares what is in Blob with what is in the database. An upload writes its
 row before its blob, so a blob without a row has nobody who still wants it; the grace is for
-whoever writes the row of a small blob just after it.
+whoever writes the row of a small blob just after it. In another deployment's account it deletes
+nothing: there, our database knows none of the files.
 """
 
 import logging
@@ -13,6 +14,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import files, uploads
+from service.operations import owner
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
@@ -26,8 +28,10 @@ class UploadSweep:
 
     engine: AsyncEngine
     store: BlobStore
+    deployment: str
     now: Callable[[], datetime]
     _seen: dict[tuple[str, str], datetime] = field(default_factory=dict)  # name, ETag -> since
+    _told: set[str] = field(default_factory=set)  # owners that it has complained of
 
     async def run_once(self) -> list[str]:
         """Delete what was seen for long enough; return the names."""
@@ -36,6 +40,8 @@ class UploadSweep:
             for upload_id in await uploads.forget_still(conn, now - STILL):
                 log.warning("uploads.given_up", extra={"file": upload_id})
         try:
+            if not await self._is_ours():
+                return []
             blobs = await self.store.list_blobs(files.CONTAINER)  # before the rows
             async with self.engine.connect() as conn:
                 orphans = await files.without_row(conn, [b.name for b in blobs])
@@ -43,6 +49,13 @@ class UploadSweep:
         except StorageError as fault:
             log.warning("uploads.sweep_failed", extra={"cause": str(fault)})
             return []
+
+    async def _is_ours(self) -> bool:
+        found = await owner.owner(self.store, self.deployment)
+        if found != self.deployment and found not in self._told:
+            self._told.add(found)
+            log.error("uploads.not_ours", extra={"owner": found, "deployment": self.deployment})
+        return found == self.deployment
 
     async def _collect(self, orphans: list[tuple[str, str]], now: datetime) -> list[str]:
         since = {blob: self._seen.get(blob, now) for blob in orphans}

@@ -116,6 +116,21 @@ async def test_a_machine_that_comes_back_is_billed_anew(engine: AsyncEngine, clo
     assert spent(rows, clock()) == HOURLY * 10 / 60
 
 
+async def test_what_a_machine_cost_before_it_was_seen_is_billed_once(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    ordered = clock()
+    async with engine.begin() as conn:
+        for seen in (["vm-1"], [], ["vm-1", "vm-2"]):  # one list of instances came short
+            clock.advance(minutes=5)
+            prices = (HOURLY, ON_DEMAND)
+            await ledger.meter(conn, "job", "att-1", seen, *prices, clock(), since=ordered)
+        rows = await ledger.of_job(conn, "job")
+
+    minutes = [(r.vm_id, (r.started_at - ordered).total_seconds() / 60) for r in rows]
+    assert sorted(minutes) == [("vm-1", 0), ("vm-1", 15), ("vm-2", 0)]
+
+
 async def test_a_replica_whose_clock_is_behind_closes_a_row_all_the_same(
     engine: AsyncEngine, clock: Clock
 ) -> None:
@@ -161,6 +176,30 @@ async def test_a_checkpoint_that_head_drops_is_not_listed_but_is_still_a_cursor(
     assert [c.step for c in listed or []] == [5, 4, 3] == [c.step for c in head.checkpoints[::-1]]
     assert [c.step for c in told[1]] == [2, 1]
     assert older == []
+
+
+async def test_when_a_person_restores_an_older_head_its_checkpoints_are_listed_again(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    heads_of, head = dict[int, Head](), Head(generation=1)
+    async with engine.begin() as conn:
+        for step in range(1, 6):
+            heads_of[step] = head = head.with_checkpoint(checkpoint(step))
+            await heads.record(conn, "job", head, clock())
+        before = await jobs.find(conn, "job")
+        await heads.record(conn, "job", heads_of[3], clock())
+        after = await jobs.find(conn, "job")
+        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+        await heads.record(conn, "job", heads_of[3], clock())
+        again = await jobs.find(conn, "job")
+        told = await events.newest(conn, "job", after=None, limit=99)
+
+    assert [c.step for c in listed or []] == [3, 2, 1]
+    assert before
+    assert after
+    assert again
+    assert before.version < after.version == again.version
+    assert [e.code for e in told or []] == ["checkpoint.committed"] * 5
 
 
 async def test_checkpoints_are_listed_by_their_steps_whatever_the_nodes_clock_says(

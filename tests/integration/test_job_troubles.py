@@ -5,9 +5,9 @@ from dataclasses import replace
 from service.cloud.provider import Misconfigured
 from service.domain.fleet import Offering, Price, scale_set_name
 from service.pricing.source import PricesUnavailable
-from tests.scripted_node import boot, commit, committed, train
+from tests.scripted_node import boot, commit, committed, metrics, train
 from tests.world import World
-from trainer.contract import HEAD, NodePhase
+from trainer.contract import HEAD, MEASURED, NodePhase
 
 
 async def test_after_an_outage_of_the_service_nobody_is_taken_for_silent(world: World) -> None:
@@ -114,3 +114,22 @@ class NoPrices:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+async def test_steps_that_a_machine_committed_and_had_no_time_to_tell_of_are_measured_all_the_same(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    entry = committed(3, number)
+    lines = "\n".join(metrics(step).to_json() for step in (2, 3))
+    await world.store.write(job["id"], f"{entry.path}/{MEASURED}", lines.encode())
+    await commit(world, job["id"], entry)
+    for instance in ("0", "1"):  # and with them all that they had not said
+        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
+    await world.tick(2)
+    await train(world, await boot(world, job["id"]), step=4)
+
+    series = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/metrics")
+    assert [row["step"] for row in series.json()["data"]] == [1, 2, 3, 4]

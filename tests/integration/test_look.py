@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from service.cloud.provider import CloudError
 from service.db import ledger
 from service.domain.fleet import scale_set_name
@@ -69,6 +71,54 @@ async def test_machines_are_billed_from_when_azure_took_the_order(world: World) 
     assert found.created_at is not None
     assert found.created_at < world.clock() - timedelta(minutes=1)
     assert [r.started_at for r in rows] == [found.created_at] * 2
+
+
+async def test_machines_first_seen_while_they_are_deleted_are_billed_from_the_order(
+    world: World,
+) -> None:
+    job = await world.submit()
+    await world.tick(3)
+    world.cloud.create_time = timedelta(0)
+    (attempt,) = await world.attempts_of(job["id"])
+    assert attempt["state"] == "provisioning"
+    name = scale_set_name(attempt["id"])
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    world.cloud.finish_creation(name)
+    await world.tick(4, seconds=60)
+
+    async with world.engine.connect() as conn:
+        rows = await ledger.of_job(conn, job["id"])
+    assert len(rows) == 2
+    assert {r.started_at for r in rows} == {world.cloud.accepted_at(name)}
+
+
+async def test_an_instance_without_a_vm_id_is_not_billed_as_a_machine_of_its_own(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    world.cloud.forget_vm_id(scale_set_name(nodes[0].attempt_id), "1")
+    await world.tick()
+
+    async with world.engine.connect() as conn:
+        rows = await ledger.of_job(conn, job["id"])
+    assert {r.vm_id for r in rows} == {n.vm_id for n in nodes}
+
+
+async def test_a_cloud_that_does_not_answer_does_not_put_off_the_alarm(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await world.submit()
+    await boot(world, job["id"])
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(2)
+    world.cloud.fail_next = [CloudError("no route") for _ in range(200)]
+    await world.tick(90)
+    listed = await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")
+
+    (alarm,) = [e for e in listed.json()["data"] if e["code"] == "attempt.will_not_die"]
+    assert "may still be there (Azure does not answer)" in alarm["message"]
+    assert sum(r.message == "attempt.will_not_die" for r in caplog.records) == 1
 
 
 async def test_machines_that_will_not_die_are_reported_once(world: World) -> None:

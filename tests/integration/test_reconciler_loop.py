@@ -8,7 +8,7 @@ import pytest
 
 from service.db.engine import driver_url
 from service.db.notices import Listener
-from service.reconciler.loop import BATCH, Loop, Step
+from service.reconciler.loop import AT_ONCE, Loop, Step
 from tests import waiting
 
 
@@ -44,8 +44,8 @@ async def test_a_step_that_hangs_holds_up_nothing_else(database_url: str, done: 
     async def quick() -> None:
         done.append(len(done))
 
-    async with running(database_url, [hang, *[quick] * (3 * BATCH)]) as stop:
-        await waiting.until(_length(done), lambda n: n == 3 * BATCH)
+    async with running(database_url, [hang, *[quick] * (3 * AT_ONCE)]) as stop:
+        await waiting.until(_length(done), lambda n: n == 3 * AT_ONCE)
         stop.set()
         gate.set()
 
@@ -65,10 +65,10 @@ async def test_no_more_than_a_batch_is_under_way_at_a_time(
         under_way -= 1
         done.append(1)
 
-    async with running(database_url, [step] * (5 * BATCH)):
-        await waiting.until(_length(done), lambda n: n == 5 * BATCH)
+    async with running(database_url, [step] * (5 * AT_ONCE)):
+        await waiting.until(_length(done), lambda n: n == 5 * AT_ONCE)
 
-    assert most <= BATCH
+    assert most <= AT_ONCE
 
 
 async def test_a_step_that_breaks_ends_neither_the_others_nor_the_loop(

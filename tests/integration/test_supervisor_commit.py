@@ -10,9 +10,11 @@ import pytest
 from azure.storage.blob import ContainerClient
 
 from tests.azurite import Azurite
+from tests.scripted_node import metrics
 from tests.standin_trainer import save
 from trainer.contract import (
     HEAD,
+    MEASURED,
     Committed,
     FileEntry,
     Generation,
@@ -20,6 +22,7 @@ from trainer.contract import (
     Manifest,
     Member,
     StaleGeneration,
+    StepMetrics,
     checkpoint_path,
     model_path,
 )
@@ -33,6 +36,7 @@ from trainer.supervisor.clock import Clock
 from trainer.supervisor.commit import Committer
 from trainer.supervisor.inputs import fetch_checkpoint
 from trainer.supervisor.outbox import Outbox
+from trainer.supervisor.reports import Reports
 from trainer.supervisor.transfer import Corrupt
 
 PATH = checkpoint_path(10, "g1")
@@ -148,6 +152,21 @@ class TestCommit:
         assert _head(client).checkpoints == (entry,)
         await heir.recall()
         assert heir.idle  # what HEAD names is not committed twice
+
+    async def test_measurements_that_nobody_has_heard_are_left_beside_the_checkpoint(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        reports = Reports()
+        reports.measured([metrics(step) for step in (9, 10, 11)])
+        for rank in (0, 1):
+            save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
+        committer = Committer(container, GENERATION, Clock(), reports.undelivered)
+        while sent := await Outbox(container, folder, range(2)).send_next():
+            committer.expect(sent)
+        await committer.look()
+
+        left = client.download_blob(f"{PATH}/{MEASURED}").readall().splitlines()
+        assert [StepMetrics.from_json(line).step for line in left] == [9, 10]
 
     async def test_what_another_generation_sent_is_not_recalled(
         self, container: Flaky, client: ContainerClient, folder: RunDir

@@ -1,18 +1,20 @@
 """Blobs of files: what no row knows is collected, what a row knows is kept, whoever dies when."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 import pytest
 
 from service.api.app import make_app
-from service.db import files, keys, uploads
+from service.db import files, keys, tables, uploads
 from service.db.files import CONTAINER
 from service.db.uploads import Upload
+from service.operations import owner
 from service.reconciler.uploads import GRACE, STILL, UploadSweep
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob, StorageError
-from tests.world import World, client
+from tests.world import DATASET, DEPLOYMENT, World, client
 
 
 class Killed(BaseException):
@@ -20,7 +22,9 @@ class Killed(BaseException):
 
 
 def sweep_of(world: World) -> UploadSweep:
-    return UploadSweep(engine=world.engine, store=world.store, now=world.clock)
+    return UploadSweep(
+        engine=world.engine, store=world.store, deployment=DEPLOYMENT, now=world.clock
+    )
 
 
 async def blobs(world: World) -> list[str]:
@@ -200,6 +204,47 @@ async def test_deleting_a_file_again_deletes_what_is_left(world: World) -> None:
 
 
 async def test_a_sweep_outlives_a_store_that_is_away(world: World) -> None:
-    sweep = UploadSweep(engine=world.engine, store=Away(), now=world.clock)
+    sweep = replace(sweep_of(world), store=Away())
 
     assert await sweep.run_once() == []
+
+
+# --- another deployment's account ----------------------------------------------------------------
+
+
+async def test_a_service_with_another_database_deletes_no_files_of_the_accounts_owner(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = await world.upload()
+    async with world.engine.begin() as conn:
+        await conn.execute(tables.files.delete())  # as another database sees it
+    sweep = replace(sweep_of(world), deployment="newcomer")
+
+    for _ in range(3):
+        assert await sweep.run_once() == []
+        world.clock.advance(seconds=GRACE.total_seconds())
+
+    assert await blobs(world) == [file]
+    (told,) = [r for r in caplog.records if r.message == "uploads.not_ours"]
+    assert (told.levelname, vars(told)["owner"]) == ("ERROR", DEPLOYMENT)
+
+
+async def test_an_upload_to_an_account_of_another_deployment_is_refused(world: World) -> None:
+    """Its owner's sweep would delete the file."""
+    await world.upload()
+    headers = {"authorization": f"Bearer {world.key}"}
+    async with client(make_app(replace(world.parts, deployment="newcomer"))) as http:
+        answer = await http.post(
+            "/v1/files", files={"file": DATASET}, data={"purpose": "fine-tune"}, headers=headers
+        )
+
+    assert answer.status_code == 503
+    assert "belongs to the deployment 'test'" in answer.json()["error"]["message"]
+    assert len(await blobs(world)) == 1
+
+
+async def test_of_deployments_that_come_at_once_one_owns_the_account() -> None:
+    store = MemoryStore()
+    race = [owner.owner(store, f"deployment {i}") for i in range(8)]
+
+    assert len(set(await asyncio.gather(*race))) == 1

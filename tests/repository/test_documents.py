@@ -1,17 +1,20 @@
 """The documents say what is so: commands exist, links lead somewhere, tables match the code."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from service.settings import Settings
-from tests.repository import lifecycle
-from tests.repository.sources import ROOT, files, text
+from tests.repository import lifecycle, messages
+from tests.repository.sources import ROOT, files, functions, text
 
 ADRS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 HEADINGS = ["Context", "Decision", "Consequences", "Alternatives"]
 PAGES = [file for file in files() if file.suffix == ".md"]
+TROUBLESHOOTING = Path("docs/troubleshooting.md")
+FAULTS = Path("docs/faults.md")
 
 
 def test_the_life_cycle_page_is_what_the_tables_say() -> None:
@@ -68,3 +71,53 @@ def test_a_decision_record_has_one_form_and_fits_a_page(adr: Path) -> None:
 
 def test_decision_records_are_numbered_without_gaps() -> None:
     assert [int(adr.name[:4]) for adr in ADRS] == list(range(1, len(ADRS) + 1))
+
+
+def test_every_key_of_the_troubleshooting_page_is_a_message_of_ours() -> None:
+    keys = [key for row in _rows(TROUBLESHOOTING) for key in re.findall("`([^`]+)`", row[0])]
+
+    assert len(keys) > 100
+    assert [key for key in keys if len(re.findall("[A-Za-z]", key)) < 4] == []
+    assert [key for key in keys if not messages.exists(key)] == []
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        messages.error_codes,
+        messages.event_codes,
+        messages.line_codes,
+        messages.reason_codes,
+        messages.command_line_codes,
+        messages.log_lines,
+        messages.doctors_checks,
+    ],
+    ids=lambda what: what.__name__,
+)
+def test_the_troubleshooting_page_leaves_out_none_of_the(what: Callable[[], set[str]]) -> None:
+    named = set(re.findall("`([^`]+)`", text(TROUBLESHOOTING)))
+
+    assert what()
+    assert what() - named == set()
+
+
+def test_every_fault_has_a_test_that_exists() -> None:
+    rows = _rows(FAULTS)
+    named = {row[0]: re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row[-1]) for row in rows}
+
+    assert len(rows) > 30
+    assert [fault for fault, tests in named.items() if not tests] == []
+    assert [test for tests in named.values() for test in tests if not _is_test(*test)] == []
+
+
+def _rows(page: Path) -> list[list[str]]:
+    """The cells of every row of every table, headings and rulers left out."""
+    lines = [line for line in text(page).splitlines() if line.startswith("|")]
+    rulers = {number for number, line in enumerate(lines) if line.startswith("|---")}
+    kept = (line for n, line in enumerate(lines) if not {n, n + 1} & rulers)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in kept]
+
+
+def _is_test(file: str, name: str) -> bool:
+    path = Path(file)
+    return path in files() and name in {function.name for function in functions(path)}

@@ -6,9 +6,10 @@ import tracemalloc
 
 import pytest
 
-from service.domain.dataset import ChatValidator, Limits
+from service.domain.dataset import MOST_SHOWN, ChatValidator, Limits, _Findings
 from service.domain.duplicates import SeenRows
 from service.domain.errors import InvalidFile, PayloadTooLarge
+from service.domain.json_line import Problem
 from tests.unit.chat_rows import (
     ASSISTANT,
     CALL,
@@ -225,6 +226,17 @@ def test_one_kind_of_warning_does_not_hide_another() -> None:
     assert found.warning_counts == {"duplicate_row": 499, "missing_user_message": 1}
     assert codes(found).count("duplicate_row") == 20
     assert found.warnings[-1].line == 501
+
+
+def test_of_every_kind_of_warning_one_is_shown_however_many_there_are() -> None:
+    findings = _Findings(of_a_kind=20)
+    for line, code in enumerate([*"abcde" * 40, "late", "later"], 1):
+        findings.add(line, Problem(code, code))
+    shown = findings.shown
+
+    assert len(shown) == MOST_SHOWN
+    assert {f.code for f in shown} == {*"abcde", "late", "later"}
+    assert [f.line for f in shown] == [*range(1, 99), 201, 202]
 
 
 def test_the_longest_rows_are_remembered_with_their_lines() -> None:

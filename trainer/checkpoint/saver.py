@@ -4,6 +4,7 @@ Call `save` between two optimizer steps only, on every rank.
 """
 
 import logging
+import os
 import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,8 @@ from trainer.contract import checkpoint_path
 from trainer.room import advice, is_full
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
+
+GIVE_UP_TURNS = 100  # no rank makes a folder anew that often
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +93,7 @@ class Saver:
             self._write_somehow(folder, save)
             note.unlink(missing_ok=True)
         except OSError as e:
-            if not is_full(e) and not given_up(folder):
+            if not is_full(e) and not given_up(folder, e):
                 raise
             give_up(folder)
             why = f"Step {save.record.step} was not saved, training goes on: {advice(e)}"
@@ -150,15 +153,26 @@ class Saver:
 
 
 def give_up(folder: Path) -> None:
-    """Delete a save, and have a file in its place: other ranks of this node give it up as well."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):
-        folder.touch()
+    """Delete a save, and have a file in its place: other ranks of this node give it up as well.
+
+    They may still be writing. So it is moved out of the outbox whole, and what one of them has
+    made anew before the file was there is moved after it.
+    """
+    for turn in range(GIVE_UP_TURNS):
+        gone = folder.parent.with_name(f".{folder.name}-{os.getpid()}-{turn}")
+        with suppress(OSError):  # another rank was quicker
+            if folder.is_dir():
+                folder.rename(gone)
+        with suppress(OSError):  # no room even for that
+            folder.touch(exist_ok=False)
+        shutil.rmtree(gone, ignore_errors=True)
+        if not folder.is_dir():
+            return
 
 
-def given_up(folder: Path) -> bool:
-    """True when another rank of this node has deleted the save."""
-    return not folder.is_dir()
+def given_up(folder: Path, error: OSError) -> bool:
+    """True when another rank of this node has given up the save into which ours was written."""
+    return isinstance(error, FileNotFoundError) or folder.is_file()
 
 
 def _host_buffer(numel: int, pinned: bool) -> torch.Tensor:

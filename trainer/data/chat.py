@@ -3,13 +3,16 @@
 The chat template marks the assistant's text with {% generation %}. Where a model's template
 does not, each assistant turn is found as the difference between the rendered chat up to it
 (with the generation prompt) and the rendered chat including it.
+
+Some templates print today's date. They get the job's: a resume on another day is the same run.
 """
 
 import re
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
-from transformers.utils.chat_template_utils import render_jinja_template
+from transformers.utils import chat_template_utils
 
 Span = tuple[int, int]  # characters [start, end)
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
@@ -23,10 +26,16 @@ class Tokens:
     trained: list[bool]
 
 
-def tokenize(tokenizer: Any, row: dict[str, Any], max_seq_len: int) -> Tokens:  # noqa: ANN401
+def tokenize(
+    tokenizer: Any,  # noqa: ANN401 - transformers is untyped here
+    row: dict[str, Any],
+    max_seq_len: int,
+    today: date,
+) -> Tokens:
     """Render a row through the chat template and mark what is trained."""
     messages, tools = [_plain(m) for m in row["messages"]], row.get("tools")
     template = tokenizer.get_chat_template(None, tools)
+    _stop_the_calendar(template, today)
     marked = bool(GENERATION.search(template))
     find = _marked_spans if marked else _differing_spans
     text, spans = find(tokenizer, template, messages, tools)
@@ -34,6 +43,15 @@ def tokenize(tokenizer: Any, row: dict[str, Any], max_seq_len: int) -> Tokens:  
     wanted = _weighed(messages, spans)
     trained = [_within(span, wanted) for span in encoded["offset_mapping"]]
     return Tokens(encoded["input_ids"][:max_seq_len], trained[:max_seq_len])
+
+
+def _stop_the_calendar(template: str, today: date) -> None:
+    """Have the template's `strftime_now` speak of this day.
+
+    What is handed to `render_jinja_template` arrives as plain data, and so no function can be.
+    """
+    compiled = chat_template_utils._compile_jinja_template(template)  # noqa: SLF001 - see above
+    compiled.globals["strftime_now"] = today.strftime
 
 
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +74,7 @@ def _render(
     tools: list[dict[str, Any]] | None,
     **options: bool,
 ) -> tuple[str, list[Span]]:
-    texts, spans = render_jinja_template(
+    texts, spans = chat_template_utils.render_jinja_template(
         conversations=[messages],
         tools=tools,
         chat_template=template,

@@ -1,11 +1,12 @@
 """`python -m trainer.data.tokenizing RUNDIR` tokenizes a run's data for its later generations.
 
-A child of the run's first rank, of the lowest priority: it works beside the training, which
-does not wait for it, and ends with its parent.
+A child of the run's first rank, of low priority: it works beside the training, which does not
+wait for it, and ends with its parent. What it has finished stays on the node.
 """
 
 import argparse
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -19,57 +20,59 @@ from typing import IO
 
 from trainer.checksum import describe
 from trainer.contract import InputFile, RunSpec
-from trainer.data.tokens import FORMAT, Source, open_tokens, tokens_name
+from trainer.data.token_names import FORMAT, RECORD, data_files, tokens_name
+from trainer.data.tokens import Source, open_tokens
 from trainer.rundir import RunDir, write_whole
 from trainer.tokenizer import base_folder, load_tokenizer
 
-LOWEST = "19"  # priority
-POLL = 0.5  # seconds
+NICE = "10"  # a tenth of a processor that others want, so that it comes to an end there too
+
+log = logging.getLogger("trainer")
 
 
 def begin(rundir: RunDir, spec: RunSpec) -> None:
-    """Have it done beside this process, unless an earlier generation has done it.
-
-    Not before the first save: until then no later generation has anything to begin from.
-    """
+    """Have it done beside this process, unless an earlier generation has done it."""
     if missing(rundir, spec):
-        threading.Thread(target=_start_after_a_save, args=(rundir,), daemon=True).start()
+        threading.Thread(target=_have_done, args=(rundir,), daemon=True).start()
 
 
 def missing(rundir: RunDir, spec: RunSpec) -> list[InputFile]:
     """The data files whose tokens no earlier generation has left."""
-    files = [spec.training_file, *([spec.validation_file] if spec.validation_file else [])]
-    return [f for f in files if not (rundir.cache / tokens_name(spec, f)).exists()]
+    return [f for f in data_files(spec) if not (rundir.cache / tokens_name(spec, f)).exists()]
 
 
-def _start_after_a_save(rundir: RunDir) -> None:
-    pause = threading.Event()  # never set
-    while not rundir.outbox.exists():
-        pause.wait(POLL)
-    command = ["nice", "-n", LOWEST, sys.executable, "-m", __name__, str(rundir.root)]
+def _have_done(rundir: RunDir) -> None:
+    command = ["nice", "-n", NICE, sys.executable, "-m", __name__, str(rundir.root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
         child.wait()
 
 
 def write_tokens(source: Source, path: Path) -> None:
-    """Write the tokens of every row; in memory there is one row at a time."""
+    """Write the tokens of every row; in memory there is one row at a time.
+
+    Raises OSError when there is no room, or when the trainer has taken it for a save.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
+    made = path.with_name(f".{path.name}.made")  # while `.part` is what the supervisor fetches
     with TemporaryFile(dir=path.parent) as ids, TemporaryFile(dir=path.parent) as trained:
-        starts = array("q", _written(source, ids, trained))
-        with part.open("wb") as whole:
+        with made.open("wb") as whole:
+            starts = array("q", _written(source, made, ids, trained))
             whole.write(_header(len(starts), starts[-1]))
             starts.tofile(whole)
             for column in (ids, trained):
                 column.seek(0)
                 shutil.copyfileobj(column, whole)
-    part.replace(path)
+            whole.flush()
+            os.fsync(whole.fileno())  # it may outlive this generation
+    made.replace(path)
 
 
-def _written(source: Source, ids: IO[bytes], trained: IO[bytes]) -> Iterator[int]:
+def _written(source: Source, made: Path, ids: IO[bytes], trained: IO[bytes]) -> Iterator[int]:
     """Write row after row; where each begins, and where the last one ends."""
     end = 0
     for number in range(len(source)):
+        if not made.exists():
+            raise FileNotFoundError("the trainer has made room on the disk")
         yield end
         row = source[number]
         array("i", row.ids).tofile(ids)
@@ -108,18 +111,17 @@ def main() -> None:
     parser.add_argument("rundir", type=Path)
     rundir = RunDir(parser.parse_args().rundir)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    logging.basicConfig(format="%(asctime)s %(message)s")
     spec = RunSpec.from_json(rundir.run_spec.read_bytes())
     tokenizer = load_tokenizer(base_folder(rundir, spec.base_model))
     for file in missing(rundir, spec):
         path = rundir.cache / tokens_name(spec, file)
-        source = open_tokens(path, rundir.input(file.path), tokenizer, spec.max_seq_len)
         try:
-            write_tokens(source, path)
-        except OSError:  # the room on a full disk is for checkpoints
-            path.with_name(f".{path.name}.part").unlink(missing_ok=True)
-            raise
-        record = describe(path, path.name)
-        write_whole(path.with_suffix(".json"), record.to_json())
+            write_tokens(open_tokens(path, rundir.input(file.path), tokenizer, spec), path)
+            write_whole(path.with_suffix(RECORD), describe(path, path.name).to_json())
+        except (OSError, ValueError) as e:  # a full disk, or a row that the training will name
+            path.with_name(f".{path.name}.made").unlink(missing_ok=True)
+            log.warning("%s: its tokens are not kept: %s", file.name, e)
 
 
 if __name__ == "__main__":

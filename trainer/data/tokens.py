@@ -2,26 +2,21 @@
 
 The file is safetensors, so it is mapped into memory and can run no code: ``ids`` (int32) and
 ``trained`` (uint8) of all rows one after the other, ``starts`` (int64) where each row begins,
-and where the last one ends. Its name holds a hash of all that its content depends on, so a
-file that fits is right, and one that does not is simply not found.
+and where the last one ends. Its name says what it was made of (`token_names.py`). Who brings it
+has verified its bytes; only its form is looked at here.
 """
 
-import hashlib
-import json
 import logging
-from importlib.metadata import version
+from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
 from safetensors import SafetensorError, safe_open
 
-from trainer.contract import InputFile, RunSpec
-from trainer.data import chat
+from trainer.contract import RunSpec
 from trainer.data.chat import Tokens, tokenize
 from trainer.data.rows import Rows
-
-FORMAT = "rekindle-tokens-1"
-WEIGHTS = ".safetensors"
+from trainer.data.token_names import FORMAT
 
 log = logging.getLogger("trainer")
 
@@ -41,15 +36,16 @@ class Source(Protocol):
 class Fresh:
     """Tokens made in the moment when they are asked for."""
 
-    def __init__(self, rows: Rows, tokenizer: Any, max_seq_len: int) -> None:  # noqa: ANN401
-        self._rows, self._tokenizer, self._max_seq_len = rows, tokenizer, max_seq_len
+    def __init__(self, rows: Rows, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
+        self._rows, self._tokenizer = rows, tokenizer
+        self._max_seq_len, self._today = spec.max_seq_len, date.fromisoformat(spec.date)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, row: int) -> Tokens:
         """The row, or ValueError that says which one is broken."""
-        return tokenize(self._tokenizer, self._rows[row], self._max_seq_len)
+        return tokenize(self._tokenizer, self._rows[row], self._max_seq_len, self._today)
 
 
 class Cached:
@@ -79,21 +75,11 @@ class Cached:
         return Tokens(ids.tolist(), trained.astype(bool).tolist())
 
 
-def open_tokens(path: Path, rows: Path, tokenizer: Any, max_seq_len: int) -> Source:  # noqa: ANN401
+def open_tokens(path: Path, rows: Path, tokenizer: Any, spec: RunSpec) -> Source:  # noqa: ANN401
     """The tokens that lie at ``path``; where they do not, or are no good, made from ``rows``."""
     if path.exists():
         try:
             return Cached(path)
         except (OSError, ValueError) as e:
             log.warning("%s; tokenizing again", e)
-    return Fresh(Rows(rows), tokenizer, max_seq_len)
-
-
-def tokens_name(spec: RunSpec, data: InputFile) -> str:
-    """Name of the file that holds this data file's tokens: whatever changes them changes it."""
-    vocabulary = [f for f in spec.base_model.files if not f.name.endswith(WEIGHTS)]
-    inputs = [(f.name, f.size, f.sha256 or f.path) for f in (data, *vocabulary)]
-    code = Path(chat.__file__).read_text()
-    versions = [version("transformers"), version("tokenizers"), version("jinja2")]
-    told = json.dumps([FORMAT, code, versions, sorted(inputs), data.path, spec.max_seq_len])
-    return f"tokens-{hashlib.sha256(told.encode()).hexdigest()[:32]}{WEIGHTS}"
+    return Fresh(Rows(rows), tokenizer, spec)

@@ -139,6 +139,10 @@ class JobContainer:
         )
         return _etag((await self.access.once(upload))["etag"])
 
+    async def put(self, name: str, data: bytes) -> None:
+        """Write a small blob, over whatever is there."""
+        await self.access.stubbornly(partial(self.blob(name).upload_blob, data, overwrite=True))
+
     async def write_new(self, name: str, data: bytes) -> None:
         """Write a small blob that never changes; PreconditionFailed when another one is there."""
         try:

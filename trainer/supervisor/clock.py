@@ -34,7 +34,7 @@ class Limits:
     save_margin: float = 5.0  # the trainer is killed this long before the machine goes
     upload_margin: float = 3.0  # uploads are given up this long before the machine goes
     uploads: float = 600.0  # of a trainer that ended well
-    uploads_after_kill: float = 60.0
+    uploads_after_kill: float = 45.0  # all of it within the service's patience after `stop`, 60
     peers: float = 60.0  # for the peers' part of a save, once ours is uploaded
     peers_after_kill: float = 10.0  # a supervisor that was restarted is back within that
 

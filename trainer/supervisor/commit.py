@@ -3,17 +3,19 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from trainer.contract import (
     HEAD,
     MANIFEST,
+    MEASURED,
     Committed,
     FileEntry,
     Generation,
     Head,
     Manifest,
     StaleGeneration,
+    StepMetrics,
 )
 from trainer.rundir import RankSave, rank_record
 from trainer.supervisor.blobs import (
@@ -41,8 +43,15 @@ async def read_head(container: JobContainer) -> tuple[Head, str]:
 class Committer:
     """Commits the saves of one generation as soon as every writer's record is in Blob."""
 
-    def __init__(self, container: JobContainer, generation: Generation, clock: Clock) -> None:
+    def __init__(
+        self,
+        container: JobContainer,
+        generation: Generation,
+        clock: Clock,
+        undelivered: Callable[[int], Sequence[StepMetrics]] = lambda _: (),
+    ) -> None:
         self._container = container
+        self._undelivered = undelivered
         self._generation = generation
         self._clock = clock
         self._pending: dict[str, RankSave] = {}
@@ -110,9 +119,15 @@ class Committer:
         manifest = await self._manifest(save)
         if manifest is None:
             return None
+        await self._leave_measured(save)
         entry = await self._publish(save.path, manifest)
         await self._swap(entry)
         return entry
+
+    async def _leave_measured(self, save: RankSave) -> None:
+        """No later generation does these steps again, and this machine may go at any moment."""
+        if lines := [m.to_json() for m in self._undelivered(save.step)]:
+            await self._container.put(f"{save.path}/{MEASURED}", "\n".join(lines).encode())
 
     async def _manifest(self, save: RankSave) -> Manifest | None:
         """The manifest of a save, or None while a writer's part is missing."""

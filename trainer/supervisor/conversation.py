@@ -41,13 +41,13 @@ class Conversation:
 
     async def join(self) -> tuple[Instance, Registered]:
         """Find out who this machine is and register it, however long that takes."""
-        self._joining_since = self._given.clock.now()
+        self._joining_since = self._given.clock.now(), self._given.clock.monotonic()
         async for attempt in self._given.stubborn(MetadataError):
             with attempt:
                 self._instance = await self._given.metadata.instance()
         self._seat = await self._register()
-        now = self._given.clock.now()
-        self._reports.spent([Span(name="join", started_at=self._joining_since, ended_at=now)])
+        now = self._given.clock.now()  # from here on by the service's clock
+        self._reports.spent([Span(name="join", started_at=now - self._joined_for, ended_at=now)])
         return self._instance, self._seat
 
     async def heartbeats(self) -> None:
@@ -69,6 +69,11 @@ class Conversation:
             self._answered.clear()
             await self._answered.wait()
 
+    @property
+    def _joined_for(self) -> float:
+        """Seconds since the joining began, whatever the wall clock does."""
+        return self._given.clock.monotonic() - self._joining_since[1]
+
     def _has_told(self) -> bool:
         told, node = self._told, self._duty.node
         if told is None or told.eviction != self._duty.notice:
@@ -86,10 +91,8 @@ class Conversation:
         raise AssertionError("retried for ever")
 
     def _registration(self) -> Registration:
-        given = self._given
-        supervisor = Span(
-            name=START_SUPERVISOR, started_at=given.started_at, ended_at=self._joining_since
-        )
+        given, since = self._given, self._joining_since[0]
+        supervisor = Span(name=START_SUPERVISOR, started_at=given.started_at, ended_at=since)
         return Registration(
             protocol=PROTOCOL,
             attempt_id=self._given.config.attempt_id,
@@ -99,12 +102,15 @@ class Conversation:
             address=self._instance.address,
             gpus=self._given.gpus,
             spans=(*given.booted, supervisor),
-            now=given.clock.now(),
+            now=since + self._joined_for,  # by the wall clock that dated the spans
         )
 
     async def regrant(self) -> None:
         """Have fresh grants: a registration of the same boot brings them and changes nothing."""
-        await self._rejoin(self._seat)
+        try:
+            await self._rejoin(self._seat)
+        except Dismissed as e:
+            self._leave(e)
 
     async def _rejoin(self, seat: Registered) -> None:
         """Register again, once, however many loops find that ``seat`` is not ours any more."""
@@ -122,8 +128,11 @@ class Conversation:
                 with attempt:
                     await self._say(say)
         except Dismissed as e:
-            log.info("node.dismissed reason=%s", e)
-            self._duty.apply(dismissed(self._duty.node))
+            self._leave(e)
+
+    def _leave(self, dismissal: Dismissed) -> None:
+        log.info("node.dismissed reason=%s", dismissal)
+        self._duty.apply(dismissed(self._duty.node))
 
     async def _say(self, say: Callable[[], Awaitable[None]]) -> None:
         seat = self._seat

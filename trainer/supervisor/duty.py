@@ -212,7 +212,8 @@ class Duty:
 
     def _ended(self, number: int, ending: Ending) -> None:
         log.info("run.ended number=%d how=%s %s", number, ending.how, ending.error)
-        self._waiting_since = self._tools.clock.now()
+        self._waiting_since = now = self._tools.clock.now()
+        self._tools.reports.settled(now)
         if number == self.node.generation:
             self.error = ending.error
         self.apply(ended(self.node, number, ending.how))

@@ -6,7 +6,6 @@ next supervisor after this one was killed.
 """
 
 import asyncio
-import logging
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +16,6 @@ import psutil
 
 from trainer.contract import Generation, Member
 from trainer.rundir import RunDir
-
-log = logging.getLogger(__name__)
 
 MARK = "REKINDLE_SUPERVISED_BY"  # the work folder of the supervisor that a process belongs to
 

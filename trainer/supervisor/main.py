@@ -115,7 +115,6 @@ async def _run(
         environment=os.environ,
         accelerator=config.accelerator,
         mark=str(work),
-        # Where a GPU waits, processors are idle; elsewhere they are what trains.
     )
     access = Access()
     async with (

@@ -68,7 +68,7 @@ class Outbox:
         sent = self._folder.root / "sent"
         sent.mkdir(exist_ok=True)
         gone = folder.rename(sent / folder.name)
-        shutil.rmtree(gone)
+        shutil.rmtree(gone, ignore_errors=True)  # a trainer that makes room deletes it too
 
     async def _send_file(self, path: Path, name: str, crc64nvme: str) -> None:
         try:

@@ -65,6 +65,11 @@ class Reports:
             self._troubles.append(replace(self._on.pop(kind), until=now))
             self.changed.set()
 
+    def settled(self, now: float) -> None:
+        """A run has ended, and with it all that delayed its checkpoints."""
+        for kind in list(self._on):
+            self.mended(kind, now)
+
     def started(self, step: int) -> None:
         """A trainer starts from the state after ``step``; its first own step will be news."""
         self.fresh = True
@@ -85,6 +90,10 @@ class Reports:
             spans=tuple(self._spans),
             troubles=tuple(self._troubles),
         )
+
+    def undelivered(self, step: int) -> tuple[StepMetrics, ...]:
+        """Measurements of steps up to ``step`` that the service has not answered."""
+        return tuple(m for m in self._metrics if m.step <= step)
 
     def answered(self, batch: Batch) -> None:
         """Forget what the service has heard; go on at once where more is waiting."""

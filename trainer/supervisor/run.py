@@ -14,7 +14,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from trainer.contract import ERROR_TAIL_BYTES, Grants, NodePhase, Span, StaleGeneration
+from trainer.contract import ERROR_TAIL_BYTES, Grants, NodePhase, Span, StaleGeneration, StepMetrics
 from trainer.room import advice
 from trainer.rundir import RankResult, write_whole
 from trainer.supervisor.blobs import AccessRefused, BlobError, BlobUnavailable, JobContainer
@@ -68,7 +68,13 @@ class Run:
         self._tools = tools
         self._wishes = Wishes(tools.limits, tools.clock)
         self._uploads = Uploads(
-            world, tools.container, tools.reports, tools.limits, tools.clock, tools.regrant
+            world,
+            tools.container,
+            tools.reports,
+            tools.limits,
+            tools.clock,
+            tools.regrant,
+            self._undelivered,
         )
         self._logs = Logs(tools.container, world.generation.attempt_id, world.ranks, world.logs)
         self._follower = Follower(world.folder, tools.reports, tools.clock, tools.local)
@@ -275,6 +281,10 @@ class Run:
             said if len(said) <= ERROR_TAIL_BYTES else said[:200] + said[-ERROR_TAIL_BYTES + 200 :]
         )
 
+    def _undelivered(self, step: int) -> tuple[StepMetrics, ...]:
+        self._follow()
+        return self._tools.reports.undelivered(step)
+
     def _follow(self) -> None:
         try:
             self._follower.look()
@@ -282,8 +292,11 @@ class Run:
             log.warning("trainer.not_followed reason=%s", e)
 
     async def _share(self) -> None:
+        """Share tokens; from a stop on the wire is for saves."""
+        tools = self._tools
         if self._world.member.node_rank == 0:
-            await share(self._tools.container, self._world.folder, self._tools.limits.log_flush)
+            sharing = share(tools.container, self._world.folder, tools.limits, tools.regrant)
+            await self._unless(Wish.SAVE, sharing)
 
     async def _ship_logs(self) -> None:
         while True:

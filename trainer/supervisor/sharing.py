@@ -1,66 +1,75 @@
-"""What one generation makes and later ones need not make again, e.g. tokenized data.
+"""Tokenized data that one generation makes, and later ones need not make again.
 
 A file `cache/NAME` in the job's container is whole, for it was uploaded under a condition,
-with the CRC that its maker wrote beside it. Nothing here is ever needed: what is missing or
-does not fit is made again.
+with the CRC that its maker wrote beside it; its name says what it was made of. Nothing here is
+ever needed: where it is not there in time, the trainer tokenizes by itself.
 """
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path, PurePosixPath
 
+from trainer.data.token_names import RECORD
 from trainer.rundir import RunDir, SavedFile
-from trainer.supervisor.blobs import BlobError, JobContainer, Stored
-from trainer.supervisor.together import together
+from trainer.supervisor.blobs import (
+    AccessRefused,
+    BlobError,
+    BlobNotFound,
+    JobContainer,
+    PreconditionFailed,
+)
+from trainer.supervisor.clock import Limits
 from trainer.supervisor.transfer import Corrupt, download, upload
 
 PREFIX = "cache/"
-RECORD = ".json"  # SavedFile: its file beside it is whole
 
 log = logging.getLogger(__name__)
 
 
-async def fetch_shared(container: JobContainer, folder: Path) -> None:
-    """Bring what older generations have shared; what cannot be had is done without."""
-    try:
-        stored = await container.listing(PREFIX)
-        await together(_fetch(container, name, there, folder) for name, there in stored.items())
-    except (BlobError, Corrupt, OSError) as e:
-        log.info("shared.not_fetched reason=%s", e)
-
-
-async def share(container: JobContainer, folder: RunDir, pulse: float) -> None:
-    """Upload what the trainer leaves in its cache folder, as long as it runs."""
-    while True:
-        for record in sorted(folder.cache.glob(f"*{RECORD}")):
-            await _share(container, record)
-        await asyncio.sleep(pulse)
-
-
-async def _fetch(container: JobContainer, name: str, there: Stored, folder: Path) -> None:
-    path = folder / PurePosixPath(name).name
-    if path.exists():
-        return
+async def fetch_tokens(container: JobContainer, path: Path) -> None:
+    """Bring the tokens of that name; raises BlobNotFound when no generation has left any."""
+    name = PREFIX + path.name
+    there = (await container.listing(name)).get("")
+    if there is None:
+        raise BlobNotFound(f"{name}: not made yet")
     part = path.with_name(f".{path.name}.part")
-    blob = container.blob(PREFIX + name)
-    crc = await download(container.access, blob, part, there.size, there.etag)
+    crc = await download(container.access, container.blob(name), part, there.size, there.etag)
     if crc != there.crc64nvme:
-        raise Corrupt(f"{PREFIX}{name}: crc64nvme is {crc}, not {there.crc64nvme}")
+        raise Corrupt(f"{name}: crc64nvme is {crc}, not {there.crc64nvme}")
     part.replace(path)
+
+
+async def share(
+    container: JobContainer, folder: RunDir, limits: Limits, regrant: Callable[[], Awaitable[None]]
+) -> None:
+    """Upload the tokens that the trainer leaves in its cache folder, until cancelled.
+
+    Their record goes last: what this generation does not come to upload, the next one does.
+    """
+    failures = 0
+    while True:
+        try:
+            for record in sorted(folder.cache.glob(f"*{RECORD}")):
+                await _share(container, record)
+            failures = 0
+        except (BlobError, OSError) as e:
+            failures += 1
+            log.info("not_shared_yet reason=%s", e)
+            if isinstance(e, AccessRefused):
+                await regrant()
+        await asyncio.sleep(min(limits.log_flush * 2 ** min(failures, 10), limits.retry))
 
 
 async def _share(container: JobContainer, record: Path) -> None:
     try:
-        path, crc64nvme = _taken(record)
-        await upload(container.access, container.blob(PREFIX + path.name), path, crc64nvme)
+        file = SavedFile.from_json(record.read_bytes())
+        path = record.with_name(PurePosixPath(file.name).name)
+        await upload(container.access, container.blob(PREFIX + path.name), path, file.crc64nvme)
         log.info("shared name=%s", path.name)
-    except (BlobError, Corrupt, OSError, ValueError) as e:
+    except Corrupt as e:
+        log.warning("not_shared reason=%s", e)
+        path.unlink(missing_ok=True)  # nobody may train on it
+    except (FileNotFoundError, ValueError, PreconditionFailed) as e:  # trying again mends none
         log.info("not_shared name=%s reason=%s", record.name, e)
-
-
-def _taken(record: Path) -> tuple[Path, str]:
-    """The file that a record speaks of, and its CRC; it is tried once."""
-    text = record.read_bytes()
-    record.unlink()
-    file = SavedFile.from_json(text)
-    return record.with_name(PurePosixPath(file.name).name), file.crc64nvme
+    record.unlink(missing_ok=True)

@@ -59,7 +59,7 @@ async def download(access: Access, blob: BlobClient, path: Path, size: int, etag
             access.stubbornly(partial(_fetch, blob, path, (offset, length, size), etag))
             for offset, length in spans
         )
-        os.fsync(file.fileno())
+        await asyncio.to_thread(os.fsync, file.fileno())  # of a large file it takes long
     return _combined(crcs, spans)
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
-from trainer.contract import Committed
+from trainer.contract import Committed, StepMetrics
 from trainer.supervisor.blobs import AccessRefused, BlobError, JobContainer
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import Committer
@@ -29,9 +29,10 @@ class Uploads:
         limits: Limits,
         clock: Clock,
         regrant: Callable[[], Awaitable[None]],
+        undelivered: Callable[[int], Sequence[StepMetrics]],
     ) -> None:
         self._outbox = Outbox(container, world.folder, world.ranks)
-        self._committer = Committer(container, world.generation, clock)
+        self._committer = Committer(container, world.generation, clock, undelivered)
         self._commits = world.member.node_rank == 0
         self._reports = reports
         self._limits = limits

@@ -1,0 +1,83 @@
+"""What a person must mend before a job can go on: told once, and again when it is over.
+
+The newest of the two events says how it stands. Each attempt tells anew: it met the fault itself.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import events
+from service.db.attempts import AttemptRow
+from service.domain.attempt import Move, Step
+from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
+from service.operations.heads import HeadUnreadable
+
+_NO_PROOF = (AttemptState.PROVISIONING, AttemptState.TERMINATING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """The newest of a job's calls for help; ``message`` is empty once it is over."""
+
+    attempt_id: str | None
+    message: str
+    about_head: bool
+
+
+async def newest(conn: AsyncConnection, job_id: str) -> Call | None:
+    """How it stands; None when nobody ever called."""
+    found = await events.newest_of_help(conn, job_id)
+    if found is None:
+        return None
+    wanted = found.code == events.NEEDS_HELP
+    about_head = (found.data or {}).get("about") == "head"
+    return Call(
+        attempt_id=found.attempt_id,
+        message=found.message if wanted else "",
+        about_head=about_head,
+    )
+
+
+async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime) -> None:
+    """Say it where the user looks, unless this attempt has said it and it is not over yet."""
+    before = await newest(conn, row.job_id)
+    if before and (before.attempt_id, before.message) == (row.id, str(fault)):
+        return
+    data = {"about": "head" if isinstance(fault, HeadUnreadable) else "azure"}
+    await events.add(
+        conn,
+        row.job_id,
+        now,
+        events.NEEDS_HELP,
+        str(fault),
+        attempt_id=row.id,
+        level="error",
+        data=data,
+    )
+
+
+def is_over(call: Call | None, row: AttemptRow, step: Step) -> bool:
+    """True when ``step``, taken without any fault, proves that the help has come.
+
+    HEAD is read only beside nodes. An attempt that is written or given up asked nothing of Azure.
+    """
+    if call is None or not call.message:
+        return False
+    if call.about_head:
+        return row.state in ATTEMPT_WITH_NODES
+    return not (isinstance(step, Move) and step.to in _NO_PROOF)
+
+
+async def call_off(conn: AsyncConnection, row: AttemptRow, call: Call, now: datetime) -> None:
+    """Say that it is over."""
+    await events.add(
+        conn,
+        row.job_id,
+        now,
+        events.HELP_OVER,
+        "HEAD can be read again" if call.about_head else "Azure does what it is asked for again",
+        attempt_id=row.id,
+        data={"about": "head" if call.about_head else "azure"},
+    )

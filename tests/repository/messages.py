@@ -1,0 +1,136 @@
+"""Every message and code that a user or an operator may meet, read out of the source."""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from service.domain import errors
+from service.domain.errors import ServiceError
+from service.domain.states import AttemptState, JobState
+from tests.repository.sources import functions, python_files, text
+
+VARIES = "\0"  # what an f-string fills in
+_TOLD = ("service", "trainer", "rekindle")
+_EVENT = re.compile(r"(attempt|node|generation|checkpoint|job|file)\.[a-z_]+")
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@cache
+def templates() -> tuple[str, ...]:
+    """Every text that a program of ours may print, docstrings left out."""
+    found = {text(Path("Makefile")), *(f"job.{s}" for s in JobState)}
+    found |= {f"attempt.{s}" for s in AttemptState}
+    for file in python_files():
+        if file.parts[0] in _TOLD:
+            found |= set(_texts(ast.parse(text(file))))
+    return tuple(sorted(found))
+
+
+def exists(key: str) -> bool:
+    """Whether some text reads so; ``...`` in the key stands for anything."""
+    pieces = [piece for piece in key.split("...") if piece.strip()]
+    pattern = re.compile(".*".join(map(re.escape, pieces)), re.DOTALL)
+    return any(pattern.search(template) for template in templates())
+
+
+def error_codes() -> set[str]:
+    """Codes of the API's error envelope."""
+    declared = {kind.code for kind in _kinds(ServiceError) if kind.__module__ == errors.__name__}
+    given = {code for tree in _trees("service") for code in _keyword(tree, "code")}
+    answered = _constants(ast.parse(text(Path("service/api/failures.py"))))
+    routing = {c for c in answered if re.fullmatch("unknown_url|method_not_.*", c)}
+    return declared | routing | {c for c in given if re.fullmatch("[a-z]+(_[a-z]+)+", c)}
+
+
+def event_codes() -> set[str]:
+    """Codes of events that may be of level warn or error; those of files have no ``file.``."""
+    found = {"attempt.terminating", "job.failed"}
+    for file in python_files():
+        for function in functions(file) if file.parts[0] == "service" else ():
+            calls = _calls(function, "add")
+            if any(k.arg == "level" for call in calls for k in call.keywords):
+                found |= {c for c in _constants(function) if _EVENT.fullmatch(c)}
+    return found
+
+
+def line_codes() -> set[str]:
+    """What may be wrong or odd about a line of a training file."""
+    calls = (c for tree in _trees("service") for name in _FINDERS for c in _calls(tree, name))
+    return {code for call in calls if call.args for code in _constants(call.args[0])}
+
+
+def reason_codes() -> set[str]:
+    """Codes of status_reason."""
+    calls = _calls(ast.parse(text(Path("service/domain/story.py"))), "Story")
+    return {code for call in calls for code in _constants(call.args[1])}
+
+
+def command_line_codes() -> set[str]:
+    """Codes of the command line's own errors."""
+    return {code for tree in _trees("rekindle") for code in _keyword(tree, "code")}
+
+
+def log_lines() -> set[str]:
+    """What the service logs as a warning or worse."""
+    calls = (c for tree in _trees("service") for name in _LEVELS for c in _calls(tree, name))
+    return {code for call in calls if call.args for code in _constants(call.args[0])}
+
+
+def doctors_checks() -> set[str]:
+    """Checks of `rekindle doctor` that may be other than ok."""
+    calls = (c for tree in _trees("rekindle") for name in _VERDICTS for c in _calls(tree, name))
+    return {name for call in calls if call.args for name in _constants(call.args[0])}
+
+
+_FINDERS = ("Problem", "_warn")
+_LEVELS = ("warning", "error", "exception")
+_VERDICTS = ("missing", "doubt")
+
+
+def _kinds(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _kinds(child)
+
+
+def _trees(top: str) -> Iterator[ast.Module]:
+    return (ast.parse(text(file)) for file in python_files() if file.parts[0] == top)
+
+
+def _calls(tree: ast.AST, name: str) -> list[ast.Call]:
+    """Calls of a function or method of that name."""
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [c for c in found if getattr(c.func, "attr", getattr(c.func, "id", "")) == name]
+
+
+def _keyword(tree: ast.AST, name: str) -> Iterator[str]:
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    for keyword in (k for call in calls for k in call.keywords if k.arg == name):
+        yield from _constants(keyword.value)
+
+
+def _constants(tree: ast.AST) -> set[str]:
+    """Whole texts in it; pieces of f-strings are none."""
+    pieces = {id(v) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for v in n.values}
+    constants = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in pieces)
+    return {n.value for n in constants if isinstance(n.value, str) and n.value}
+
+
+def _texts(tree: ast.AST) -> Iterable[str]:
+    skipped = set(_docstrings(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in skipped:
+                yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(v.value) if isinstance(v, ast.Constant) else VARIES for v in node.values
+            )
+
+
+def _docstrings(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr):
+            yield id(node.body[0].value)

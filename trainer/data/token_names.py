@@ -1,0 +1,34 @@
+"""Where a data file's tokens lie: in a file whose name is a hash of all that they depend on.
+
+Nothing large is imported: the supervisor asks too.
+"""
+
+import hashlib
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+from trainer.contract import InputFile, RunSpec
+
+FORMAT = "rekindle-tokens-1"
+WEIGHTS = ".safetensors"
+RECORD = ".json"  # SavedFile: the file beside it is whole, and to be shared
+CODE = ("data/chat.py", "data/rows.py", "data/tokenizing.py", "tokenizer.py")
+PACKAGES = ("transformers", "tokenizers", "jinja2")
+
+
+def tokens_name(spec: RunSpec, data: InputFile) -> str:
+    """Name of the file that holds this data file's tokens: whatever changes them changes it."""
+    vocabulary = [f for f in spec.base_model.files if not f.name.endswith(WEIGHTS)]
+    inputs = [(f.name, f.size, f.sha256 or f.path) for f in (data, *vocabulary)]
+    trainer = Path(__file__).parents[1]
+    code = [(trainer / name).read_text() for name in CODE]
+    versions = [version(package) for package in PACKAGES]
+    settings = [data.path, spec.max_seq_len, spec.date]
+    told = json.dumps([FORMAT, code, versions, sorted(inputs), settings])
+    return f"tokens-{hashlib.sha256(told.encode()).hexdigest()[:32]}{WEIGHTS}"
+
+
+def data_files(spec: RunSpec) -> list[InputFile]:
+    """The files that are tokenized."""
+    return [spec.training_file, *([spec.validation_file] if spec.validation_file else [])]
