@@ -49,6 +49,7 @@ class ScriptedNode:
     acknowledged: list[str] = field(default_factory=list)
     refusals: list[tuple[int, str]] = field(default_factory=list)  # for the next requests
     cut_off: bool = False  # nothing of what it says arrives
+    dismissed: bool = False  # it may not register again
 
     @property
     def said(self) -> Heartbeat:
@@ -113,6 +114,8 @@ class ScriptedService:
             return Response(status_code=425)
         registration = Registration.from_json(await request.body())
         node = self.nodes[registration.vm_id]
+        if node.dismissed:
+            return Response(status_code=410)
         node.registrations.append(registration)
         if registration.boot_id not in node.boots:
             node.boots.append(registration.boot_id)

@@ -6,12 +6,14 @@ One rank's own view would tear a checkpoint: every flag is the maximum over all 
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from trainer.rundir import RunDir
+from trainer.watchdog import LONG
 
 OUTBOX_LIMIT = 2  # unsettled saves; beyond, uploading is slower than saving
 
@@ -23,6 +25,11 @@ class Agreed:
     stop: bool
     save: bool
     congested: bool
+
+
+def patient_group() -> Any:  # noqa: ANN401
+    """All ranks, to wait for one that works alone for longer than a collective may take."""
+    return dist.new_group(backend="gloo", timeout=timedelta(seconds=LONG))
 
 
 class Agreement:

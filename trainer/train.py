@@ -35,7 +35,7 @@ import torch.distributed as dist  # noqa: E402
 from deepspeed.runtime import compiler  # noqa: E402
 from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
-from trainer.agreement import Agreement  # noqa: E402
+from trainer.agreement import Agreement, patient_group  # noqa: E402
 from trainer.checkpoint import randomness  # noqa: E402
 from trainer.checkpoint.loader import load, open_checkpoint  # noqa: E402
 from trainer.checkpoint.saver import Saver  # noqa: E402
@@ -53,7 +53,7 @@ from trainer.model import load_model  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
 from trainer.state import Identity, State  # noqa: E402
 from trainer.tokenizer import base_folder, load_tokenizer  # noqa: E402
-from trainer.watchdog import LONG, Watchdog  # noqa: E402
+from trainer.watchdog import Watchdog  # noqa: E402
 
 gc.freeze()  # modules stay: no later collection needs to look at them
 gc.enable()
@@ -142,7 +142,7 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
         raise ValueError(f"method {spec.method!r} is unknown to this trainer; use supervised")
     watchdog = Watchdog(time.monotonic)
     parts, state = _build(spec, rundir, identity, journal, watchdog)
-    patient = dist.new_group(backend="gloo", timeout=timedelta(seconds=LONG))
+    patient = patient_group()
     dist.barrier()
     journal.span("load", FIRST_LINE_AT, time.time())
     if identity.rank == 0:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 FILES = "/files"
-_SHOWN_WARNINGS = 10
+_SHOWN_WARNINGS = 3
 _SECONDS_TO_JUDGE = 600.0  # what the service may need once it has the last byte
 
 

@@ -71,8 +71,10 @@ async def list_jobs(
         known(None, after)
     limit = clamp(limit, _MOST)
     wanted = _metadata(request)
-    found = await rows.page(db, caller.project_id, after=after, limit=limit + 1, metadata=wanted)
-    return page(await job_facts.of_all(db, found, now), limit, job_views.listed)
+    found = await job_facts.page(
+        db, caller.project_id, now, after=after, limit=limit + 1, metadata=wanted
+    )
+    return page(found, limit, job_views.listed)
 
 
 @router.get("/{job_id}", responses={304: {"description": "If-None-Match names this version"}})

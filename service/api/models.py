@@ -30,10 +30,13 @@ async def list_models(parts: PartsDep, caller: CallerDep) -> dict[str, Any]:
 
 @router.get("/models/{model:path}", tags=["models"])
 async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> dict[str, Any]:
-    """One of them, by its name."""
-    for known in await _models(parts, caller):
-        if known["id"] == model:
-            return known
+    """One of them, by its name: a project's own needs no store, a base model just its HEAD."""
+    async with parts.engine.connect() as conn:
+        job = await models.made_as(conn, caller.project_id, model)
+    if job is not None and fine_tuned_model(job) == model:
+        return _made(job)
+    if (base := await models.base(parts.store, model)) is not None:
+        return _base(base)
     raise ModelNotFound(f"No model {model!r}. See GET /v1/models for those that there are.")
 
 

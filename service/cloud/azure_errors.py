@@ -136,7 +136,7 @@ def _answered(error: HttpResponseError) -> CloudError:
     text = (error.error.message if error.error else None) or error.message
     status = error.status_code or 0
     row = classify(code, status, text)
-    what = f"{code or status}: {quota(text)}"
+    what = f"{code or status}: {quota(text).rstrip('. ')}."
     message = " ".join(part for part in (what, row.remedy) if part)
     if row.error is Throttled:
         return Throttled(message, code, _retry_after(error))

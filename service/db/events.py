@@ -15,10 +15,9 @@ from service.db.tables import events
 from service.domain.ids import new_id
 from service.domain.states import AttemptState
 
-NEEDS_HELP, HELP_OVER = "attempt.needs_help", "attempt.help_over"
 _MOVED = "attempt."  # and the state
 # Spelt out, not bound: the index for it is partial.
-_ABOUT_HELP = text(f"code in ('{NEEDS_HELP}', '{HELP_OVER}')")
+_ABOUT_HELP = text("code in ('attempt.needs_help', 'attempt.help_over')")
 
 
 @dataclass(frozen=True, kw_only=True)

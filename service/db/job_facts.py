@@ -4,27 +4,29 @@ Written in SQL, since it is asked more often than all else together: every part 
 by an index per job, and nothing is compiled again.
 """
 
-from collections.abc import Sequence
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, text
+from sqlalchemy import Row, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import jobs
 from service.db.jobs import JobRow
 from service.domain.fleet import Offering
-from service.domain.states import AttemptState, CapacityType, Outcome
+from service.domain.states import JOB_TERMINAL, AttemptState, CapacityType, Outcome
 from service.domain.story import AttemptFacts, JobFacts
 from trainer.contract import DirectiveKind
 
 _HELP = "attempt.needs_help"
 
+# What is told only of a job that is not over is not looked up for the others.
 _QUERY = """
 select j.*,
-  a.id a_id, a.number a_number, a.state a_state, a.since a_since, a.outcome a_outcome,
+  a.id a_id, a.state a_state, a.since a_since, a.outcome a_outcome,
   a.reason a_reason, a.region a_region, a.vm_size a_vm_size, a.capacity_type a_capacity_type,
   a.instance_count a_instance_count, a.hourly a_hourly, a.refusals a_refusals, a.duds a_duds,
   a.ran_at a_ran_at, a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
@@ -32,7 +34,9 @@ select j.*,
   g.number g_number, (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
   g.halt_reason, k.id k_id, k.step k_step, k.committed_at k_committed_at,
   e.code e_code, e.message e_message, l.spent, l.on_demand
-from jobs j
+from (
+  select {columns}, state not in ({terminal}) goes_on from jobs where {which}
+) j
 left join lateral (
   select * from attempts where job_id = j.id order by number desc limit 1
 ) a on true
@@ -43,18 +47,19 @@ left join lateral (
 ) t on true
 left join lateral (
   select count(*) joined, count(*) filter (where evicting) evicting
-  from nodes where attempt_id = a.id
+  from nodes where attempt_id = a.id and j.goes_on
 ) n on true
 left join lateral (
-  select * from generations where attempt_id = a.id order by number desc limit 1
+  select * from generations where attempt_id = a.id and j.goes_on order by number desc limit 1
 ) g on true
 left join lateral (
-  select id, step, committed_at from checkpoints where job_id = j.id and dropped_at is null
+  select id, step, committed_at from checkpoints
+  where job_id = j.id and dropped_at is null{and_shown}
   order by step desc, generation desc limit 1
 ) k on true
 left join lateral (
   select code, message from events
-  where job_id = j.id and code in ('attempt.needs_help', 'attempt.help_over')
+  where job_id = j.id and code in ('attempt.needs_help', 'attempt.help_over') and j.goes_on
   order by seq desc limit 1
 ) e on true
 left join lateral (
@@ -67,8 +72,6 @@ left join lateral (
   ) meters
 ) l on true
 """
-_ONE = text(_QUERY + "where j.id = :job and j.project_id = :project")
-_MANY = text(_QUERY + "where j.id = any(:ids)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +108,43 @@ class Around:
 async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
     """One job, unless it is unknown or another project's."""
     given = {"now": now, "job": job_id, "project": project_id}
-    row = (await conn.execute(_ONE, given)).one_or_none()
+    row = (await conn.execute(_query("id = :job and project_id = :project"), given)).one_or_none()
     return _around(row) if row else None
 
 
-async def of_all(conn: AsyncConnection, ids: Sequence[str], now: datetime) -> list[Around]:
-    """Each of these jobs, in their order."""
-    given = {"now": now, "ids": list(ids)}
-    found = {row.id: _around(row) for row in await conn.execute(_MANY, given)}
-    return [found[job_id] for job_id in ids]
+async def page(
+    conn: AsyncConnection,
+    project_id: str,
+    now: datetime,
+    *,
+    after: str | None,
+    limit: int,
+    metadata: dict[str, str] | None,
+) -> list[Around]:
+    """Newest first, older than ``after``, with all of ``metadata`` (None: without any).
+
+    Without the newest checkpoint of those that are over: no list shows it.
+    """
+    conditions = ["project_id = :project"]
+    if after is not None:
+        conditions.append("id < :after")
+    if metadata is None:
+        conditions.append("request ->> 'metadata' is null")
+    elif metadata:
+        conditions.append("(request -> 'metadata') @> cast(:metadata as jsonb)")
+    given = {"now": now, "project": project_id, "limit": limit, "after": after}
+    given["metadata"] = json.dumps(metadata)
+    newest = " and ".join(conditions) + " order by id desc limit :limit"
+    rows = await conn.execute(_query(newest, " and j.goes_on", "order by j.id desc"), given)
+    return [_around(row) for row in rows]
+
+
+@cache
+def _query(which: str, and_shown: str = "", order: str = "") -> TextClause:
+    terminal = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
+    columns = ", ".join(JobRow.__dataclass_fields__)
+    parts = {"columns": columns, "terminal": terminal, "which": which, "and_shown": and_shown}
+    return text(_QUERY.format(**parts) + order)
 
 
 def _around(r: Row[Any]) -> Around:
@@ -158,11 +189,9 @@ def _facts(r: Row[Any], job: JobRow) -> JobFacts:
 
 def _attempt(r: Row[Any]) -> AttemptFacts:
     outcome = Outcome(r.a_outcome) if r.a_outcome else None
-    refused = outcome is Outcome.NO_CAPACITY
-    dud = outcome is Outcome.UNRESPONSIVE and r.a_ran_at is None
+    refusals, duds = jobs.in_a_row(outcome, r.a_ran_at, r.a_refusals, r.a_duds)
     place = {name: getattr(r, f"a_{name}") for name in ("region", "vm_size", "capacity_type")}
     return AttemptFacts(
-        number=r.a_number,
         state=AttemptState(r.a_state),
         since=r.a_since,
         outcome=outcome,
@@ -170,8 +199,8 @@ def _attempt(r: Row[Any]) -> AttemptFacts:
         offering=_offering(place),
         region=r.a_region,
         instance_count=r.a_instance_count,
-        refusals=r.a_refusals + refused if refused or outcome is None else 0,
-        duds=r.a_duds + 1 if dud else r.a_duds if refused else 0,
+        refusals=refusals,
+        duds=duds,
         evicted_noticed=r.a_evicted_noticed,
         evicted_unnoticed=r.a_evicted_unnoticed,
         joined=r.joined,

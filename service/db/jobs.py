@@ -83,25 +83,6 @@ async def find_sent_before(
     return parsed(row) if row else None
 
 
-async def page(
-    conn: AsyncConnection,
-    project_id: str,
-    *,
-    after: str | None,
-    limit: int,
-    metadata: dict[str, str] | None,
-) -> list[str]:
-    """Ids, newest first, older than ``after``, with all of ``metadata`` (None: without any)."""
-    query = select(jobs.c.id).where(jobs.c.project_id == project_id)
-    if after is not None:
-        query = query.where(jobs.c.id < after)
-    if metadata is None:
-        query = query.where(jobs.c.request["metadata"].as_string().is_(None))
-    elif metadata:
-        query = query.where(jobs.c.request["metadata"].contains(metadata))
-    return list((await conn.execute(query.order_by(jobs.c.id.desc()).limit(limit))).scalars())
-
-
 async def in_state(conn: AsyncConnection, project_id: str, state: JobState) -> list[JobRow]:
     """Every job of the project that is in ``state``, newest first."""
     query = select(*_COLUMNS).where(jobs.c.project_id == project_id, jobs.c.state == state)
@@ -201,18 +182,32 @@ async def _last_attempt(conn: AsyncConnection, job_id: str) -> LastAttempt | Non
     row = (await conn.execute(newest)).one_or_none()
     if row is None:
         return None
-    refused = row.outcome == Outcome.NO_CAPACITY
-    dud = row.outcome == Outcome.UNRESPONSIVE and row.ran_at is None
+    outcome = Outcome(row.outcome) if row.outcome else None
+    refusals, duds = in_a_row(outcome, row.ran_at, row.refusals, row.duds)
     return LastAttempt(
         id=row.id,
         number=row.number,
         state=AttemptState(row.state),
         since=row.since,
-        outcome=Outcome(row.outcome) if row.outcome else None,
+        outcome=outcome,
         reason=row.reason,
-        refusals=row.refusals + 1 if refused else 0,
-        duds=row.duds + 1 if dud else row.duds if refused else 0,
+        refusals=refusals,
+        duds=duds,
     )
+
+
+def in_a_row(
+    outcome: Outcome | None, ran_at: datetime | None, refusals: int, duds: int
+) -> tuple[int, int]:
+    """How many attempts in a row found no capacity, and how many never trained.
+
+    This one included; given are those before it. While it goes on it breaks no row.
+    """
+    if outcome is None:
+        return refusals, 0
+    if outcome is Outcome.NO_CAPACITY:
+        return refusals + 1, duds
+    return 0, duds + 1 if outcome is Outcome.UNRESPONSIVE and ran_at is None else 0
 
 
 def _trained_tokens(job_id: str) -> ScalarSelect[int]:

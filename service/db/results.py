@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Row, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import metrics
+from service.db import metrics, versions
 from service.db.tables import files, jobs
 from service.domain import results
 from service.domain.ids import new_id
@@ -43,6 +43,12 @@ async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
             yield "".join(lines).encode()
             lines.clear()
     yield "".join(lines).encode()
+
+
+async def forget(conn: AsyncConnection, file_id: str, now: datetime) -> None:
+    """The file is deleted: no job names it any more."""
+    if (job_id := await job_of(conn, file_id)) is not None:
+        await versions.raise_one(conn, job_id, now, result_file=None)
 
 
 async def job_of(conn: AsyncConnection, file_id: str) -> str | None:

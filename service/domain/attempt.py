@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from service.domain import wording
 from service.domain.fleet import Offering, ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.generation import (
     Halt,

@@ -192,10 +192,10 @@ def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
 def _booting(job: JobFacts, attempt: AttemptFacts) -> Story:
     count = attempt.instance_count
     if attempt.joined < count:
-        text = (
-            f"Azure has given {machines(count)} in {attempt.region}; "
-            f"{attempt.joined} of {count} {wording.either(count, 'has', 'have')} booted and joined."
+        joined = wording.either(
+            count, "it has not joined yet", f"{attempt.joined} of {count} have booted and joined"
         )
+        text = f"Azure has given {machines(count)} in {attempt.region}; {joined}."
         return Story("booting", "booting", text)
     joined = wording.either(
         count, "The machine has joined; it is", f"All {machines(count)} have joined; they are"
@@ -222,8 +222,12 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
         return Story("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
     if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
         load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
-        loads = wording.either(attempt.instance_count, "loads", "load")
-        return Story("loading", "loading", f"{who} {loads} model and data{load}.")
+        text = wording.either(
+            attempt.instance_count,
+            f"{who} loads model and data{load}.",
+            f"{who} load model and data{load}.",
+        )
+        return Story("loading", "loading", text)
     if job.step >= job.total_steps:
         text = f"All {job.total_steps} steps are done; the final model is being saved."
         return Story("saving", "saving_model", text)

@@ -9,7 +9,7 @@ from typing import Protocol
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import files, uploads
+from service.db import files, results, uploads
 from service.db.files import CONTAINER, File
 from service.db.uploads import Upload
 from service.domain.dataset import (
@@ -104,6 +104,7 @@ async def delete(
                     "Cancel the job or wait for it."
                 )
             await files.mark_deleted(conn, file_id, now)
+            await results.forget(conn, file_id, now)
         elif not await files.was_deleted(conn, project_id, file_id):
             raise _not_found(file_id)
     try:

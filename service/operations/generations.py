@@ -35,8 +35,8 @@ async def open_next(
     lost = await generations.add(conn, generation, now)
     await heads.record(conn, row.job_id, head, now)
     await jobs.count_lost_steps(conn, row.job_id, lost)
-    step_before = head.newest.step if head.newest else 0
-    await jobs.progressed(conn, row.job_id, now, {"step": step_before})  # what is lost is not done
+    from_step = head.newest.step if head.newest else 0
+    await jobs.progressed(conn, row.job_id, now, {"step": from_step})  # what is lost is not done
     if step.after_error:
         await jobs.count_trainer_error(conn, row.job_id)
     start = f"from step {head.newest.step}" if head.newest else "from the base model"
@@ -47,7 +47,7 @@ async def open_next(
         "generation.opened",
         f"{len(ids)} nodes start training {start} (generation {generation.number})",
         attempt_id=row.id,
-        data={"generation": generation.number, "step": step_before},
+        data={"generation": generation.number, "step": from_step},
     )
     return generation
 

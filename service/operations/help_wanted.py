@@ -31,7 +31,7 @@ async def newest(conn: AsyncConnection, job_id: str) -> Call | None:
     found = await events.newest_of_help(conn, job_id)
     if found is None:
         return None
-    wanted = found.code == events.NEEDS_HELP
+    wanted = found.code == "attempt.needs_help"
     about_head = (found.data or {}).get("about") == "head"
     return Call(
         attempt_id=found.attempt_id,
@@ -50,7 +50,7 @@ async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: da
         conn,
         row.job_id,
         now,
-        events.NEEDS_HELP,
+        "attempt.needs_help",
         str(fault),
         attempt_id=row.id,
         level="error",
@@ -76,7 +76,7 @@ async def call_off(conn: AsyncConnection, row: AttemptRow, call: Call, now: date
         conn,
         row.job_id,
         now,
-        events.HELP_OVER,
+        "attempt.help_over",
         "HEAD can be read again" if call.about_head else "Azure does what it is asked for again",
         attempt_id=row.id,
         data={"about": "head" if call.about_head else "azure"},

@@ -71,6 +71,20 @@ async def made(conn: AsyncConnection, project_id: str) -> list[JobRow]:
     return await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
 
 
+async def made_as(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
+    """The project's job that a model of this name would be of: a name ends with its job."""
+    return await jobs.find(conn, name.rpartition(":")[2], project_id)
+
+
+async def base(store: BlobStore, name: str) -> Base | None:
+    """The base model of this name, if a job may start from it."""
+    for where in await store.list_containers(container(name)):
+        found = await _base(store, where)
+        if found is not None and found.name == name:
+            return found
+    return None
+
+
 async def _base(store: BlobStore, where: Container) -> Base | None:
     try:
         data, _ = await store.read(where.name, _HEAD)

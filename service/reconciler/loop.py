@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from service.db import notices
 from service.db.notices import Listener
@@ -62,8 +62,8 @@ class Loop:
         """Once. Whatever fails, the next round comes: rows are level-triggered."""
         try:
             return await run()
-        except DBAPIError as fault:
-            log.warning("loop.database_failed", extra={"loop": name, "cause": str(fault.orig)})
+        except SQLAlchemyError as fault:
+            log.warning("loop.database_failed", extra={"loop": name, "cause": str(fault)})
         except Exception:
             log.exception("loop.failed", extra={"loop": name})
         await asyncio.sleep(_AFTER_FAULT_SECONDS)

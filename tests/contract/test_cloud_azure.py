@@ -156,7 +156,7 @@ async def test_a_create_over_what_is_there_changes_nothing(arm: Arm, cloud: Azur
 
 async def test_a_used_up_quota_is_no_conflict(arm: Arm, cloud: AzureCloud) -> None:
     arm.will_answer(409, _error("OperationNotAllowed", "exceeding approved LowPriorityCores quota"))
-    with pytest.raises(InsufficientCapacity, match="Request more of this quota"):
+    with pytest.raises(InsufficientCapacity, match="Raise it in the Azure portal"):
         await cloud.create(SPEC)
 
 

@@ -1,10 +1,14 @@
 """Queries: what a route does not know is refused by name, on every route there is."""
 
+import inspect
 from typing import Any
 
 import httpx
 import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 
+from service.api import api_keys, attempts, costs, events, files, jobs, logs, models, nodes
 from service.api.app import make_app
 from tests.world import World
 
@@ -78,6 +82,41 @@ async def test_metadata_is_a_member_of_the_list_of_jobs_only(world: World) -> No
         assert answer.status_code == 200, query
     answer = await world.call("GET", f"{JOBS}/{job['id']}?metadata[team]=a")
     refused(answer, "unknown_parameter", "metadata[team]")
+    answer = await world.call("GET", f"{JOBS}?limit[x]=3")
+    refused(answer, "unknown_parameter", "limit[x]")
+
+
+async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
+    made = []
+    for metadata in ({"team": "a", "n": "1"}, {"team": "a"}, {"n": "1", "team": "a"}, None):
+        world.clock.advance(seconds=1)
+        made.append((await world.submit(metadata=metadata))["id"])
+    *mine, bare = made
+
+    async def ids(**params: object) -> tuple[list[str], bool]:
+        answer = (await world.call("GET", JOBS, params=params)).json()
+        return [job["id"] for job in answer["data"]], answer["has_more"]
+
+    assert await ids() == ([bare, *reversed(mine)], False)
+    assert await ids(**{"metadata[team]": "a", "limit": 2}) == ([mine[2], mine[1]], True)
+    assert await ids(**{"metadata[team]": "a", "after": mine[1]}) == ([mine[0]], False)
+    assert await ids(**{"metadata[team]": "b"}) == ([], False)
+    assert await ids(metadata="null") == ([bare], False)
+
+
+def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:
+    """The hottest route would queue for one of a few threads, behind whatever blocks there."""
+    modules = (files, jobs, events, attempts, costs, logs, models, api_keys, nodes)
+    routes = [r for m in modules for r in m.router.routes if isinstance(r, APIRoute)]
+
+    def blocking(dependant: Dependant) -> list[object]:
+        inner = [call for part in dependant.dependencies for call in blocking(part)]
+        call = dependant.call
+        is_async = inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)
+        return inner if is_async else [*inner, call]
+
+    assert len(routes) > 15
+    assert [call for route in routes for call in blocking(route.dependant)] == []
 
 
 async def test_a_word_that_a_filter_does_not_know_is_refused(world: World) -> None:

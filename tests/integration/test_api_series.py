@@ -3,13 +3,17 @@
 import base64
 import csv
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from service.api.app import make_app
 from service.operations import models
+from service.storage.fake import MemoryStore
+from service.storage.store import Container, StorageError
 from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
-from tests.world import MODEL, World, stage
+from tests.world import MODEL, World, client, stage
 from trainer.contract import NodePhase, log_path
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -78,7 +82,7 @@ async def test_a_series_is_thinned_out_evenly_and_keeps_validation(
     assert (await steps(world, job, max_points=100))[0] == [*range(1, 41)]
 
 
-@pytest.mark.parametrize("after", ["nothing", "-1", "99999999999999999999"])
+@pytest.mark.parametrize("after", ["nothing", "-1", "99999999999999999999", "1" * 5000])
 async def test_a_cursor_that_is_no_step_is_refused(
     world: World, running: Running, after: str
 ) -> None:
@@ -206,12 +210,16 @@ async def test_a_result_file_is_no_dataset(world: World, running: Running) -> No
 
 
 async def test_a_result_file_may_be_deleted_like_any_other(world: World, running: Running) -> None:
-    (file_id,) = (await finish(world, running))["result_files"]
+    done = await finish(world, running)
+    (file_id,) = done["result_files"]
 
     deleted = await world.call("DELETE", f"/v1/files/{file_id}")
 
     assert deleted.json() == {"id": file_id, "object": "file", "deleted": True}
     assert (await world.call("GET", f"/v1/files/{file_id}/content")).status_code == 404
+    job = await world.job(running[0]["id"])
+    assert job["result_files"] == []
+    assert job["version"] > done["version"]
 
 
 async def test_trained_tokens_count_every_step_once(world: World, running: Running) -> None:
@@ -236,6 +244,56 @@ async def test_models_are_those_staged_and_those_made(world: World, running: Run
     ]
     assert one.json() == after["data"][0]
     assert (one.json()["object"], one.json()["created"]) == ("model", done["finished_at"])
+
+
+async def test_a_model_of_ones_own_is_found_while_the_store_is_away(
+    world: World, running: Running
+) -> None:
+    done = await finish(world, running)
+    name = done["fine_tuned_model"]
+    parts = replace(world.parts, store=_Away())
+    headers = {"authorization": f"Bearer {world.key}"}
+
+    async with client(make_app(parts)) as http:
+        mine = await http.get(f"/v1/models/{name}", headers=headers)
+        based = await http.get(f"/v1/models/{MODEL}", headers=headers)
+
+    assert (mine.status_code, mine.json()["id"]) == (200, name)
+    assert (based.status_code, based.json()["error"]["code"]) == (503, "service_unavailable")
+
+
+async def test_a_base_model_is_found_without_a_look_at_the_others(world: World) -> None:
+    await stage(world.store, "Qwen/Qwen3-8B")
+    store = _Noting(world.store)
+    parts = replace(world.parts, store=store)
+    headers = {"authorization": f"Bearer {world.key}"}
+
+    async with client(make_app(parts)) as http:
+        found = await http.get("/v1/models/Qwen/Qwen3-8B", headers=headers)
+        other = await http.get("/v1/models/Qwen/Qwen3-9B", headers=headers)
+
+    assert (found.json()["id"], found.json()["owned_by"]) == ("Qwen/Qwen3-8B", "base")
+    assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")
+    assert store.looked_at == [models.container("Qwen/Qwen3-8B")]
+
+
+class _Away(MemoryStore):
+    """A store that does not answer."""
+
+    async def list_containers(self, prefix: str) -> list[Container]:
+        raise StorageError(f"no route to {prefix}")
+
+
+class _Noting(MemoryStore):
+    """A store that keeps what is read of it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(**vars(store))
+        self.looked_at: list[str] = []
+
+    async def read(self, container: str, name: str) -> tuple[bytes, str]:
+        self.looked_at.append(container)
+        return await super().read(container, name)
 
 
 async def test_another_projects_models_are_not_shown(world: World, running: Running) -> None:

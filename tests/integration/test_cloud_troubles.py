@@ -3,11 +3,12 @@
 from datetime import timedelta
 from decimal import Decimal
 
-from service.cloud.provider import CloudError, InsufficientCapacity, Throttled
+from service.cloud.provider import CloudError, InsufficientCapacity, Misconfigured, Throttled
+from service.db import events
 from service.domain.fleet import scale_set_name
 from tests.scripted_node import boot, commit, committed, train
 from tests.world import SPOT, World
-from trainer.contract import NodePhase
+from trainer.contract import HEAD, NodePhase
 
 NO_QUOTA = (
     "OperationNotAllowed: The quota 'Total Regional Spot vCPUs' (LowPriorityCores) of eastus is"
@@ -165,6 +166,93 @@ async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_sca
 
     assert name not in world.cloud.costing()
     assert (await world.attempts_of(job["id"]))[0]["state"] == "ended"
+
+
+async def test_a_scale_set_that_somebody_deletes_before_it_has_machines_loses_none(
+    world: World,
+) -> None:
+    job = await world.submit()
+    await world.tick(5)
+    (attempt,) = await world.attempts_of(job["id"])
+    await world.cloud.delete(scale_set_name(attempt["id"]))
+    await world.tick(1)
+    (attempt, *_) = await world.attempts_of(job["id"])
+
+    assert (attempt["state"], attempt["outcome"]) == ("terminating", "evicted")
+    assert attempt["evicted"] == {"noticed": 0, "unnoticed": 0}
+    assert "deleted by somebody else" in attempt["reason"]
+    assert "deleted by somebody else" in (await world.job(job["id"]))["status_reason"]["message"]
+
+
+ROLE = Misconfigured("The service's identity lacks a role: grant Virtual Machine Contributor.")
+
+
+async def test_help_is_called_for_once_and_shown_until_it_has_come(world: World) -> None:
+    job = await world.submit()
+    world.cloud.fail_creates = [ROLE] * 3
+    await world.tick(4, seconds=61)
+    async with world.engine.begin() as conn:  # other news do not hide a fault that lasts
+        await events.add(conn, job["id"], world.clock(), "checkpoint.delayed", "news")
+    during = (await world.job(job["id"]))["status_reason"]
+    while world.cloud.fail_creates:
+        await world.tick(1, seconds=61)
+    await world.tick(2, seconds=61)
+    after = (await world.job(job["id"]))["status_reason"]
+
+    assert (during["code"], during["message"]) == ("needs_help", str(ROLE))
+    assert after["code"] != "needs_help"
+    assert await _calls(world, job["id"]) == ["needs_help", "help_over"]
+
+
+async def test_the_next_attempt_that_meets_the_same_fault_says_so_again(world: World) -> None:
+    job = await world.submit()
+    world.cloud.fail_creates = [ROLE] * 40
+    while len(await world.attempts_of(job["id"])) < 2:
+        await world.tick(1, seconds=61)
+    world.cloud.fail_creates = [ROLE] * 40
+    await world.tick(4, seconds=61)
+
+    assert (await world.job(job["id"]))["status_reason"]["code"] == "needs_help"
+    calls = await _calls(world, job["id"])
+    assert calls[0] == calls[-1] == "needs_help"
+    assert calls.count("needs_help") == 2
+
+
+async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    head, _ = await world.store.read(job["id"], HEAD)
+    await world.store.delete(job["id"], HEAD)
+    await world.tick(2, seconds=61)
+    during = (await world.job(job["id"]))["status_reason"]["code"]
+    await world.store.write(job["id"], HEAD, head)
+    await world.tick(2, seconds=61)
+
+    assert during == "needs_help"
+    assert (await world.job(job["id"]))["status_reason"]["code"] != "needs_help"
+    assert await _calls(world, job["id"]) == ["needs_help", "help_over"]
+
+
+async def test_a_head_that_is_lost_is_not_taken_for_found_while_nobody_looks(world: World) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await train(world, nodes, step=1)
+    await world.store.delete(job["id"], HEAD)
+    await world.tick(2, seconds=61)
+    for instance in ("0", "1"):
+        world.cloud.evict(scale_set_name(nodes[0].attempt_id), instance)
+    await world.tick(8, seconds=61)
+
+    assert len(await world.attempts_of(job["id"])) > 1
+    assert "help_over" not in await _calls(world, job["id"])
+
+
+async def _calls(world: World, job_id: str) -> list[str]:
+    """The calls for help and their ends, oldest first."""
+    path = f"/v1/fine_tuning/jobs/{job_id}/events?limit=100"
+    codes = [e["code"] for e in (await world.call("GET", path)).json()["data"]]
+    return [c.removeprefix("attempt.") for c in reversed(codes) if "help" in c]
 
 
 async def test_an_azure_that_fails_while_machines_are_deleted_leaks_none(world: World) -> None:

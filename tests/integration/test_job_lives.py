@@ -1,6 +1,6 @@
 """Whole lives of jobs: the API, the reconcilers and scripted nodes over one real PostgreSQL."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,7 +11,7 @@ from service.operations import heads
 from service.storage.store import PreconditionFailed
 from tests.scripted_node import boot, commit, committed, train
 from tests.world import SPOT, World
-from trainer.contract import DirectiveKind, NodePhase
+from trainer.contract import RUN_SPEC, DirectiveKind, NodePhase, RunSpec
 
 
 async def test_a_job_trains_and_succeeds(world: World) -> None:
@@ -30,6 +30,15 @@ async def test_a_job_trains_and_succeeds(world: World) -> None:
     assert done["status"] == "succeeded"
     assert done["fine_tuned_model"].startswith("ft:rekindle/tiny-llama:")
     assert done["result"]["step"] == 10
+
+
+async def test_a_run_is_dated_by_the_day_on_which_its_job_was_created(world: World) -> None:
+    job = await world.submit()
+    await world.tick(2)
+
+    spec, _ = await world.store.read(job["id"], RUN_SPEC)
+    created = datetime.fromtimestamp(job["created_at"], UTC)
+    assert RunSpec.from_json(spec).date == created.date().isoformat()
 
 
 async def test_the_machines_of_a_finished_job_are_deleted_and_then_its_cost_is_final(

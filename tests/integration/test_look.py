@@ -6,7 +6,7 @@ import pytest
 
 from service.cloud.provider import CloudError
 from service.db import ledger
-from service.domain.fleet import scale_set_name
+from service.domain.fleet import Instance, scale_set_name
 from tests.scripted_node import boot, commit, committed, train
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase
@@ -77,19 +77,19 @@ async def test_machines_first_seen_while_they_are_deleted_are_billed_from_the_or
     world: World,
 ) -> None:
     job = await world.submit()
-    await world.tick(3)
-    world.cloud.create_time = timedelta(0)
-    (attempt,) = await world.attempts_of(job["id"])
-    assert attempt["state"] == "provisioning"
-    name = scale_set_name(attempt["id"])
+    await world.tick(5)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-    world.cloud.finish_creation(name)
-    await world.tick(4, seconds=60)
+    await world.tick(1)
+    (attempt,) = await world.attempts_of(job["id"])
+    entry = world.cloud._entries[scale_set_name(attempt["id"])]
+    assert (attempt["state"], entry.deleting_since) == ("terminating", None)
+    entry.create_time = timedelta(0)  # they are there after all
+    await world.tick(2)
 
     async with world.engine.connect() as conn:
         rows = await ledger.of_job(conn, job["id"])
     assert len(rows) == 2
-    assert {r.started_at for r in rows} == {world.cloud.accepted_at(name)}
+    assert {r.started_at for r in rows} == {entry.accepted_at}
 
 
 async def test_an_instance_without_a_vm_id_is_not_billed_as_a_machine_of_its_own(
@@ -97,7 +97,8 @@ async def test_an_instance_without_a_vm_id_is_not_billed_as_a_machine_of_its_own
 ) -> None:
     job = await world.submit()
     nodes = await boot(world, job["id"])
-    world.cloud.forget_vm_id(scale_set_name(nodes[0].attempt_id), "1")
+    instances = world.cloud._entries[scale_set_name(nodes[0].attempt_id)].instances
+    instances["2"] = Instance(instance_id="2", vm_id="", name="")
     await world.tick()
 
     async with world.engine.connect() as conn:

@@ -1,8 +1,16 @@
 """The migrations and the tables in the code describe one schema."""
 
-from alembic import command
+import asyncio
 
+from alembic import command
+from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import jobs, metrics, tables
+from tests.clock import Clock
+from tests.integration.rows import add_job
 from tests.postgres import migrations
+from tests.scripted_node import metrics as measured
 
 
 def test_the_migrations_lead_to_the_tables_in_the_code(database_url: str) -> None:
@@ -12,3 +20,34 @@ def test_the_migrations_lead_to_the_tables_in_the_code(database_url: str) -> Non
 def test_migrating_again_changes_nothing(database_url: str) -> None:
     command.upgrade(migrations(database_url), "head")
     command.check(migrations(database_url))
+
+
+async def test_jobs_of_an_earlier_release_show_how_far_they_came(
+    engine: AsyncEngine, database_url: str, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
+        await add_job(conn, clock(), id="never", state="cancelled", finished_at=clock())
+        await add_job(conn, clock(), id="trains", state="running")
+        await add_job(conn, clock(), id="knows", state="running", progress={"step": 7})
+        for job_id in ("over", "trains", "knows"):
+            await metrics.add(conn, job_id, 1, [measured(step) for step in range(1, 6)])
+        await metrics.add(conn, "over", 2, [measured(3), measured(4)])
+        await conn.execute(update(tables.jobs).values(trained_tokens=None))
+    await asyncio.to_thread(_again, database_url)
+
+    async with engine.connect() as conn:
+        found = {i: await jobs.find(conn, i) for i in ("over", "never", "trains", "knows")}
+    shown = {i: (row.progress, row.trained_tokens) for i, row in found.items() if row}
+    assert shown == {
+        "over": ({"step": 4}, 500),
+        "never": ({}, None),
+        "trains": ({"step": 5}, None),
+        "knows": ({"step": 7}, None),
+    }
+
+
+def _again(url: str) -> None:
+    """Migrate from the release before."""
+    command.downgrade(migrations(url), "0003")
+    command.upgrade(migrations(url), "head")

@@ -60,6 +60,38 @@ async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: W
     assert abs(kept[-1]["ended_at"] - (now - 10)) < 1.0
 
 
+async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
+    world: World,
+) -> None:
+    node = (await booted(world))[0]
+    began = world.clock().timestamp() - 90
+    boot = Span(name="vm_boot", started_at=began, ended_at=began + 30)
+    for number, wait in enumerate((0, 600)):
+        world.clock.advance(seconds=wait)
+        now = world.clock().timestamp()
+        started = Span(name="start_supervisor", started_at=now - 2, ended_at=now - 1)
+        message = Registration(
+            protocol=OLDEST_PROTOCOL,
+            attempt_id=node.attempt_id,
+            vm_id=node.vm_id,
+            boot_id=f"boot-{number + 2}",
+            name=node.vm_id,
+            address="127.0.0.9",
+            gpus=0,
+            spans=(boot, started),
+            now=now - 0.3 * number,  # it took so much longer to come
+        )
+        token = tokens.bootstrap_token(SECRET, node.attempt_id)
+        headers = {"authorization": f"Bearer {token}"}
+        await world.http.post("/internal/nodes", content=message.to_json(), headers=headers)
+
+    c = tables.nodes.c
+    async with world.engine.connect() as conn:
+        query = select(c.spans).where(c.attempt_id == node.attempt_id, c.vm_id == node.vm_id)
+        names = [s["name"] for s in (await conn.execute(query)).scalar_one()]
+    assert names == ["vm_boot", "start_supervisor", "start_supervisor"]
+
+
 async def _events(world: World, node: ScriptedNode) -> list[dict[str, Any]]:
     async with world.engine.connect() as conn:
         c = tables.events.c

@@ -3,13 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 import pytest
 
+from service.cloud.fake import FakeCloud
+from service.db import attempts
 from service.db.engine import driver_url
 from service.db.notices import Listener
+from service.domain.fleet import ScaleSet
 from service.reconciler.loop import AT_ONCE, Loop, Step
 from tests import waiting
+from tests.integration.rows import add_attempt, add_job
+from tests.world import World
+
+SECOND = timedelta(seconds=1)
 
 
 @asynccontextmanager
@@ -82,6 +91,72 @@ async def test_a_step_that_breaks_ends_neither_the_others_nor_the_loop(
 
     async with running(database_url, [broken, quick, broken, quick]):
         await waiting.until(_length(done), lambda n: n == 2)
+
+
+async def test_a_region_that_hangs_takes_no_connection_from_the_others(
+    world: World, database_url: str
+) -> None:
+    """Far more steps wait for Azure than there are connections, and one more is taken."""
+    gate = asyncio.Event()
+    cloud = HangingCloud(now=world.clock, gate=gate)
+    reconciler = replace(world.attempts, cloud=cloud)
+    async with world.engine.begin() as conn:
+        for number in range(60):
+            await add_job(conn, world.clock(), id=f"job-{number}")
+            await add_attempt(conn, world.clock(), id=f"att-{number}", job_id=f"job-{number}")
+        for_free = {"id": "att-free", "job_id": "job-free", "state": "pending"}
+        await add_job(conn, world.clock(), id="job-free")
+        await add_attempt(conn, world.clock(), **for_free, due_at=world.clock() + SECOND)
+
+    stop, listener = asyncio.Event(), Listener(driver_url(database_url))
+    loop = Loop(listener=listener, stop=stop)
+    running = asyncio.create_task(loop.whenever_due("attempts", reconciler.claim))
+    await waiting.until(_number(cloud), lambda n: n == 60)
+    world.clock.advance(seconds=1)
+    await waiting.until(_state(world, "att-free"), lambda state: state == "provisioning")
+    stop.set()
+    gate.set()
+    await running
+
+
+async def test_while_no_step_is_free_nodes_are_heard_all_the_same(world: World) -> None:
+    await world.attempts.claim(1)
+    since = world.attempts.watch.awake_since
+    for _ in range(9):
+        world.clock.advance(seconds=10)
+        await world.attempts.keep_watch()
+    await world.attempts.claim(1)
+
+    assert world.attempts.watch.awake_since == since
+
+
+@dataclass
+class HangingCloud(FakeCloud):
+    """It answers when the gate opens."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: int = 0
+
+    async def get(self, name: str) -> ScaleSet:
+        self.waiting += 1
+        await self.gate.wait()
+        return await super().get(name)
+
+
+def _number(cloud: HangingCloud) -> Callable[[], Awaitable[int]]:
+    async def look() -> int:
+        return cloud.waiting
+
+    return look
+
+
+def _state(world: World, attempt_id: str) -> Callable[[], Awaitable[str]]:
+    async def look() -> str:
+        async with world.engine.connect() as conn:
+            found = await attempts.find(conn, attempt_id)
+        return str(found.state) if found else ""
+
+    return look
 
 
 def _length(done: list[int]) -> Callable[[], Awaitable[int]]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import hashlib
+import shutil
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from awscrt import checksums
 
 from tests.azurite import Azurite
-from tests.supervised import Scene, set_scene
+from tests.cable import laid_to
+from tests.supervised import QUICK, Scene, set_scene
 from trainer.checksum import describe
 from trainer.contract import (
     HEAD,
@@ -22,13 +25,12 @@ from trainer.contract import (
     RunSpec,
     checkpoint_path,
 )
+from trainer.data.token_names import RECORD, tokens_name
 from trainer.rundir import RunDir, write_whole
-from trainer.supervisor.blobs import JobContainer
+from trainer.supervisor.blobs import Access, JobContainer, Stored
 from trainer.supervisor.cache import Cache
 from trainer.supervisor.sharing import share
 from trainer.supervisor.transfer import Corrupt
-
-TOKENS, LATER = "tokens-a.safetensors", "tokens-b.safetensors"
 
 
 @pytest.fixture
@@ -122,32 +124,107 @@ class TestPrefetch:
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
 
 
-class TestShared:
-    async def test_what_one_generation_leaves_the_next_one_has(
+class TestTokens:
+    async def test_what_one_generation_leaves_another_node_has(
         self, scene: Scene, cache: Cache, folder: RunDir
     ) -> None:
-        await _share(scene, folder, b"tokens")
+        left = _leave(scene, folder, b"tokens" * 4_000_000)  # more than one block
+        async with _sharing(_container(scene), folder):
+            await scene.until(lambda: scene.job.names("cache/"))
+        await cache.prefetch(scene.job.grants)
         after = RunDir(folder.root.with_name("gen-0002"))
         await cache.inputs(_spec(scene), scene.job.grants, after)
+        await scene.until((after.cache / left.name).exists)
 
-        assert (after.cache / TOKENS).read_bytes() == b"tokens"
+        assert (after.cache / left.name).read_bytes() == left.read_bytes()
 
-    async def test_what_is_not_what_its_maker_wrote_is_not_shared(
-        self, scene: Scene, folder: RunDir
-    ) -> None:
-        await _share(scene, folder, b"tokens", then=b"tokenz")
-
-        assert scene.job.names("cache/") == [f"cache/{LATER}"]
-
-    async def test_a_shared_file_that_does_not_fit_its_checksum_is_done_without(
+    async def test_what_a_generation_did_not_come_to_upload_the_next_one_uploads(
         self, scene: Scene, cache: Cache, folder: RunDir
     ) -> None:
-        metadata = {"crc64nvme": "0" * 16}
-        scene.job.container.upload_blob(f"cache/{TOKENS}", b"tokens", metadata=metadata)
         await cache.inputs(_spec(scene), scene.job.grants, folder)
+        _leave(scene, folder, b"tokens")
+        after = RunDir(folder.root.with_name("gen-0002"))
+        await cache.inputs(_spec(scene), scene.job.grants, after)
+        shutil.rmtree(folder.root)
+        async with _sharing(_container(scene), after):
+            await scene.until(lambda: scene.job.names("cache/"))
+            await scene.until(lambda: not list(after.cache.glob(f"*{RECORD}")))
 
-        assert not (folder.cache / TOKENS).exists()
+        assert (after.cache / _name(scene)).read_bytes() == b"tokens"
+
+    async def test_tokens_wait_for_a_store_that_is_away_and_for_fresh_grants(
+        self, azurite: Azurite, scene: Scene, folder: RunDir, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        left = _leave(scene, folder, b"tokens")
+        name = scene.job.container.container_name
+        expired = azurite.container_sas(name, hours=-1.0)
+        async with laid_to(azurite.port) as cable:
+            container = JobContainer(scene.access, cable.through(expired))
+            cable.cut()
+            async with _sharing(container, folder, cable.through(scene.job.grants.job)):
+                await scene.until(lambda: "not_shared_yet" in caplog.text, 40.0)
+                assert left.with_suffix(RECORD).exists()
+                cable.mend()
+                await scene.until(lambda: scene.job.names("cache/"), 40.0)
+
+    async def test_what_is_not_what_its_maker_wrote_is_neither_shared_nor_kept(
+        self, scene: Scene, folder: RunDir
+    ) -> None:
+        left = _leave(scene, folder, b"tokens")
+        write_whole(left, b"tokenz")
+        async with _sharing(_container(scene), folder):
+            await scene.until(lambda: not left.with_suffix(RECORD).exists())
+
+        assert scene.job.names("cache/") == []
+        assert not left.exists()
+
+    async def test_a_file_that_does_not_fit_its_checksum_is_done_without(
+        self, scene: Scene, cache: Cache, folder: RunDir, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        metadata = {"crc64nvme": "0" * 16}
+        scene.job.container.upload_blob(f"cache/{_name(scene)}", b"tokens", metadata=metadata)
+        await cache.inputs(_spec(scene), scene.job.grants, folder)
+        await scene.until(lambda: "crc64nvme is" in caplog.text)
+
+        assert not (folder.cache / _name(scene)).exists()
         assert folder.input(_spec(scene).training_file.path).exists()
+
+    async def test_a_generation_neither_waits_for_tokens_nor_fetches_them_twice(
+        self, scene: Scene, folder: RunDir
+    ) -> None:
+        other = RunDir(folder.root.parent / "other")
+        left = _leave(scene, other, b"tokens" * 4_000_000)
+        async with _sharing(_container(scene), other):
+            await scene.until(lambda: scene.job.names("cache/"))
+        container = Held(scene.access, scene.job.grants.job)
+        cache = Cache(folder.root.parent / "node", container)
+        await cache.prefetch(scene.job.grants)
+        await cache.inputs(_spec(scene), scene.job.grants, folder)
+        assert not (folder.cache / left.name).exists()
+        container.let_go.set()
+        await scene.until((folder.cache / left.name).exists)
+        await cache.close()
+
+        assert container.asked == 1
+        assert (folder.cache / left.name).read_bytes() == left.read_bytes()
+
+
+class Held(JobContainer):
+    """A container that says what it holds no sooner than it may."""
+
+    asked = 0
+
+    def __init__(self, access: Access, url: str) -> None:
+        super().__init__(access, url)
+        self.let_go = asyncio.Event()
+
+    async def listing(self, prefix: str) -> dict[str, Stored]:
+        """As asked, but late."""
+        self.asked += 1
+        await self.let_go.wait()
+        return await super().listing(prefix)
 
 
 def _container(scene: Scene) -> JobContainer:
@@ -201,14 +278,29 @@ def _withdraw(scene: Scene) -> None:
     scene.job.grants = replace(scene.job.grants, inputs=inputs)
 
 
-async def _share(scene: Scene, folder: RunDir, data: bytes, then: bytes = b"") -> None:
-    """A trainer leaves two files with their records, the first of them changed afterwards."""
-    for name in (TOKENS, LATER):
-        path = folder.cache / name
-        write_whole(path, data)
-        write_whole(path.with_suffix(".json"), describe(path, name).to_json())
-    write_whole(folder.cache / TOKENS, then or data)
-    sharing = asyncio.create_task(share(_container(scene), folder, 0.01))
-    await scene.until(lambda: f"cache/{LATER}" in scene.job.names("cache/"))
-    sharing.cancel()
-    await asyncio.gather(sharing, return_exceptions=True)
+def _name(scene: Scene) -> str:
+    return tokens_name(_spec(scene), _spec(scene).training_file)
+
+
+def _leave(scene: Scene, folder: RunDir, data: bytes) -> Path:
+    """What the child of a trainer leaves when it has tokenized the training file."""
+    path = folder.cache / _name(scene)
+    write_whole(path, data)
+    write_whole(path.with_suffix(RECORD), describe(path, path.name).to_json())
+    return path
+
+
+@asynccontextmanager
+async def _sharing(container: JobContainer, folder: RunDir, fresh: str = "") -> AsyncIterator[None]:
+    """As a run does it; ``fresh`` is what the service grants when it is asked."""
+
+    async def regrant() -> None:
+        container.renew(fresh)
+
+    limits = replace(QUICK, log_flush=0.01)
+    task = asyncio.create_task(share(container, folder, limits, regrant))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

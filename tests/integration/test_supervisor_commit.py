@@ -1,10 +1,12 @@
 """From the outbox to HEAD and back: what is committed, what never is; on a real Azurite."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 from azure.storage.blob import ContainerClient
@@ -98,6 +100,23 @@ class TestCommit:
         assert (there.checkpoint / "rank-00001.bin").stat().st_size == manifest.files[1].size
         assert committer.idle
         assert not list(folder.outbox.iterdir())
+
+    async def test_a_trainer_that_makes_room_meanwhile_costs_no_save(
+        self, container: Flaky, folder: RunDir
+    ) -> None:
+        outbox, done = Outbox(container, folder, range(1)), Event()
+        save(folder, GENERATION, 0, 10, PATH, 1, "stop")
+        for number in range(3000):
+            (folder.save_folder(PATH) / str(number)).touch()
+        making_room = asyncio.create_task(asyncio.to_thread(_make_room, folder, done))
+        try:
+            sent = await outbox.send_next()
+        finally:
+            done.set()
+            await making_room
+
+        assert sent is not None
+        assert sent.path == PATH
 
     async def test_nothing_is_committed_while_a_record_is_missing(
         self, container: Flaky, client: ContainerClient, folder: RunDir
@@ -319,6 +338,12 @@ GENERATION = Generation(
     checkpoint=None,
     run_spec_sha256="0" * 64,
 )
+
+
+def _make_room(folder: RunDir, done: Event) -> None:
+    while not done.is_set():
+        if any((folder.root / "sent").glob("*")):
+            folder.make_room()
 
 
 async def _saved(container: JobContainer, folder: RunDir) -> Committer:

@@ -92,10 +92,22 @@ async def test_a_clock_that_is_hours_off_costs_no_step_and_shows_nowhere(
     assert newest is not None
     assert newest.step == 10
     assert abs(newest.committed_at - time.time()) < 60.0
-    spans = [s for h in node.heartbeats for s in h.spans if s.name == "fetch_inputs"]
-    assert abs(spans[0].ended_at - time.time()) < 60.0
+    spans = [s for h in node.heartbeats for s in h.spans if s.name in {"join", "fetch_inputs"}]
+    assert len(spans) == 2
+    assert all(abs(at - time.time()) < 60.0 for s in spans for at in (s.started_at, s.ended_at))
     assert node.said.eviction is not None
     assert abs(node.said.eviction.seen_at - time.time()) < 60.0
+
+
+async def test_every_registration_says_by_which_clock_its_spans_are_dated(scene: Scene) -> None:
+    node = scene.service.add("one")
+    scene.start(node, clock=Clock(now=lambda: time.time() + HOURS))
+    await scene.until(lambda: node.heartbeats)
+    node.refusals.append((409, "stale_epoch"))
+    await scene.until(lambda: len(node.registrations) == 2)
+
+    ages = [r.now - r.spans[-1].ended_at for r in node.registrations]
+    assert all(0.0 <= age < 60.0 for age in ages)
 
 
 @pytest.mark.parametrize("jump", [HOURS, -HOURS])

@@ -279,6 +279,20 @@ async def test_grants_that_run_out_while_training_are_asked_for_again(scene: Sce
     assert _newest(scene).step == 10
 
 
+async def test_a_node_that_is_dismissed_when_it_asks_for_grants_leaves_in_peace(
+    scene: Scene,
+) -> None:
+    scene.service.grants = replace(scene.job.grants, job=_expired(scene))
+    node = scene.service.add("one")
+    work = scene.start(node)
+    await scene.until(lambda: node.heartbeats)
+    node.dismissed = True  # of its registrations alone: heartbeats may be on their way
+    await scene.generation(node)
+    await scene.tasks["one"]
+
+    assert find_marked(str(work)) == []
+
+
 async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None:
     away = replace(scene.job.grants, job="http://127.0.0.1:9/account/job?sig=none")
     scene.service.grants = away

@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.api.app import make_app
 from service.db import files, keys, tables, uploads
+from service.db.engine import driver_url
 from service.db.files import CONTAINER
 from service.db.uploads import Upload
 from service.operations import owner
+from service.operations.files import PROGRESS_EVERY
 from service.reconciler.uploads import GRACE, STILL, UploadSweep
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob, StorageError
@@ -248,3 +252,42 @@ async def test_of_deployments_that_come_at_once_one_owns_the_account() -> None:
     race = [owner.owner(store, f"deployment {i}") for i in range(8)]
 
     assert len(set(await asyncio.gather(*race))) == 1
+
+
+# --- a pool that is used up ----------------------------------------------------------------------
+
+
+@pytest.fixture
+async def narrow(database_url: str) -> AsyncIterator[AsyncEngine]:
+    """One connection, and no patience for it."""
+    made = create_async_engine(
+        driver_url(database_url), pool_size=1, max_overflow=0, pool_timeout=0.01
+    )
+    yield made
+    await made.dispose()
+
+
+@pytest.mark.parametrize(("last", "status"), [(b"", 200), (b"no row\n", 400)])
+async def test_an_upload_outlives_a_pool_that_is_used_up_meanwhile(
+    world: World, narrow: AsyncEngine, last: bytes, status: int
+) -> None:
+    """Neither a word about its progress nor the clearing up is worth its answer."""
+    busy = AsyncExitStack()
+
+    async def body() -> AsyncIterator[bytes]:
+        form = b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nfine-tune\r\n'
+        form += b'--b\r\nContent-Disposition: form-data; name="file"; filename="t"\r\n\r\n'
+        yield form + DATASET[:100]
+        await busy.enter_async_context(narrow.connect())
+        world.clock.advance(seconds=PROGRESS_EVERY.total_seconds() + 1)
+        yield DATASET[100:] + b"\n" + last
+        if status == 200:  # the row of a good file is worth waiting for
+            await busy.aclose()
+        yield b"\r\n--b--\r\n"
+
+    headers = {"authorization": f"Bearer {world.key}"}
+    headers["content-type"] = "multipart/form-data; boundary=b"
+    async with busy, client(make_app(replace(world.parts, engine=narrow))) as http:
+        answer = await http.post("/v1/files", content=body(), headers=headers)
+
+    assert answer.status_code == status, answer.text

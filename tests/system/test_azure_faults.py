@@ -5,88 +5,14 @@ the service dies while machines are being made and while they are being deleted;
 killed while the job trains. The job ends like one to which none of it happened.
 """
 
-import json
 import re
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from rekindle import faults
-from rekindle.faults import Facts
+from rekindle.running import Facts
 from tests import waiting
-from tests.system.stacks import four_free_ports, up
-
-ROW = {
-    "messages": [
-        {"role": "user", "content": "Which number comes after {n}?"},
-        {"role": "assistant", "content": "After {n} comes {m}."},
-    ]
-}
-JOB = {
-    "model": "rekindle/tiny-llama",
-    "seed": 3,
-    "method": {
-        "type": "supervised",
-        "supervised": {"hyperparameters": {"n_epochs": 2, "batch_size": 8}},
-    },
-    "infrastructure": {"nodes": 2},
-    "training": {"max_seq_len": 64, "learning_rate": 0.001, "checkpoint_seconds": 2},
-}
-
-
-@dataclass
-class Product:
-    """A running stack and a client that bears with a service that is away."""
-
-    stack: Facts
-    http: httpx.AsyncClient
-
-    async def submit(self) -> str:
-        lines = [json.dumps(ROW).replace("{n}", str(n)) for n in range(320)]
-        data = "\n".join(lines).replace("{m}", "the next").encode()
-        form = {"files": {"file": ("chats.jsonl", data)}, "data": {"purpose": "fine-tune"}}
-        file = (await self.http.post("/files", **form)).raise_for_status().json()  # type: ignore[arg-type] # a form
-        body = {**JOB, "training_file": file["id"]}
-        answer = (await self.http.post("/fine_tuning/jobs", json=body)).raise_for_status()
-        return str(answer.json()["id"])
-
-    async def get(self, path: str) -> dict[str, Any]:
-        async def ask() -> dict[str, Any] | None:
-            try:
-                answer = await self.http.get(path)
-            except httpx.TransportError:
-                return None  # the service is being started again
-            return None if answer.status_code == 503 else answer.raise_for_status().json()
-
-        found = await waiting.until(ask, lambda a: a is not None, interval=0.3, deadline=60)
-        assert found is not None
-        return found
-
-    async def until(self, job_id: str, accept: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        async def look() -> dict[str, Any]:
-            return await self.get(f"/fine_tuning/jobs/{job_id}")
-
-        return await waiting.until(look, accept, interval=0.3, deadline=180)
-
-    async def attempts(self, job_id: str) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = (await self.get(f"/fine_tuning/jobs/{job_id}/attempts"))[
-            "data"
-        ]
-        return listed
-
-
-@pytest.fixture
-async def product(tmp_path: Path) -> AsyncIterator[Product]:
-    async with up(tmp_path / "state", four_free_ports()) as running:
-        stack = Facts.read(running.state)
-        headers = {"Authorization": f"Bearer {stack.api_key}"}
-        url = f"{stack.api_url}/v1"
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as http:
-            yield Product(stack, http)
+from tests.system.product import Product
 
 
 @pytest.mark.slow
@@ -97,7 +23,7 @@ async def test_a_job_survives_everything_that_azure_and_its_own_service_do_to_it
     stack = product.stack
     await faults.arm_fault(stack, "quota", count=1)
     await faults.arm_fault(stack, "allocation_failed", count=1, delay=4)
-    job_id = await product.submit()
+    job_id = await product.submit(epochs=2)
     await product.until(job_id, lambda j: j["attempts"]["count"] == 2)
     await _throttle_and_break(stack)
     await _kill_the_service_while_machines_are_made(product, job_id)

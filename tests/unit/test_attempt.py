@@ -207,7 +207,7 @@ ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
         attempt(PROVISIONING, ago=15 * MINUTE + SECOND),
         Seen(scale_set=machines(CREATING, 0)),
         Outcome.NO_CAPACITY,
-        "0:15:01",
+        "provisioning for 15 min",
     ),
     "somebody who deletes our scale set": (
         attempt(PROVISIONING),
@@ -225,7 +225,7 @@ ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
         attempt(STARTING, ago=30 * MINUTE + SECOND),
         BOOTED,
         Outcome.UNRESPONSIVE,
-        "0:30:01",
+        "starting for 30 min",
     ),
     "a machine taken before it registered": (
         attempt(STARTING),

@@ -12,8 +12,6 @@ from service.domain.cost import (
     cents,
     forecast,
     machine_hours,
-    on_demand_equivalent,
-    saved,
     spent,
 )
 
@@ -50,23 +48,17 @@ def test_two_nodes_for_half_an_hour_cost_one_hour() -> None:
     now = START + timedelta(days=1)
 
     assert spent([row(0.5), row(0.5)], now) == Decimal("3.60")
-    assert on_demand_equivalent([row(0.5), row(0.5)], now) == Decimal("32.77")
-    assert saved([row(0.5), row(0.5)], now) == Decimal("29.17")
     assert machine_hours([row(0.5), row(0.5)], now) == 1
 
 
 def test_nothing_is_spent_on_nothing() -> None:
-    assert spent([], START) == saved([], START) == 0
+    assert spent([], START) == 0
 
 
 def test_a_machine_that_still_runs_costs_until_now() -> None:
     running = replace(row(1), ended_at=None)
 
     assert spent([running], START + timedelta(hours=2)) == Decimal("7.20")
-
-
-def test_spot_dearer_than_on_demand_saves_less_than_nothing() -> None:
-    assert saved([row(1, "5", "4")], START + timedelta(hours=1)) == -1
 
 
 def test_the_forecast_adds_the_remaining_steps_at_the_measured_speed() -> None:
@@ -119,4 +111,3 @@ def test_splitting_an_interval_changes_nothing(
     halves = [replace(whole, ended_at=cut), replace(whole, started_at=cut)]
 
     assert spent(halves, now) == spent([whole], now)
-    assert saved(halves, now) == saved([whole], now)

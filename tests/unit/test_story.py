@@ -1,7 +1,6 @@
 """What a user is told of a job: every state and sub-state, one sentence each."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import product
 
 import pytest
@@ -14,45 +13,30 @@ from service.domain.states import (
     Outcome,
 )
 from service.domain.story import AttemptFacts, JobFacts, Story, tell, why_ended
-from trainer.contract import DirectiveKind
-
-NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-WHERE = "Standard_ND96amsr_A100_v4 in westus3 (spot)"
-NEXT = "Standard_ND96amsr_A100_v4 in eastus (spot)"
-VALIDATING, QUEUED, RUNNING, RECOVERING, PAUSED, SUCCEEDED, FAILED, CANCELLED = JobState
-PENDING, PROVISIONING, STARTING, ACTIVE, TERMINATING, ENDED = AttemptState
-SAVE, STOP = DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP
-GOING = {"joined": 2, "generation": 1}
-
-
-def attempt(state: AttemptState, **more: object) -> AttemptFacts:
-    """The second attempt, of two machines."""
-    facts = AttemptFacts(
-        number=2,
-        state=state,
-        since=NOW,
-        outcome=None,
-        reason="",
-        offering=WHERE,
-        region="westus3",
-        instance_count=2,
-    )
-    return replace(facts, **more)  # type: ignore[arg-type]  # a table's rows
-
-
-def over(outcome: Outcome, **more: object) -> AttemptFacts:
-    return replace(attempt(TERMINATING), outcome=outcome, **more)  # type: ignore[arg-type]  # a row
-
-
-def job(state: JobState, tried: AttemptFacts | None = None, **more: object) -> JobFacts:
-    facts = JobFacts(state=state, total_steps=120, next_offering=NEXT, attempt=tried)
-    return replace(facts, **more)  # type: ignore[arg-type]  # a table's rows
-
-
-def trained(state: JobState, tried: AttemptFacts | None = None, **more: object) -> JobFacts:
-    """Such a job that has done 50 steps and committed 40 of them."""
-    return job(state, tried, has_trained=True, **{"step": 50, "checkpoint_step": 40} | more)
-
+from tests.unit.story_facts import (
+    ACTIVE,
+    CANCELLED,
+    ENDED,
+    FAILED,
+    GOING,
+    NEXT,
+    PAUSED,
+    PENDING,
+    PROVISIONING,
+    QUEUED,
+    RECOVERING,
+    RUNNING,
+    SAVE,
+    STARTING,
+    STOP,
+    SUCCEEDED,
+    VALIDATING,
+    WHERE,
+    attempt,
+    job,
+    over,
+    trained,
+)
 
 TABLE: list[tuple[JobFacts, str, str, str]] = [
     (
@@ -116,6 +100,24 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "training",
         "training",
         f"Training on 2 machines of {WHERE}.",
+    ),
+    (
+        trained(RUNNING, attempt(ACTIVE, from_step=40, generation=2), step=40),
+        "loading",
+        "loading",
+        f"2 machines of {WHERE} load model and data and the checkpoint of step 40.",
+    ),
+    (
+        trained(RUNNING, attempt(ACTIVE, generation=2), step=0, checkpoint_step=0),
+        "loading",
+        "loading",
+        f"2 machines of {WHERE} load model and data.",
+    ),
+    (
+        trained(RUNNING, attempt(ACTIVE, from_step=120, generation=2), step=120),
+        "saving",
+        "saving_model",
+        "All 120 steps are done; the final model is being saved.",
     ),
     (
         trained(RUNNING, attempt(ACTIVE, **GOING), step=120),
@@ -192,11 +194,11 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         f"{NEXT} is asked for next, to go on from step 40.",
     ),
     (
-        job(QUEUED, over(Outcome.UNRESPONSIVE, reason="starting for 0:30:01", duds=2)),
+        job(QUEUED, over(Outcome.UNRESPONSIVE, reason="starting for 30 min", duds=2)),
         "recovering",
         "unresponsive",
-        "Starting for 0:30:01 in westus3, so its machines are given up. "
-        f"{NEXT} is asked for at 12:01:00 UTC, to start.",
+        "Starting for 30 min in westus3, so its machines are given up. "
+        f"{NEXT} is asked for at 12:00:30 UTC, to start.",
     ),
     (
         trained(RUNNING, over(Outcome.SUCCEEDED)),
@@ -253,6 +255,19 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "Pause was asked for: nothing is lost, as it does not train yet.",
     ),
     (
+        trained(RECOVERING, attempt(PROVISIONING), pause_requested=True),
+        "pausing",
+        "pausing",
+        "Pause was asked for: it does not train now; once resumed, it will go on from step 40.",
+    ),
+    (
+        trained(RECOVERING, over(Outcome.EVICTED), pause_requested=True, checkpoint_step=0),
+        "pausing",
+        "pausing",
+        "Pause was asked for: it does not train now; once resumed, it will start over, as no "
+        "checkpoint was committed yet.",
+    ),
+    (
         trained(PAUSED, over(Outcome.PAUSED), pause_requested=True),
         "paused",
         "paused",
@@ -291,6 +306,12 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
     ),
     (trained(CANCELLED), "done", "cancelled", "Cancelled by the user after step 50."),
     (job(CANCELLED), "done", "cancelled", "Cancelled by the user before training began."),
+    (
+        trained(CANCELLED, step=0, checkpoint_step=0),
+        "done",
+        "cancelled",
+        "Cancelled by the user when it had to start over, as no checkpoint was committed.",
+    ),
     (
         trained(RUNNING, attempt(ACTIVE, **GOING), help_wanted="Blob HEAD is gone: restore it."),
         "training",

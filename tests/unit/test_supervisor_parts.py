@@ -79,6 +79,17 @@ class TestReports:
 
         assert reports.changed.is_set()
 
+    def test_trouble_is_over_with_its_run_and_the_next_one_tells_no_end_of_it(
+        self, tmp_path: Path
+    ) -> None:
+        reports = Reports()
+        reports.troubled("disk", "full", since=5.0)
+        reports.settled(9.0)
+        Follower(RunDir(tmp_path), reports, Clock(), lambda at: at).look()
+
+        told = [(t.kind, t.since, t.until) for t in reports.batch().troubles]
+        assert told == [("disk", 5.0, 0.0), ("disk", 5.0, 9.0)]
+
 
 class TestTails:
     def test_a_half_line_waits_for_its_end(self, tmp_path: Path) -> None:

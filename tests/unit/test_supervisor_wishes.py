@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from service.settings import Settings
 from trainer.supervisor.clock import Clock, Limits, StopBy
 from trainer.supervisor.wishes import Wish, Wishes
 
@@ -114,6 +115,18 @@ def test_peers_of_a_trainer_that_failed_have_the_time_of_a_restart(
     time.at += 10
 
     assert wishes.peers_over(time.at - 10)
+
+
+def test_after_a_kill_uploads_end_before_the_service_runs_out_of_patience(
+    wishes: Wishes, time: Time
+) -> None:
+    assert Limits().uploads_after_kill + 10 < Settings.model_fields["settle_seconds"].default
+    wishes.gone(ended_well=False)
+    time.at += 44.9
+    assert not wishes.uploads_over
+    time.at += 0.1
+
+    assert wishes.uploads_over
 
 
 def test_uploads_end_with_the_machine(wishes: Wishes, time: Time) -> None:

@@ -1,5 +1,6 @@
 """What an attempt's time went into."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from service.domain.states import AttemptState
@@ -115,6 +116,15 @@ def test_a_generation_after_another_trains_on_its_own_time() -> None:
         ("stop", 250, 260),
         ("train", 300, None),
     ]
+
+
+def test_nothing_trained_that_was_told_to_stop_while_it_loaded() -> None:
+    halted = replace(WORLD, halted_at=START + timedelta(seconds=180), halt_kind=DirectiveKind.STOP)
+
+    found = told(MOVES, [halted], [node(("load", 121, 190), ("first_step", 190, 195))])
+
+    assert "train" not in [name for name, _, _ in found]
+    assert ("stop", 180, 500) in found
 
 
 def test_a_clock_that_talks_nonsense_breaks_nothing() -> None:

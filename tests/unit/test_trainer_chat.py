@@ -1,5 +1,6 @@
 """Which tokens of a chat are trained."""
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ TALK = [
     {"role": "user", "content": "And 3 plus 3?"},
     {"role": "assistant", "content": "3 plus 3 is 6."},
 ]
+TODAY = date(2026, 2, 3)
 UNMARKED = CHAT_TEMPLATE.replace("{%- generation -%}", "").replace("{%- endgeneration -%}", "")
 
 
@@ -41,7 +43,7 @@ def trained_text(tokenizer: Any, tokens: Tokens) -> str:  # noqa: ANN401
 
 
 def test_only_what_the_assistant_says_is_trained_and_its_end(tokenizer: Any) -> None:  # noqa: ANN401
-    tokens = tokenize(tokenizer, {"messages": TALK}, 512)
+    tokens = tokenize(tokenizer, {"messages": TALK}, 512, TODAY)
 
     assert trained_text(tokenizer, tokens) == "2 plus 2 is 4.<|end|>3 plus 3 is 6.<|end|>"
     assert tokens.ids[0] == tokenizer.bos_token_id
@@ -51,17 +53,19 @@ def test_an_assistant_message_of_weight_0_is_read_but_not_trained(tokenizer: Any
     muted = [TALK[2] | {"weight": 0}, TALK[4] | {"weight": 1}]
     row: dict[str, Any] = {"messages": [*TALK[:2], muted[0], TALK[3], muted[1]]}
 
-    tokens = tokenize(tokenizer, row, 512)
+    tokens = tokenize(tokenizer, row, 512, TODAY)
 
     assert trained_text(tokenizer, tokens) == "3 plus 3 is 6.<|end|>"
-    assert tokens.ids == tokenize(tokenizer, {"messages": TALK}, 512).ids
+    assert tokens.ids == tokenize(tokenizer, {"messages": TALK}, 512, TODAY).ids
 
 
 def test_text_parts_and_the_developer_role_mean_what_they_say(tokenizer: Any) -> None:  # noqa: ANN401
     parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "short."}]
     row = {"messages": [{"role": "developer", "content": parts}, *TALK[1:]]}
 
-    assert tokenize(tokenizer, row, 512) == tokenize(tokenizer, {"messages": TALK}, 512)
+    assert tokenize(tokenizer, row, 512, TODAY) == tokenize(
+        tokenizer, {"messages": TALK}, 512, TODAY
+    )
 
 
 def test_templates_with_and_without_marks_train_the_same_tokens(
@@ -70,7 +74,7 @@ def test_templates_with_and_without_marks_train_the_same_tokens(
 ) -> None:
     for messages in chats(50, seed=3):
         row = {"messages": messages}
-        assert tokenize(plain_tokenizer, row, 512) == tokenize(tokenizer, row, 512)
+        assert tokenize(plain_tokenizer, row, 512, TODAY) == tokenize(tokenizer, row, 512, TODAY)
 
 
 def test_a_template_that_rewrites_earlier_turns_is_refused(plain_tokenizer: Any) -> None:  # noqa: ANN401
@@ -78,11 +82,23 @@ def test_a_template_that_rewrites_earlier_turns_is_refused(plain_tokenizer: Any)
     rewriting.chat_template = "{{ messages | length }}" + UNMARKED
 
     with pytest.raises(ValueError, match="rewrites earlier turns"):
-        tokenize(rewriting, {"messages": TALK}, 512)
+        tokenize(rewriting, {"messages": TALK}, 512, TODAY)
+
+
+@pytest.mark.parametrize("template", [CHAT_TEMPLATE, UNMARKED])
+def test_a_template_that_prints_the_date_prints_the_jobs(template: str) -> None:
+    """As Llama's do; the second day shows that no earlier one sticks."""
+    dated = build_tokenizer()
+    dated.chat_template = (
+        "{%- if strftime_now is defined -%}{{- strftime_now('%d %b %Y') -}}{%- endif -%}" + template
+    )
+    for day, said in ((TODAY, "03 Feb 2026"), (date(2024, 7, 26), "26 Jul 2024")):
+        tokens = tokenize(dated, {"messages": TALK}, 512, day)
+        assert dated.decode(tokens.ids).startswith(said)
 
 
 def test_a_long_row_is_cut_and_may_be_left_without_a_target(tokenizer: Any) -> None:  # noqa: ANN401
-    tokens = tokenize(tokenizer, {"messages": TALK}, 5)
+    tokens = tokenize(tokenizer, {"messages": TALK}, 5, TODAY)
 
     assert len(tokens.ids) == len(tokens.trained) == 5
     assert collate([tokens], pad_id=0).targets == 0

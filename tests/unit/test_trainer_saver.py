@@ -2,8 +2,10 @@
 
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from tests.system.exactness import SPEC_SHA256, place_checkpoint
 from trainer.checkpoint.index import index_name, tensors_name
 from trainer.checkpoint.loader import load, open_checkpoint
 from trainer.checkpoint.randomness import capture, seed
-from trainer.checkpoint.saver import Saver
+from trainer.checkpoint.saver import Saver, give_up, given_up
 from trainer.contract import StepMetrics, checkpoint_path
 from trainer.journal import Journal
 from trainer.rundir import RankSave, RunDir, rank_record
@@ -201,6 +203,37 @@ def test_what_one_rank_gives_up_the_other_ranks_of_its_node_give_up_too(tmp_path
     other.wait()
 
     assert not rundir.save_folder(PATH).is_dir()
+
+
+def test_a_save_that_is_given_up_is_gone_though_another_rank_still_writes_into_it(
+    tmp_path: Path,
+) -> None:
+    for turn in range(20):
+        folder = tmp_path / str(turn) / "outbox" / "checkpoints-step-00000003-n"
+        folder.mkdir(parents=True)
+        with ThreadPoolExecutor(1) as other:
+            writing = other.submit(write_until_given_up, folder)
+            while not any(folder.iterdir()):
+                assert not writing.done()
+            give_up(folder)
+            assert not folder.is_dir()
+            assert given_up(folder, writing.result())
+        assert list(folder.parent.iterdir()) == [folder]
+        assert list(folder.parent.parent.iterdir()) == [folder.parent]
+
+
+def write_until_given_up(folder: Path) -> OSError:
+    """Another rank at work; why it ended."""
+    for number in count():
+        try:
+            (folder / str(number)).touch()
+        except OSError as e:
+            return e
+    raise AssertionError("it counts for ever")
+
+
+def test_a_save_that_cannot_be_begun_was_not_given_up_by_another_rank(tmp_path: Path) -> None:
+    assert not given_up(tmp_path / "save", PermissionError())
 
 
 def test_measurements_wait_for_room_on_the_disk(tmp_path: Path) -> None:

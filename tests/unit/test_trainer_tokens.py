@@ -14,15 +14,18 @@ from tests.unit.trainer_spec import SPEC
 from trainer.checksum import describe
 from trainer.contract import InputFile, RunSpec
 from trainer.data import tokenizing
+from trainer.data.chat import Tokens
 from trainer.data.feed import evaluation_batches
 from trainer.data.rows import Rows
-from trainer.data.tokens import Cached, Fresh, Source, open_tokens, tokens_name
+from trainer.data.token_names import RECORD, tokens_name
+from trainer.data.tokens import Cached, Fresh, Source, open_tokens
 from trainer.rundir import RunDir, SavedFile, write_whole
 from trainer.samples import write_samples
 from trainer.state import Identity
 from trainer.tiny import build_tokenizer
 
 TOKENIZER = build_tokenizer()
+SHORT = replace(SPEC, max_seq_len=24)
 ME = Identity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
 )
@@ -44,7 +47,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fresh(data: Path) -> Fresh:
-    return Fresh(Rows(data), TOKENIZER, 24)
+    return Fresh(Rows(data), TOKENIZER, SHORT)
 
 
 @pytest.fixture
@@ -81,14 +84,14 @@ def test_a_cache_that_is_no_good_is_made_again(
         "other format": whole.replace(b"rekindle-tokens-1", b"rekindle-tokens-0"),
     }
     left.write_bytes(spoiled[harm])
-    source = open_tokens(left, data, TOKENIZER, 24)
+    source = open_tokens(left, data, TOKENIZER, SHORT)
 
     assert isinstance(source, Fresh)
     assert source[0] == fresh[0]
     assert "tokenizing again" in caplog.text
 
 
-def test_a_cache_of_another_length_or_tokenizer_or_text_has_another_name() -> None:
+def test_a_cache_of_another_length_or_date_or_tokenizer_or_text_has_another_name() -> None:
     file = SPEC.training_file
     other_text = replace(file, sha256="1" * 64)
     other_base = replace(SPEC.base_model, files=(replace(file, sha256="2" * 64),))
@@ -98,11 +101,12 @@ def test_a_cache_of_another_length_or_tokenizer_or_text_has_another_name() -> No
     names = {
         name,
         tokens_name(replace(SPEC, max_seq_len=64), file),
+        tokens_name(replace(SPEC, date="2026-02-03"), file),
         tokens_name(SPEC, other_text),
         tokens_name(replace(SPEC, base_model=other_base), file),
     }
 
-    assert len(names) == 4
+    assert len(names) == 5
     assert tokens_name(replace(SPEC, base_model=more_weights), file) == name
 
 
@@ -114,6 +118,30 @@ def test_what_an_earlier_generation_has_left_is_not_made_again(tmp_path: Path) -
 
     assert before == [SPEC.training_file]
     assert tokenizing.missing(rundir, SPEC) == []
+
+
+class Watched:
+    """Rows of which the third one is asked for when the trainer has just made room."""
+
+    def __init__(self, rows: Source, rundir: RunDir) -> None:
+        self._rows, self._rundir = rows, rundir
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: int) -> Tokens:
+        if row == 2:
+            self._rundir.make_room()
+        return self._rows[row]
+
+
+def test_tokens_give_way_to_a_save(fresh: Fresh, left: Path, tmp_path: Path) -> None:
+    rundir = RunDir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="made room"):
+        tokenizing.write_tokens(Watched(fresh, rundir), left.with_name("tokens-b.safetensors"))
+
+    assert list(rundir.cache.iterdir()) == []
+    assert not left.exists()
 
 
 def _batches(source: Source) -> list[tuple[torch.Tensor, ...]]:
@@ -130,9 +158,13 @@ def test_the_program_leaves_whole_files_with_their_records_and_ends_with_its_par
         command, stdin=_open_for_ever(), capture_output=True, text=True, timeout=120, check=False
     )
     path = rundir.cache / tokens_name(spec, spec.training_file)
+    assert spec.validation_file is not None
+    broken = rundir.cache / tokens_name(spec, spec.validation_file)
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert SavedFile.from_json(path.with_suffix(".json").read_bytes()) == describe(path, path.name)
+    assert done.returncode == 0
+    assert "row 1: not JSON" in done.stderr
+    assert not list(rundir.cache.glob(f"*{broken.stem}*"))
+    assert SavedFile.from_json(path.with_suffix(RECORD).read_bytes()) == describe(path, path.name)
     assert len(Cached(path)) == 21
     alone = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=120, check=False)
     assert alone.returncode == 0
@@ -153,6 +185,9 @@ def _rundir(folder: Path, data: Path) -> tuple[RunDir, RunSpec]:
     )
     text = rundir.input(SPEC.training_file.path)
     write_whole(text, data.read_bytes())
-    spec = replace(SPEC, base_model=replace(SPEC.base_model, files=files))
+    broken = InputFile(path="files/valid.jsonl", size=1, sha256="")
+    write_whole(rundir.input(broken.path), b"{")
+    base = replace(SPEC.base_model, files=files)
+    spec = replace(SPEC, base_model=base, validation_file=broken)
     write_whole(rundir.run_spec, spec.to_json())
     return rundir, spec

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 from trainer.watchdog import FLOOR, LONG, TIMES
 
@@ -25,6 +26,39 @@ def test_a_trainer_that_stands_still_ends_with_all_its_stacks_printed() -> None:
     assert done.returncode == 1
     assert "Timeout" in done.stderr
     assert "in stuck" in done.stderr
+
+
+EXPORTS = """
+import sys, threading
+from datetime import timedelta
+import torch.distributed as dist
+from trainer.agreement import patient_group
+rank, store = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group(
+    "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=2)
+)
+group = patient_group()
+dist.barrier()
+if rank == 0:
+    threading.Event().wait(4.0)  # it writes the model, for longer than a collective may take
+dist.barrier(group)
+print("together")
+"""
+
+
+def test_ranks_wait_for_one_that_exports_for_longer_than_a_collective_may_take(
+    tmp_path: Path,
+) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", EXPORTS, str(rank), str(tmp_path / "store")],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+
+    assert [rank.communicate(timeout=50)[0] for rank in ranks] == ["together\n"] * 2
 
 
 ASKS = """

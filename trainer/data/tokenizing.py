@@ -25,7 +25,7 @@ from trainer.data.tokens import Source, open_tokens
 from trainer.rundir import RunDir, write_whole
 from trainer.tokenizer import base_folder, load_tokenizer
 
-NICE = "10"  # a tenth of a processor that others want, so that it comes to an end there too
+NICE = "5"  # a third of a full share where all processors train: it comes to an end there, too
 
 log = logging.getLogger("trainer")
 
@@ -54,16 +54,19 @@ def write_tokens(source: Source, path: Path) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f".{path.name}.made")  # while `.part` is what the supervisor fetches
-    with TemporaryFile(dir=path.parent) as ids, TemporaryFile(dir=path.parent) as trained:
-        with made.open("wb") as whole:
-            starts = array("q", _written(source, made, ids, trained))
-            whole.write(_header(len(starts), starts[-1]))
-            starts.tofile(whole)
-            for column in (ids, trained):
-                column.seek(0)
-                shutil.copyfileobj(column, whole)
-            whole.flush()
-            os.fsync(whole.fileno())  # it may outlive this generation
+    with (
+        made.open("wb") as whole,
+        TemporaryFile(dir=path.parent) as ids,
+        TemporaryFile(dir=path.parent) as trained,
+    ):
+        starts = array("q", _written(source, made, ids, trained))
+        whole.write(_header(len(starts), starts[-1]))
+        starts.tofile(whole)
+        for column in (ids, trained):
+            column.seek(0)
+            shutil.copyfileobj(column, whole)
+        whole.flush()
+        os.fsync(whole.fileno())  # it may outlive this generation
     made.replace(path)
 
 

@@ -79,7 +79,10 @@ def open_tokens(path: Path, rows: Path, tokenizer: Any, spec: RunSpec) -> Source
     """The tokens that lie at ``path``; where they do not, or are no good, made from ``rows``."""
     if path.exists():
         try:
-            return Cached(path)
+            found = Cached(path)
         except (OSError, ValueError) as e:
             log.warning("%s; tokenizing again", e)
+        else:
+            log.info("%s: tokenized by an earlier generation", rows.name)
+            return found
     return Fresh(Rows(rows), tokenizer, spec)

@@ -63,13 +63,19 @@ async def share(
 
 async def _share(container: JobContainer, record: Path) -> None:
     try:
-        file = SavedFile.from_json(record.read_bytes())
-        path = record.with_name(PurePosixPath(file.name).name)
-        await upload(container.access, container.blob(PREFIX + path.name), path, file.crc64nvme)
+        path, crc64nvme = _named_by(record)
+        try:
+            await upload(container.access, container.blob(PREFIX + path.name), path, crc64nvme)
+        except Corrupt:
+            await asyncio.to_thread(path.unlink, missing_ok=True)  # nobody may train on it
+            raise
         log.info("shared name=%s", path.name)
-    except Corrupt as e:
-        log.warning("not_shared reason=%s", e)
-        path.unlink(missing_ok=True)  # nobody may train on it
-    except (FileNotFoundError, ValueError, PreconditionFailed) as e:  # trying again mends none
-        log.info("not_shared name=%s reason=%s", record.name, e)
-    record.unlink(missing_ok=True)
+    except (Corrupt, FileNotFoundError, ValueError, PreconditionFailed) as e:
+        log.info("not_shared name=%s reason=%s", record.name, e)  # trying again mends none of these
+    await asyncio.to_thread(record.unlink, missing_ok=True)
+
+
+def _named_by(record: Path) -> tuple[Path, str]:
+    """The file that a record speaks of, and its CRC."""
+    file = SavedFile.from_json(record.read_bytes())
+    return record.with_name(PurePosixPath(file.name).name), file.crc64nvme

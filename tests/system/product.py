@@ -1,0 +1,67 @@
+"""A running stack, and a client that bears with a service that is away."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from rekindle.running import Facts
+from tests import waiting
+
+ROW = {
+    "messages": [
+        {"role": "user", "content": "Which number comes after {n}?"},
+        {"role": "assistant", "content": "After {n} comes {m}."},
+    ]
+}
+JOB = {
+    "model": "rekindle/tiny-llama",
+    "seed": 3,
+    "infrastructure": {"nodes": 2},
+    "training": {"max_seq_len": 64, "learning_rate": 0.001, "checkpoint_seconds": 2},
+}
+
+
+@dataclass
+class Product:
+    """A running stack and a client that bears with a service that is away."""
+
+    stack: Facts
+    http: httpx.AsyncClient
+
+    async def submit(self, epochs: int) -> str:
+        lines = [json.dumps(ROW).replace("{n}", str(n)) for n in range(320)]
+        data = "\n".join(lines).replace("{m}", "the next").encode()
+        form = {"files": {"file": ("chats.jsonl", data)}, "data": {"purpose": "fine-tune"}}
+        file = (await self.http.post("/files", **form)).raise_for_status().json()  # type: ignore[arg-type] # a form
+        hyper = {"hyperparameters": {"n_epochs": epochs, "batch_size": 8}}
+        method = {"type": "supervised", "supervised": hyper}
+        body = {**JOB, "method": method, "training_file": file["id"]}
+        answer = (await self.http.post("/fine_tuning/jobs", json=body)).raise_for_status()
+        return str(answer.json()["id"])
+
+    async def get(self, path: str) -> dict[str, Any]:
+        async def ask() -> dict[str, Any] | None:
+            try:
+                answer = await self.http.get(path)
+            except httpx.TransportError:
+                return None  # the service is being started again
+            return None if answer.status_code == 503 else answer.raise_for_status().json()
+
+        found = await waiting.until(ask, lambda a: a is not None, interval=0.3, deadline=60)
+        assert found is not None
+        return found
+
+    async def until(self, job_id: str, accept: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async def look() -> dict[str, Any]:
+            return await self.get(f"/fine_tuning/jobs/{job_id}")
+
+        return await waiting.until(look, accept, interval=0.3, deadline=180)
+
+    async def attempts(self, job_id: str) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = (await self.get(f"/fine_tuning/jobs/{job_id}/attempts"))[
+            "data"
+        ]
+        return listed

@@ -1,0 +1,46 @@
+"""The whole product while everything around a training job goes away for a while, part by part."""
+
+import pytest
+
+from rekindle import faults
+from tests.system.product import Product
+
+STEPS_AN_EPOCH = 40
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_job_trains_on_through_outages_and_comes_back_when_all_its_machines_go(
+    product: Product,
+) -> None:
+    stack = product.stack
+    job_id = await product.submit(epochs=25)
+    await product.until(job_id, lambda j: j["latest_checkpoint"] is not None)
+    await faults.restart(stack, "postgres")
+    before = await faults.kill_service(stack)
+    await faults.back(stack, "service", before)
+    await faults.take_away(stack, "azurite", 20)
+    away = await product.get(f"/fine_tuning/jobs/{job_id}")
+    caught_up = await product.until(job_id, lambda j: _saved(j) > away["progress"]["step"])
+    held = len(await product.attempts(job_id))
+    machines = await faults.machines(stack)
+    await faults.kill_supervisor(stack, machines[0])
+    await product.until(job_id, lambda j: _saved(j) > _saved(caught_up))
+    still = await product.attempts(job_id)
+    await faults.evict_all(stack, still[0]["id"], notice=False)
+    done = await product.until(job_id, lambda j: j["finished_at"] is not None)
+    tried = await product.attempts(job_id)
+    events = (await product.get(f"/fine_tuning/jobs/{job_id}/events?limit=100"))["data"]
+    series = (await product.get(f"/fine_tuning/jobs/{job_id}/metrics"))["data"]
+
+    assert held == len(still) == 1  # neither outages nor a dead supervisor cost the machines
+    assert {"checkpoint.delayed", "checkpoint.caught_up"} <= {e["code"] for e in events}
+    assert done["status"] == "succeeded"
+    assert [a["outcome"] for a in tried] == ["evicted", "succeeded"]
+    assert tried[0]["evicted"] == {"noticed": 0, "unnoticed": 2}
+    assert [row["step"] for row in series] == list(range(1, 25 * STEPS_AN_EPOCH + 1))
+
+
+def _saved(job: dict[str, object]) -> int:
+    checkpoint = job["latest_checkpoint"]
+    return checkpoint["step_number"] if isinstance(checkpoint, dict) else 0

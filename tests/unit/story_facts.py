@@ -1,0 +1,44 @@
+"""A job and its newest attempt as a story needs them, for tests of what is told."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from service.domain.states import AttemptState, JobState, Outcome
+from service.domain.story import AttemptFacts, JobFacts
+from trainer.contract import DirectiveKind
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+WHERE = "Standard_ND96amsr_A100_v4 in westus3 (spot)"
+NEXT = "Standard_ND96amsr_A100_v4 in eastus (spot)"
+VALIDATING, QUEUED, RUNNING, RECOVERING, PAUSED, SUCCEEDED, FAILED, CANCELLED = JobState
+PENDING, PROVISIONING, STARTING, ACTIVE, TERMINATING, ENDED = AttemptState
+SAVE, STOP = DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP
+GOING = {"joined": 2, "generation": 1}
+
+
+def attempt(state: AttemptState, **more: object) -> AttemptFacts:
+    """The second attempt, of two machines."""
+    facts = AttemptFacts(
+        state=state,
+        since=NOW,
+        outcome=None,
+        reason="",
+        offering=WHERE,
+        region="westus3",
+        instance_count=2,
+    )
+    return replace(facts, **more)  # type: ignore[arg-type]  # a table's rows
+
+
+def over(outcome: Outcome, **more: object) -> AttemptFacts:
+    return replace(attempt(TERMINATING), outcome=outcome, **more)  # type: ignore[arg-type]  # a row
+
+
+def job(state: JobState, tried: AttemptFacts | None = None, **more: object) -> JobFacts:
+    facts = JobFacts(state=state, total_steps=120, next_offering=NEXT, attempt=tried)
+    return replace(facts, **more)  # type: ignore[arg-type]  # a table's rows
+
+
+def trained(state: JobState, tried: AttemptFacts | None = None, **more: object) -> JobFacts:
+    """Such a job that has done 50 steps and committed 40 of them."""
+    return job(state, tried, has_trained=True, **{"step": 50, "checkpoint_step": 40} | more)
