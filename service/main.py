@@ -152,9 +152,7 @@ def _reconcilers(
         now=now,
     )
     jobs = JobReconciler(engine=world.engine, store=world.store, prices=world.prices, now=now)
-    uploads = UploadSweep(
-        engine=world.engine, store=world.store, deployment=settings.deployment, now=now
-    )
+    uploads = UploadSweep(engine=world.engine, store=world.store, now=now)
     orphans = OrphanSweep(engine=world.engine, cloud=world.cloud)
     loop = Loop(listener=world.listener, stop=stop)
     return [
@@ -212,7 +210,6 @@ def _parts(settings: Settings, world: Adapters, clock: Callable[[], datetime]) -
             processes_per_node=settings.processes_per_node,
             cpu_flops=settings.cpu_flops,
         ),
-        deployment=settings.deployment,
         secret=settings.secret_key.get_secret_value(),
         outage=timedelta(seconds=settings.outage_seconds),
         now=clock,

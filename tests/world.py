@@ -37,7 +37,6 @@ SPOT = Offering(
 )
 PRICE = Price(hourly=Decimal("8.44"), on_demand_hourly=Decimal("32.77"))
 SECRET = "a secret that is long enough for the tests"
-DEPLOYMENT = "test"
 MODEL = "rekindle/tiny-llama"
 TINY = {
     "model_type": "llama",
@@ -83,7 +82,7 @@ class World:
             secret=SECRET,
             image="rekindle-trainer:test",
             accelerator="cpu",
-            deployment=DEPLOYMENT,
+            deployment="test",
         )
         self.attempts = AttemptReconciler(
             engine=self.engine,
@@ -198,7 +197,6 @@ def parts(engine: AsyncEngine, store: MemoryStore, listener: Listener, clock: Cl
             processes_per_node=1,
             cpu_flops=5e9,
         ),
-        deployment=DEPLOYMENT,
         secret=SECRET,
         outage=timedelta(minutes=30),
         now=clock,

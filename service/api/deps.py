@@ -43,7 +43,6 @@ class Parts:
     listener: Listener
     granter: Granter
     plan_defaults: PlanDefaults
-    deployment: str  # our name, as operators know us
     secret: str  # that node tokens are derived from
     outage: timedelta  # how long a node may go on without hearing from us
     now: Callable[[], datetime]

@@ -37,9 +37,7 @@ async def upload(request: Request, parts: PartsDep, caller: CallerDep) -> dict[s
     form = UploadForm(request)
     await form.find_file()
     engine, store, project = parts.engine, parts.store, caller.project_id
-    file = await files.upload(
-        engine, store, project, form, parts.limits, parts.deployment, parts.now
-    )
+    file = await files.upload(engine, store, project, form, parts.limits, parts.now)
     return file_views.whole(file)
 
 

@@ -108,18 +108,20 @@ async def was_deleted(conn: AsyncConnection, project_id: str, file_id: str) -> b
     return bool((await conn.execute(query)).scalar_one())
 
 
-async def without_row(conn: AsyncConnection, ids: Sequence[str]) -> set[str]:
-    """Those of ``ids`` that are neither uploads under way nor files.
+async def dead_and_unknown(
+    conn: AsyncConnection, ids: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Those of ``ids`` that are given up or deleted, and those of which there is no row at all.
 
-    In this order: an upload that becomes a file in between is seen twice, and not never.
+    Uploads first: one that becomes a file in between is seen twice, and not never.
     """
-    known: set[str] = set()
-    for table, which in ((uploads, ()), (files, (files.c.deleted_at.is_(None),))):
+    known: dict[str, bool] = {}
+    for id_, ended_at in ((uploads.c.id, uploads.c.given_up_at), (files.c.id, files.c.deleted_at)):
         for start in range(0, len(ids), _AT_ONCE):
-            some = ids[start : start + _AT_ONCE]
-            found = await conn.execute(select(table.c.id).where(table.c.id.in_(some), *which))
-            known.update(found.scalars())
-    return set(ids) - known
+            some = id_.in_(ids[start : start + _AT_ONCE])
+            found = await conn.execute(select(id_, ended_at.is_not(None)).where(some))
+            known.update((i, ended) for i, ended in found)
+    return [i for i in ids if known.get(i)], [i for i in ids if i not in known]
 
 
 def _visible(project_id: str) -> tuple[Any, ...]:

@@ -99,7 +99,7 @@ files = Table(
     Index("files_listing", "project_id", "id"),
 )
 
-uploads = Table(  # under way; with its last byte an upload becomes a row of files
+uploads = Table(  # with its last byte an upload becomes a row of files
     "uploads",
     metadata,
     Column("id", Text, primary_key=True),  # the file's to be
@@ -111,6 +111,7 @@ uploads = Table(  # under way; with its last byte an upload becomes a row of fil
     Column("examples", Integer, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("touched_at", Moment, nullable=False),
+    Column("given_up_at", Moment),  # its blob, if there is one, is to be deleted
     Index("uploads_listing", "project_id", "id"),
 )
 

@@ -21,7 +21,6 @@ from service.domain.dataset import (
 )
 from service.domain.errors import FileInUse, FileNotFound, InvalidRequest, ServiceUnavailable
 from service.domain.ids import new_id
-from service.operations import owner
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,6 @@ async def upload(
     project_id: str,
     incoming: Incoming,
     limits: Limits,
-    deployment: str,
     now: Callable[[], datetime],
 ) -> File:
     """Check and store a chat dataset; raises InvalidFile with line numbers.
@@ -67,16 +65,15 @@ async def upload(
     try:
         validator = ChatValidator(limits)
         verdict: list[DatasetSummary] = []
-        await owner.check(store, deployment)
         await store.create_container(CONTAINER)
         checked = _checked(incoming, validator, verdict, watch)
         await store.upload(CONTAINER, watch.upload.id, checked)
         (summary,) = verdict
-        return await _keep(engine, _file(watch.upload, incoming, summary))
+        return await _keep(engine, store, _file(watch.upload, incoming, summary))
     except BaseException:
         with suppress(SQLAlchemyError):  # also a pool that is used up; the sweep takes what is left
             async with engine.begin() as conn:
-                await uploads.end(conn, watch.upload.id)
+                await uploads.give_up(conn, watch.upload.id, now())
         raise
 
 
@@ -107,10 +104,7 @@ async def delete(
             await results.forget(conn, file_id, now)
         elif not await files.was_deleted(conn, project_id, file_id):
             raise _not_found(file_id)
-    try:
-        await store.delete(CONTAINER, file_id)
-    except StorageError as fault:
-        log.warning("files.delete_put_off", extra={"file": file_id, "cause": str(fault)})
+    await _delete_bytes(store, file_id)
 
 
 class _Watch:
@@ -123,16 +117,19 @@ class _Watch:
         self._touched_at = upload.touched_at
 
     async def look(self, received_bytes: int, examples: int) -> None:
-        """Call it with every chunk."""
+        """Call it with every chunk; raises ServiceUnavailable once it was given up."""
         now = self._now()
         if now - self._touched_at < PROGRESS_EVERY:
             return
         self._touched_at = now
         try:
             async with self._engine.begin() as conn:
-                await uploads.touch(conn, self.upload.id, now, received_bytes, examples)
+                known = await uploads.touch(conn, self.upload.id, now, received_bytes, examples)
         except SQLAlchemyError as fault:  # not worth an upload; the end of it will tell
             log.warning("files.progress_not_written", extra={"cause": str(fault)})
+            return
+        if not known:
+            raise _given_up()
 
 
 def _check_early(incoming: Incoming, limits: Limits) -> None:
@@ -189,14 +186,28 @@ def _file(upload: Upload, incoming: Incoming, summary: DatasetSummary) -> File:
     )
 
 
-async def _keep(engine: AsyncEngine, file: File) -> File:
+async def _keep(engine: AsyncEngine, store: BlobStore, file: File) -> File:
     async with engine.begin() as conn:
-        if not await uploads.end(conn, file.id):
-            raise ServiceUnavailable(
-                "Nothing came of the upload for so long that it was given up. Upload it again."
-            )
-        await files.add(conn, file)
+        if under_way := await uploads.end(conn, file.id):
+            await files.add(conn, file)
+    if not under_way:  # and its row may be gone, so that no sweep knows of the blob
+        await _delete_bytes(store, file.id)
+        raise _given_up()
     return file
+
+
+async def _delete_bytes(store: BlobStore, file_id: str) -> None:
+    """Or leave it to the sweep."""
+    try:
+        await store.delete(CONTAINER, file_id)
+    except StorageError as fault:
+        log.warning("files.delete_put_off", extra={"file": file_id, "cause": str(fault)})
+
+
+def _given_up() -> ServiceUnavailable:
+    return ServiceUnavailable(
+        "Nothing came of the upload for so long that it was given up. Upload it again."
+    )
 
 
 def _known(purpose: str | None) -> str:

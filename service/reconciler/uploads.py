@@ -1,9 +1,7 @@
-"""Deletes blobs of files that have no row: what is left of uploads that died, and of deletions.
+"""Deletes the blobs that the database knows to be dead: of uploads given up and of deleted files.
 
-Level-triggered: it compares what is in Blob with what is in the database. An upload writes its
-row before its blob, so a blob without a row has nobody who still wants it; the grace is for
-whoever writes the row of a small blob just after it. In another deployment's account it deletes
-nothing: there, our database knows none of the files.
+Level-triggered: it compares what is in Blob with what is in the database. A blob of which the
+database knows nothing is left alone: a new or restored database knows less than there is.
 """
 
 import logging
@@ -14,58 +12,47 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import files, uploads
-from service.operations import owner
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 STILL = timedelta(hours=1)  # an upload of which nothing came for so long is given up
-GRACE = timedelta(hours=1)  # so long a blob must have been seen without a row
+GRACE = timedelta(hours=1)  # so long a blob may still appear of an upload that was given up
 
 
 @dataclass(frozen=True, kw_only=True)
 class UploadSweep:
-    """Remembers what it saw without a row; a new process begins to wait anew."""
+    """Holds nothing but what it has complained of."""
 
     engine: AsyncEngine
     store: BlobStore
-    deployment: str
     now: Callable[[], datetime]
-    _seen: dict[tuple[str, str], datetime] = field(default_factory=dict)  # name, ETag -> since
-    _told: set[str] = field(default_factory=set)  # owners that it has complained of
+    _told: set[str] = field(default_factory=set)
 
     async def run_once(self) -> list[str]:
-        """Delete what was seen for long enough; return the names."""
+        """Delete what is dead; return the names."""
         now = self.now()
         async with self.engine.begin() as conn:
-            for upload_id in await uploads.forget_still(conn, now - STILL):
+            for upload_id in await uploads.give_up_still(conn, now - STILL, now):
                 log.warning("uploads.given_up", extra={"file": upload_id})
         try:
-            if not await self._is_ours():
-                return []
             blobs = await self.store.list_blobs(files.CONTAINER)  # before the rows
-            async with self.engine.connect() as conn:
-                orphans = await files.without_row(conn, [b.name for b in blobs])
-            return await self._collect([(b.name, b.etag) for b in blobs if b.name in orphans], now)
+            async with self.engine.begin() as conn:
+                dead, unknown = await files.dead_and_unknown(conn, [b.name for b in blobs])
+                await uploads.forget(conn, now - GRACE, kept=dead)
+            self._report(unknown)
+            await self._delete(dead)
         except StorageError as fault:
             log.warning("uploads.sweep_failed", extra={"cause": str(fault)})
             return []
+        return dead
 
-    async def _is_ours(self) -> bool:
-        found = await owner.owner(self.store, self.deployment)
-        if found != self.deployment and found not in self._told:
-            self._told.add(found)
-            log.error("uploads.not_ours", extra={"owner": found, "deployment": self.deployment})
-        return found == self.deployment
+    def _report(self, unknown: list[str]) -> None:
+        """Once per process: it stays so until somebody looks."""
+        if unknown and not self._told:
+            self._told.add(unknown[0])
+            log.warning("uploads.unknown", extra={"count": len(unknown), "file": unknown[0]})
 
-    async def _collect(self, orphans: list[tuple[str, str]], now: datetime) -> list[str]:
-        since = {blob: self._seen.get(blob, now) for blob in orphans}
-        self._seen.clear()
-        self._seen.update(since)
-        deleted = []
-        for name, etag in orphans:
-            if now - since[name, etag] >= GRACE:
-                log.info("uploads.orphan_deleted", extra={"file": name})
-                await self.store.delete(files.CONTAINER, name)
-                del self._seen[name, etag]
-                deleted.append(name)
-        return deleted
+    async def _delete(self, dead: list[str]) -> None:
+        for name in dead:
+            await self.store.delete(files.CONTAINER, name)
+            log.info("uploads.deleted", extra={"file": name})

@@ -1,11 +1,11 @@
-"""Blobs of files: what no row knows is collected, what a row knows is kept, whoever dies when."""
+"""Blobs of files: what is known to be dead is deleted, all else is kept, whoever dies when."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.api.app import make_app
@@ -13,12 +13,11 @@ from service.db import files, keys, tables, uploads
 from service.db.engine import driver_url
 from service.db.files import CONTAINER
 from service.db.uploads import Upload
-from service.operations import owner
 from service.operations.files import PROGRESS_EVERY
 from service.reconciler.uploads import GRACE, STILL, UploadSweep
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob, StorageError
-from tests.world import DATASET, DEPLOYMENT, World, client
+from tests.world import DATASET, World, client
 
 
 class Killed(BaseException):
@@ -26,13 +25,17 @@ class Killed(BaseException):
 
 
 def sweep_of(world: World) -> UploadSweep:
-    return UploadSweep(
-        engine=world.engine, store=world.store, deployment=DEPLOYMENT, now=world.clock
-    )
+    return UploadSweep(engine=world.engine, store=world.store, now=world.clock)
 
 
 async def blobs(world: World) -> list[str]:
     return [blob.name for blob in await world.store.list_blobs(CONTAINER)]
+
+
+async def rows(world: World) -> list[str]:
+    """Ids of uploads, given up or not."""
+    async with world.engine.connect() as conn:
+        return list((await conn.execute(select(tables.uploads.c.id))).scalars())
 
 
 async def upload_row(world: World, upload_id: str) -> None:
@@ -75,36 +78,58 @@ async def test_files_and_uploads_under_way_are_kept(world: World) -> None:
     assert await blobs(world) == sorted([file, "file-under-way"])
 
 
-async def test_what_a_killed_upload_left_goes_after_the_grace(world: World) -> None:
+async def test_what_a_killed_upload_left_goes_and_its_row_after_the_grace(world: World) -> None:
     await world.upload()
     kept = await blobs(world)
     await upload_row(world, "file-dead")
     await world.store.write(CONTAINER, "file-dead", b"x")
-    sweep = sweep_of(world)
 
     world.clock.advance(seconds=STILL.total_seconds() + 1)
-    assert await sweep.run_once() == []  # its row goes, its blob is seen without one
-    world.clock.advance(seconds=GRACE.total_seconds())
-    assert await sweep.run_once() == ["file-dead"]
-    assert await sweep.run_once() == []
+    assert await sweep_of(world).run_once() == ["file-dead"]
+    assert (await blobs(world), await rows(world)) == (kept, ["file-dead"])
+    world.clock.advance(seconds=GRACE.total_seconds() - 1)
+    assert await sweep_of(world).run_once() == []
+    assert await rows(world) == ["file-dead"]  # a commit on its way may still arrive
+    world.clock.advance(seconds=1)
+    assert await sweep_of(world).run_once() == []
+    assert (await blobs(world), await rows(world)) == (kept, [])
 
-    assert await blobs(world) == kept
 
-
-async def test_a_blob_whose_row_comes_late_is_kept(world: World) -> None:
-    sweep = sweep_of(world)
+async def test_the_row_of_an_upload_that_was_given_up_outlasts_its_blob(world: World) -> None:
+    """However late the blob appears, and however often the sweep is killed."""
+    await upload_row(world, "file-dead")
+    world.clock.advance(seconds=STILL.total_seconds() + 1)
+    await sweep_of(world).run_once()
+    world.clock.advance(seconds=GRACE.total_seconds() + 1)
     await world.store.create_container(CONTAINER)
-    await world.store.write(CONTAINER, "file-late", b"x")
-    await sweep.run_once()
-    world.clock.advance(seconds=GRACE.total_seconds())
-    await upload_row(world, "file-late")
+    await world.store.write(CONTAINER, "file-dead", b"x")
 
-    assert await sweep.run_once() == []
-    assert await blobs(world) == ["file-late"]
+    with pytest.raises(Killed):
+        await replace(sweep_of(world), store=DyingSweeper(world.store._containers)).run_once()
+    assert (await blobs(world), await rows(world)) == (["file-dead"], ["file-dead"])
+    assert await sweep_of(world).run_once() == ["file-dead"]
+    assert (await blobs(world), await rows(world)) == ([], ["file-dead"])
+    await sweep_of(world).run_once()
+    assert await rows(world) == []
+
+
+async def test_a_refused_upload_is_no_longer_under_way_and_its_row_goes(world: World) -> None:
+    answer = await world.call(
+        "POST", "/v1/files", files={"file": b"no row"}, data={"purpose": "fine-tune"}
+    )
+
+    assert answer.status_code == 400
+    (left,) = await rows(world)
+    assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []
+    assert (await world.call("GET", f"/v1/files/{left}")).status_code == 404
+    world.clock.advance(seconds=GRACE.total_seconds())
+    await sweep_of(world).run_once()
+    assert await rows(world) == []
 
 
 async def test_an_upload_that_was_given_up_never_becomes_a_file(world: World) -> None:
-    """The row is the intent: without it the last step writes nothing."""
+    """And is told so with the next chunk, not with the last."""
+    sent = []
 
     async def still() -> AsyncIterator[bytes]:
         request = client(make_app(world.parts)).build_request(
@@ -118,13 +143,52 @@ async def test_an_upload_that_was_given_up_never_becomes_a_file(world: World) ->
         yield body[:-20]
         world.clock.advance(seconds=STILL.total_seconds() + 1)
         await sweep_of(world).run_once()
-        yield body[-20:]
+        for byte in body[-20:]:
+            world.clock.advance(seconds=PROGRESS_EVERY.total_seconds())
+            sent.append(byte)
+            yield bytes([byte])
 
     headers = {"content-type": "multipart/form-data; boundary=b"}
     answer = await world.call("POST", "/v1/files", content=still(), headers=headers)
 
     assert answer.status_code == 503
     assert "Upload it again" in answer.json()["error"]["message"]
+    assert len(sent) < 20
+    assert (await world.call("GET", "/v1/files")).json()["data"] == []
+
+
+@dataclass
+class FrozenStore(MemoryStore):
+    """The process stands still before the blob's commit, while a sweep looks so many times."""
+
+    world: World | None = None
+    sweeps: int = 0
+
+    async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
+        data = b"".join([chunk async for chunk in chunks])
+        assert self.world is not None
+        for _ in range(self.sweeps):
+            self.world.clock.advance(seconds=STILL.total_seconds() + 1)
+            await sweep_of(self.world).run_once()
+        await self.write(container, name, data)
+        return Blob(name=name, size=len(data), etag="")
+
+
+@pytest.mark.parametrize(("sweeps", "left"), [(1, 1), (2, 0)])
+async def test_an_upload_that_wakes_after_it_was_given_up_deletes_its_own_blob(
+    world: World, sweeps: int, left: int
+) -> None:
+    """Also when its row is gone, and no sweep would know the blob."""
+    store = FrozenStore(world.store._containers, world=world, sweeps=sweeps)
+    headers = {"authorization": f"Bearer {world.key}"}
+    async with client(make_app(replace(world.parts, store=store))) as http:
+        answer = await http.post(
+            "/v1/files", files={"file": DATASET}, data={"purpose": "fine-tune"}, headers=headers
+        )
+
+    assert answer.status_code == 503
+    assert "Upload it again" in answer.json()["error"]["message"]
+    assert (await blobs(world), len(await rows(world))) == ([], left)
     assert (await world.call("GET", "/v1/files")).json()["data"] == []
 
 
@@ -162,8 +226,16 @@ async def test_killed_around_the_blob_nothing_stays(world: World, after: bool) -
         await sweep.run_once()
 
     assert await blobs(world) == []
+    assert await rows(world) == []
     assert (await world.call("GET", "/v1/files")).json()["data"] == []
     assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []
+
+
+class DyingSweeper(MemoryStore):
+    """The process dies with the first deletion."""
+
+    async def delete(self, *_: str) -> None:
+        raise Killed
 
 
 class Away(MemoryStore):
@@ -186,10 +258,7 @@ async def test_a_file_is_deleted_although_the_store_is_away_and_its_bytes_go_lat
 
     assert (answer.status_code, answer.json()["deleted"]) == (200, True)
     assert await blobs(world) == [file]
-    sweep = sweep_of(world)
-    await sweep.run_once()
-    world.clock.advance(seconds=GRACE.total_seconds())
-    await sweep.run_once()
+    assert await sweep_of(world).run_once() == [file]
     assert await blobs(world) == []
 
 
@@ -213,45 +282,42 @@ async def test_a_sweep_outlives_a_store_that_is_away(world: World) -> None:
     assert await sweep.run_once() == []
 
 
-# --- another deployment's account ----------------------------------------------------------------
+# --- a database that knows less than there is ----------------------------------------------------
 
 
-async def test_a_service_with_another_database_deletes_no_files_of_the_accounts_owner(
+async def test_a_database_that_has_never_seen_a_blob_leaves_it_alone(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = await world.upload()
+    """A new one, one that was restored, or another deployment's on the same storage account."""
+    kept = sorted([await world.upload(), await world.upload()])
     async with world.engine.begin() as conn:
-        await conn.execute(tables.files.delete())  # as another database sees it
-    sweep = replace(sweep_of(world), deployment="newcomer")
+        await conn.execute(tables.files.delete())
+    sweep = sweep_of(world)
 
     for _ in range(3):
         assert await sweep.run_once() == []
-        world.clock.advance(seconds=GRACE.total_seconds())
+        world.clock.advance(seconds=(STILL + GRACE).total_seconds())
 
-    assert await blobs(world) == [file]
-    (told,) = [r for r in caplog.records if r.message == "uploads.not_ours"]
-    assert (told.levelname, vars(told)["owner"]) == ("ERROR", DEPLOYMENT)
+    assert await blobs(world) == kept
+    (told,) = [r for r in caplog.records if r.message == "uploads.unknown"]
+    shown = (told.levelname, vars(told)["count"], vars(told)["file"])
+    assert shown == ("WARNING", 2, kept[0])
 
 
-async def test_an_upload_to_an_account_of_another_deployment_is_refused(world: World) -> None:
-    """Its owner's sweep would delete the file."""
+async def test_nothing_is_unknown_of_files_uploads_and_what_they_left(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     await world.upload()
-    headers = {"authorization": f"Bearer {world.key}"}
-    async with client(make_app(replace(world.parts, deployment="newcomer"))) as http:
-        answer = await http.post(
-            "/v1/files", files={"file": DATASET}, data={"purpose": "fine-tune"}, headers=headers
-        )
+    deleted = await world.upload()
+    for upload_id in ("file-under-way", "file-dead"):
+        await upload_row(world, upload_id)
+        await world.store.write(CONTAINER, upload_id, b"x")
+    async with world.engine.begin() as conn:
+        await files.mark_deleted(conn, deleted, world.clock())
+        await uploads.give_up(conn, "file-dead", world.clock())
 
-    assert answer.status_code == 503
-    assert "belongs to the deployment 'test'" in answer.json()["error"]["message"]
-    assert len(await blobs(world)) == 1
-
-
-async def test_of_deployments_that_come_at_once_one_owns_the_account() -> None:
-    store = MemoryStore()
-    race = [owner.owner(store, f"deployment {i}") for i in range(8)]
-
-    assert len(set(await asyncio.gather(*race))) == 1
+    assert sorted(await sweep_of(world).run_once()) == sorted([deleted, "file-dead"])
+    assert [r for r in caplog.records if r.message == "uploads.unknown"] == []
 
 
 # --- a pool that is used up ----------------------------------------------------------------------
