@@ -57,10 +57,11 @@ def pieces(
         ]
     else:
         moments.append(("stop", opened.opened_at))
+    within = (opened.opened_at, strike.first_step_at)
     moments += [
-        ("fetch", _last_end(attempt, _FETCH, opened.opened_at)),
-        ("start", _last_end(attempt, _START, opened.opened_at)),
-        ("load", _last_end(attempt, _LOAD, opened.opened_at)),
+        ("fetch", _last_end(attempt, _FETCH, *within)),
+        ("start", _last_end(attempt, _START, *within)),
+        ("load", _last_end(attempt, _LOAD, *within)),
         ("first_step", strike.first_step_at),
     ]
     return _cut([(name, at) for name, at in moments if at is not None])
@@ -84,9 +85,15 @@ def _cut(moments: Sequence[tuple[str, float]]) -> dict[str, float]:
     return parts
 
 
-def _last_end(attempt: AttemptRow, names: Sequence[str], after: float) -> float | None:
-    """The end of the last of these spans that began after the generation was opened."""
-    return max((s[2] for s in _of(attempt.spans, names) if s[1] >= after), default=None)
+def _last_end(
+    attempt: AttemptRow, names: Sequence[str], after: float, before: float
+) -> float | None:
+    """The end of the last of these spans between the generation's opening and its first step.
+
+    A later generation on the same machines has spans of the same names.
+    """
+    spans = _of(attempt.spans, names)
+    return max((s[2] for s in spans if s[1] >= after and s[2] <= before), default=None)
 
 
 def _of(spans: Sequence[Span], names: Sequence[str]) -> list[Span]:

@@ -24,7 +24,7 @@ class Limits:
     heartbeat: float = HEARTBEAT_SECONDS
     long_poll: float = LONG_POLL_SECONDS
     log_flush: float = LOG_FLUSH_SECONDS
-    notice_poll: float = 1.0
+    notice_poll: float = 0.5
     pulse: float = 0.25  # between two looks at the run folder
     retry: float = 10.0  # longest back-off
     delayed: float = 10.0  # of failing uploads, before the user is told

@@ -95,7 +95,7 @@ class Supervisor:
         )
 
     async def _notices(self) -> None:
-        """Ask the metadata service every second; it costs one small request."""
+        """Ask the metadata service twice a second; it costs one small request."""
         while self._duty.notice is None:
             notice = await self._notice()
             if notice is not None:

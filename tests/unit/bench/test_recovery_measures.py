@@ -1,5 +1,7 @@
 """From strikes and the service's own record to the numbers of a recovery."""
 
+from dataclasses import replace
+
 from bench.recovery import spans
 from bench.recovery.book import Book, Generation, Strike
 from bench.recovery.measures import broken, measures, notice_to_decision, recoveries
@@ -82,6 +84,13 @@ def test_the_pieces_of_a_recovery_add_up_to_the_whole() -> None:
     }
     assert sum(parts.values()) == 18.0
     assert spans.own(parts) == 15.0
+
+
+def test_what_a_later_generation_on_the_same_machines_fetches_is_not_this_recoverys() -> None:
+    again = replace(NEW, spans=[*NEW.spans, ("fetch_inputs", 140.0, 141.0)])
+    record = replace(RECORD, attempts=[OLD, again], by_id={"a1": OLD, "a2": again})
+
+    assert spans.pieces(recovered(), record, {"a2": 104.0}, {"a2": 107.0})["fetch"] == 1.0
 
 
 def test_a_recovery_on_the_same_machines_has_no_allocation() -> None:
