@@ -40,7 +40,7 @@ def of_head(head: bytes) -> tuple[str, str] | None:
     for magic, code, message in _MAGIC:
         if head.startswith(magic):
             return f"file_is_{code}", f"The file {message}"
-    if head.removeprefix(_BOM).lstrip().startswith(b"["):
+    if head.removeprefix(_BOM).lstrip(b" \t").startswith(b"["):  # on the first line
         return "file_is_json_array", f"The file {_ARRAY}"
     return None
 
