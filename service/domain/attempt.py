@@ -258,7 +258,8 @@ def _what_was_lost(attempt: Attempt, seen: Seen) -> str:
 
 
 def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
-    error = seen.generation is not None and is_trainers_fault(seen.generation, seen.nodes)
+    failed = seen.generation is not None and is_trainers_fault(seen.generation, seen.nodes)
+    error = failed and seen.fruitless > 0  # one that has committed something came forward
     if error and attempt.trainer_errors + 1 >= MAX_TRAINER_ERRORS:
         many = f"{MAX_TRAINER_ERRORS} trainer errors in a row without a new checkpoint"
         return _end(Outcome.TRAINER_ERROR, many)

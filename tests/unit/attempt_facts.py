@@ -84,7 +84,7 @@ TRAINING = replace(
 GONE = replace(node(1), present=False)
 ONE_GONE = replace(TRAINING, scale_set=machines(running=1), nodes=[node(0), GONE])
 UNDER_NOTICE = replace(TRAINING, nodes=[node(0), replace(node(1), evicting=True)])
-ALL_FAILED = replace(TRAINING, nodes=[node(0, CRASHED), node(1, CRASHED)])
+ALL_FAILED = replace(TRAINING, fruitless=1, nodes=[node(0, CRASHED), node(1, CRASHED)])
 ALL_STOPPED = replace(TRAINING, nodes=[node(0, STOPPED), node(1, STOPPED)])
 NOTICED_AND_STOPPED = replace(
     TRAINING, nodes=[node(0, STOPPED), replace(node(1, STOPPED), evicting=True)]

@@ -226,7 +226,13 @@ class Service:
             halt_kind=halt[1] if halt else None,
             stepped=any(r.generation == number and r.step > start for r in members),
             model_committed=looks and self.head.model is not None,
+            fruitless=self._without_news(row.id),
         )
+
+    def _without_news(self, attempt_id: str) -> int:
+        """Generations of the attempt that loaded what is still the newest checkpoint."""
+        mine = [g for g in self.generations.values() if g.attempt_id == attempt_id]
+        return sum(g.checkpoint == self.head.newest for g in mine)
 
     def _act(self, index: int, step: attempts.Step, seen: Seen) -> None:
         row = self.attempts[index]

@@ -119,6 +119,11 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         replace(ALL_STOPPED, fruitless=3, opened_at=NOW - 4 * SECOND),
         Wait(6 * SECOND),
     ),
+    "a trainer that failed after it had committed something has come forward": (
+        attempt(RUNNING, trainer_errors=2),
+        replace(ALL_FAILED, fruitless=0),
+        reopened(ALL_FAILED, after_error=False),
+    ),
     "nodes that merely stopped start anew without blame": (
         attempt(RUNNING, trainer_errors=2),
         ALL_STOPPED,
