@@ -14,6 +14,7 @@ from service.domain.generation import (
     is_finished,
     is_settled,
     is_trainers_fault,
+    members_of,
     next_membership,
 )
 from service.domain.states import TIME_LIMITS, AttemptState, Outcome
@@ -275,6 +276,8 @@ def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
 
 def _last_word_due(current: Generation, seen: Seen, now: datetime) -> bool:
     """True while rank 0 is about to say that it has finished: that brings the last metrics."""
+    if any(n.restarted_in >= current.number for n in members_of(current, seen.nodes)):
+        return False  # rank 0 waits for a peer that is gone, and goes on saying that it runs
     rank0 = current.members[0].node_id
     due = any(
         n.node_id == rank0 and n.present and not n.settled(current.number) for n in seen.nodes

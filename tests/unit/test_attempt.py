@@ -58,6 +58,7 @@ from tests.unit.attempt_facts import (
 PEER_RESTARTED = replace(
     TRAINING, nodes=[node(0, CRASHED), replace(node(1, STOPPED), restarted_in=1)]
 )
+LEFT_ALONE = replace(PEER_RESTARTED, model_committed=True, nodes=[node(0), PEER_RESTARTED.nodes[1]])
 WITH_MODEL = replace(TRAINING, model_committed=True)
 RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "the intent is written before the cloud is asked": (
@@ -298,6 +299,7 @@ ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
         Outcome.SUCCEEDED,
         "committed",
     ),
+    "a committed model, a gone peer": (attempt(RUNNING), LEFT_ALONE, Outcome.SUCCEEDED, "model"),
     "a committed model whose node has been silent since": (
         attempt(RUNNING),
         replace(WITH_MODEL, heard_at=NOW - 31 * SECOND),
