@@ -1,0 +1,84 @@
+"""Who gets a machine, when the weather allows fewer than are wanted.
+
+What Azure does with a scale set that is short of room is not written anywhere that we found:
+field reports have both the whole allocation failing and some of its instances coming up with
+the rest of them failed. So a share of allocations (`partial` of the weather) gets what there
+is, drawn by the name of the scale set and of the instances; the others get nothing.
+"""
+
+import random
+
+from emulator.errors import refusal, sku_not_available
+from emulator.state import Instance, ScaleSet, State
+from emulator.weather.weather import Place, Pool, Weather
+
+LEAVING = ("evicted", "deleted", "surplus", "deallocate")  # dooms that free a machine
+Verdict = tuple[list[Instance], dict[str, str] | None]  # who gets one, and why not all do
+
+
+def grant(
+    state: State, weather: Weather, scale_set: ScaleSet, waiting: list[Instance], now: float
+) -> Verdict:
+    """Who of those who wait gets a machine. `/_emulator/capacity` is one more limit."""
+    place = f"{scale_set.location}/{scale_set.vm_size}".lower()
+    left = state.capacity.get(place)
+    if left is not None and left < len(waiting):
+        return [], refusal("AllocationFailed")
+    fitting, short = _fitting(state, weather, scale_set, waiting, now)
+    if short and not _partial(short, scale_set, waiting):
+        fitting = []
+    if left is not None:
+        state.capacity[place] = left - len(fitting)
+    zonal = "Zonal" if scale_set.model.get("zones") else ""
+    return fitting, refusal(f"{zonal}AllocationFailed") if short else None
+
+
+def room(state: State, weather: Weather, pool: Pool, now: float) -> int:
+    """How many more machines a pool has, now and in what Azure knows of the future."""
+    held = staying = 0
+    for scale_set in state.scale_sets.values():
+        for instance in scale_set.instances.values():
+            if instance.phase == "allocated" and weather.pool(scale_set, instance) == pool:
+                held += 1
+                staying += not leaving(instance)
+    later = pool.lowest(now, now + weather.foresight)
+    return max(min(pool.now(now) - held, later - staying), 0)
+
+
+def leaving(instance: Instance) -> bool:
+    """Whether its machine will be free soon."""
+    return instance.eviction is not None or instance.doom in LEAVING
+
+
+def refuse_if_sold_out(weather: Weather, scale_set: ScaleSet, now: float) -> None:
+    """Raise ArmError if there is no machine at all for the Spot instances that are to be added."""
+    if not scale_set.spot or scale_set.capacity <= len(scale_set.instances):
+        return
+    pool = weather.pool(scale_set, Instance("", "", "", "", now))
+    if pool and pool.now(now) == 0:
+        raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
+
+
+def _fitting(
+    state: State, weather: Weather, scale_set: ScaleSet, waiting: list[Instance], now: float
+) -> tuple[list[Instance], Pool | None]:
+    """Those who find room in their pools, and a pool that has too little."""
+    rooms: dict[Place, int] = {}
+    fitting, short = [], None
+    for instance in waiting:
+        pool = weather.pool(scale_set, instance)
+        if pool and pool.key not in rooms:
+            rooms[pool.key] = room(state, weather, pool, now)
+        if pool is None or rooms[pool.key] > 0:
+            fitting.append(instance)
+        else:
+            short = pool
+        if pool:
+            rooms[pool.key] -= 1
+    return fitting, short
+
+
+def _partial(short: Pool, scale_set: ScaleSet, waiting: list[Instance]) -> bool:
+    names = f"{short.sky.whim('seed')}/{scale_set.name}/{waiting[0].instance_id}"
+    share = float(short.sky.whim("partial"))
+    return random.Random(names).random() < share  # noqa: S311 - weather, no secret

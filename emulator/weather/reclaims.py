@@ -1,0 +1,108 @@
+"""Azure takes Spot machines back: in bursts when capacity falls, and where the price is too high.
+
+Azure knows for some seconds ahead what it will want back, a little longer than the notice that
+it gives: so evictions end when the machines are wanted, whenever somebody looks. Some come
+without notice; whose, and whom they take, follows from the VMs' names.
+"""
+
+import random
+
+from emulator import evictions
+from emulator.fabric import Fabric
+from emulator.spot_rules import ANY_PRICE, RESTORE_TIMEOUT, max_price
+from emulator.state import Instance, ScaleSet
+from emulator.weather.allocation import leaving
+from emulator.weather.weather import Place, Pool
+
+Found = tuple[ScaleSet, Instance]
+UNTOLD = "PT1H"  # restoreTimeout, where a policy has none
+
+
+def carry_on(fabric: Fabric, now: float) -> bool:
+    """Begin every eviction that is due; a chore."""
+    if not fabric.weather.skies:
+        return False
+    staying: dict[Place, tuple[Pool, list[Found]]] = {}
+    for scale_set in fabric.state.scale_sets.values():
+        if scale_set.spot:
+            _gather(fabric, scale_set, staying)
+    begun = [_make_room(fabric, pool, held, now) for pool, held in staying.values()]
+    return any([*begun, _hold_to_max_price(fabric, now)])
+
+
+def _restore_seconds(scale_set: ScaleSet) -> float:
+    """How long Azure tries to restore an evicted instance of this scale set; 0 if it does not."""
+    policy = scale_set.model["properties"].get("spotRestorePolicy") or {}
+    if not (scale_set.spot and policy.get("enabled")):
+        return 0.0
+    parts = RESTORE_TIMEOUT.fullmatch(policy.get("restoreTimeout") or UNTOLD)
+    assert parts, "it was checked when the scale set was put"
+    days, hours, minutes, seconds = (int((parts[n] or "0_")[:-1]) for n in (1, 3, 4, 5))
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _gather(
+    fabric: Fabric, scale_set: ScaleSet, staying: dict[Place, tuple[Pool, list[Found]]]
+) -> None:
+    """Add the Spot instances that have machines and are to keep them to their pools."""
+    pools: dict[tuple[str, str], Pool | None] = {}  # by what tells them apart in one scale set
+    for instance in scale_set.instances.values():
+        if instance.phase != "allocated" or leaving(instance):
+            continue
+        kind = instance.zone, instance.priority
+        if kind not in pools:
+            spot = scale_set.evictable(instance)
+            pools[kind] = fabric.weather.pool(scale_set, instance) if spot else None
+        if pool := pools[kind]:
+            staying.setdefault(pool.key, (pool, []))[1].append((scale_set, instance))
+
+
+def _make_room(fabric: Fabric, pool: Pool, held: list[Found], now: float) -> bool:
+    """Evict as many as there will be no machines for, each when it is wanted back."""
+    horizon = now + fabric.weather.foresight
+    if len(held) <= pool.lowest(now, horizon):
+        return False
+    going = _victims(pool, held)
+    for wanted_at, count in pool.trace.steps(now, horizon):
+        while len(going) > count:
+            scale_set, instance = going.pop(0)
+            at = max(wanted_at, now + fabric.settings.notice_seconds)
+            _evict(pool, scale_set, instance, now, at)
+            if seconds := _restore_seconds(scale_set):
+                scale_set.restorable[instance.instance_id] = at + seconds
+    return True
+
+
+def _victims(pool: Pool, held: list[Found]) -> list[Found]:
+    if pool.sky.whim("victims") == "newest":
+        return sorted(held, key=lambda found: -found[1].created_at)
+    return sorted(held, key=lambda found: _draw(pool, found[0], found[1], "victim"))
+
+
+def _evict(pool: Pool, scale_set: ScaleSet, instance: Instance, now: float, at: float) -> None:
+    if _draw(pool, scale_set, instance, "notice") < pool.sky.whim("without_notice"):
+        evictions.strike(scale_set, instance, at)
+    else:
+        evictions.announce(scale_set, instance, now, at - now)
+
+
+def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
+    """Evict the instances of whoever bids less than the price."""
+    begun = False
+    for scale_set in fabric.state.scale_sets.values():
+        bid = max_price(scale_set.profile)
+        if bid == ANY_PRICE or not scale_set.spot:
+            continue
+        price = fabric.weather.spot_price(scale_set.location, scale_set.vm_size, now)
+        if price is not None and bid < price:
+            for instance in scale_set.instances.values():
+                spot = scale_set.evictable(instance) and instance.phase == "allocated"
+                if spot and not leaving(instance):
+                    evictions.announce(scale_set, instance, now, fabric.settings.notice_seconds)
+                    begun = True
+    return begun
+
+
+def _draw(pool: Pool, scale_set: ScaleSet, instance: Instance, what: str) -> float:
+    seed = f"{pool.sky.whim('seed')}/{what}/{scale_set.vm_name(instance)}"
+    return random.Random(seed).random()  # noqa: S311 - weather, no secret

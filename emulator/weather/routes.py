@@ -1,0 +1,13 @@
+"""Where the weather is asked about and made, and what it does."""
+
+from emulator.parts import Part
+from emulator.weather import reclaims, requests, restores
+
+PART = Part(
+    admin=[
+        ("POST", "/_emulator/weather", requests.post),
+        ("GET", "/_emulator/weather", requests.get),
+        ("DELETE", "/_emulator/weather", requests.delete),
+    ],
+    chores=[reclaims.carry_on, restores.carry_on],
+)

@@ -1,0 +1,179 @@
+"""One entry of the weather as people write it: a JSON object.
+
+region, zone, size: where; region * is every region that has no entry of its own. Without a size
+every size has the same kind of weather, each its own machines.
+priority: Spot (default), or Regular for on-demand, which has machines of its own.
+kind: constant, random or trace.
+capacity (constant): how many machines.
+seed, total, orders_per_hour, order_size, order_hours (random): as `traces.Random` has them.
+file, or data and gap_seconds (trace): {"metadata": {"gap_seconds": g}, "data": [n, ...]}.
+start (trace): when the recording begins, RFC 3339 or unix seconds, else 1970. After its end it
+begins anew. times (trace): machines for each one in the recording, 1.
+without_notice: the share of evictions that no event announces, 0.1.
+victims: whom an eviction takes, random (default) or newest.
+partial: the share of allocations that, short of room, get what there is, 0.5; others get nothing.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from emulator.errors import invalid
+from emulator.weather.traces import Constant, Random, Recorded, Trace
+
+PLACE = ("region", "zone", "size", "priority")
+WHIMS = {"seed": 0, "without_notice": 0.1, "victims": "random", "partial": 0.5}
+OF_KIND: dict[str, dict[str, Any]] = {
+    "constant": {"capacity": 0},
+    "random": {"total": 32, "orders_per_hour": 0.5, "order_size": 8.0, "order_hours": 4.0},
+    "trace": {"file": None, "data": None, "gap_seconds": None, "start": 0, "times": 1},
+}
+WHOLE = ("capacity", "total", "times")
+SHARES = ("without_notice", "partial")
+FOREVER = 1e11  # seconds since 1970
+AMOUNTS = ("orders_per_hour", "order_size", "order_hours", "gap_seconds")
+
+
+@dataclass(frozen=True)
+class Sky:
+    """The weather over one place; ``size`` and ``zone`` are empty where it is for any."""
+
+    region: str
+    zone: str
+    size: str
+    spot: bool
+    entry: dict[str, Any]  # as given, with the recording in it
+
+    @property
+    def place(self) -> tuple[str, str, str, bool]:
+        """What it is for: a later entry for the same takes its place."""
+        return self.region, self.zone, self.size, self.spot
+
+    def fits(self, region: str, zone: str, size: str, *, spot: bool) -> bool:
+        """Whether it is over that place; all in lower case."""
+        wanted = ((self.region, region), (self.zone, zone), (self.size, size))
+        return self.spot is spot and all(mine in ("", other) for mine, other in wanted)
+
+    def whim(self, name: str) -> Any:  # noqa: ANN401 - as JSON has it
+        """What the entry says of one of WHIMS."""
+        return self.entry.get(name, WHIMS[name])
+
+    def trace(self, region: str, size: str) -> Trace:
+        """What there is, of one size in one region."""
+        told = OF_KIND[self.entry["kind"]] | self.entry
+        if self.entry["kind"] == "constant":
+            return Constant(told["capacity"])
+        if self.entry["kind"] == "random":
+            return Random(
+                seed=f"{self.whim('seed')}/{region}/{self.zone}/{size}/{self.spot}",
+                total=told["total"],
+                orders_per_hour=told["orders_per_hour"],
+                order_size=told["order_size"],
+                order_hours=told["order_hours"],
+            )
+        counts = tuple(count * told["times"] for count in told["data"])
+        return Recorded(counts, float(told["gap_seconds"]), _moment(told["start"]))
+
+
+def read(file: Path) -> list[Sky]:
+    """The entries of a weather file; ArmError for what is none."""
+    try:
+        entries = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise invalid(f"The weather {file} cannot be read: {error}") from error
+    if not isinstance(entries, list):
+        raise invalid(f"The weather {file} must be a JSON list of entries.")
+    return [parse(entry, file.parent) for entry in entries]
+
+
+def parse(entry: Any, folder: Path) -> Sky:  # noqa: ANN401 - as it came
+    """Check an entry, and take in the file that it names; ArmError for what is none."""
+    if not isinstance(entry, dict) or entry.get("kind") not in OF_KIND:
+        raise invalid(f"The 'kind' of a weather must be one of {', '.join(OF_KIND)}.")
+    known = {*PLACE, "kind", *WHIMS, *OF_KIND[entry["kind"]]}
+    if unknown := sorted(set(entry) - known):
+        has = ", ".join(sorted(known))
+        raise invalid(f"A {entry['kind']} weather has no member {unknown[0]!r}; it has {has}.")
+    region, zone, size = (_text(entry, name) for name in ("region", "zone", "size"))
+    priority = _text(entry, "priority") or "spot"
+    if not region or priority not in ("spot", "regular"):
+        raise invalid("A weather needs a 'region' (or *); its 'priority' is Spot or Regular.")
+    whole = _with_recording(entry, folder) if entry["kind"] == "trace" else dict(entry)
+    for name, value in whole.items():
+        _check(name, value)
+    return Sky("" if region == "*" else region, zone, size, priority == "spot", whole)
+
+
+def _text(entry: dict[str, Any], name: str) -> str:
+    value = entry.get(name) or ""
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise invalid(f"'{name}' of a weather cannot be {value!r}.")
+    text = str(value).lower()
+    return text.replace(" ", "") if name == "region" else text
+
+
+def _with_recording(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The entry with the recording itself, so that it stays when the file goes."""
+    if "file" not in entry:
+        whole = dict(entry)
+    else:
+        file = folder / str(entry["file"])
+        try:
+            recording = json.loads(file.read_text())
+            gap = recording["metadata"]["gap_seconds"]
+            whole = {**entry, "data": recording["data"], "gap_seconds": gap}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            form = '{"metadata": {"gap_seconds": g}, "data": [n, ...]}'
+            raise invalid(f"{file} cannot be read as {form}: {error!r}") from error
+    data = whole.get("data")
+    if not isinstance(data, list) or not data or not all(_count(n) for n in data):
+        raise invalid("A trace needs a 'file', or counts of machines in 'data'.")
+    gap = whole.get("gap_seconds")
+    if not _number(gap) or gap < 1:  # type: ignore[operator] # a number, so
+        raise invalid("A trace needs 'gap_seconds', from one count to the next; at least 1.")
+    return whole
+
+
+def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came
+    if name in WHOLE and not _count(value):
+        raise invalid(f"'{name}' of a weather must be a number of machines, not {value!r}.")
+    if name in SHARES and not (_number(value) and value <= 1):
+        raise invalid(f"'{name}' of a weather is a share, from 0 to 1, not {value!r}.")
+    if name in AMOUNTS and not _number(value):
+        raise invalid(f"'{name}' of a weather must be a number, not {value!r}.")
+    if name == "order_size" and value < 1:
+        raise invalid("An order is of one machine or more: 'order_size' is at least 1.")
+    if name == "order_hours" and not 0 < value <= 168:
+        raise invalid("An order is for a time: 'order_hours' is more than 0, at most 168.")
+    if name == "orders_per_hour" and value > 100:
+        raise invalid("'orders_per_hour' is at most 100.")
+    if name == "victims" and value not in ("random", "newest"):
+        raise invalid("'victims' of a weather are random or newest.")
+    if name == "start":
+        _moment(value)
+
+
+def _moment(value: Any) -> float:  # noqa: ANN401 - as it came
+    if isinstance(value, int | float) and math.isfinite(value) and abs(value) < FOREVER:
+        return float(value)
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise invalid(
+            f"'start' of a weather must be a time such as 2026-11-20T12:00:00Z, not {value!r}; "
+            "now is for what is posted to /_emulator/weather."
+        ) from error
+    if found.tzinfo is None:
+        raise invalid(f"'start' of a weather needs a time zone: {value!r}.")
+    return found.timestamp()
+
+
+def _count(value: Any) -> bool:  # noqa: ANN401 - as it came
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _number(value: Any) -> bool:  # noqa: ANN401 - as it came
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9

@@ -1,0 +1,134 @@
+"""The weather in force, and the answers that need no state of any VM: all functions of time.
+
+`--weather FILE` gives a base with each start. What is posted to `/_emulator/weather` lies over
+it, in a file of its own beside the state: recordings are long, and change with nothing else.
+Where there is no weather, there is any amount of capacity and the price of the catalog.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from emulator.catalog import catalog
+from emulator.state import Instance, ScaleSet
+from emulator.weather import scarcity
+from emulator.weather.skies import Sky, parse, read
+from emulator.weather.traces import Trace, at, lowest
+
+Place = tuple[str, str, str, bool]  # region, zone, size, whether it is for Spot
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The machines that the instances of one place share."""
+
+    key: Place
+    sky: Sky
+    trace: Trace
+
+    def now(self, now: float) -> int:
+        """How many there are."""
+        return at(self.trace, now)
+
+    def lowest(self, since: float, until: float) -> int:
+        """The least there is in a span of time."""
+        return lowest(self.trace, since, until)
+
+
+class Weather:
+    """Every sky, and which of them is over a place."""
+
+    def __init__(self, file: Path, base: Path | None = None, *, foresight: float = 31.0) -> None:
+        self.foresight = foresight  # seconds: the notice that Azure gives, and one look more
+        self._file = file
+        self._base = read(base) if base else []
+        self._posted = read(file) if file.exists() else []
+        self._arrange()
+
+    @property
+    def skies(self) -> list[Sky]:
+        """Every one in force, the most exact first."""
+        return self._skies
+
+    def post(self, entries: list[Any]) -> list[Sky]:
+        """Let these be the weather of their places from now on; ArmError for what is none."""
+        fresh = [parse(entry, Path.cwd()) for entry in entries]
+        self._posted = _over(self._posted, fresh)
+        self._write()
+        return fresh
+
+    def clear(self, region: str = "", size: str = "") -> int:
+        """Take back what was posted, all of it or that of a place; the base stays."""
+        kept = [
+            sky
+            for sky in self._posted
+            if region.lower() not in ("", sky.region) or size.lower() not in ("", sky.size)
+        ]
+        gone = len(self._posted) - len(kept)
+        self._posted = kept
+        self._write()
+        return gone
+
+    def pool(self, scale_set: ScaleSet, instance: Instance) -> Pool | None:
+        """Where an instance takes its machine from; None where there is no end of them."""
+        zones = scale_set.model.get("zones") or []
+        zone = instance.zone or (str(zones[0]) if len(zones) == 1 else "")
+        spot = scale_set.evictable(instance)
+        return self.over(scale_set.location, zone, scale_set.vm_size, spot=spot)
+
+    def over(self, region: str, zone: str, size: str, *, spot: bool = True) -> Pool | None:
+        """The pool of a place. Without a zone, what is told of zones does not count."""
+        place = region.lower(), zone, size.lower(), spot
+        if place not in self._pools:
+            self._pools[place] = self._find(*place)
+        return self._pools[place]
+
+    def spot_price(self, region: str, size: str, now: float) -> Decimal | None:
+        """US dollars per hour; None where the size is not sold. Scarcity raises it, day by day."""
+        offer = catalog().offer(size, region)
+        return scarcity.price(offer, self._traces(region, size), now) if offer else None
+
+    def price_history(self, region: str, size: str, now: float) -> list[tuple[float, Decimal]]:
+        """Since when it cost what, newest first, of the last 90 days."""
+        offer = catalog().offer(size, region)
+        return scarcity.history(offer, self._traces(region, size), now) if offer else []
+
+    def eviction_band(self, region: str, size: str, now: float) -> str:
+        """Evictions per machine and hour over the last 28 days, in percent: 0-5 ... 20+."""
+        return scarcity.band(self._traces(region, size), now)
+
+    def _traces(self, region: str, size: str) -> list[Trace]:
+        """Of the region if it is told, else of each of its zones."""
+        region, size = region.lower(), size.lower()
+        if pool := self.over(region, "", size):
+            return [pool.trace]
+        zones = {sky.zone for sky in self._skies if sky.fits(region, sky.zone, size, spot=True)}
+        pools = [self.over(region, zone, size) for zone in sorted(zones)]
+        return [pool.trace for pool in pools if pool]
+
+    def _find(self, region: str, zone: str, size: str, spot: bool) -> Pool | None:
+        for sky in self._skies:
+            if sky.fits(region, zone, size, spot=spot):
+                key = (region, sky.zone, size, spot)
+                return Pool(key, sky, sky.trace(region, size))
+        return None
+
+    def _write(self) -> None:
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(json.dumps([sky.entry for sky in self._posted]))
+        fresh.replace(self._file)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self._pools: dict[Place, Pool | None] = {}
+        everything = _over(self._base, self._posted)
+        self._skies = sorted(
+            everything, key=lambda s: (bool(s.region), bool(s.zone), bool(s.size)), reverse=True
+        )
+
+
+def _over(lower: Iterable[Sky], upper: Iterable[Sky]) -> list[Sky]:
+    return list(({s.place: s for s in lower} | {s.place: s for s in upper}).values())
