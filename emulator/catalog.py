@@ -1,11 +1,13 @@
 """What is for sale: VM sizes, regions and prices, from `catalog.json`.
 
-US list prices are Azure's; Spot prices are of the right size, no quotes. What no source tells
-(ND in westus3, swedencentral, most Low Priority meters) is made up: nothing to plan with.
+US list prices are Azure's; Spot prices are of the right size, no quotes. Of reservations only
+the two of ND96amsr in eastus are Azure's; of savings plans no figure is known, so there are none.
+What no source tells is made up: the zones of a size, ND in westus3 and outside the US, most Low
+Priority meters, product names of all but ND96amsr and NC24ads. Nothing to plan with.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
@@ -21,6 +23,20 @@ class Size:
     product: str
     vcpus: int
     family: str
+    memory_gib: int
+    gpus: int
+    temp_gib: int
+    rdma: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """A region."""
+
+    name: str  # "eastus"
+    display: str  # "East US"
+    meter: str  # "US East", as the price list has it
+    zones: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +49,8 @@ class Offer:
     on_demand: Decimal
     spot: Decimal
     low_priority: Decimal
+    zones: tuple[str, ...] = ()
+    reservations: dict[str, Decimal] = field(default_factory=dict)  # by term, for all of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +58,14 @@ class Catalog:
     """All sizes, regions and offers."""
 
     sizes: dict[str, Size]  # by name in lower case
-    locations: frozenset[str]
+    regions: dict[str, Location]
     offers: tuple[Offer, ...]
+    by_place: dict[tuple[str, str], Offer]  # by size and region in lower case
+
+    @property
+    def locations(self) -> frozenset[str]:
+        """The names of all regions."""
+        return frozenset(self.regions)
 
     def size(self, name: str) -> Size | None:
         """Look a size up, in any case."""
@@ -49,8 +73,12 @@ class Catalog:
 
     def offer(self, name: str, location: str) -> Offer | None:
         """The offer of a size in a region, or None where it is not sold."""
-        wanted = (name.lower(), location.lower())
-        return next((o for o in self.offers if (o.size.name.lower(), o.location) == wanted), None)
+        return self.by_place.get((name.lower(), location.lower()))
+
+
+def region_name(text: object) -> str:
+    """A region's name from any spelling: "East US" is "eastus"."""
+    return str(text).lower().replace(" ", "")
 
 
 @cache
@@ -58,16 +86,25 @@ def catalog() -> Catalog:
     """Read the data file, once."""
     data = json.loads(files("emulator").joinpath("catalog.json").read_text())
     sizes = {n.lower(): Size(name=n, **members) for n, members in data["sizes"].items()}
-    offers = tuple(_offer(row, sizes, data["locations"]) for row in data["prices"])
-    return Catalog(sizes=sizes, locations=frozenset(data["locations"]), offers=offers)
+    regions = {n: _location(n, members) for n, members in data["locations"].items()}
+    offers = tuple(_offer(row, sizes, regions) for row in data["prices"])
+    by_place = {(o.size.name.lower(), o.location): o for o in offers}
+    return Catalog(sizes=sizes, regions=regions, offers=offers, by_place=by_place)
 
 
-def _offer(row: dict[str, Any], sizes: dict[str, Size], locations: dict[str, str]) -> Offer:
+def _location(name: str, members: dict[str, Any]) -> Location:
+    zones = tuple(members["zones"])
+    return Location(name=name, display=members["display"], meter=members["meter"], zones=zones)
+
+
+def _offer(row: dict[str, Any], sizes: dict[str, Size], regions: dict[str, Location]) -> Offer:
     return Offer(
         size=sizes[row["size"].lower()],
         location=row["location"],
-        location_name=locations[row["location"]],
+        location_name=regions[row["location"]].meter,
         on_demand=Decimal(row["on_demand"]),
         spot=Decimal(row["spot"]),
         low_priority=Decimal(row["low_priority"]),
+        zones=tuple(row["zones"]),
+        reservations={t: Decimal(p) for t, p in row.get("reservations", {}).items()},
     )

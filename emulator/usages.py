@@ -1,84 +1,178 @@
-"""Core quotas: what is used of them, and the refusal beyond."""
+"""Quotas of a region: which there are, what is used of them, and the refusal beyond.
 
+What an instance holds it holds until it is deleted: deallocated ones count too, as on Azure.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from emulator.catalog import catalog
+from emulator.catalog import catalog, region_name
 from emulator.errors import ArmError, quota_exceeded
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of
-from emulator.state import ScaleSet
+from emulator.front_door import fabric_of, page
+from emulator.scale_in import priorities
+from emulator.state import Instance, ScaleSet
 
-REGULAR_QUOTA = 10_000  # cores per region; never the one that bites
+REGULAR_QUOTA = 10_000  # cores per region and per family; never the one that bites
+COUNTED = {
+    "availabilitySets": ("Availability Sets", 2500),
+    "virtualMachines": ("Virtual Machines", 25_000),
+    "virtualMachineScaleSets": ("Virtual Machine Scale Sets", 2500),
+}
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a quota is of: a region of a subscription."""
+
+    subscription: str
+    location: str
+
+    @classmethod
+    def of(cls, subscription: str, location: str) -> "Region":
+        """As a path names it; ArmError where there is no such region."""
+        place = region_name(location)
+        if place not in catalog().locations:
+            raise ArmError(
+                400,
+                "NoRegisteredProviderFound",
+                f"No registered resource provider found for location '{location}'. The supported "
+                f"locations are '{', '.join(sorted(catalog().locations))}'.",
+            )
+        return cls(subscription, place)
+
+    @property
+    def key(self) -> str:
+        """Its resource id."""
+        compute = "providers/Microsoft.Compute"
+        return f"/subscriptions/{self.subscription}/{compute}/locations/{self.location}".lower()
+
+    def quota(self, name: str) -> str:
+        """Where the state keeps a limit that was granted."""
+        return f"{self.subscription}/{self.location}/{name}".lower()
+
+
+@dataclass(frozen=True)
+class Quota:
+    """One limit; ``name`` as it is written, ``text`` as people read it."""
+
+    name: str
+    text: str
+    limit: int
 
 
 async def list_all(request: Request) -> Response:
-    """The quotas of one region."""
-    fabric, location = fabric_of(request), request.path_params["location"].lower()
-    spot = used_cores(fabric, location, spot=True)
-    regular = used_cores(fabric, location, spot=False)
-    sets = sum(s.location == location for s in fabric.state.scale_sets.values())
-    return JSONResponse(
-        {
-            "value": [
-                _usage("cores", "Total Regional vCPUs", regular, REGULAR_QUOTA),
-                _usage(
-                    "lowPriorityCores",
-                    "Total Regional Spot vCPUs",
-                    spot,
-                    fabric.settings.spot_quota,
-                ),
-                _usage("virtualMachineScaleSets", "Virtual Machine Scale Sets", sets, 2500),
-            ]
-        }
-    )
+    """The quotas of one region, with what is used of them."""
+    fabric, names = fabric_of(request), request.path_params
+    region = Region.of(names["subscription"], names["location"])
+    return page(request, [_row(fabric, region, quota) for quota in quotas(fabric, region)])
 
 
-def used_cores(fabric: Fabric, location: str, *, spot: bool) -> int:
+def quotas(fabric: Fabric, region: Region) -> list[Quota]:
+    """Every quota of the region, with the limit that is in force."""
+    wanted = {name: text for name, (text, _) in COUNTED.items()}
+    wanted |= {"cores": "Total Regional vCPUs", "lowPriorityCores": "Total Regional Spot vCPUs"}
+    wanted |= {size.family: _family_text(size.family) for size in catalog().sizes.values()}
+    return [Quota(n, text, limit(fabric, region, n)) for n, text in wanted.items()]
+
+
+def limit(fabric: Fabric, region: Region, name: str) -> int:
+    """How much of a quota may be used: what was granted, or what there is from the start."""
+    start = COUNTED[name][1] if name in COUNTED else REGULAR_QUOTA
+    if name == "lowPriorityCores":
+        start = fabric.settings.spot_quota
+    return fabric.state.quotas.get(region.quota(name), start)
+
+
+def used(fabric: Fabric, region: Region, quota: Quota) -> int:
+    """How much of a quota is used."""
+    here = _here(fabric, region)
+    match quota.name:
+        case "availabilitySets":
+            return 0
+        case "virtualMachineScaleSets":
+            return len(here)
+        case "virtualMachines":
+            return sum(len(s.instances) for s in here if s.flexible)
+        case "lowPriorityCores":
+            return used_cores(fabric, region, spot=True)
+        case "cores":
+            return used_cores(fabric, region, spot=False)
+        case family:
+            return used_cores(fabric, region, spot=False, family=family)
+
+
+def used_cores(fabric: Fabric, region: Region, *, spot: bool, family: str = "") -> int:
     """Cores that instances of one capacity type hold in a region, those being created too."""
-    here = [
-        s for s in fabric.state.scale_sets.values() if s.location == location and s.spot is spot
-    ]
-    return sum(len(s.instances) * _vcpus(s) for s in here)
+    here = [s for s in _here(fabric, region) if family in ("", _size_of(s).family)]
+    return sum(_held(s, spot=spot) * _size_of(s).vcpus for s in here)
 
 
 def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
-    """Raise ArmError if bringing the scale set to its capacity exceeds the region's quota."""
-    more = (wanted.capacity - len(wanted.instances)) * vcpus
-    usage = used_cores(fabric, wanted.location, spot=wanted.spot)
-    limit = fabric.settings.spot_quota if wanted.spot else REGULAR_QUOTA
-    if more > 0 and usage + more > limit:
-        quota = "LowPriorityCores" if wanted.spot else "Cores"
-        raise quota_exceeded(quota, wanted.location, limit=limit, usage=usage, more=more)
+    """Raise ArmError if bringing the scale set to its capacity exceeds a quota of the region."""
+    region = Region(wanted.subscription, wanted.location)
+    coming = priorities(wanted, max(0, wanted.capacity - len(wanted.instances)))
+    regular = coming.count("Regular") if wanted.spot else len(coming)
+    family = _size_of(wanted).family
+    for count, spot, name, shown in (
+        (len(coming) - regular, True, "lowPriorityCores", "LowPriorityCores"),
+        (regular, False, "cores", "Cores"),
+        (regular, False, family, family),
+    ):
+        usage = used_cores(fabric, region, spot=spot, family=name if name == family else "")
+        most, more = limit(fabric, region, name), count * vcpus
+        if more and usage + more > most:
+            raise quota_exceeded(shown, wanted.location, limit=most, usage=usage, more=more)
 
 
 def used_up(fabric: Fabric, wanted: ScaleSet, code: str) -> ArmError:
     """The refusal as if not one more core were allowed."""
-    usage = used_cores(fabric, wanted.location, spot=wanted.spot)
-    more = wanted.capacity * _vcpus(wanted)
-    quota = "LowPriorityCores" if wanted.spot else "Cores"
+    region = Region(wanted.subscription, wanted.location)
+    usage = used_cores(fabric, region, spot=wanted.spot)
     return quota_exceeded(
-        quota,
+        "LowPriorityCores" if wanted.spot else "Cores",
         wanted.location,
         limit=usage,
         usage=usage,
-        more=more,
+        more=wanted.capacity * _size_of(wanted).vcpus,
         code=code or "OperationNotAllowed",
     )
 
 
-def _vcpus(scale_set: ScaleSet) -> int:
+def _here(fabric: Fabric, region: Region) -> list[ScaleSet]:
+    name = region.subscription.lower()
+    return [
+        s
+        for s in fabric.state.scale_sets.values()
+        if s.location == region.location and s.subscription.lower() == name
+    ]
+
+
+def _held(scale_set: ScaleSet, *, spot: bool) -> int:
+    def counts(instance: Instance) -> bool:
+        return scale_set.evictable(instance) is spot
+
+    return sum(counts(i) for i in scale_set.instances.values())
+
+
+def _size_of(scale_set: ScaleSet) -> Any:  # noqa: ANN401 - a Size
     size = catalog().size(scale_set.vm_size)
     assert size, f"{scale_set.vm_size} was checked when {scale_set.name} was put"
-    return size.vcpus
+    return size
 
 
-def _usage(name: str, text: str, current: int, limit: int) -> dict[str, Any]:
+def _family_text(family: str) -> str:
+    short = family.removesuffix("Family").replace("_", " ")
+    return f"Standard {short[len('standard') :]} Family vCPUs"
+
+
+def _row(fabric: Fabric, region: Region, quota: Quota) -> dict[str, Any]:
     return {
         "unit": "Count",
-        "currentValue": current,
-        "limit": limit,
-        "name": {"value": name, "localizedValue": text},
+        "currentValue": used(fabric, region, quota),
+        "limit": quota.limit,
+        "name": {"value": quota.name, "localizedValue": quota.text},
     }

@@ -1,0 +1,109 @@
+"""What was metered, cut into days and grouped, as Cost Management adds it up."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from emulator.catalog import catalog
+from emulator.market.metering import HOUR, slices
+from emulator.market.state import Metered
+
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A part of one day of one instance's life, at one price."""
+
+    record: Metered
+    day: float  # its midnight, UTC
+    hours: float
+    price: float
+
+    @property
+    def cost(self) -> float:
+        """US dollars."""
+        return self.hours * self.price
+
+
+def usages(records: Iterator[Metered], since: float, until: float) -> Iterator[Usage]:
+    """Everything that was used in a span of time."""
+    for record in records:
+        for begin, end, price in slices(record, until):
+            at = max(begin, since)
+            while at < end:
+                day = at // DAY * DAY
+                stop = min(end, day + DAY)
+                yield Usage(record, day, (stop - at) / HOUR, price)
+                at = stop
+
+
+def _product(usage: Usage) -> str:
+    size = catalog().size(usage.record.size)
+    return f"{size.product if size else ''}"
+
+
+def _meter(usage: Usage) -> str:
+    size = catalog().size(usage.record.size)
+    return f"{size.short if size else ''}{' Spot' if usage.record.spot else ''}"
+
+
+def _location(usage: Usage) -> str:
+    return catalog().regions[usage.record.location].meter
+
+
+DIMENSIONS: dict[str, Callable[[Usage], str]] = {
+    "ResourceId": lambda usage: usage.record.scale_set_id.lower(),
+    "ResourceGroup": lambda usage: usage.record.group.lower(),
+    "ResourceGroupName": lambda usage: usage.record.group.lower(),
+    "ResourceType": lambda _: "microsoft.compute/virtualmachinescalesets",
+    "ResourceLocation": _location,
+    "SubscriptionId": lambda usage: usage.record.subscription.lower(),
+    "MeterCategory": lambda _: "Virtual Machines",
+    "MeterSubCategory": lambda usage: _product(usage).removeprefix("Virtual Machines "),
+    "Meter": _meter,
+    "ServiceName": lambda _: "Virtual Machines",
+    "ServiceFamily": lambda _: "Compute",
+    "ChargeType": lambda _: "Usage",
+    "PricingModel": lambda usage: "Spot" if usage.record.spot else "OnDemand",
+    "PublisherType": lambda _: "Azure",
+}
+MEASURES: dict[str, Callable[[Usage], float]] = {
+    "PreTaxCost": lambda usage: usage.cost,
+    "PreTaxCostUSD": lambda usage: usage.cost,
+    "Cost": lambda usage: usage.cost,
+    "CostUSD": lambda usage: usage.cost,
+    "UsageQuantity": lambda usage: usage.hours,
+}
+
+
+def tag(usage: Usage, name: str) -> str | None:
+    """The value of a tag; names of tags know no case."""
+    found = (v for k, v in usage.record.tags.items() if k.lower() == name.lower())
+    return next(found, None)
+
+
+def total(
+    rows: Iterator[Usage],
+    keys: list[Callable[[Usage], Any]],
+    measures: list[Callable[[Usage], float]],
+) -> list[list[Any]]:
+    """Sums of the measures for every combination of the keys, in the order of the keys."""
+    sums: dict[tuple[Any, ...], list[float]] = {}
+    for usage in rows:
+        key = tuple(of(usage) for of in keys)
+        line = sums.setdefault(key, [0.0] * len(measures))
+        for place, measure in enumerate(measures):
+            line[place] += measure(usage)
+    return [[*line, *key] for key, line in sorted(sums.items(), key=lambda row: str(row[0]))]
+
+
+def as_date(day: float) -> int:
+    """20261120: how days are written in answers."""
+    return int(datetime.fromtimestamp(day, UTC).strftime("%Y%m%d"))
+
+
+def as_month(day: float) -> str:
+    """The first day of the month, as BillingMonth has it."""
+    return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-01T00:00:00")

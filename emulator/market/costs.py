@@ -1,0 +1,141 @@
+"""Cost Management's query: what was metered, hours late as the real one is."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.errors import ArmError, group_not_found
+from emulator.fabric import Fabric
+from emulator.front_door import base_url, fabric_of, read_json
+from emulator.market import cost_limits
+from emulator.market.cost_filters import bad, dimension, period, wanted
+from emulator.market.cost_rows import MEASURES, Usage, as_date, as_month, tag, total, usages
+from emulator.state import group_id
+
+PAGE = 1000
+MOST_GROUPINGS = 2
+Column = tuple[str, str, Callable[[Usage], Any]]  # name, type, how to read it
+GRANULARITIES: dict[str, list[Column]] = {
+    "none": [],
+    "daily": [("UsageDate", "Number", lambda usage: as_date(usage.day))],
+    "monthly": [("BillingMonth", "Datetime", lambda usage: as_month(usage.day))],
+}
+
+
+async def query(request: Request) -> Response:
+    """POST .../providers/Microsoft.CostManagement/query, of a subscription or a group."""
+    fabric, body = fabric_of(request), await read_json(request)
+    scope = _scope(fabric, request)
+    if refusal := cost_limits.refuse(fabric, request.path_params["subscription"]):
+        return refusal
+    if str(body.get("type")) not in ("ActualCost", "AmortizedCost", "Usage"):
+        raise bad("type must be ActualCost, AmortizedCost or Usage.")
+    dataset = body.get("dataset")
+    if not isinstance(dataset, dict):
+        raise bad("Dataset is invalid or not supplied.")
+    now = fabric.now()
+    since, until = period(body, now)
+    until = min(until, now - fabric.settings.cost_delay_seconds)
+    measures, keys = _measures(dataset), [*_granularity(dataset), *_groupings(dataset)]
+    counts = wanted(dataset.get("filter"))
+    inside = (r for r in fabric.state.metered.values() if _within(scope, r.scale_set_id))
+    rows = (usage for usage in usages(inside, since, until) if counts(usage))
+    reads = [read for _, _, read in keys]
+    lines = total(rows, reads, [MEASURES[name] for name in measures.values()])
+    columns = [(name, "Number") for name in measures.values()]
+    columns += [(name, kind) for name, kind, _ in keys] + [("Currency", "String")]
+    return _answer(request, scope, columns, [[*line, "USD"] for line in lines])
+
+
+def _scope(fabric: Fabric, request: Request) -> str:
+    names = request.path_params
+    if "group" not in names:
+        return f"/subscriptions/{names['subscription']}"
+    scope = group_id(names["subscription"], names["group"])
+    if scope.lower() not in fabric.state.groups:
+        raise group_not_found(names["group"])
+    return scope
+
+
+def _within(scope: str, resource: str) -> bool:
+    return resource.lower().startswith(f"{scope.lower()}/")
+
+
+def _measures(dataset: dict[str, Any]) -> dict[str, str]:
+    """The measure of each aggregation. All are sums."""
+    given = dataset.get("aggregation")
+    if not isinstance(given, dict) or not given:
+        raise bad("dataset.aggregation is missing; ask for the Sum of PreTaxCost.")
+    found = {}
+    for alias, made in given.items():
+        given_name = made.get("name") if isinstance(made, dict) else None
+        name, function = str(given_name), made.get("function") if given_name else None
+        measure = next((m for m in MEASURES if m.lower() == name.lower()), None)
+        if measure is None or function != "Sum":
+            raise bad(f"the aggregation '{alias}' must be the Sum of {', '.join(MEASURES)}.")
+        found[alias] = measure
+    return found
+
+
+def _granularity(dataset: dict[str, Any]) -> list[Column]:
+    name = str(dataset.get("granularity") or "None")
+    if name.lower() not in GRANULARITIES:
+        raise bad("dataset.granularity must be Daily, Monthly or None.")
+    return GRANULARITIES[name.lower()]
+
+
+def _groupings(dataset: dict[str, Any]) -> list[Column]:
+    given = dataset.get("grouping") or []
+    if not isinstance(given, list) or len(given) > MOST_GROUPINGS:
+        raise bad(f"dataset.grouping must be a list of at most {MOST_GROUPINGS}.")
+    found: list[Column] = []
+    for grouping in given:
+        kind = str(grouping.get("type")) if isinstance(grouping, dict) else ""
+        if kind in ("Tag", "TagKey") and grouping.get("name"):
+            found += _of_tag(str(grouping["name"]))
+        elif kind == "Dimension":
+            name, read = dimension(grouping.get("name"))
+            found.append((name, "String", read))
+        else:
+            raise bad("a grouping has a type, Dimension or TagKey, and a name.")
+    return found
+
+
+def _of_tag(name: str) -> list[Column]:
+    return [
+        ("TagKey", "String", lambda _usage: name),
+        ("TagValue", "String", lambda usage: tag(usage, name) or ""),
+    ]
+
+
+def _answer(
+    request: Request, scope: str, columns: list[tuple[str, str]], rows: list[list[Any]]
+) -> Response:
+    skip = request.query_params.get("$skiptoken", "0")
+    if not skip.isdecimal() or len(skip) > 9:
+        raise ArmError(400, "BadRequest", f"The $skiptoken '{skip}' was not issued here.")
+    end = int(skip) + PAGE
+    link = None
+    if end < len(rows):
+        more = urlencode(dict(request.query_params) | {"$skiptoken": str(end)}, safe="$")
+        link = f"{base_url(request)}{request.url.path}?{more}"
+    name = str(uuid.uuid4())
+    return JSONResponse(
+        {
+            "id": f"{scope.lstrip('/')}/providers/Microsoft.CostManagement/query/{name}",
+            "name": name,
+            "type": "Microsoft.CostManagement/query",
+            "location": None,
+            "sku": None,
+            "eTag": None,
+            "properties": {
+                "nextLink": link,
+                "columns": [{"name": name, "type": kind} for name, kind in columns],
+                "rows": rows[int(skip) : end],
+            },
+        }
+    )

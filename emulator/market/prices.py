@@ -1,0 +1,86 @@
+"""The Retail Prices API: no sign-in; values in a filter know case from 2023-01-01-preview on."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator import odata
+from emulator.front_door import base_url, fabric_of
+from emulator.market.price_rows import RATES, rows
+
+PAGE = 1000
+OLDER = ("", "2021-10-01", "2021-10-01-preview")
+FIELDS = {
+    name.lower(): {"priceType": "type"}.get(name, name)
+    for name in (
+        "armRegionName",
+        "armSkuName",
+        "currencyCode",
+        "location",
+        "meterId",
+        "meterName",
+        "priceType",
+        "productId",
+        "productName",
+        "serviceFamily",
+        "serviceId",
+        "serviceName",
+        "skuId",
+        "skuName",
+    )
+}
+
+
+async def list_all(request: Request) -> Response:
+    """The meters that fit $filter, a page at a time."""
+    fabric, query = fabric_of(request), request.query_params
+    try:
+        found = _find(query, list(rows(fabric.weather, fabric.now(), _currency(query))))
+        top, skip = _number(query, "$top", None), _number(query, "$skip", 0) or 0
+    except odata.BadFilter:
+        error = {"Code": "BadRequest", "Message": "Invalid OData parameters supplied"}
+        return JSONResponse({"Error": error}, status_code=400)
+    end = skip + PAGE if top is None else skip + min(PAGE, top)
+    left = None if top is None else top - (end - skip)
+    link = None
+    if end < len(found) and left != 0:
+        more = dict(query) | {"$skip": str(end)} | ({"$top": str(left)} if left else {})
+        link = f"{base_url(request)}{request.url.path}?{urlencode(more, safe='$')}"
+    return JSONResponse(
+        {
+            "BillingCurrency": _currency(query),
+            "CustomerEntityId": "Default",
+            "CustomerEntityType": "Retail",
+            "Items": found[skip:end],
+            "NextPageLink": link,
+            "Count": len(found[skip:end]),
+        }
+    )
+
+
+def _find(query: Any, meters: list[dict[str, Any]]) -> list[dict[str, Any]]:  # noqa: ANN401 - Starlette's
+    text = query.get("$filter", "")
+    if not text.strip():
+        return meters
+    fold = query.get("api-version", "") in OLDER
+    wanted = odata.parse(text, FIELDS, ("contains", "startswith"), fold=fold)
+    return [row for row in meters if wanted(row)]
+
+
+def _currency(query: Any) -> str:  # noqa: ANN401 - Starlette's
+    """`currencyCode='EUR'`, with or without the quotes."""
+    name = str(query.get("currencyCode") or "USD").strip("'\"").upper()
+    if name not in RATES:
+        raise odata.BadFilter
+    return name
+
+
+def _number(query: Any, name: str, default: int | None) -> int | None:  # noqa: ANN401 - Starlette's
+    text = query.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or len(text) > 9:
+        raise odata.BadFilter
+    return int(text)

@@ -1,0 +1,84 @@
+"""Resource SKUs: what each size can do, and where the subscription may have it."""
+
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.catalog import Offer, Size, catalog, region_name
+from emulator.errors import invalid
+from emulator.fabric import Fabric
+from emulator.front_door import fabric_of
+from emulator.market import restrictions
+
+FILTER = re.compile(r"\s*location\s+eq\s+'([^']*)'\s*", re.IGNORECASE)
+
+
+async def list_all(request: Request) -> Response:
+    """Every size in every region, or in the one of $filter; never in pages, as Azure."""
+    fabric, wanted = fabric_of(request), request.query_params.get("$filter", "")
+    found = FILTER.fullmatch(wanted)
+    if wanted and not found:
+        raise invalid(
+            f"The filter '{wanted}' is not supported. Only location filter is supported currently: "
+            "location eq 'eastus'.",
+            "InvalidFilterInQueryString",
+        )
+    place = region_name(found[1]) if found else ""
+    offers = [o for o in catalog().offers if place in ("", o.location)]
+    return JSONResponse({"value": [_sku(fabric, offer) for offer in offers]})
+
+
+def _sku(fabric: Fabric, offer: Offer) -> dict[str, Any]:
+    name = offer.size.name
+    return {
+        "resourceType": "virtualMachines",
+        "name": name,
+        "tier": "Standard",
+        "size": name.removeprefix("Standard_"),
+        "family": offer.size.family,
+        "locations": [offer.location],
+        "locationInfo": [
+            {"location": offer.location, "zones": list(offer.zones), "zoneDetails": []}
+        ],
+        "capabilities": [{"name": n, "value": v} for n, v in _capabilities(offer.size).items()],
+        "restrictions": _restrictions(fabric, offer),
+    }
+
+
+def _capabilities(size: Size) -> dict[str, str]:
+    return {
+        "MaxResourceVolumeMB": str(size.temp_gib * 1024),
+        "OSVhdSizeMB": "1047552",
+        "vCPUs": str(size.vcpus),
+        "MemoryPreservingMaintenanceSupported": "False",
+        "HyperVGenerations": "V2" if size.rdma else "V1,V2",
+        "MemoryGB": str(size.memory_gib),
+        "CpuArchitectureType": "x64",
+        "LowPriorityCapable": "True",
+        "PremiumIO": "True",
+        "VMDeploymentTypes": "IaaS",
+        "vCPUsAvailable": str(size.vcpus),
+        "GPUs": str(size.gpus),
+        "vCPUsPerCore": "1",
+        "EphemeralOSDiskSupported": "True",
+        "AcceleratedNetworkingEnabled": "True",
+        "RdmaEnabled": str(size.rdma),
+        "MaxNetworkInterfaces": "8" if size.rdma else "2",
+    }
+
+
+def _restrictions(fabric: Fabric, offer: Offer) -> list[dict[str, Any]]:
+    found = restrictions.find(fabric, offer.size.name, offer.location)
+    if found is None:
+        return []
+    where: dict[str, Any] = {"locations": [offer.location]}
+    return [
+        {
+            "type": "Zone" if found.zones else "Location",
+            "values": [offer.location],
+            "restrictionInfo": where | ({"zones": found.zones} if found.zones else {}),
+            "reasonCode": found.reason,
+        }
+    ]

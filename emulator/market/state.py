@@ -1,0 +1,52 @@
+"""What the market keeps between restarts; parts of `emulator.state.State`."""
+
+from dataclasses import dataclass, field
+
+from emulator.rows import Row
+
+
+@dataclass
+class Restriction(Row):
+    """A size that the subscription may not have in a region, or in some of its zones."""
+
+    size: str
+    location: str
+    zones: list[str]  # empty: the whole region
+    reason: str = "NotAvailableForSubscription"
+
+
+@dataclass
+class QuotaRequest(Row):
+    """A wish for another limit; decided when it is due."""
+
+    id: str
+    subscription: str
+    location: str
+    name: str  # of the quota, as it is answered
+    limit: int
+    submitted_at: float
+    due_at: float
+    state: str = "InProgress"  # then Succeeded or Failed
+    message: str = ""
+    code: str = ""  # of the refusal
+
+
+@dataclass
+class Metered(Row):
+    """How long one instance of a scale set was allocated, and what an hour cost meanwhile.
+
+    One that was deallocated and started again has a second record.
+    """
+
+    id: str
+    vm_id: str
+    scale_set_id: str
+    subscription: str
+    group: str
+    location: str
+    size: str
+    spot: bool
+    tags: dict[str, str]
+    began_at: float
+    prices: list[list[float]] = field(default_factory=list)  # from when, US dollars per hour
+    ended_at: float | None = None

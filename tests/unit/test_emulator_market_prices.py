@@ -1,0 +1,98 @@
+"""The price list: filters, pages, currencies, and what it costs to buy years ahead."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clock import Clock
+from tests.emulator_inside import Inside, emulator_inside
+
+PRICES = "/api/retail/prices"
+NEW = "2023-01-01-preview"
+ND = "armSkuName eq 'Standard_ND96amsr_A100_v4' and armRegionName eq 'eastus'"
+
+LISTED = "ND96amsr A100 v4"
+DISCOUNTED = {" Spot", " Low Priority"}
+
+
+async def found(inside: Inside, wanted: str, **query: str) -> list[dict[str, Any]]:
+    params = {"api-version": NEW, "$filter": wanted, **query}
+    answer = await inside.arm.get(PRICES, params=params)
+    return list(answer.raise_for_status().json()["Items"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "skus"),
+    [
+        (f"{ND} and priceType eq 'Consumption'", {"", " Spot", " Low Priority"}),
+        (f"{ND} and contains(meterName, 'Spot')", {" Spot"}),
+        (f"{ND} and (contains(skuName,'Spot') or contains(skuName, 'Low'))", DISCOUNTED),
+        (f"{ND} and startswith(meterName, 'ND96') and meterName ne '{LISTED}'", DISCOUNTED),
+        (f"{ND} and serviceName eq 'virtual machines'", set()),
+    ],
+)
+async def test_a_filter_finds_what_it_says(tmp_path: Path, wanted: str, skus: set[str]) -> None:
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        rows = await found(inside, wanted)
+
+    assert {row["skuName"].removeprefix("ND96amsr A100 v4") for row in rows} == skus
+
+
+async def test_before_2023_a_filter_knows_no_case(tmp_path: Path) -> None:
+    wanted = f"{ND} and serviceName eq 'virtual machines'"
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        assert await found(inside, wanted, **{"api-version": "2021-10-01"})
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "armSkuName eq",
+        "armSkuName in ('a', 'b')",
+        "not contains(productName, 'Windows')",
+        "mood eq 'good'",
+        "(armSkuName eq 'a'",
+        "armSkuName eq 'a' armSkuName eq 'b'",
+        "armSkuName gt 'a'",
+        "armSkuName eq 'a",
+        " or ".join(["armSkuName eq 'a'"] * 21),
+        "(" * 1000,
+    ],
+)
+async def test_a_filter_that_cannot_be_read_is_refused(tmp_path: Path, wanted: str) -> None:
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        answer = await inside.arm.get(PRICES, params={"$filter": wanted})
+
+    assert answer.status_code == 400
+    assert answer.json()["Error"]["Message"] == "Invalid OData parameters supplied"
+
+
+async def test_pages_join_without_a_gap(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        everything = await found(inside, "")
+        answer = (await inside.arm.get(PRICES, params={"$top": "7"})).json()
+        rest = (await inside.arm.get(PRICES, params={"$skip": "7"})).json()
+        for name in ("$top", "$skip", "currencyCode"):
+            assert (await inside.arm.get(PRICES, params={name: "-x"})).status_code == 400
+
+    assert (answer["Count"], answer["NextPageLink"]) == (7, None)
+    assert answer["Items"] + rest["Items"] == everything
+
+
+async def test_a_spot_price_stands_for_a_month_and_a_reservation_for_its_term(
+    tmp_path: Path,
+) -> None:
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        spot = await found(inside, f"{ND} and contains(skuName, 'Spot')")
+        reserved = await found(inside, f"{ND} and priceType eq 'Reservation'")
+        euros = await found(inside, f"{ND} and contains(skuName, 'Spot')", currencyCode="'EUR'")
+
+    assert spot[0]["effectiveStartDate"] == "2026-11-01T00:00:00Z"
+    assert spot[0]["effectiveEndDate"] == "2026-11-30T23:59:59Z"
+    assert {row["reservationTerm"]: row["retailPrice"] for row in reserved} == {
+        "1 Year": 183722.0,
+        "3 Years": 378926.0,
+    }
+    assert euros[0]["currencyCode"] == "EUR"
+    assert euros[0]["retailPrice"] < spot[0]["retailPrice"]
