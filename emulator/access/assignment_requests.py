@@ -1,0 +1,205 @@
+"""Role assignments over ARM, at a subscription, a resource group or a resource."""
+
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.access import assignments, roles
+from emulator.access.assignments import ASSIGNMENT, Assignment, within
+from emulator.access.directory import TENANT, by_object
+from emulator.access.enforcement import Caller
+from emulator.errors import ArmError, group_not_found, invalid
+from emulator.front_door import fabric_of, page, read_json
+from emulator.state import Resource
+from emulator.timestamps import timestamp
+
+FIXED = ("roleDefinitionId", "principalId", "scope")
+TYPES = ("User", "Group", "ServicePrincipal", "ForeignGroup", "Device")
+_GROUP = re.compile(r"/subscriptions/[^/]+/resourcegroups/([^/]+)", re.IGNORECASE)
+_OF = re.compile(r"(?:principalId eq |assignedTo\()'([^']*)'", re.IGNORECASE)
+
+
+async def put(request: Request) -> Response:
+    """Give somebody a role; the same again under the same name is harmless."""
+    fabric, scope = fabric_of(request), _scope(request)
+    _check_group(request, scope)
+    _check_name(request.path_params["name"])
+    told = _checked(await read_json(request))
+    role = roles.find(fabric.state, told["roleDefinitionId"])
+    if role is None or not any(within(scope, s) for s in role.assignable_scopes):
+        named = told["roleDefinitionId"].rpartition("/")[2].replace("-", "")
+        text = f"The specified role definition with ID '{named}' does not exist."
+        raise invalid(text, "RoleDefinitionDoesNotExist")
+    if "principalType" not in told and by_object(fabric.state, told["principalId"]) is None:
+        raise _nobody(told["principalId"])
+    resource = Resource(
+        id=_id(request),
+        type=ASSIGNMENT,
+        location="global",
+        body={"properties": told | {"scope": scope} | _dates(request)},
+        created_at=fabric.now(),
+    )
+    old = fabric.state.resources.get(resource.key)
+    if old is None:
+        _check_single(request, role.id, told["principalId"], scope)
+        fabric.state.resources[resource.key] = resource
+        fabric.changed()
+    elif any(_plain(old, name) != _plain(resource, name) for name in FIXED):
+        text = "Tenant ID, application ID, principal ID, and scope are not allowed to be updated."
+        raise invalid(text, "RoleAssignmentUpdateNotPermitted")
+    return JSONResponse(_shown(old or resource), status_code=200 if old else 201)
+
+
+async def get(request: Request) -> Response:
+    """Show one."""
+    resource = fabric_of(request).state.resources.get(_id(request).lower())
+    if resource is None:
+        name = request.path_params["name"]
+        text = f"The role assignment '{name}' is not found."
+        raise ArmError(404, "RoleAssignmentNotFound", text)
+    return JSONResponse(_shown(resource))
+
+
+async def delete(request: Request) -> Response:
+    """Take a role away; 204 where nobody had it."""
+    fabric = fabric_of(request)
+    resource = fabric.state.resources.pop(_id(request).lower(), None)
+    if resource is None:
+        return Response(status_code=204)
+    fabric.changed()
+    return JSONResponse(_shown(resource))
+
+
+async def list_all(request: Request) -> Response:
+    """List those at, above and below the scope; `$filter` narrows."""
+    fits = _filter(request.query_params.get("$filter", ""), _scope(request))
+    found = [a for a in assignments.every(fabric_of(request).state) if fits(a)]
+    return page(request, [_shown(a.resource) for a in found])
+
+
+async def permissions(request: Request) -> Response:
+    """What the caller may do at the scope."""
+    fabric, caller = fabric_of(request), _caller(request)
+    if fabric.settings.access == "open":
+        return JSONResponse({"value": [{"actions": ["*"], "notActions": []}]})
+    held = assignments.roles_at(fabric.state, caller.object_id, _scope(request))
+    return JSONResponse({"value": [p for role in held for p in role.permissions]})
+
+
+def _checked(body: dict[str, Any]) -> dict[str, str]:
+    """The properties that were put, or ArmError 400."""
+    told = body.get("properties")
+    told = told if isinstance(told, dict) else {}
+    for name in ("roleDefinitionId", "principalId"):
+        if not isinstance(told.get(name), str) or not told[name]:
+            raise invalid(f"The property '{name}' is required.", "InvalidRequestContent")
+    if not _is_guid(told["principalId"]):
+        text = (
+            f"The principal ID '{told['principalId']}' is not valid. Principal ID must be a GUID."
+        )
+        raise invalid(text, "InvalidPrincipalId")
+    if told.get("principalType") not in (None, *TYPES):
+        raise invalid(f"The principal type must be one of {TYPES}.", "InvalidRequestContent")
+    kept = (*FIXED[:2], "principalType", "description", "condition", "conditionVersion")
+    return {name: str(told[name]) for name in kept if told.get(name) is not None}
+
+
+def _check_group(request: Request, scope: str) -> None:
+    """A role can be given at a resource that is not there yet, but not in such a group."""
+    found = _GROUP.match(scope)
+    if found and found[0].lower() not in fabric_of(request).state.groups:
+        raise group_not_found(found[1])
+
+
+def _check_name(name: str) -> None:
+    if not _is_guid(name):
+        text = (
+            f"The role assignment ID '{name}' is not valid. The role assignment ID must be a GUID."
+        )
+        raise invalid(text, "InvalidRoleAssignmentId")
+
+
+def _check_single(request: Request, role: str, principal: str, scope: str) -> None:
+    for other in assignments.every(fabric_of(request).state):
+        same = (other.role_id, other.principal_id, other.scope.lower())
+        if same == (role, principal.lower(), scope.lower()):
+            conflict = other.resource.name.replace("-", "")
+            text = (
+                "The role assignment already exists. The ID of the conflicting role assignment "
+                f"is {conflict}."
+            )
+            raise ArmError(409, "RoleAssignmentExists", text)
+
+
+def _nobody(principal: str) -> ArmError:
+    text = (
+        f"Principal {principal.replace('-', '')} does not exist in the directory {TENANT}. Check "
+        "that you have the correct principal ID. If you are creating this principal and then "
+        "immediately assigning a role, this error might be related to a replication delay. In "
+        "this case, set the role assignment principalType property to a value, such as "
+        "ServicePrincipal, User, or Group.  See https://aka.ms/docs-principaltype"
+    )
+    return invalid(text, "PrincipalNotFound")
+
+
+def _filter(text: str, scope: str) -> Callable[[Assignment], bool]:
+    found = _OF.search(text)
+    wanted = found[1].lower() if found else ""
+    here_up = "atscope()" in text.lower()
+
+    def fits(assignment: Assignment) -> bool:
+        above = within(scope, assignment.scope)
+        below = not here_up and within(assignment.scope, scope)
+        return (above or below) and wanted in ("", assignment.principal_id)
+
+    return fits
+
+
+def _shown(resource: Resource) -> dict[str, Any]:
+    told = {"principalType": "ServicePrincipal", "condition": None, "conditionVersion": None}
+    properties = told | resource.body["properties"]
+    return {
+        "id": resource.id,
+        "type": ASSIGNMENT,
+        "name": resource.name,
+        "properties": properties,
+    }
+
+
+def _dates(request: Request) -> dict[str, str]:
+    at = timestamp(fabric_of(request).now())
+    by = _caller(request).object_id
+    return {"createdOn": at, "updatedOn": at, "createdBy": by, "updatedBy": by}
+
+
+def _plain(resource: Resource, name: str) -> str:
+    """A member that may not change, without the forms in which it can be written."""
+    told = str(resource.body["properties"][name]).lower()
+    return told.rpartition("/")[2] if name == "roleDefinitionId" else told
+
+
+def _caller(request: Request) -> Caller:
+    caller: Caller = request.scope["caller"]
+    return caller
+
+
+def _scope(request: Request) -> str:
+    scope: str = request.path_params.get("scope", "")
+    return "/" + scope.strip("/")
+
+
+def _id(request: Request) -> str:
+    scope = _scope(request).rstrip("/")
+    return f"{scope}/providers/{ASSIGNMENT}/{request.path_params['name']}"
+
+
+def _is_guid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True

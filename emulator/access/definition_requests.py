@@ -1,0 +1,187 @@
+"""Role definitions over ARM: built-in ones to read, custom ones to make."""
+
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.access import assignments, enforcement, roles
+from emulator.access.actions import Need
+from emulator.access.enforcement import Caller
+from emulator.access.roles import DEFINITION, Role
+from emulator.errors import ArmError, invalid
+from emulator.front_door import fabric_of, page, read_json
+from emulator.state import Resource
+
+_FILTER = re.compile(r"(roleName|type) eq '((?:[^']|'')*)'", re.IGNORECASE)
+
+
+async def get(request: Request) -> Response:
+    """Show one."""
+    return JSONResponse(shown(_found(request), _subscription(request)))
+
+
+async def list_all(request: Request) -> Response:
+    """List those that can be assigned at the scope; `$filter` by name or type."""
+    scope = "/" + request.path_params.get("scope", "")
+    fits = _filter(request.query_params.get("$filter", ""))
+    found = [
+        role
+        for role in roles.all_roles(fabric_of(request).state)
+        if fits(role) and any(_meet(scope, s) for s in role.assignable_scopes)
+    ]
+    return page(request, [shown(role, _subscription(request)) for role in found])
+
+
+async def put(request: Request) -> Response:
+    """Make a custom role, or change it."""
+    fabric, name = fabric_of(request), _guid(request.path_params["name"])
+    told = (await read_json(request)).get("properties")
+    told = _checked(told if isinstance(told, dict) else {})
+    if name in roles.built_in():
+        raise ArmError(
+            403, "RoleDefinitionUpdateNotPermitted", "A built-in role cannot be changed."
+        )
+    old = roles.find(fabric.state, name)
+    _check_scopes(
+        request, "write", *told["assignableScopes"], *(old.assignable_scopes if old else ())
+    )
+    for role in roles.all_roles(fabric.state):
+        if role.name.lower() == told["roleName"].lower() and role.id != name:
+            text = (
+                "A custom role with the same name already exists in this directory. Use a "
+                "different name."
+            )
+            raise ArmError(409, "RoleDefinitionWithSameNameExists", text)
+    resource = Resource(
+        id=_id(name, _subscription(request)),
+        type=DEFINITION,
+        location="global",
+        body={"properties": told},
+        created_at=fabric.now(),
+    )
+    fabric.state.resources[resource.key] = resource
+    fabric.changed()
+    return JSONResponse(shown(roles.custom(resource), _subscription(request)), status_code=201)
+
+
+async def delete(request: Request) -> Response:
+    """Delete a custom role that nobody has."""
+    fabric = fabric_of(request)
+    role = roles.find(fabric.state, request.path_params["name"])
+    if role is None:
+        return Response(status_code=204)
+    if not role.custom:
+        raise ArmError(
+            403, "RoleDefinitionDeleteNotPermitted", "A built-in role cannot be deleted."
+        )
+    _check_scopes(request, "delete", *role.assignable_scopes)
+    if any(a.role_id == role.id for a in assignments.every(fabric.state)):
+        text = "There are existing role assignments referencing role."
+        raise ArmError(400, "RoleDefinitionHasAssignments", text)
+    kept = fabric.state.resources
+    for key in [r.key for r in kept.values() if r.type == DEFINITION and r.name.lower() == role.id]:
+        del kept[key]
+    fabric.changed()
+    return JSONResponse(shown(role, _subscription(request)))
+
+
+def shown(role: Role, subscription: str) -> dict[str, Any]:
+    """A definition as ARM answers it."""
+    return {
+        "id": _id(role.id, subscription),
+        "type": DEFINITION,
+        "name": role.id,
+        "properties": {
+            "roleName": role.name,
+            "type": "CustomRole" if role.custom else "BuiltInRole",
+            "description": role.description,
+            "assignableScopes": list(role.assignable_scopes),
+            "permissions": role.permissions,
+        },
+    }
+
+
+def _checked(told: dict[str, Any]) -> dict[str, Any]:
+    """The properties of a custom role, whole, or ArmError 400."""
+    name, scopes = told.get("roleName"), told.get("assignableScopes")
+    permissions = told.get("permissions")
+    if not isinstance(name, str) or not name:
+        raise invalid("The role name is required.", "RoleDefinitionNameNullOrEmpty")
+    if not isinstance(scopes, list) or not scopes or not all(_is_scope(s) for s in scopes):
+        text = "The role needs assignable scopes: subscriptions or resource groups, without '/'."
+        raise invalid(text, "MissingAssignableScopes" if not scopes else "InvalidAssignableScopes")
+    if not isinstance(permissions, list) or not all(isinstance(p, dict) for p in permissions):
+        raise invalid("The role needs permissions.", "RoleDefinitionPermissionsNullOrEmpty")
+    filled = [{kind: p.get(kind) or [] for kind in roles.LISTS} for p in permissions]
+    for named in (p[kind] for p in filled for kind in roles.LISTS):
+        for action in named if isinstance(named, list) else [None]:
+            if not isinstance(action, str) or not (action == "*" or "/" in action):
+                text = f"'{action}' does not match any of the actions supported by the providers."
+                raise invalid(text, "InvalidActionOrNotAction")
+    return {
+        "roleName": name,
+        "description": str(told.get("description") or ""),
+        "assignableScopes": scopes,
+        "permissions": filled,
+    }
+
+
+def _check_scopes(request: Request, verb: str, *scopes: str) -> None:
+    """A role is for all its scopes: who changes it needs the right at each, wherever they ask."""
+    caller: Caller = request.scope["caller"]
+    for scope in scopes:
+        enforcement.demand(fabric_of(request), caller, Need(f"{DEFINITION}/{verb}", scope))
+
+
+def _filter(text: str) -> Callable[[Role], bool]:
+    wanted: dict[str, str] = {
+        k.lower(): v.replace("''", "'").lower() for k, v in _FILTER.findall(text)
+    }
+
+    def fits(role: Role) -> bool:
+        kind = "customrole" if role.custom else "builtinrole"
+        return wanted.get("rolename", role.name.lower()) == role.name.lower() and (
+            wanted.get("type", kind) == kind
+        )
+
+    return fits
+
+
+def _meet(scope: str, assignable: str) -> bool:
+    return assignments.within(scope, assignable) or assignments.within(assignable, scope)
+
+
+def _is_scope(scope: object) -> bool:
+    return isinstance(scope, str) and scope.lower().startswith("/subscriptions/")
+
+
+def _found(request: Request) -> Role:
+    name = request.path_params["name"]
+    if role := roles.find(fabric_of(request).state, name):
+        return role
+    text = f"The specified role definition with ID '{name.replace('-', '')}' does not exist."
+    raise ArmError(404, "RoleDefinitionDoesNotExist", text)
+
+
+def _guid(name: str) -> str:
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        text = (
+            f"The role definition ID '{name}' is not valid. The role definition ID must be a GUID."
+        )
+        raise invalid(text, "InvalidRoleDefinitionId") from None
+
+
+def _id(name: str, subscription: str) -> str:
+    return f"{subscription}/providers/{DEFINITION}/{name}"
+
+
+def _subscription(request: Request) -> str:
+    """The subscription of the scope, with which ids in answers begin; empty at the root."""
+    kind, _, rest = request.path_params.get("scope", "").partition("/")
+    return f"/subscriptions/{rest.split('/')[0]}" if kind.lower() == "subscriptions" else ""

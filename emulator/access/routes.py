@@ -1,0 +1,66 @@
+"""Where sign-in, roles and identities answer."""
+
+from emulator.access import (
+    admin_calls,
+    assignment_requests,
+    cloud,
+    definition_requests,
+    identities,
+    managed,
+    microsoft_graph,
+    sign_in,
+)
+from emulator.parts import GROUP, SUBSCRIPTION, Part
+
+AUTHORIZATION = "/providers/Microsoft.Authorization"
+DEFINITIONS = "/{scope:path}" + AUTHORIZATION + "/roleDefinitions"
+ASSIGNMENTS = "/{scope:path}" + AUTHORIZATION + "/roleAssignments"
+IN_GROUP = GROUP + identities.PROVIDER
+IDENTITY = IN_GROUP + "/{name}"
+CREDENTIALS = IDENTITY + "/federatedIdentityCredentials"
+
+PART = Part(
+    arm=[
+        ("GET", "/metadata/endpoints", cloud.endpoints),
+        ("GET", "/{tenant}/v2.0/.well-known/openid-configuration", sign_in.openid_configuration),
+        ("GET", "/{tenant}/discovery/v2.0/keys", sign_in.keys),
+        ("POST", "/{tenant}/oauth2/v2.0/token", sign_in.token),
+        ("POST", "/{tenant}/oauth2/token", sign_in.token_of_v1),
+        ("GET", "/v1.0/servicePrincipals", microsoft_graph.service_principals),
+        ("GET", "/v1.0/users", microsoft_graph.nobody),
+        ("GET", "/v1.0/groups", microsoft_graph.nobody),
+        ("POST", "/v1.0/directoryObjects/getByIds", microsoft_graph.by_ids),
+        ("GET", "/tenants", cloud.tenants),
+        ("GET", "/subscriptions", cloud.subscriptions),
+        ("GET", SUBSCRIPTION, cloud.subscription),
+        ("GET", AUTHORIZATION + "/roleDefinitions", definition_requests.list_all),
+        ("GET", AUTHORIZATION + "/roleDefinitions/{name}", definition_requests.get),
+        ("GET", DEFINITIONS, definition_requests.list_all),
+        ("GET", DEFINITIONS + "/{name}", definition_requests.get),
+        ("PUT", DEFINITIONS + "/{name}", definition_requests.put),
+        ("DELETE", DEFINITIONS + "/{name}", definition_requests.delete),
+        ("GET", ASSIGNMENTS, assignment_requests.list_all),
+        ("GET", ASSIGNMENTS + "/{name}", assignment_requests.get),
+        ("PUT", ASSIGNMENTS + "/{name}", assignment_requests.put),
+        ("DELETE", ASSIGNMENTS + "/{name}", assignment_requests.delete),
+        ("GET", "/{scope:path}" + AUTHORIZATION + "/permissions", assignment_requests.permissions),
+        ("GET", SUBSCRIPTION + identities.PROVIDER, identities.list_all),
+        ("GET", IN_GROUP, identities.list_in_group),
+        ("GET", IDENTITY, identities.get),
+        ("PUT", IDENTITY, identities.put),
+        ("PATCH", IDENTITY, identities.patch),
+        ("DELETE", IDENTITY, identities.delete),
+        ("GET", CREDENTIALS, identities.list_credentials),
+        ("GET", CREDENTIALS + "/{credential}", identities.get_credential),
+        ("PUT", CREDENTIALS + "/{credential}", identities.put_credential),
+        ("DELETE", CREDENTIALS + "/{credential}", identities.delete_credential),
+    ],
+    metadata=[
+        ("GET", "/vm/{token}/metadata/identity/oauth2/token", managed.of_vm),
+        ("GET", "/msi/token", managed.of_app_service),
+    ],
+    admin=[
+        ("POST", "/_emulator/principals", admin_calls.register),
+        ("GET", "/_emulator/principals", admin_calls.list_all),
+    ],
+)

@@ -1,0 +1,98 @@
+"""Deployments act with the rights of whoever deploys, and no others."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulator_inside import HERE
+from tests.unit.access_world import AUTHORIZATION, GROUP, Guarded, guarded, guid
+from tests.unit.deployed import account, body, network, template
+
+DEPLOYMENT = f"{GROUP}/providers/Microsoft.Resources/deployments/d"
+STORAGE = "Microsoft.Storage/storageAccounts"
+ACCOUNT = f"{GROUP}/providers/{STORAGE}/account"
+KEYS = f"[listKeys(resourceId('{STORAGE}', 'account'), '2024-01-01').keys[0].keyName]"
+DEPLOYS = ("Microsoft.Resources/deployments/*", f"{STORAGE}/read", f"{STORAGE}/write")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
+    """An emulator that enforces access."""
+    async with guarded(tmp_path) as made:
+        yield made
+
+
+async def allow(world: Guarded, *actions: str) -> None:
+    """Let the app do these things in the group, and no others."""
+    role = {
+        "roleName": "Deployer",
+        "assignableScopes": [GROUP],
+        "permissions": [{"actions": list(actions)}],
+    }
+    url = f"{HERE}{AUTHORIZATION}/roleDefinitions/{guid(12)}"
+    (await world.owner.put(url, json={"properties": role})).raise_for_status()
+    (await world.grant(guid(12))).raise_for_status()
+
+
+async def finished(world: Guarded) -> dict[str, Any]:
+    """The deployment at its end."""
+    shown: dict[str, Any] = {}
+    for _ in range(100):
+        await world.fabric.step()
+        for _ in range(50):  # what is not done by the step is done beside it
+            await asyncio.sleep(0)
+        shown = (await world.owner.get(DEPLOYMENT)).json()["properties"]
+        if shown["provisioningState"] != "Running":
+            break
+    return shown
+
+
+async def test_who_may_not_write_a_resource_cannot_begin_to_deploy_it(world: Guarded) -> None:
+    await allow(world, *DEPLOYS)
+    wanted = body(template(account(), network()))
+    calls = [
+        await world.app.put(DEPLOYMENT, json=wanted),
+        await world.app.post(f"{DEPLOYMENT}/validate", json=wanted),
+        await world.app.post(f"{DEPLOYMENT}/whatIf", json=wanted),
+    ]
+
+    assert [answer.status_code for answer in calls] == [400] * 3
+    assert calls[0].json()["error"] == {
+        "code": "InvalidTemplateDeployment",
+        "message": "The template deployment failed with error: 'Authorization failed for template "
+        f"resource 'network' of type 'Microsoft.Network/virtualNetworks'. The client 'app' with "
+        f"object id '{world.app_id}' does not have permission to perform action "
+        "'Microsoft.Network/virtualNetworks/write' at scope "
+        f"'{GROUP}/providers/Microsoft.Network/virtualNetworks/network'.'.",
+    }
+    assert (await world.owner.get(ACCOUNT)).status_code == 404
+
+
+async def test_a_template_reads_no_keys_that_its_deployer_may_not_read(world: Guarded) -> None:
+    wanted = body(template(account(), outputs={"key": {"type": "string", "value": KEYS}}))
+    await allow(world, *DEPLOYS)
+    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    refused = await finished(world)
+    await allow(world, *DEPLOYS, f"{STORAGE}/listKeys/action")
+    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    allowed = await finished(world)
+
+    assert refused["provisioningState"] == "Failed"
+    assert f"action '{STORAGE}/listKeys/action' over scope" in str(refused["error"])
+    assert allowed["outputs"]["key"]["value"] == "key1"
+
+
+async def test_a_right_that_is_taken_away_is_missed_while_the_deployment_runs(
+    world: Guarded,
+) -> None:
+    await allow(world, *DEPLOYS)
+    (await world.app.put(DEPLOYMENT, json=body(template(account())))).raise_for_status()
+    given = f"{GROUP}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    (await world.owner.delete(given)).raise_for_status()
+    shown = await finished(world)
+
+    assert [e["code"] for e in shown["error"]["details"]] == ["AuthorizationFailed"]
+    assert (await world.owner.get(ACCOUNT)).status_code == 404
