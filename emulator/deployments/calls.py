@@ -1,0 +1,92 @@
+"""The emulator's own ARM, called from within: a resource is deployed as a client would put it.
+
+So whatever has a route can be deployed, and roles, faults and rules are the same for both.
+"""
+
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp
+
+from emulator.deployments.expressions import NotYet
+from emulator.errors import ArmError
+
+Json = Any
+
+
+class Unasked(Exception):
+    """An expression needs an answer that nobody asked for yet: ask, then evaluate it again."""
+
+    def __init__(self, method: str, path: str, version: str, body: Json) -> None:
+        super().__init__(path)
+        self.key = (method, path.lower(), version)
+        self.path = path
+        self.body = body
+
+
+class Calls:
+    """Requests in the name of whoever deploys."""
+
+    def __init__(self, app: ASGIApp, call: dict[str, str]) -> None:
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        headers = {"User-Agent": "deployment"}
+        if call["authorization"]:
+            headers["Authorization"] = call["authorization"]
+        self._client = httpx.AsyncClient(
+            transport=transport, base_url=call["base"], headers=headers
+        )
+
+    async def ask(
+        self, method: str, path: str, version: str = "", body: Json = None
+    ) -> httpx.Response:
+        """Send one request; a whole URL may be given for a path."""
+        query = {"api-version": version} if version else None
+        return await self._client.request(method, path, params=query, json=body)
+
+
+class Answers:
+    """What expressions asked so far, as `scopes.Cloud`."""
+
+    def __init__(self, calls: Calls, missing: set[str]) -> None:
+        self._calls = calls
+        self._missing = missing  # ids of resources that are still to be deployed
+        self._known: dict[tuple[str, str, str], httpx.Response] = {}
+
+    def show(self, resource_id: str, version: str) -> dict[str, Json]:
+        """A resource as ARM shows it."""
+        return dict(self._answer("GET", resource_id, version, None, resource_id))
+
+    def act(self, resource_id: str, version: str, action: str, body: Json) -> Json:
+        """The answer to a POST on a resource."""
+        path = f"{resource_id}/{action}"
+        return self._answer("POST", path, version, body, resource_id)
+
+    async def fetch(self, wanted: Unasked) -> None:
+        """Ask for what an expression needs."""
+        method, _, version = wanted.key
+        answer = await self._calls.ask(method, wanted.path, version, wanted.body)
+        self._known[wanted.key] = answer
+
+    def _answer(self, method: str, path: str, version: str, body: Json, resource_id: str) -> Json:
+        if resource_id.lower() in self._missing:
+            raise NotYet(resource_id)
+        wanted = Unasked(method, path, version, body)
+        if (answer := self._known.get(wanted.key)) is None:
+            raise wanted
+        if answer.status_code >= 400:
+            raise refusal(answer)
+        return answer.json()
+
+
+def refusal(answer: httpx.Response) -> ArmError:
+    """The error in an answer."""
+    try:
+        error = answer.json()["error"]
+        return ArmError(answer.status_code, error["code"], error["message"])
+    except (ValueError, KeyError, TypeError):
+        return ArmError(
+            answer.status_code,
+            "InternalServerError",
+            "Encountered internal server error. Diagnostic information: "
+            f"HTTP status {answer.status_code} without a reason.",
+        )

@@ -1,0 +1,105 @@
+"""What can be said about a template before anything of it is made."""
+
+import uuid
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route
+
+from emulator.access.actions import Need, needed
+from emulator.access.enforcement import Caller, permitted
+from emulator.deployments import templates
+from emulator.deployments.expressions import NotYet, TemplateError, is_expression
+from emulator.deployments.refusals import invalid_resource, not_allowed, not_valid
+from emulator.deployments.scopes import Scope, expand
+from emulator.deployments.templates import Plan, Step
+from emulator.errors import ArmError
+from emulator.fabric import Fabric
+from emulator.resources.kinds import Draft
+from emulator.resources.kinds import check as hold
+from emulator.resources.locations import check_place
+from emulator.resources.resource_ids import parse
+from emulator.resources.routes import PART
+from emulator.resources.table import find
+
+Json = Any
+CATCH_ALL = {path for _, path, _ in PART.arm}
+
+
+def check(fabric: Fabric, request: Request, name: str, plan: Plan) -> None:
+    """Raise ArmError with all that ARM or the resource providers have against a plan."""
+    caller: Caller = request.scope["caller"]
+    asked = [(s, needed("PUT", s.id)) for s in plan.steps if s.wanted and not s.existing]
+    lacking = [(s, n) for s, n in asked if n and not permitted(fabric, caller, n)]
+    if lacking:
+        raise not_allowed([_lack(caller, step, need) for step, need in lacking])
+    details = []
+    for step in plan.steps:
+        if not step.wanted:
+            continue
+        body = partly(step.name, templates.body(step), plan.scope_of(step))
+        try:
+            _check(fabric, request.app, step, body)
+        except ArmError as error:
+            details.append({**error.body["error"], "target": step.id})
+    if details:
+        raise not_valid(name, str(uuid.uuid4()), details)
+
+
+def partly(name: str, value: Json, scope: Scope) -> Json:
+    """A value with as many expressions replaced as can be before the deployment runs."""
+    try:
+        return expand(value, scope)
+    except TemplateError as error:
+        raise invalid_resource(name, str(error)) from None
+    except NotYet:
+        if isinstance(value, dict):
+            return {k: partly(name, v, scope) for k, v in value.items()}
+        return [partly(name, v, scope) for v in value] if isinstance(value, list) else value
+
+
+def open_ended(value: Json) -> bool:
+    """Whether there is an expression left in a value."""
+    if isinstance(value, dict):
+        return any(open_ended(part) for part in value.values())
+    if isinstance(value, list):
+        return any(open_ended(part) for part in value)
+    return isinstance(value, str) and is_expression(value)
+
+
+def _lack(caller: Caller, step: Step, need: Need) -> str:
+    return (
+        f"Authorization failed for template resource '{step.name}' of type '{step.type}'. The "
+        f"client '{caller.client_id}' with object id '{caller.object_id}' does not have "
+        f"permission to perform action '{need.action}' at scope '{need.scope}'."
+    )
+
+
+def _check(fabric: Fabric, app: Starlette, step: Step, body: Json) -> None:
+    if _served(app, step.id):
+        return
+    path = parse(step.id)
+    if path is None:
+        raise ArmError(
+            400, "InvalidResourceType", f"The emulator cannot deploy '{step.type}' at this scope."
+        )
+    kind = find(path, step.version)
+    kind.check_name(path.name)
+    if step.existing or kind.inside or open_ended(body):
+        return
+    old = fabric.state.resources.get(path.key)
+    draft = Draft(fabric, path, body, old)
+    try:
+        if kind.located:
+            check_place(draft, kind.type)
+        hold(kind, draft)
+    except ArmError as error:
+        if error.code != "InvalidResourceReference":  # it may be in the template itself
+            raise
+
+
+def _served(app: Starlette, resource_id: str) -> bool:
+    """Whether a route of its own, and not that for any provider, puts such a resource."""
+    routes = (r for r in app.routes if isinstance(r, Route) and r.path not in CATCH_ALL)
+    return any("PUT" in (r.methods or ()) and r.path_regex.match(resource_id) for r in routes)

@@ -1,0 +1,129 @@
+"""Deployments in the state: what is answered of them, and what it takes to carry them out.
+
+A deployment is a `Resource` whose body has, beside its properties, the template, the operations
+done so far and, while it runs, ``run``: what was passed to it, and how far it got.
+"""
+
+import hashlib
+import json
+import uuid
+from typing import Any
+
+from emulator.access.directory import TENANT
+from emulator.deployments import parameters
+from emulator.deployments.scopes import Place
+from emulator.deployments.templates import Plan, Step
+from emulator.fabric import Fabric
+from emulator.resources.resource_ids import parse
+from emulator.state import Resource, ResourceGroup
+from emulator.timestamps import timestamp
+from emulator.views import group_body
+
+Json = Any
+DEPLOYMENTS = "Microsoft.Resources/deployments"
+NAME = r"[\w.()-]{1,64}"
+
+
+def deployment_id(group_id: str, name: str) -> str:
+    """ARM's id of a deployment in a resource group."""
+    return f"{group_id}/providers/{DEPLOYMENTS}/{name}"
+
+
+def running(resource: Resource) -> bool:
+    """Whether it is a deployment that is not over."""
+    return resource.type == DEPLOYMENTS and bool(resource.body.get("run"))
+
+
+def place(group: ResourceGroup, name: str, properties: Json, base: str) -> Place:
+    """What `resourceGroup()`, `subscription()` and the like are in a deployment."""
+    return Place(
+        subscription={
+            "id": f"/subscriptions/{group.subscription}",
+            "subscriptionId": group.subscription,
+            "tenantId": TENANT,
+            "displayName": "Azure on localhost",
+        },
+        group=group_body(group),
+        tenant={"tenantId": TENANT, "displayName": "Azure on localhost"},
+        deployment={"name": name, "properties": properties},
+        environment={
+            "name": "AzureCloud",
+            "resourceManager": base + "/",
+            "authentication": {"loginEndpoint": base + "/", "tenant": "common"},
+            "suffixes": {
+                "acrLoginServer": ".azurecr.io",
+                "keyvaultDns": ".vault.azure.net",
+                "storage": "core.windows.net",
+            },
+        },
+    )
+
+
+def new(fabric: Fabric, id_: str, plan: Plan, asked: Json, call: Json) -> Resource:
+    """A deployment that is to be carried out; ``call`` is what a PUT of its resources needs."""
+    properties = summary(fabric, plan, asked)
+    properties["provisioningState"] = "Running"
+    run = {
+        "parameters": asked.get("parameters") or {},
+        "call": call,
+        "steps": {},
+    }
+    return Resource(
+        id=id_,
+        type=DEPLOYMENTS,
+        location="",
+        body={
+            "properties": properties,
+            "operations": [],
+            "template": asked["template"],
+            "run": run,
+        },
+        created_at=fabric.now(),
+    )
+
+
+def summary(fabric: Fabric, plan: Plan, asked: Json) -> dict[str, Json]:
+    """The properties of a deployment that has just been found to be in order."""
+    template = json.dumps(asked["template"], sort_keys=True)
+    return {
+        "templateHash": str(int(hashlib.sha256(template.encode()).hexdigest()[:16], 16)),
+        "parameters": parameters.shown(plan.declared, plan.scope.parameters),
+        "mode": "Incremental",
+        "provisioningState": "Succeeded",
+        "timestamp": timestamp(fabric.now()),
+        "duration": "PT0S",
+        "correlationId": str(uuid.uuid4()),
+        "providers": _providers(plan),
+        "dependencies": [_dependency(step, plan.steps) for step in plan.steps if step.waits_for],
+    }
+
+
+def body(resource: Resource) -> dict[str, Json]:
+    """A deployment as ARM answers it."""
+    return {
+        "id": resource.id,
+        "name": resource.name,
+        "type": DEPLOYMENTS,
+        "properties": resource.body["properties"],
+    }
+
+
+def target(resource_id: str, type_: str) -> dict[str, str]:
+    """A resource as operations name it."""
+    path = parse(resource_id)
+    name = path.full_name if path else resource_id.rpartition("/")[2]
+    return {"id": resource_id, "resourceType": type_, "resourceName": name}
+
+
+def _providers(plan: Plan) -> list[dict[str, Json]]:
+    types = sorted({step.type for step in plan.steps})
+    spaces: dict[str, list[dict[str, Json]]] = {}
+    for each in types:
+        space, _, rest = each.partition("/")
+        spaces.setdefault(space, []).append({"resourceType": rest, "locations": []})
+    return [{"namespace": space, "resourceTypes": rows} for space, rows in spaces.items()]
+
+
+def _dependency(step: Step, steps: list[Step]) -> dict[str, Json]:
+    needs = [target(other.id, other.type) for other in steps if other.key in step.waits_for]
+    return {"dependsOn": needs, **target(step.id, step.type)}

@@ -1,0 +1,214 @@
+"""Requests for deployments in a resource group: put, show, cancel, validate, what-if."""
+
+import re
+import uuid
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.deployments import preflight, records, refusals, templates, what_if
+from emulator.deployments.templates import Plan
+from emulator.errors import ArmError, invalid
+from emulator.fabric import Fabric
+from emulator.front_door import base_url, fabric_of, page, read_json
+from emulator.resource_groups import find_group
+from emulator.state import Resource, group_id
+
+Json = Any
+RETRY_AFTER = {"Retry-After": "1"}
+RESULTS = "Microsoft.Resources/deployments/operationresults"
+RESULTS_KEPT = 3600.0  # seconds
+
+
+async def put(request: Request) -> Response:
+    """Check a deployment, and begin to carry it out."""
+    fabric = fabric_of(request)
+    id_, name = _names(request)
+    old = fabric.state.resources.get(id_.lower())
+    if old and records.running(old):
+        raise refusals.active(name)
+    asked, plan = await _planned(request, name)
+    preflight.check(fabric, request, name, plan)
+    deployment = records.new(fabric, old.id if old else id_, plan, asked, _call(request))
+    fabric.state.resources[deployment.key] = deployment
+    fabric.changed()
+    version = request.query_params["api-version"]
+    poll = f"{base_url(request)}{id_}/operationStatuses/{uuid.uuid4()}?api-version={version}"
+    headers = {"Azure-AsyncOperation": poll} | RETRY_AFTER
+    body = records.body(deployment)
+    body["properties"] = {**body["properties"], "provisioningState": "Accepted"}
+    return JSONResponse(body, status_code=200 if old else 201, headers=headers)
+
+
+async def validate(request: Request) -> Response:
+    """Say whether a deployment could begin."""
+    id_, name = _names(request)
+    asked, plan = await _planned(request, name)
+    preflight.check(fabric_of(request), request, name, plan)
+    properties = records.summary(fabric_of(request), plan, asked)
+    properties["validatedResources"] = [{"id": step.id} for step in plan.steps if step.wanted]
+    body = {"id": id_, "name": name, "type": records.DEPLOYMENTS, "properties": properties}
+    return JSONResponse(body)
+
+
+async def ask_what_if(request: Request) -> Response:
+    """Find out what a deployment would change; the answer waits at the Location."""
+    fabric = fabric_of(request)
+    id_, name = _names(request)
+    _, plan = await _planned(request, name)
+    preflight.check(fabric, request, name, plan)
+    rows = await what_if.changes(request.app, _call(request), plan)
+    result = {"status": "Succeeded", "properties": {"changes": rows}}
+    kept = Resource(
+        id=f"{id_}/operationresults/{uuid.uuid4()}",
+        type=RESULTS,
+        location="",
+        body={"properties": {}, "result": result},
+        created_at=fabric.now(),
+    )
+    fabric.state.resources[kept.key] = kept
+    fabric.changed()
+    version = request.query_params["api-version"]
+    url = f"{base_url(request)}{kept.id}?api-version={version}"
+    return Response(status_code=202, headers={"Location": url} | RETRY_AFTER)
+
+
+async def what_if_result(request: Request) -> Response:
+    """What was found out."""
+    id_, _ = _names(request)
+    key = f"{id_}/operationresults/{request.path_params['result']}".lower()
+    if (kept := fabric_of(request).state.resources.get(key)) is None:
+        raise ArmError(404, "NotFound", "There is no such result; it may have expired.")
+    return JSONResponse(kept.body["result"])
+
+
+async def status(request: Request) -> Response:
+    """How a deployment goes."""
+    properties = _found(request).body["properties"]
+    state = str(properties["provisioningState"])
+    body: dict[str, Json] = {"status": state}
+    if properties.get("error"):
+        body["error"] = properties["error"]
+    return JSONResponse(body, headers=RETRY_AFTER if state == "Running" else None)
+
+
+async def get(request: Request) -> Response:
+    """Show one."""
+    return JSONResponse(records.body(_found(request)))
+
+
+async def head(request: Request) -> Response:
+    """Say whether there is one."""
+    find_group(request)
+    known = fabric_of(request).state.resources.get(_names(request)[0].lower())
+    return Response(status_code=204 if known else 404)
+
+
+async def list_all(request: Request) -> Response:
+    """List those of the group, the latest first."""
+    inside = find_group(request).key + "/"
+    rows = [r for r in fabric_of(request).state.resources.values() if r.key.startswith(inside)]
+    mine = [r for r in rows if r.type == records.DEPLOYMENTS]
+    return page(request, [records.body(r) for r in sorted(mine, key=lambda r: -r.created_at)])
+
+
+async def operations(request: Request) -> Response:
+    """What one has done so far."""
+    return page(request, _found(request).body["operations"])
+
+
+async def export(request: Request) -> Response:
+    """The template that was deployed."""
+    return JSONResponse({"template": _found(request).body["template"]})
+
+
+async def delete(request: Request) -> Response:
+    """Forget one that is over; its resources stay."""
+    fabric = fabric_of(request)
+    find_group(request)
+    id_, name = _names(request)
+    deployment = fabric.state.resources.get(id_.lower())
+    if deployment is None:
+        return Response(status_code=204)
+    if records.running(deployment):
+        raise refusals.active(name)
+    del fabric.state.resources[deployment.key]
+    fabric.changed()
+    return Response(status_code=204)
+
+
+async def cancel(request: Request) -> Response:
+    """Stop one; what it has made stays."""
+    deployment = _found(request)
+    if not records.running(deployment):
+        raise ArmError(
+            409,
+            "DeploymentCannotBeCancelled",
+            f"The deployment '{deployment.name}' cannot be cancelled because it is in a terminal "
+            f"provisioning state: '{deployment.body['properties']['provisioningState']}'.",
+        )
+    deployment.body["properties"]["provisioningState"] = "Canceled"
+    deployment.body["run"] = None
+    fabric_of(request).changed()
+    return Response(status_code=204)
+
+
+def expire(fabric: Fabric, now: float) -> bool:
+    """The chore that forgets what nobody came to fetch."""
+    rows = fabric.state.resources.values()
+    old = [r.key for r in rows if r.type == RESULTS and now > r.created_at + RESULTS_KEPT]
+    for key in old:
+        del fabric.state.resources[key]
+    return bool(old)
+
+
+def _names(request: Request) -> tuple[str, str]:
+    names = request.path_params
+    group = group_id(names["subscription"], names["group"])
+    return records.deployment_id(group, names["deployment"]), names["deployment"]
+
+
+def _found(request: Request) -> Resource:
+    find_group(request)
+    id_, name = _names(request)
+    if (deployment := fabric_of(request).state.resources.get(id_.lower())) is None:
+        raise refusals.not_found(name)
+    return deployment
+
+
+async def _planned(request: Request, name: str) -> tuple[Json, Plan]:
+    """What the body asks for, and the plan that it makes."""
+    group = find_group(request)
+    if not re.fullmatch(records.NAME, name):
+        raise invalid(
+            f"The provided deployment name '{name}' is not valid. It may have up to 64 letters, "
+            "digits, '-', '_', '.', '(' and ')'.",
+            "InvalidDeploymentName",
+        )
+    asked = (await read_json(request, lenient=True)).get("properties")
+    if not isinstance(asked, dict):
+        raise invalid(
+            "The request content is invalid: it has no 'properties'.", "InvalidRequestContent"
+        )
+    if str(asked.get("mode", "Incremental")).lower() != "incremental":
+        raise invalid(
+            "The emulator deploys in mode 'Incremental' only: delete by hand what is to go.",
+            "InvalidDeploymentMode",
+        )
+    if "template" not in asked:
+        raise invalid(
+            "The emulator needs the template itself in 'properties.template': it follows no links.",
+            "InvalidTemplate",
+        )
+    shown = {"template": asked["template"], "mode": "Incremental", "provisioningState": "Accepted"}
+    place = records.place(group, name, shown, base_url(request))
+    return asked, templates.plan(asked["template"], asked.get("parameters"), place)
+
+
+def _call(request: Request) -> dict[str, str]:
+    """What it takes to make requests in the same name."""
+    return {
+        "base": base_url(request),
+        "authorization": request.headers.get("authorization", ""),
+    }

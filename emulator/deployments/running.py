@@ -1,0 +1,283 @@
+"""Deployments carried out: every resource as soon as those that it waits for are there.
+
+How far one got is written down after every move, and putting a resource twice is harmless, so
+a restart in between loses and doubles nothing.
+"""
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from starlette.types import ASGIApp
+
+from emulator.deployments import parameters, records, refusals, templates
+from emulator.deployments.calls import Answers, Calls, Unasked, refusal
+from emulator.deployments.expressions import NotYet, TemplateError
+from emulator.deployments.scopes import Scope, expand
+from emulator.deployments.templates import Step
+from emulator.errors import ArmError
+from emulator.fabric import Fabric
+from emulator.resources.resource_ids import parse
+from emulator.state import Resource, group_id
+from emulator.timestamps import timestamp
+
+Json = Any
+T = TypeVar("T")
+TOO_MANY = 429  # requests: the next step asks again
+OVER = ("Succeeded", "Failed", "Canceled")
+
+
+class Runner:
+    """The chore that keeps every unfinished deployment moving."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def __call__(self, fabric: Fabric, _now: float) -> bool:
+        """Look after the deployments; what they do they do outside of the step."""
+        for key in [k for k, task in self._tasks.items() if task.done()]:
+            if error := self._tasks.pop(key).exception():
+                _break_off(fabric, key, error)
+        for resource in list(fabric.state.resources.values()):
+            if records.running(resource) and resource.key not in self._tasks:
+                work = _advance(fabric, self._app, resource)
+                self._tasks[resource.key] = asyncio.create_task(work)
+        return False
+
+
+async def _advance(fabric: Fabric, app: ASGIApp, resource: Resource) -> None:
+    await _Deployment(fabric, app, resource).advance()
+
+
+def _break_off(fabric: Fabric, key: str, error: BaseException) -> None:
+    """End a deployment that the emulator cannot carry on, so that no restart tries again."""
+    sys.stderr.write("".join(traceback.format_exception(error)))
+    resource = fabric.state.resources.get(key)
+    if resource and records.running(resource):
+        told = {"code": "InternalServerError", "message": "Encountered internal server error."}
+        resource.body["properties"].update(provisioningState="Failed", error=told)
+        resource.body["run"] = None
+
+
+class _Deployment:
+    """One unfinished deployment."""
+
+    def __init__(self, fabric: Fabric, app: ASGIApp, resource: Resource) -> None:
+        self._fabric = fabric
+        self._resource = resource
+        self._run = resource.body["run"]
+        self._calls = Calls(app, self._run["call"])
+        path = parse(resource.id)
+        assert path
+        group = fabric.state.groups.get(group_id(path.subscription, path.group).lower())
+        self._plan = None
+        if group:
+            place = records.place(
+                group, resource.name, resource.body["properties"], self._run["call"]["base"]
+            )
+            self._plan = templates.plan(resource.body["template"], self._run["parameters"], place)
+
+    async def advance(self) -> None:
+        """Make every move that can be made now, and end the deployment after the last."""
+        if self._plan is None:  # the group is gone
+            self._end("Canceled")
+            return
+        steps = [step for step in self._plan.steps if step.wanted and not step.existing]
+        moved = True
+        while moved and self._alive():
+            moved = False
+            for step in steps:
+                moved = await self._move(step) or moved
+        if not self._alive() or any(self._is(step, "running") for step in steps):
+            return
+        failures = [self._state(step)["error"] for step in steps if self._is(step, "failed")]
+        stuck = [step for step in steps if self._is(step, "")]
+        if stuck and not failures:
+            error = refusals.invalid_template(
+                f"Circular dependency detected on resource: '{stuck[0].id}'. Please see "
+                "https://aka.ms/arm-syntax-resources for usage details."
+            )
+            failures = [error.body["error"]]
+        if failures:
+            self._end("Failed", error=refusals.failed(self._resource.id, failures))
+        else:
+            await self._succeed(steps)
+
+    def _alive(self) -> bool:
+        """Whether it is still to be carried on: it may have been cancelled or deleted."""
+        known = self._fabric.state.resources.get(self._resource.key)
+        return known is self._resource and records.running(self._resource)
+
+    def _state(self, step: Step) -> dict[str, Json]:
+        found: dict[str, Json] = self._run["steps"].get(step.key, {"state": ""})
+        return found
+
+    def _is(self, step: Step, state: str) -> bool:
+        return bool(self._state(step)["state"] == state)
+
+    async def _move(self, step: Step) -> bool:
+        """Do what can be done about one resource; say whether anything was."""
+        if not self._alive():
+            return False
+        if self._is(step, "running"):
+            return await self._look(step)
+        return self._is(step, "") and self._ready(step) and await self._start(step)
+
+    def _ready(self, step: Step) -> bool:
+        assert self._plan
+        need = [s for s in self._plan.steps if s.key in step.waits_for]
+        return all(not s.wanted or s.existing or self._is(s, "done") for s in need)
+
+    async def _start(self, step: Step) -> bool:
+        try:
+            body = await self._settled(lambda scope: _body(step, scope), step)
+        except NotYet:
+            return False
+        except TemplateError as error:
+            self._fail(step, _unprocessable(step, error))
+            return True
+        except ArmError as error:
+            self._fail(step, error.body["error"])
+            return True
+        answer = await self._calls.ask("PUT", step.id, step.version, body)
+        if answer.status_code == TOO_MANY:
+            return False
+        if answer.status_code >= 400:
+            self._fail(step, refusal(answer).body["error"])
+            return True
+        poll = answer.headers.get("Azure-AsyncOperation", "")
+        shown = answer.json() if answer.content else {}
+        if _provisioning(shown) in ("Succeeded", "") and not poll:
+            self._write(step, "done")
+        else:
+            self._write(step, "running", poll=poll)
+        return True
+
+    async def _look(self, step: Step) -> bool:
+        """Whether a resource that takes its time is there now."""
+        poll = self._state(step)["poll"]
+        answer = await self._calls.ask("GET", *((poll,) if poll else (step.id, step.version)))
+        if answer.status_code == TOO_MANY:
+            return False
+        if answer.status_code >= 400:
+            self._fail(step, refusal(answer).body["error"])
+            return True
+        shown = answer.json()
+        status = shown["status"] if poll else _provisioning(shown)
+        if status not in OVER:
+            return False
+        if status == "Succeeded":
+            self._write(step, "done")
+        else:
+            self._fail(step, shown.get("error") or {"code": status, "message": "It failed."})
+        return True
+
+    async def _settled(self, evaluate: Callable[[Scope], T], step: Step | None = None) -> T:
+        """The value of something, with all that it asks about other resources."""
+        assert self._plan
+        pending = (s for s in self._plan.steps if s.wanted and not s.existing)
+        missing = {s.key for s in pending if not self._is(s, "done")}
+        answers = Answers(self._calls, missing)
+        scope = self._plan.scope_of(step) if step else self._plan.scope
+        while True:
+            try:
+                return evaluate(_in_cloud(scope, answers))
+            except Unasked as wanted:
+                await answers.fetch(wanted)
+
+    async def _succeed(self, steps: list[Step]) -> None:
+        assert self._plan
+        outputs: dict[str, Json] = {}
+        for name, rules in self._plan.outputs.items():
+            try:
+                shown = await self._settled(lambda scope, r=rules: _output(r, scope))  # type: ignore[misc] # a default, no parameter
+            except (TemplateError, NotYet, ArmError) as error:
+                message = f"The template output '{name}' is not valid: {error}"
+                error_body = {"code": "DeploymentOutputEvaluationFailed", "message": message}
+                self._end("Failed", error=error_body)
+                return
+            if shown is not None:
+                outputs[name] = shown
+        self._end("Succeeded", outputs=outputs, outputResources=[{"id": s.id} for s in steps])
+
+    def _fail(self, step: Step, error: dict[str, Json]) -> None:
+        self._write(step, "failed", error={**error, "target": step.id})
+
+    def _write(self, step: Step, state: str, **more: Json) -> None:
+        """Write a move down."""
+        self._run["steps"][step.key] = {"state": state, **more}
+        if state != "running":
+            self._resource.body["operations"].append(self._operation(step, more.get("error")))
+        self._fabric.changed()
+
+    def _operation(self, step: Step, error: Json) -> dict[str, Json]:
+        count = len(self._resource.body["operations"]) + 1
+        properties: dict[str, Json] = {
+            "provisioningOperation": "Create",
+            "provisioningState": "Failed" if error else "Succeeded",
+            "timestamp": timestamp(self._fabric.now()),
+            "statusCode": "Conflict" if error else "OK",
+            "targetResource": records.target(step.id, step.type),
+        }
+        if error:
+            properties["statusMessage"] = {"error": error}
+        name = f"{count:016X}"
+        id_ = f"{self._resource.id}/operations/{name}"
+        return {"id": id_, "operationId": name, "properties": properties}
+
+    def _end(self, state: str, **more: Json) -> None:
+        now = self._fabric.now()
+        seconds = now - self._resource.created_at
+        self._resource.body["properties"].update(
+            provisioningState=state,
+            timestamp=timestamp(now),
+            duration=f"PT{seconds:.3f}S",
+            **more,
+        )
+        self._resource.body["run"] = None  # with the secrets in it
+        self._fabric.changed()
+
+
+def _in_cloud(scope: Scope, answers: Answers) -> Scope:
+    return Scope(
+        scope.place,
+        scope.parameters,
+        scope.variables,
+        scope.symbols,
+        scope.versions,
+        scope.indexes,
+        answers,
+    )
+
+
+def _body(step: Step, scope: Scope) -> dict[str, Json]:
+    body = dict(expand(templates.body(step), scope))
+    if (inner := templates.sealed(step)) is not None:
+        body["properties"]["template"] = inner
+    return body
+
+
+def _output(rules: Json, scope: Scope) -> dict[str, Json] | None:
+    if not expand(rules.get("condition", True), scope):
+        return None
+    kind = str(rules["type"])
+    shown: dict[str, Json] = {"type": kind[:1].upper() + kind[1:]}
+    if not parameters.is_secret(rules):
+        shown["value"] = expand(rules["value"], scope)
+    return shown
+
+
+def _unprocessable(step: Step, error: TemplateError) -> dict[str, Json]:
+    return {
+        "code": "InvalidTemplate",
+        "message": f"Unable to process template language expressions for resource '{step.id}'. "
+        f"'{error}'",
+    }
+
+
+def _provisioning(shown: Json) -> str:
+    properties = shown.get("properties") if isinstance(shown, dict) else None
+    return str((properties or {}).get("provisioningState") or "")

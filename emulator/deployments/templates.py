@@ -1,0 +1,286 @@
+"""A template unrolled into steps: one resource each, with its id and what it waits for.
+
+Bodies stay as they were written, for `reference()` has no value before its resource is there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from emulator.deployments import parameters
+from emulator.deployments.expressions import NotYet, TemplateError, evaluate
+from emulator.deployments.refusals import invalid_resource, invalid_template
+from emulator.deployments.scopes import Place, Scope, join_id
+from emulator.state import group_id
+
+Json = Any
+MOST_RESOURCES = 800
+CONTROL = {
+    *("type", "apiVersion", "name", "dependsOn", "condition", "copy", "resources", "scope"),
+    *("comments", "existing", "resourceGroup", "subscriptionId", "import"),
+}
+
+
+@dataclass
+class Step:
+    """One resource to be deployed."""
+
+    id: str
+    type: str
+    name: str
+    version: str
+    symbol: str  # the key of a template with symbolic names, or the name of its loop
+    raw: dict[str, Json]
+    indexes: dict[str, int]
+    waits_for: list[str] = field(default_factory=list)  # ids
+    wanted: bool = True  # its condition holds
+    existing: bool = False  # only referred to
+
+    @property
+    def key(self) -> str:
+        """The id in lower case."""
+        return self.id.lower()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A template that was found to be in order."""
+
+    scope: Scope
+    steps: list[Step]
+    outputs: dict[str, Json]
+    declared: dict[str, Json]  # parameters as the template has them
+
+    def scope_of(self, step: Step) -> Scope:
+        """Where the body of a step has its meaning."""
+        return replace(self.scope, indexes=step.indexes)
+
+
+def plan(template: Json, given: Json, place: Place) -> Plan:
+    """Unroll a template with what is passed to it, or raise ArmError."""
+    _check_form(template)
+    bare = Scope(place, {}, template.get("variables") or {})
+    declared = template.get("parameters") or {}
+    values = parameters.resolve(declared, given or {}, bare)
+    scope = replace(bare, parameters=values)
+    steps = list(_steps(template, scope))
+    if len(steps) > MOST_RESOURCES:
+        raise invalid_template(
+            f"The number of template resources limit exceeded. Limit: '{MOST_RESOURCES}' and "
+            f"actual: '{len(steps)}'. Please see https://aka.ms/arm-syntax-resources for details."
+        )
+    _refuse_doubles(steps)
+    for step in steps:
+        step.waits_for = _waits_for(step, steps, replace(scope, indexes=step.indexes))
+    _refuse_circles(steps)
+    symbols = {step.symbol: step.id for step in steps if step.symbol and not step.indexes}
+    versions = {step.id: step.version for step in steps}
+    whole = replace(scope, symbols=symbols, versions=versions)
+    return Plan(whole, steps, template.get("outputs") or {}, declared)
+
+
+def body(step: Step) -> dict[str, Json]:
+    """What is sent for a step, still with its expressions; without what is ``sealed``."""
+    told = {name: value for name, value in step.raw.items() if name not in CONTROL}
+    if sealed(step) is None:
+        return told
+    return told | {"properties": {k: v for k, v in told["properties"].items() if k != "template"}}
+
+
+def sealed(step: Step) -> Json:
+    """The template of a deployment in the template, when its expressions are its own affair."""
+    properties = step.raw.get("properties")
+    if step.type.lower() != "microsoft.resources/deployments" or not isinstance(properties, dict):
+        return None
+    options = properties.get("expressionEvaluationOptions")
+    inner = isinstance(options, dict) and str(options.get("scope")).lower() == "inner"
+    return properties.get("template") if inner else None
+
+
+def _check_form(template: Json) -> None:
+    if not isinstance(template, dict):
+        raise invalid_template("The template must be an object.")
+    for name in ("$schema", "contentVersion", "resources"):
+        if name not in template:
+            raise invalid_template(f"Required property '{name}' not found in JSON. Path ''.")
+    if "deploymenttemplate.json" not in str(template["$schema"]).lower():
+        raise invalid_template(
+            f"Template schema '{template['$schema']}' is not supported. Supported are schemas of "
+            "deploymentTemplate.json."
+        )
+    for name in ("parameters", "variables", "outputs", "functions"):
+        kinds = (list,) if name == "functions" else (dict,)
+        if template.get(name) and not isinstance(template[name], kinds):
+            raise invalid_template(f"The template property '{name}' has the wrong type.")
+    for name, rules in (template.get("outputs") or {}).items():
+        known = isinstance(rules, dict) and str(rules.get("type")).lower() in parameters.TYPES
+        if not known or "value" not in rules:
+            raise invalid_template(f"The template output '{name}' needs a type and a value.")
+
+
+def _steps(template: Json, scope: Scope) -> Iterator[Step]:
+    resources = template["resources"]
+    named = isinstance(resources, dict)
+    rows = resources.items() if named else (("", row) for row in _rows(resources))
+    for symbol, row in rows:
+        yield from _unrolled(symbol, row, scope, parent=None)
+
+
+def _rows(resources: Json) -> list[Json]:
+    if not isinstance(resources, list):
+        raise invalid_template("The template resources must be an array or an object.")
+    return resources
+
+
+def _unrolled(symbol: str, row: Json, scope: Scope, *, parent: Step | None) -> Iterator[Step]:
+    """The steps of one resource: one for each turn of its loop, then those nested in it."""
+    if not isinstance(row, dict) or not isinstance(row.get("type"), str) or "name" not in row:
+        raise invalid_template(f"A template resource needs a type and a name: '{symbol or row}'.")
+    for turn, loop in _turns(row, scope):
+        step = _step(symbol or loop, row, turn, parent)
+        yield step
+        nested = row.get("resources") or []
+        inner = nested.items() if isinstance(nested, dict) else (("", r) for r in _rows(nested))
+        for inner_symbol, inner_row in inner:
+            yield from _unrolled(inner_symbol, inner_row, turn, parent=step)
+
+
+def _turns(row: dict[str, Json], scope: Scope) -> Iterator[tuple[Scope, str]]:
+    loop = row.get("copy")
+    if not isinstance(loop, dict):
+        yield scope, ""
+        return
+    name = str(loop.get("name") or "")
+    count = _evaluated(str(row["name"]), loop.get("count"), scope)
+    if not name or not isinstance(count, int) or not 0 <= count <= MOST_RESOURCES:
+        raise invalid_resource(
+            str(row["name"]),
+            f"its copy needs a name and a count from 0 to {MOST_RESOURCES}. Please see "
+            "https://aka.ms/arm-copy for usage details.",
+        )
+    for index in range(count):
+        yield scope.within(name.lower(), index), name
+
+
+def _step(symbol: str, row: dict[str, Json], scope: Scope, parent: Step | None) -> Step:
+    label = str(row["name"])
+    name = str(_evaluated(label, row["name"], scope))
+    kind = row["type"]
+    if parent:
+        kind, name = _below(parent, kind, name)
+    condition = _evaluated(name, row.get("condition", True), scope)
+    version = str(_evaluated(name, row.get("apiVersion", ""), scope))
+    if not version:
+        raise invalid_resource(name, "The resource property 'apiVersion' is required.")
+    types = kind.split("/")[1:]
+    if not types or len(types) != len(name.split("/")):
+        raise invalid_template(
+            f"The template resource '{name}' for type '{kind}' has incorrect segment lengths. A "
+            "nested resource type must have identical number of segments as its resource name. A "
+            "root resource type must have segment length one greater than its resource name. "
+            "Please see https://aka.ms/arm-syntax-resources for usage details."
+        )
+    return Step(
+        id=join_id(_base(name, row, scope), kind, [name]),
+        type=kind,
+        name=name,
+        version=version,
+        symbol=symbol,
+        raw=row,
+        indexes=scope.indexes,
+        wanted=condition in (True, "true", "True") and (parent is None or parent.wanted),
+        existing=row.get("existing") is True,
+    )
+
+
+def _below(parent: Step, kind: str, name: str) -> tuple[str, str]:
+    """Type and name of a nested resource in full; both may be written in full already."""
+    if "/" not in kind or not kind.lower().startswith(parent.type.lower() + "/"):
+        kind = f"{parent.type}/{kind}"
+    if len(name.split("/")) < len(kind.split("/")) - 1:
+        name = f"{parent.name}/{name}"
+    return kind, name
+
+
+def _base(name: str, row: dict[str, Json], scope: Scope) -> str:
+    """The id that the resource's own steps are appended to."""
+    if row.get("scope"):
+        given = str(_evaluated(name, row["scope"], scope)).rstrip("/")
+        if given.startswith("/") or not given:
+            return given
+        kind, _, rest = given.partition("/")
+        parts = [kind, *rest.split("/")]  # Namespace/type/name[/type/name]
+        return f"{scope.place.group_id}/providers/{'/'.join(parts)}"
+    subscription = _evaluated(name, row.get("subscriptionId"), scope)
+    group = _evaluated(name, row.get("resourceGroup"), scope)
+    if not (subscription or group):
+        return scope.place.group_id
+    return group_id(
+        subscription or scope.place.subscription["subscriptionId"],
+        group or scope.place.group["name"],
+    )
+
+
+def _evaluated(name: str, value: Json, scope: Scope) -> Json:
+    try:
+        return evaluate(value, scope)
+    except TemplateError as error:
+        raise invalid_resource(name, str(error)) from None
+    except NotYet:
+        raise invalid_resource(
+            name,
+            "The template function 'reference' is not expected at this location. Please see "
+            "https://aka.ms/arm-functions for usage details.",
+        ) from None
+
+
+def _refuse_doubles(steps: list[Step]) -> None:
+    seen: set[str] = set()
+    for step in steps:
+        if step.key in seen and step.wanted:
+            raise invalid_template(
+                f"The resource '{step.id}' is defined multiple times in a template. Please see "
+                "https://aka.ms/arm-syntax-resources for usage details."
+            )
+        if step.wanted:
+            seen.add(step.key)
+
+
+def _waits_for(step: Step, steps: list[Step], scope: Scope) -> list[str]:
+    listed = step.raw.get("dependsOn") or []
+    if not isinstance(listed, list):
+        raise invalid_resource(step.name, "The resource property 'dependsOn' must be an array.")
+    found: list[str] = []
+    for entry in listed:
+        name = str(_evaluated(step.name, entry, scope))
+        same = [other.key for other in steps if _means(name, other)]
+        if not same:
+            raise invalid_template(
+                f"The resource '{name}' is not defined in the template. Please see "
+                "https://aka.ms/arm-syntax for usage details."
+            )
+        found += same
+    return found
+
+
+def _means(name: str, step: Step) -> bool:
+    """Whether a dependency names a step: by symbol, loop, id, type and name, or name."""
+    wanted = name.lower()
+    inner = [part for part in wanted.split("/") if part]
+    types = step.type.lower().split("/")
+    names = step.name.lower().split("/")
+    long = [types[0], *(part for pair in zip(types[1:], names, strict=True) for part in pair)]
+    forms = (step.symbol.lower(), step.key, step.name.lower(), f"{step.type}/{step.name}".lower())
+    return wanted in forms or inner == long
+
+
+def _refuse_circles(steps: list[Step]) -> None:
+    waiting = {step.key: set(step.waits_for) for step in steps}
+    while free := [key for key, needs in waiting.items() if not needs & set(waiting)]:
+        for key in free:
+            del waiting[key]
+    if waiting:
+        raise invalid_template(
+            f"Circular dependency detected on resource: '{min(waiting)}'. Please see "
+            "https://aka.ms/arm-syntax-resources for usage details."
+        )

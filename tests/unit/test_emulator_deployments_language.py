@@ -1,0 +1,198 @@
+"""The language of templates: every function that we have, and what it says when it cannot."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from emulator import lenient_json
+from emulator.deployments.expressions import Call, Literal, Member, TemplateError, parse
+from tests.clock import Clock
+from tests.emulator_inside import Inside, emulator_inside
+from tests.unit.deployed import GROUP_ID, Json, deploy, template, value_of
+
+SUBSCRIPTION_ID = GROUP_ID.partition("/resourceGroups/")[0]
+
+
+@pytest.fixture
+async def azure(tmp_path: Path) -> AsyncIterator[Inside]:
+    """An emulator with a resource group."""
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        await inside.make_group()
+        yield inside
+
+
+def test_an_expression_is_calls_members_and_literals() -> None:
+    node = parse("f('it''s', -2).a[0]")
+
+    call = Call("f", (Literal("it's"), Literal(-2)))
+    assert node == Member(Member(call, Literal("a"), safe=False), Literal(0), safe=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "f(", "f(1,)", "f(1 2)", "f()]", "f().", "f()[", "'open", "#", "f(" * 200, "()"]
+)
+def test_what_is_no_expression_is_refused(text: str) -> None:
+    with pytest.raises(TemplateError):
+        parse(text)
+
+
+VALUES: list[tuple[str, Json]] = [
+    ("[concat('a', 1, true())]", "a1True"),
+    ("[concat(createArray(1), createArray(2, 3))]", [1, 2, 3]),
+    ("[format('{0}-{1:D3}-{{x}}', 'a', 7)]", "a-007-{x}"),
+    ("[toUpper(toLower('AbC'))]", "ABC"),
+    ("[substring('rekindle', 2, 4)]", "kind"),
+    ("[replace('a.b.c', '.', '/')]", "a/b/c"),
+    ("[split('a,b;c', createArray(',', ';'))]", ["a", "b", "c"]),
+    ("[join(createArray('a', 'b'), '-')]", "a-b"),
+    (
+        "[createArray(startsWith('Ab', 'a'), endsWith('ab', 'B'), indexOf('ab', 'b'))]",
+        [True, True, 1],
+    ),
+    ("[padLeft('7', 3, '0')]", "007"),
+    ("[createArray(length('abc'), length(createArray(1)))]", [3, 1]),
+    ("[createArray(empty(''), empty(null()))]", [True, True]),
+    ("[createArray(contains('abc', 'b'), contains(createObject('A', 1), 'a'))]", [True, True]),
+    (
+        "[union(createObject('a', createObject('b', 1)), createObject('a', createObject('c', 2)))]",
+        {"a": {"b": 1, "c": 2}},
+    ),
+    ("[union(createArray(1, 2), createArray(2, 3))]", [1, 2, 3]),
+    ("[intersection(createArray(1, 2), createArray(2, 3))]", [2]),
+    (
+        "[createArray(first(createArray(1, 2)), last('abc'), take('abc', 2), skip('abc', 2))]",
+        [1, "c", "ab", "c"],
+    ),
+    ("[range(2, 3)]", [2, 3, 4]),
+    ("[items(createObject('b', 2, 'a', 1))]", [{"key": "a", "value": 1}, {"key": "b", "value": 2}]),
+    (
+        "[createArray(equals(1, 1), equals('a', 'A'), not(false()), less(1, 2), "
+        "greaterOrEquals(2, 2))]",
+        [True, False, True, True, True],
+    ),
+    ("[createArray(and(true(), false()), or(false(), true()))]", [False, True]),
+    ("[if(equals(1, 2), div(1, 0), 'lazy')]", "lazy"),
+    ("[coalesce(null(), 'b')]", "b"),
+    (
+        "[createArray(int('7'), string(7), bool('True'), json('{\"a\": [1]}').a[0])]",
+        [7, "7", True, 1],
+    ),
+    (
+        "[createArray(add(1, 2), sub(1, 2), mul(2, 3), div(-7, 2), mod(-7, 2), min(2, 1), "
+        "max(createArray(1, 2)))]",
+        [3, -1, 6, -3, -1, 1, 2],
+    ),
+    ("[base64ToString(base64('caf\u00e9'))]", "caf\u00e9"),
+    ("[uriComponent('a b/c')]", "a%20b%2Fc"),
+    ("[createObject('a', 1).b]", None),
+    ("[createObject('Abc', 1).aBC]", 1),
+    ("[createObject('a', 1).?b]", None),
+    ("[tryGet(createObject('a', createArray(5)), 'a', 0)]", 5),
+    ("[[not an expression]", "[not an expression]"),
+    ("[resourceGroup().location]", "eastus"),
+    ("[subscription().id]", SUBSCRIPTION_ID),
+    ("[deployment().name]", "d"),
+    (
+        "[resourceId('Microsoft.Network/virtualNetworks/subnets', 'n', 's')]",
+        f"{GROUP_ID}/providers/Microsoft.Network/virtualNetworks/n/subnets/s",
+    ),
+    (
+        "[resourceId('other', 'Microsoft.A/b', 'c')]",
+        f"{SUBSCRIPTION_ID}/resourceGroups/other/providers/Microsoft.A/b/c",
+    ),
+    (
+        "[subscriptionResourceId('Microsoft.A/b', 'c')]",
+        f"{SUBSCRIPTION_ID}/providers/Microsoft.A/b/c",
+    ),
+    ("[extensionResourceId('/x', 'Microsoft.A/b', 'c')]", "/x/providers/Microsoft.A/b/c"),
+    ("[tenantResourceId('Microsoft.A/b', 'c')]", "/providers/Microsoft.A/b/c"),
+]
+
+
+@pytest.mark.parametrize(("expression", "value"), VALUES, ids=[case[0][:40] for case in VALUES])
+async def test_an_expression_has_a_value(azure: Inside, expression: str, value: Json) -> None:
+    found = await value_of(azure, expression)
+
+    if value is None and "?" not in expression:
+        assert "doesn't exist, available properties are 'a'" in found["message"]
+    else:
+        assert found == value
+
+
+async def test_unique_strings_and_guids_are_the_same_every_time(azure: Inside) -> None:
+    one = await value_of(azure, "[createArray(uniqueString('a', 'b'), guid('a', 'b'))]")
+    same = await value_of(azure, "[createArray(uniqueString('a', 'b'), guid('a', 'b'))]")
+    other = await value_of(azure, "[createArray(uniqueString('a', 'c'), guid('a', 'c'))]")
+
+    assert one == same
+    assert not set(one) & set(other)
+    assert len(one[0]) == 13
+    assert one[1] == "2d796349-8c7e-55ec-9624-54ece82ed031"  # Azure's own
+
+
+@pytest.mark.parametrize(
+    ("expression", "complaint"),
+    [
+        ("[nonsense('a')]", "The template function 'nonsense' is not valid"),
+        ("[substring('abc', 2, 9)]", "must refer to a location within the string"),
+        ("[int('seven')]", "'int': the type or number of its parameters is not valid"),
+        ("[toLower()]", "'toLower': the type or number of its parameters is not valid"),
+        ("[div(1, 0)]", "Division by zero"),
+        ("[variables('gone')]", "The template variable 'gone' is not found"),
+        ("[parameters('gone')]", "The template parameter 'gone' is not found"),
+        ("[createArray(1)[3]]", "array index '3' is out of bounds"),
+        ("[copyIndex()]", "can only be used in a resource with copy specified"),
+        ("[resourceId('Microsoft.A/b/c', 'one')]", "requires '2' resource name argument(s)"),
+        ("[if(true())]", "function requires 3 to 3 argument(s) while 1 were provided"),
+        ("[reference('nowhere')]", "The resource 'nowhere' is not defined in the template"),
+    ],
+)
+async def test_an_expression_without_a_value_says_why(
+    azure: Inside, expression: str, complaint: str
+) -> None:
+    error = await value_of(azure, expression)
+
+    assert error["code"] == "DeploymentOutputEvaluationFailed"
+    assert complaint in error["message"]
+
+
+async def test_variables_and_copies_in_values_are_unrolled(azure: Inside) -> None:
+    variables = {
+        "name": "[concat(variables('stem'), '-x')]",
+        "stem": "rk",
+        "copy": [{"name": "many", "count": 2, "input": "[format('n{0}', copyIndex('many'))]"}],
+    }
+    value = {"name": "[variables('name')]", "many": "[variables('many')]"}
+
+    found = await value_of(azure, value, variables=variables)
+
+    assert found == {"name": "rk-x", "many": ["n0", "n1"]}
+
+
+async def test_a_variable_that_refers_to_itself_is_no_endless_loop(azure: Inside) -> None:
+    circle = {"a": "[variables('b')]", "b": "[variables('a')]"}
+
+    error = await value_of(azure, "[variables('a')]", variables=circle)
+
+    assert "refers to itself" in error["message"]
+
+
+async def test_secrets_are_shown_neither_as_parameters_nor_as_outputs(azure: Inside) -> None:
+    wanted = template(
+        parameters={"password": {"type": "secureString"}, "plain": {"type": "string"}},
+        outputs={"out": {"type": "secureString", "value": "[parameters('password')]"}},
+    )
+
+    shown = await deploy(azure, wanted, password="hush-hush", plain="open")
+
+    assert shown["parameters"]["plain"]["value"] == "open"
+    assert shown["parameters"]["password"] == {"type": "SecureString"}
+    assert "hush-hush" not in str(shown)
+    assert "hush-hush" not in str(azure.fabric.state.resources)
+
+
+def test_the_json_of_az_is_read_with_its_comments_and_bare_keys() -> None:
+    text = '{"properties": {template: {"a": "x//y", /* no */ "b": [1,],} // end\n}}'
+
+    assert lenient_json.loads(text)["properties"]["template"] == {"a": "x//y", "b": [1]}

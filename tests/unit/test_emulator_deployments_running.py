@@ -1,0 +1,206 @@
+"""Deployments on their way: order, failures, restarts, cancelling, and who may deploy what."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.clock import Clock
+from tests.emulator_inside import Inside, emulator_inside
+from tests.emulator_process import scale_set
+from tests.unit.deployed import (
+    DEPLOYMENTS,
+    GROUP_ID,
+    Json,
+    account,
+    body,
+    deploy,
+    finished,
+    network,
+    subnet,
+    template,
+)
+
+ACCOUNTS = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts"
+
+
+@pytest.fixture
+async def azure(tmp_path: Path) -> AsyncIterator[Inside]:
+    """An emulator with a resource group."""
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        await inside.make_group()
+        yield inside
+
+
+def slow(name: str = "rk-1", **more: Json) -> dict[str, Json]:
+    """A scale set, which takes its time."""
+    plain = {
+        "type": "Microsoft.Compute/virtualMachineScaleSets",
+        "apiVersion": "2024-07-01",
+        "name": name,
+    }
+    return {**plain, **scale_set(1), **more}
+
+
+async def test_what_refers_to_a_resource_waits_for_it_unasked(azure: Inside) -> None:
+    early = account("early", tags={"of": "[reference('network').provisioningState]"})
+
+    shown = await deploy(azure, template(early, network()))
+    rows = (await azure.arm.get(f"{DEPLOYMENTS}/d/operations")).json()["value"]
+
+    order = [row["properties"]["targetResource"]["resourceName"] for row in rows]
+    assert (shown["provisioningState"], order) == ("Succeeded", ["network", "early"])
+    assert (await azure.arm.get(f"{ACCOUNTS}/early")).json()["tags"] == {"of": "Succeeded"}
+
+
+async def test_resources_that_refer_to_each_other_never_come(azure: Inside) -> None:
+    one = account("one", tags={"of": "[reference('two').primaryLocation]"})
+    two = account("two", tags={"of": "[reference('one').primaryLocation]"})
+
+    shown = await deploy(azure, template(one, two))
+
+    [detail] = shown["error"]["details"]
+    assert "Circular dependency detected on resource" in detail["message"]
+
+
+async def test_a_long_operation_is_waited_for(azure: Inside) -> None:
+    after = account("after", dependsOn=["rk-1"])
+    await azure.arm.put(f"{DEPLOYMENTS}/d", json=body(template(slow(), after)))
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+    assert (await azure.arm.get(f"{ACCOUNTS}/after")).status_code == 404
+    assert (await finished(azure))["provisioningState"] == "Succeeded"
+    assert (await azure.arm.get(f"{ACCOUNTS}/after")).status_code == 200
+
+
+async def test_a_throttled_deployment_asks_again(azure: Inside) -> None:
+    for method, place in (("PUT", "storageAccounts"), ("GET", "operations/")):
+        fault = {"kind": "throttle", "method": method, "path": place, "count": 2}
+        (await azure.metadata.post("/_emulator/faults", json=fault)).raise_for_status()
+    shown = await deploy(azure, template(account(), slow()))
+    faults = (await azure.metadata.get("/_emulator/faults")).json()["value"]
+
+    assert shown["provisioningState"] == "Succeeded"
+    assert [fault["struck"] for fault in faults] == [2, 2]
+
+
+async def test_a_failure_stops_what_waits_for_it_and_nothing_else(azure: Inside) -> None:
+    place = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 0}
+    await azure.metadata.post("/_emulator/capacity", json=place)
+    waits, free = account("waits", dependsOn=["rk-1"]), account("free")
+
+    shown = await deploy(azure, template(waits, slow(), free))
+
+    assert shown["provisioningState"] == "Failed"
+    [detail] = shown["error"]["details"]
+    assert (shown["error"]["code"], detail["code"]) == ("DeploymentFailed", "AllocationFailed")
+    assert detail["target"].endswith("/rk-1")
+    codes = [(await azure.arm.get(f"{ACCOUNTS}/{n}")).status_code for n in ("waits", "free")]
+    assert codes == [404, 200]
+
+
+async def test_a_deployment_survives_a_restart_of_the_emulator(tmp_path: Path) -> None:
+    clock = Clock()
+    wanted = template(slow(), account("after", dependsOn=["rk-1"]))
+    async with emulator_inside(tmp_path, clock) as before:
+        await before.make_group()
+        await before.arm.put(f"{DEPLOYMENTS}/d", json=body(wanted))
+        await before.pass_time(0.5)
+    async with emulator_inside(tmp_path, clock) as after:
+        shown = await finished(after)
+        found = await after.arm.get(f"{ACCOUNTS}/after")
+
+    assert (shown["provisioningState"], found.status_code) == ("Succeeded", 200)
+
+
+async def test_one_that_runs_takes_no_changes_until_it_is_cancelled(azure: Inside) -> None:
+    url = f"{DEPLOYMENTS}/d"
+    await azure.arm.put(url, json=body(template(slow(), account("after", dependsOn=["rk-1"]))))
+    again = await azure.arm.put(url, json=body(template()))
+    deleted = await azure.arm.delete(url)
+    cancelled = await azure.arm.post(f"{url}/cancel")
+    shown = await finished(azure)
+    twice = await azure.arm.post(f"{url}/cancel")
+    await azure.pass_time(5)
+
+    codes = [answer.json()["error"]["code"] for answer in (again, deleted, twice)]
+    assert codes == ["DeploymentActive", "DeploymentActive", "DeploymentCannotBeCancelled"]
+    assert (cancelled.status_code, shown["provisioningState"]) == (204, "Canceled")
+    assert (await azure.arm.get(f"{ACCOUNTS}/after")).status_code == 404
+
+
+async def test_one_that_is_over_can_be_listed_exported_and_forgotten(azure: Inside) -> None:
+    wanted = template(account())
+    await deploy(azure, wanted, name="one")
+    listed = (await azure.arm.get(f"{DEPLOYMENTS}/")).json()["value"]
+    exported = (await azure.arm.post(f"{DEPLOYMENTS}/one/exportTemplate")).json()["template"]
+    there = (await azure.arm.head(f"{DEPLOYMENTS}/one")).status_code
+    await azure.arm.delete(f"{DEPLOYMENTS}/one")
+    gone = await azure.arm.get(f"{DEPLOYMENTS}/one")
+
+    assert [row["name"] for row in listed] == ["one"]
+    assert (exported, there) == (wanted, 204)
+    assert gone.json()["error"]["code"] == "DeploymentNotFound"
+    assert (await azure.arm.get(f"{ACCOUNTS}/account")).status_code == 200
+
+
+async def test_what_if_tells_changes_and_makes_none(azure: Inside) -> None:
+    await deploy(azure, template(account(), network()))
+    await azure.arm.put(f"{ACCOUNTS}/other", json=account("other"))
+    changed = account(properties={"accessTier": "Cool"}, sku={"name": "Standard_LRS"})
+    wanted = template(changed, network(), subnet("new", "10.0.0.0/24"))
+
+    asked = await azure.arm.post(f"{DEPLOYMENTS}/d/whatIf", json=body(wanted))
+    told = (await azure.arm.get(asked.headers["Location"])).json()["properties"]["changes"]
+
+    found = {row["resourceId"].rpartition("/")[2]: row for row in told}
+    assert {name: row["changeType"] for name, row in found.items()} == {
+        "account": "Modify",
+        "network": "NoChange",
+        "new": "Create",
+        "other": "Ignore",
+    }
+    [delta] = found["account"]["delta"]
+    assert delta["path"] == "properties.accessTier"
+    assert (delta["before"], delta["after"]) == ("Hot", "Cool")
+    tier = (await azure.arm.get(f"{ACCOUNTS}/account")).json()["properties"]["accessTier"]
+    assert tier == "Hot"
+
+
+async def test_what_if_does_not_tell_secrets_and_forgets_its_answers(azure: Inside) -> None:
+    wanted = template(
+        account(tags={"s": "[concat('x', parameters('secret'))]"}),
+        parameters={"secret": {"type": "securestring"}},
+    )
+    asked = await azure.arm.post(f"{DEPLOYMENTS}/d/whatIf", json=body(wanted, secret="hush-hush"))
+    location = asked.headers["Location"]
+    text = (await azure.arm.get(location)).text
+    await azure.pass_time(4000, step=1000)
+
+    assert "account" in text
+    assert "hush-hush" not in text
+    assert (await azure.arm.get(location)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ({"mode": "Complete", "template": template()}, "InvalidDeploymentMode"),
+        ({"templateLink": {"uri": "https://x"}}, "InvalidTemplate"),
+        (None, "InvalidRequestContent"),
+    ],
+)
+async def test_what_the_emulator_cannot_deploy_it_refuses(
+    azure: Inside, properties: Json, code: str
+) -> None:
+    answer = await azure.arm.put(f"{DEPLOYMENTS}/d", json={"properties": properties})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+
+
+async def test_names_of_deployments_have_a_rule(azure: Inside) -> None:
+    answer = await azure.arm.put(f"{DEPLOYMENTS}/{'n' * 65}", json=body(template()))
+
+    assert answer.json()["error"]["code"] == "InvalidDeploymentName"

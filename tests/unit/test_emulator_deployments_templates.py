@@ -1,0 +1,213 @@
+"""Templates unrolled: loops, conditions, children, symbols, and what is refused before all."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.clock import Clock
+from tests.emulator_inside import Inside, emulator_inside
+from tests.unit.deployed import (
+    DEPLOYMENTS,
+    GROUP_ID,
+    Json,
+    account,
+    body,
+    deploy,
+    network,
+    refusal,
+    subnet,
+    template,
+)
+
+NETWORKS = f"{GROUP_ID}/providers/Microsoft.Network/virtualNetworks"
+
+
+@pytest.fixture
+async def azure(tmp_path: Path) -> AsyncIterator[Inside]:
+    """An emulator with a resource group."""
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        await inside.make_group()
+        yield inside
+
+
+async def names(azure: Inside) -> list[str]:
+    """The names of all resources of the group."""
+    rows = (await azure.arm.get(f"{GROUP_ID}/resources")).json()["value"]
+    return [row["name"] for row in rows]
+
+
+async def test_a_loop_makes_a_resource_for_each_turn(azure: Inside) -> None:
+    loop = {"name": "accounts", "count": "[parameters('count')]"}
+    many = account("[format('account{0}', copyIndex(1))]", copy=loop)
+    after = account("last", dependsOn=["accounts"])
+    wanted = template(after, many, parameters={"count": {"type": "int"}})
+
+    shown = await deploy(azure, wanted, count=3)
+
+    assert shown["provisioningState"] == "Succeeded"
+    assert await names(azure) == ["account1", "account2", "account3", "last"]
+
+
+async def test_what_a_condition_rules_out_is_not_made_and_not_waited_for(azure: Inside) -> None:
+    unwanted = account("unwanted", condition="[equals(1, 2)]")
+    wanted = template(unwanted, account("wanted", dependsOn=["unwanted"]))
+
+    await deploy(azure, wanted)
+
+    assert await names(azure) == ["wanted"]
+
+
+async def test_children_may_be_nested_and_still_have_to_wait(azure: Inside) -> None:
+    nested = {
+        "type": "subnets",
+        "apiVersion": "2024-05-01",
+        "name": "inner",
+        "dependsOn": ["[resourceId('Microsoft.Network/virtualNetworks', 'network')]"],
+        "properties": {"addressPrefix": "10.0.0.0/24"},
+    }
+    await deploy(azure, template(network(resources=[nested])))
+
+    found = (await azure.arm.get(f"{NETWORKS}/network/subnets/inner")).json()
+    assert found["properties"]["addressPrefix"] == "10.0.0.0/24"
+
+
+async def test_a_child_that_does_not_wait_for_its_parent_fails(azure: Inside) -> None:
+    shown = await deploy(azure, template(subnet("early", "10.0.0.0/24"), network()))
+
+    [detail] = shown["error"]["details"]
+    assert (shown["error"]["code"], detail["code"]) == (
+        "DeploymentFailed",
+        "ParentResourceNotFound",
+    )
+
+
+async def test_resources_with_symbolic_names_are_what_bicep_makes(azure: Inside) -> None:
+    wanted = template(languageVersion="2.0")
+    wanted["resources"] = {
+        "old": account("there", existing=True),
+        "net": network(tags={"of": "[reference('old').primaryLocation]"}),
+        "sub": subnet("s", "10.0.1.0/24", dependsOn=["net"]),
+    }
+    wanted["outputs"] = {
+        "id": {"type": "string", "value": "[reference('net', '2024-05-01', 'full').id]"}
+    }
+    await deploy(azure, template(account("there")), name="before")
+
+    shown = await deploy(azure, wanted)
+
+    assert shown["outputs"]["id"]["value"] == f"{NETWORKS}/network"
+    assert (await azure.arm.get(f"{NETWORKS}/network")).json()["tags"] == {"of": "eastus"}
+
+
+async def test_a_deployment_in_a_deployment_has_parameters_of_its_own(azure: Inside) -> None:
+    inner = template(
+        account("[parameters('name')]"),
+        parameters={"name": {"type": "string"}},
+        outputs={"name": {"type": "string", "value": "[parameters('name')]"}},
+    )
+    outer = {
+        "type": "Microsoft.Resources/deployments",
+        "apiVersion": "2022-09-01",
+        "name": "inner",
+        "properties": {
+            "mode": "Incremental",
+            "expressionEvaluationOptions": {"scope": "inner"},
+            "parameters": {"name": {"value": "[concat('fr', 'outer')]"}},
+            "template": inner,
+        },
+    }
+    told = {"x": {"type": "string", "value": "[reference('inner').outputs.name.value]"}}
+
+    shown = await deploy(azure, template(outer, outputs=told))
+
+    assert shown["outputs"]["x"]["value"] == "frouter"
+    assert await names(azure) == ["frouter"]
+
+
+LOOSE = {"type": "string"}
+BAD: list[tuple[Json, dict[str, Json], str]] = [
+    (
+        template(account(dependsOn=["gone"])),
+        {},
+        "The resource 'gone' is not defined in the template",
+    ),
+    (template(account(), account()), {}, "is defined multiple times in a template"),
+    (template(account("a/b")), {}, "has incorrect segment lengths"),
+    (
+        template(account("aaa", dependsOn=["bbb"]), account("bbb", dependsOn=["aaa"])),
+        {},
+        "Circular dependency detected on resource",
+    ),
+    (
+        template(account("[reference('x').name]")),
+        {},
+        "The template function 'reference' is not expected",
+    ),
+    (template(account("[nonsense()]")), {}, "The template function 'nonsense' is not valid"),
+    (template(account(copy={"name": "c", "count": -1})), {}, "needs a name and a count"),
+    (template(account(apiVersion="")), {}, "'apiVersion' is required"),
+    (
+        template(parameters={"p": LOOSE}),
+        {},
+        "The value for the template parameter 'p' is not provided",
+    ),
+    (template(parameters={"p": LOOSE}), {"p": 1}, "Expected 'string'. Actual 'int'"),
+    (
+        template(parameters={"p": LOOSE}),
+        {"p": "a", "q": 1},
+        "'q' in the parameters file are not valid",
+    ),
+    (
+        template(parameters={"p": LOOSE | {"allowedValues": ["a"]}}),
+        {"p": "b"},
+        "not part of the allowed value(s): 'a'",
+    ),
+    (template(parameters={"p": LOOSE | {"minLength": 3}}), {"p": "b"}, "minLength '3'"),
+    (template(parameters={"p": {"type": "int", "maxValue": 3}}), {"p": 4}, "maxValue '3'"),
+    (template(parameters={"p": {"type": "what"}}), {"p": 4}, "has no valid type"),
+    ({"resources": []}, {}, "Required property '$schema' not found"),
+    (template() | {"resources": 7}, {}, "must be an array or an object"),
+    (template() | {"$schema": "https://else"}, {}, "is not supported"),
+    ([], {}, "The template must be an object"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "passed", "complaint"), BAD, ids=[case[2][:40] for case in BAD])
+async def test_a_template_that_makes_no_sense_is_refused_at_once(
+    azure: Inside, wanted: Json, passed: dict[str, Json], complaint: str
+) -> None:
+    code, message = await refusal(azure, wanted, **passed)
+    validated = await azure.arm.post(f"{DEPLOYMENTS}/d/validate", json=body(wanted, **passed))
+
+    assert code == "InvalidTemplate"
+    assert message.startswith("Deployment template validation failed: '")
+    assert complaint in message
+    assert validated.json()["error"] == {"code": code, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("resource", "code"),
+    [
+        (account("UPPER"), "AccountNameInvalid"),
+        (account(sku={"name": "Standard_Cheap"}), "InvalidRequestPropertyValue"),
+        (account(location="atlantis"), "LocationNotAvailableForResourceType"),
+        (account(type="Microsoft.Storage/boxes"), "InvalidResourceType"),
+        (account(type="Contoso.Things/boxes"), "InvalidResourceNamespace"),
+        (
+            network(properties={"addressSpace": {"addressPrefixes": ["10.0.0.1/8"]}}),
+            "InvalidCIDRNotation",
+        ),
+    ],
+)
+async def test_what_a_provider_would_refuse_is_told_before_anything_is_made(
+    azure: Inside, resource: Json, code: str
+) -> None:
+    answer = await azure.arm.put(
+        f"{DEPLOYMENTS}/d", json=body(template(network("first"), resource))
+    )
+
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "InvalidTemplateDeployment")
+    assert [detail["code"] for detail in error["details"]] == [code]
+    assert await names(azure) == []
