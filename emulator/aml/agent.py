@@ -1,0 +1,103 @@
+"""What a node of Azure ML boots into: carries out the orders that appear in its folder.
+
+A plain file for an isolated interpreter: standard library only, nothing of the emulator. Orders
+are azureml/NAME.json; NAME.cancel asks for their end, and NAME.done is written with the exit code.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+LOOK = 0.1  # seconds between two looks
+GRACE = 10.0  # seconds from the request to end to the kill
+CANCELLED = -signal.SIGTERM
+Process = subprocess.Popen[bytes]
+
+
+class Task:
+    """One order that is being carried out."""
+
+    def __init__(self, order: Path) -> None:
+        self._file = order
+        self._kill_at: float | None = None
+        self._code = 0
+        self._processes: list[Process] = []
+        content: dict[str, Any] = json.loads(order.read_text())
+        folder = order.with_suffix("")
+        folder.mkdir(exist_ok=True)
+        image = content["image"]
+        pulled = subprocess.run(["docker", "pull", image], capture_output=True, check=False)
+        if pulled.returncode:
+            Path(content["processes"][0]["log"]).write_bytes(pulled.stderr)
+            self._code = pulled.returncode
+            return
+        for process in content["processes"]:
+            self._processes.append(_start(image, content["command"], process, folder))
+
+    def look(self) -> bool:
+        """Whether it is over; then its exit code is written."""
+        codes = [process.poll() for process in self._processes]
+        self._code = self._code or next((code for code in codes if code), 0)
+        cancelled = self._file.with_suffix(".cancel").exists()
+        if None in codes:
+            if cancelled or self._code:
+                self._code = self._code or CANCELLED
+                self._end()
+            return False
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(str(self._code))
+        fresh.replace(self._file.with_suffix(".done"))
+        return True
+
+    def _end(self) -> None:
+        """Ask all to end, and later leave them no choice."""
+        now = time.monotonic()
+        if self._kill_at is None:
+            self._kill_at = now + GRACE
+            self._signal(signal.SIGTERM)
+        elif now >= self._kill_at:
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+
+
+def _start(image: str, command: str, process: dict[str, Any], folder: Path) -> Process:
+    words = ["docker", "run", "--rm", "--entrypoint", "sh"]
+    for name, value in process["environment"].items():
+        words += ["-e", f"{name}={value}"]
+    with Path(process["log"]).open("ab") as log:
+        return subprocess.Popen(
+            [*words, image, "-c", command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def main() -> None:
+    """Look for orders until the VM is no more. The working directory is the VM's folder."""
+    orders = Path("azureml").absolute()
+    orders.mkdir(exist_ok=True)
+    tasks: dict[Path, Task] = {}
+    over: set[Path] = set()
+    while True:
+        for order in sorted(set(orders.glob("*.json")) - over - set(tasks)):
+            tasks[order] = Task(order)
+        for order in [order for order, task in tasks.items() if task.look()]:
+            over.add(order)
+            del tasks[order]
+        time.sleep(LOOK)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The things of a workspace: how each is named, found and shown.
+
+All are `state.Resource`. What Azure keeps to itself about one lies in its body under "private".
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+
+from emulator.errors import ArmError, resource_not_found
+from emulator.fabric import Fabric
+from emulator.front_door import fabric_of
+from emulator.resource_groups import find_group
+from emulator.state import Resource, group_id
+
+PROVIDER = "Microsoft.MachineLearningServices"
+WORKSPACE = f"{PROVIDER}/workspaces"
+COMPUTE = f"{WORKSPACE}/computes"
+JOB = f"{WORKSPACE}/jobs"
+ENVIRONMENT = f"{WORKSPACE}/environments/versions"
+
+
+def workspace_id(request: Request) -> str:
+    """The id of the workspace that the path names."""
+    names = request.path_params
+    group = group_id(names["subscription"], names["group"])
+    return f"{group}/providers/{WORKSPACE}/{names['workspace']}"
+
+
+def find_workspace(request: Request) -> Resource:
+    """The workspace that the path names, or ArmError."""
+    find_group(request)
+    found = fabric_of(request).state.resources.get(workspace_id(request).lower())
+    if found is None:
+        names = request.path_params
+        raise resource_not_found(f"{WORKSPACE}/{names['workspace']}", names["group"])
+    if request.method in ("PUT", "PATCH"):
+        refuse_while_going(found)
+    return found
+
+
+def refuse_while_going(workspace: Resource) -> None:
+    """Raise ArmError if it is being deleted."""
+    if workspace.provisioning_state == "Deleting":
+        raise user_error(409, f"Workspace {workspace.name} is being deleted.")
+
+
+def lookup(fabric: Fabric, id_: str) -> Resource | None:
+    """The resource with this id, in any case."""
+    return fabric.state.resources.get(id_.lower())
+
+
+def of_type(fabric: Fabric, kind: str, below: Resource | None = None) -> list[Resource]:
+    """All resources of a type, or those of one workspace."""
+    start = f"{below.key}/" if below else ""
+    rows = list(fabric.state.resources.values())
+    return [r for r in rows if r.type == kind and r.key.startswith(start)]
+
+
+def properties(resource: Resource) -> dict[str, Any]:
+    """What is shown of it."""
+    shown: dict[str, Any] = resource.body["properties"]
+    return shown
+
+
+def private(resource: Resource) -> dict[str, Any]:
+    """What Azure keeps to itself about it."""
+    hidden: dict[str, Any] = resource.body["private"]
+    return hidden
+
+
+def shown(resource: Resource, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    """The resource as ARM answers it; ``more`` goes over its properties."""
+    rest = {k: v for k, v in resource.body.items() if k not in ("properties", "private")}
+    return {
+        "id": resource.id,
+        "name": resource.name,
+        "type": resource.type,
+        **rest,
+        "properties": properties(resource) | more,
+    }
+
+
+def user_error(status: int, message: str) -> ArmError:
+    """How Azure ML refuses what it was asked."""
+    return ArmError(status, "UserError", message)
+
+
+def region(resource: Resource) -> str:
+    """Where a compute or job is. (Resources with a location are listed beside their workspace.)"""
+    return str(private(resource)["region"])

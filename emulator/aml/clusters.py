@@ -1,0 +1,163 @@
+"""What clusters do as time passes: take nodes for their jobs, let idle ones go, and end.
+
+The chore `tend` compares what a cluster should have with what it has; a restart in between loses
+and doubles nothing.
+"""
+
+import base64
+import shlex
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+from emulator import operations, scale_set_faults, scale_sets
+from emulator.aml.assets import COMPUTE, of_type, private, properties, region
+from emulator.aml.nodes import free, nodes, place, set_of, target
+from emulator.catalog import catalog
+from emulator.errors import ArmError
+from emulator.fabric import Fabric
+from emulator.state import Resource, ScaleSet
+from emulator.usages import check_quota
+
+RETRY = 60.0  # seconds after a refused allocation
+AGENT = Path(__file__).with_name("agent.py")
+
+
+def tend(fabric: Fabric, now: float) -> bool:
+    """Bring every cluster one step nearer to what it should be."""
+    changed = [_tend(fabric, compute, now) for compute in of_type(fabric, COMPUTE)]
+    return any(changed)
+
+
+def _tend(fabric: Fabric, compute: Resource, now: float) -> bool:
+    if compute.provisioning_state == "Deleting" or fabric.operations(compute.key, "put"):
+        return False
+    scale_set = set_of(fabric, compute)
+    changed = compute.provisioning_state != "Succeeded"
+    if changed:
+        compute.provisioning_state = "Succeeded"
+    if scale_set is None:
+        scale_set = _make_set(fabric, compute, now)
+    changed |= _note_refusal(compute, scale_set, now) | _note_idle(fabric, compute, now)
+    return any([_shrink(fabric, compute, scale_set, now), changed]) or _grow(
+        fabric, compute, scale_set, now
+    )
+
+
+def _note_refusal(compute: Resource, scale_set: ScaleSet, now: float) -> bool:
+    """Keep why nodes could not be allocated, and try again later."""
+    if scale_set.error is None:
+        return False
+    _refused(compute, scale_set.error["code"], scale_set.error["message"], now)
+    scale_set.error, scale_set.provisioning_state = None, "Succeeded"
+    return True
+
+
+def _refused(compute: Resource, code: str, message: str, now: float) -> None:
+    private(compute)["errors"] = [{"error": {"code": code, "message": message}}]
+    private(compute)["retry_at"] = now + RETRY
+
+
+def _note_idle(fabric: Fabric, compute: Resource, now: float) -> bool:
+    """Remember since when each node has stood idle."""
+    before: dict[str, float] = private(compute)["idle_since"]
+    idle = [n.instance.instance_id for n in free(fabric, compute)]
+    after = {name: before.get(name, now) for name in idle}
+    if after != before:
+        private(compute)["idle_since"] = after
+    return after != before
+
+
+def _shrink(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) -> bool:
+    """Let go what is broken, and what has been idle for too long."""
+    found = nodes(fabric, compute)
+    broken = [n.instance.instance_id for n in found if n.state == "unusable"]
+    living = sum(n.state not in ("leaving", "unusable") for n in found)
+    since: dict[str, float] = private(compute)["idle_since"]
+    scale = properties(compute)["properties"]["scaleSettings"]
+    patience = float(private(compute)["idle_seconds"])
+    tired = [
+        name
+        for name, at in since.items()
+        if now - at >= patience or living > int(scale["maxNodeCount"])
+    ]
+    spare = max(living - target(fabric, compute), 0)
+    going = [*broken, *tired[:spare]]
+    if not going:
+        return False
+    operations.begin(
+        fabric,
+        "delete_instances",
+        scale_set,
+        seconds=fabric.settings.delete_seconds,
+        instance_ids=tuple(going),
+    )
+    private(compute)["resized_at"] = now
+    return True
+
+
+def _grow(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) -> bool:
+    """Ask for the nodes that are missing."""
+    found = [n for n in nodes(fabric, compute) if n.state not in ("leaving", "unusable")]
+    missing = target(fabric, compute) - len(found)
+    busy = fabric.operations(scale_set.key, "put")
+    if missing <= 0 or busy or now < float(private(compute)["retry_at"]):
+        return False
+    size = catalog().size(scale_set.vm_size)
+    assert size, "the size was checked when the cluster was put"
+    scale_set.capacity = len(scale_set.instances) + missing
+    fault = scale_set_faults.met(fabric, scale_set, "PUT")
+    try:
+        scale_set_faults.refuse(fabric, scale_set, fault)
+        check_quota(fabric, scale_set, size.vcpus)
+    except ArmError as error:
+        _refused(compute, *_in_words_of_ml(error), now)
+        return True
+    finally:
+        scale_set.capacity = len(scale_set.instances)
+    scale_sets.grow(fabric, scale_set, missing)
+    for operation in fabric.operations(scale_set.key, "put"):
+        scale_set_faults.hinder(operation, fault)
+    private(compute)["errors"] = []
+    private(compute)["resized_at"] = now
+    return True
+
+
+def _in_words_of_ml(error: ArmError) -> tuple[str, str]:
+    quota = "exceeding approved" in error.message
+    return ("ClusterCoreQuotaReached" if quota else error.code), error.message
+
+
+def _make_set(fabric: Fabric, compute: Resource, now: float) -> ScaleSet:
+    """The scale set behind a cluster, empty."""
+    inner = properties(compute)["properties"]
+    spot: dict[str, Any] = {"priority": "Spot", "evictionPolicy": "Delete"}
+    boot = f"#!/bin/sh\nexec {shlex.join([sys.executable, '-I', '-S', str(AGENT)])}\n"
+    group, name = place(compute)
+    scale_set = ScaleSet(
+        subscription=compute.subscription,
+        group=group,
+        name=name,
+        model={
+            "location": region(compute),
+            "sku": {"name": inner["vmSize"], "tier": "Standard", "capacity": 0},
+            "properties": {
+                "orchestrationMode": "Uniform",
+                "singlePlacementGroup": True,
+                "overprovision": False,
+                "upgradePolicy": {"mode": "Manual"},
+                "virtualMachineProfile": {
+                    **(spot if inner["vmPriority"] == "LowPriority" else {}),
+                    "osProfile": {"computerNamePrefix": compute.name[:24]},
+                },
+            },
+        },
+        custom_data=base64.b64encode(boot.encode()).decode(),
+        created_at=now,
+        unique_id=str(uuid.uuid4()),
+        provisioning_state="Succeeded",
+        owner=compute.key,
+    )
+    fabric.state.scale_sets[scale_set.key] = scale_set
+    return scale_set

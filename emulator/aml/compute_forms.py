@@ -1,0 +1,102 @@
+"""What Azure ML accepts of a compute cluster, and what it makes of it."""
+
+import re
+import uuid
+from typing import Any
+
+from emulator.aml.assets import COMPUTE, private, properties, user_error
+from emulator.catalog import catalog, region_name
+from emulator.state import Resource
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,22}[A-Za-z0-9]")
+DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+PRIORITIES = ("LowPriority", "Dedicated")
+IDLE = "PT120S"  # before a node is taken down, unless the cluster says
+
+
+def given(body: dict[str, Any]) -> dict[str, Any]:
+    """The body, if it is that of a cluster; or ArmError."""
+    outer = body.get("properties")
+    if not isinstance(outer, dict) or outer.get("computeType") != "AmlCompute":
+        raise user_error(400, "The emulator has computes of the type AmlCompute only.")
+    if not isinstance(outer.get("properties") or {}, dict):
+        raise user_error(400, "The properties of an AmlCompute must be an object.")
+    return body
+
+
+def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
+    """A cluster as it is put; in the workspace's region unless it says."""
+    name = id_.rpartition("/")[2]
+    if not NAME.fullmatch(name):
+        raise user_error(
+            400,
+            f"Invalid compute name '{name}': 2 to 24 letters, digits and hyphens, the first a "
+            "letter, the last no hyphen.",
+        )
+    place = region_name(body.get("location") or region)
+    inner = dict(body["properties"].get("properties") or {})
+    size = str(inner.get("vmSize") or "")
+    if catalog().offer(size, place) is None:
+        raise user_error(400, f"The specified VM size {size} is not supported in {place}.")
+    inner["vmPriority"] = inner.get("vmPriority") or "Dedicated"
+    if inner["vmPriority"] not in PRIORITIES:
+        raise user_error(400, f"vmPriority must be one of {', '.join(PRIORITIES)}.")
+    compute = Resource(
+        id=id_,
+        type=COMPUTE,
+        location="",
+        body={k: body[k] for k in ("tags", "sku", "identity") if k in body}
+        | {
+            "location": place,
+            "properties": body["properties"] | {"properties": inner},
+            "private": {
+                "guid": str(uuid.uuid4()),
+                "region": place,
+                "idle_since": {},
+                "errors": [],
+                "retry_at": 0.0,
+                "resized_at": now,
+            },
+        },
+        created_at=now,
+        provisioning_state="Creating",
+    )
+    set_scale(compute, inner.get("scaleSettings"))
+    return compute
+
+
+def resize(compute: Resource, body: dict[str, Any]) -> None:
+    """Only the scale settings of a cluster can change."""
+    if compute.provisioning_state == "Deleting":
+        raise user_error(409, f"Compute {compute.name} is being deleted.")
+    before = properties(compute)["properties"]
+    wanted = body["properties"].get("properties") or {}
+    for member in ("vmSize", "vmPriority"):
+        if str(wanted.get(member) or before[member]).lower() != str(before[member]).lower():
+            raise user_error(400, f"The {member} of a compute cannot be changed.")
+    set_scale(compute, before["scaleSettings"] | (wanted.get("scaleSettings") or {}))
+
+
+def set_scale(compute: Resource, settings: object) -> None:
+    """Between how many nodes it is to scale, and how soon."""
+    if not isinstance(settings, dict):
+        raise user_error(400, "An AmlCompute needs scaleSettings.")
+    most, least = settings.get("maxNodeCount"), settings.get("minNodeCount") or 0
+    idle = settings.get("nodeIdleTimeBeforeScaleDown") or IDLE
+    if not isinstance(most, int) or not isinstance(least, int) or not 0 <= least <= most:
+        raise user_error(400, "minNodeCount must be 0 or more, and maxNodeCount not below it.")
+    private(compute)["idle_seconds"] = duration(idle)
+    properties(compute)["properties"]["scaleSettings"] = {
+        "minNodeCount": least,
+        "maxNodeCount": most,
+        "nodeIdleTimeBeforeScaleDown": idle,
+    }
+
+
+def duration(text: object) -> float:
+    """Seconds of an ISO 8601 duration, or ArmError."""
+    found = DURATION.fullmatch(str(text))
+    if not found or not any(found.groups()):
+        raise user_error(400, f"'{text}' is not a duration: write it as PT120S.")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

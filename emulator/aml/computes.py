@@ -1,0 +1,217 @@
+"""Compute clusters as ARM sees them; `clusters` moves their nodes."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator import operations
+from emulator.aml import nodes, removal
+from emulator.aml.assets import (
+    COMPUTE,
+    PROVIDER,
+    find_workspace,
+    lookup,
+    of_type,
+    private,
+    properties,
+    region,
+    shown,
+    user_error,
+)
+from emulator.aml.compute_forms import given, new, resize, set_scale
+from emulator.catalog import catalog
+from emulator.errors import ArmError, invalid
+from emulator.fabric import Fabric
+from emulator.front_door import fabric_of, page, read_json
+from emulator.state import Resource
+from emulator.timestamps import timestamp
+from emulator.usages import Region, limit, used_cores
+
+QUOTAS = {
+    "lowPriorityCores": "Cluster LowPriority vCPUs",
+    "cores": "Cluster Dedicated Regional vCPUs",
+}
+
+
+async def put(request: Request) -> Response:
+    """Create a cluster, or give an existing one new scale settings."""
+    fabric, workspace = fabric_of(request), find_workspace(request)
+    wanted = given(await read_json(request))
+    old = _lookup(request)
+    if old is None:
+        compute = new(_id(request, workspace), workspace.location, wanted, fabric.now())
+    else:
+        compute = old
+        resize(compute, wanted)
+    return _accept(request, fabric, compute, new=old is None)
+
+
+async def patch(request: Request) -> Response:
+    """Give a cluster new scale settings."""
+    fabric, compute = fabric_of(request), find(request)
+    body = (await read_json(request)).get("properties")
+    inner = body.get("properties") if isinstance(body, dict) else None
+    settings = inner.get("scaleSettings") if isinstance(inner, dict) else None
+    if not isinstance(settings, dict):
+        raise user_error(400, "Only properties.scaleSettings of an AmlCompute can be updated.")
+    before = properties(compute)["properties"]["scaleSettings"]
+    set_scale(compute, before | settings)
+    fabric.changed()
+    return JSONResponse(_body(fabric, compute))
+
+
+async def get(request: Request) -> Response:
+    """Show one."""
+    return JSONResponse(_body(fabric_of(request), find(request)))
+
+
+async def list_all(request: Request) -> Response:
+    """List those of the workspace."""
+    fabric = fabric_of(request)
+    rows = of_type(fabric, COMPUTE, find_workspace(request))
+    return page(request, [_body(fabric, r) for r in rows])
+
+
+async def list_nodes(request: Request) -> Response:
+    """Every node with its state and the run that is on it."""
+    fabric, compute = fabric_of(request), find(request)
+    rows = [
+        {
+            "nodeId": f"tvmps_{node.instance.vm_id.replace('-', '')}_{'p' if node.spot else 'd'}",
+            "privateIpAddress": node.instance.address,
+            "publicIpAddress": None,
+            "port": None,
+            "nodeState": node.state,
+            "runId": node.run,
+        }
+        for node in nodes.nodes(fabric, compute)
+    ]
+    return JSONResponse({"nodes": rows, "nextLink": None})
+
+
+async def delete(request: Request) -> Response:
+    """Begin deleting the cluster; jobs on it lose their nodes."""
+    fabric, _ = fabric_of(request), find_workspace(request)
+    compute = _lookup(request)
+    if compute is None:
+        return Response(status_code=204)
+    if "underlyingResourceAction" not in request.query_params:
+        raise invalid("The query parameter underlyingResourceAction is required.", "UserError")
+    operation = removal.begin(fabric, compute, region(compute))
+    fabric.changed()
+    return Response(status_code=202, headers=removal.headers(request, operation, "compute"))
+
+
+async def result(request: Request) -> Response:
+    """What the Location of a create or delete answers, of workspaces too."""
+    fabric, name = fabric_of(request), request.path_params["operation"]
+    operation = fabric.state.operations.get(name.lower())
+    if operation is None:
+        raise ArmError(404, "NotFound", f"The operation '{name}' was not found; it may be over.")
+    if operation.status == "InProgress":
+        again = {"Location": str(request.url), "Retry-After": "1"}
+        return Response(status_code=202, headers=again)
+    compute = lookup(fabric, operation.target)
+    return JSONResponse(_body(fabric, compute)) if compute else Response(status_code=204)
+
+
+async def sizes(request: Request) -> Response:
+    """The VM sizes that clusters of a region can have."""
+    place = request.path_params["location"].lower()
+    here = [o.size for o in catalog().offers if o.location == place]
+    rows = [
+        {"name": size.name, "family": size.family, "vCPUs": size.vcpus, "lowPriorityCapable": True}
+        for size in here
+    ]
+    return JSONResponse({"value": rows})
+
+
+async def usages(request: Request) -> Response:
+    """The core quotas of a region: nodes are counted against those of Compute."""
+    fabric, names = fabric_of(request), request.path_params
+    here = Region.of(names["subscription"], names["location"])
+    place = f"/subscriptions/{here.subscription}/providers/{PROVIDER}/locations/{here.location}"
+    rows = [
+        {
+            "id": f"{place}/usages/{name}",
+            "amlWorkspaceLocation": here.location,
+            "type": f"{PROVIDER}/usages",
+            "unit": "Count",
+            "currentValue": used_cores(fabric, here, spot=name == "lowPriorityCores"),
+            "limit": limit(fabric, here, name),
+            "name": {"value": text, "localizedValue": text},
+        }
+        for name, text in QUOTAS.items()
+    ]
+    return JSONResponse({"value": rows})
+
+
+def find(request: Request) -> Resource:
+    """The compute that the path names, or ArmError."""
+    find_workspace(request)
+    if (found := _lookup(request)) is None:
+        name = request.path_params["compute"]
+        raise ArmError(404, "ResourceNotFound", f"The specified compute '{name}' was not found.")
+    return found
+
+
+def _lookup(request: Request) -> Resource | None:
+    return lookup(fabric_of(request), _id(request, find_workspace(request)))
+
+
+def _id(request: Request, workspace: Resource) -> str:
+    return f"{workspace.id}/computes/{request.path_params['compute']}"
+
+
+def _accept(request: Request, fabric: Fabric, compute: Resource, *, new: bool) -> Response:
+    fabric.state.resources[compute.key] = compute
+    operation = operations.begin(
+        fabric,
+        "put",
+        compute,
+        location=region(compute),
+        seconds=fabric.settings.create_seconds if new else 0.0,
+    )
+    fabric.changed()
+    return JSONResponse(
+        _body(fabric, compute),
+        status_code=201 if new else 200,
+        headers=removal.headers(request, operation, "compute"),
+    )
+
+
+def _body(fabric: Fabric, compute: Resource) -> dict[str, Any]:
+    """The compute with how its nodes are doing."""
+    facts, inner = private(compute), properties(compute)["properties"]
+    found = nodes.nodes(fabric, compute)
+    counts = {f"{s}NodeCount": sum(n.state == s for n in found) for s in nodes.NODE_STATES}
+    allocation = {
+        "allocationState": nodes.allocation_state(fabric, compute),
+        "allocationStateTransitionTime": timestamp(facts["resized_at"]),
+        "currentNodeCount": len(found),
+        "targetNodeCount": nodes.target(fabric, compute),
+        "nodeStateCounts": counts,
+        "errors": facts["errors"] or None,
+    }
+    return shown(
+        compute,
+        computeLocation=region(compute),
+        createdOn=timestamp(compute.created_at),
+        modifiedOn=timestamp(facts["resized_at"]),
+        isAttachedCompute=False,
+        disableLocalAuth=True,
+        provisioningState=_provisioning(fabric, compute),
+        provisioningErrors=None,
+        properties=inner | allocation,
+    )
+
+
+def _provisioning(fabric: Fabric, compute: Resource) -> str:
+    """Of the cluster; its nodes come and go without it."""
+    state = compute.provisioning_state
+    if state == "Succeeded" and fabric.operations(compute.key, "put"):
+        return "Updating"
+    if state == "Creating" and not fabric.operations(compute.key, "put"):
+        return "Succeeded"  # the operation ended in this step
+    return state

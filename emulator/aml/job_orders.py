@@ -1,0 +1,126 @@
+"""What is said to the nodes of a job, through files in their VMs' folders.
+
+All of it is harmless when repeated: the agent begins an order once.
+"""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from emulator.aml.assets import private, properties
+from emulator.aml.nodes import Node
+from emulator.fabric import Fabric
+from emulator.state import Instance, Resource
+
+FIRST_PORT, PORTS = 21_000, 9_000  # Azure uses 6105; here every job needs another
+
+
+def write(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:
+    """Order the job's processes from its nodes; what is ordered already stays."""
+    if fabric.settings.hollow:
+        return
+    count = _processes(job)
+    world = 1 if count is None else count * len(nodes)
+    for rank, node in enumerate(nodes if count is not None else nodes[:1]):
+        first = rank * (count or 0)
+        file = _file(fabric, job, node.instance, "json")
+        if file.exists():
+            continue
+        order = {
+            "image": private(job)["image"],
+            "command": private(job)["command"],
+            "processes": [
+                {
+                    "log": str(_log(fabric, job, first + local, world)),
+                    "environment": _environment(job, nodes, rank, local),
+                }
+                for local in range(count or 1)
+            ],
+        }
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_suffix(".fresh")
+        fresh.write_text(json.dumps(order))
+        fresh.replace(file)
+
+
+def cancel(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:
+    """Ask the job's processes to end."""
+    for node in nodes:
+        file = _file(fabric, job, node.instance, "cancel")
+        if file.with_suffix(".json").exists():
+            file.touch()
+
+
+def codes(fabric: Fabric, job: Resource, nodes: list[Node]) -> list[int | None]:
+    """The exit code of every node that was ordered to do something; None while it does."""
+    found: list[int | None] = []
+    for node in nodes:
+        done = _file(fabric, job, node.instance, "done")
+        if done.with_suffix(".json").exists():
+            found.append(int(done.read_text()) if done.exists() else None)
+    return found
+
+
+def folder(fabric: Fabric, job: Resource) -> Path:
+    """Where the job's logs and outputs are kept."""
+    return fabric.settings.folder / "aml" / str(private(job)["guid"])
+
+
+def _file(fabric: Fabric, job: Resource, node: Instance, suffix: str) -> Path:
+    name = f"{private(job)['guid']}-{private(job)['attempt']}.{suffix}"
+    return fabric.folder(node) / "azureml" / name
+
+
+def _log(fabric: Fabric, job: Resource, rank: int, world: int) -> Path:
+    logs = folder(fabric, job) / "user_logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    if _processes(job) is None:
+        return logs / "std_log.txt"
+    return logs / f"std_log_process_{rank:0{len(str(world - 1))}}.txt"
+
+
+def _processes(job: Resource) -> int | None:
+    """How many processes per node; None for one process on the first node only."""
+    distribution = properties(job).get("distribution")
+    return int(distribution.get("processCountPerInstance") or 1) if distribution else None
+
+
+def _environment(job: Resource, nodes: list[Node], node_rank: int, local: int) -> dict[str, str]:
+    _, _, subscription, _, group, _, _, _, workspace, *_ = job.id.split("/")
+    shown = properties(job)
+    given = {
+        "AZUREML_RUN_ID": job.name,
+        "AZUREML_EXPERIMENT_NAME": shown["experimentName"],
+        "AZUREML_ARM_SUBSCRIPTION": subscription,
+        "AZUREML_ARM_RESOURCEGROUP": group,
+        "AZUREML_ARM_WORKSPACE_NAME": workspace,
+        "AZUREML_NODE_COUNT": str(len(nodes)),
+    }
+    user = {k: str(v) for k, v in (shown.get("environmentVariables") or {}).items()}
+    count = _processes(job)
+    return given | user | (_ranks(job, nodes, node_rank, local, count) if count else {})
+
+
+def _ranks(
+    job: Resource, nodes: list[Node], node_rank: int, local: int, count: int
+) -> dict[str, str]:
+    """What torch.distributed and mpi4py read."""
+    mark = f"{private(job)['guid']}-{private(job)['attempt']}"
+    ranks: dict[str, Any] = {
+        "MASTER_ADDR": nodes[0].instance.address,
+        "MASTER_PORT": FIRST_PORT + zlib.crc32(mark.encode()) % PORTS,
+        "NODE_RANK": node_rank,
+        "RANK": node_rank * count + local,
+        "LOCAL_RANK": local,
+        "WORLD_SIZE": count * len(nodes),
+        "LOCAL_WORLD_SIZE": count,
+    }
+    if properties(job)["distribution"]["distributionType"] == "Mpi":
+        ranks |= {
+            "OMPI_COMM_WORLD_RANK": ranks["RANK"],
+            "OMPI_COMM_WORLD_LOCAL_RANK": local,
+            "OMPI_COMM_WORLD_SIZE": ranks["WORLD_SIZE"],
+            "OMPI_COMM_WORLD_LOCAL_SIZE": count,
+        }
+    return {name: str(value) for name, value in ranks.items()}

@@ -1,0 +1,115 @@
+"""The nodes of clusters: instances of one scale set per cluster, in a group that nobody sees.
+
+So an Azure ML node is a VM like any other: quota, capacity, evictions and meters know it.
+"""
+
+from dataclasses import dataclass
+
+from emulator.aml.assets import JOB, of_type, private, properties
+from emulator.fabric import Fabric
+from emulator.state import Instance, Resource, ScaleSet, scale_set_id
+
+NODE_STATES = ("idle", "running", "preparing", "unusable", "leaving", "preempted")
+HELD = ("Running", "CancelRequested")  # jobs in these states hold nodes
+GROUP = "azureml-nodes-"  # how the groups of hidden sets begin
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a cluster."""
+
+    scale_set: ScaleSet
+    instance: Instance
+    state: str  # one of NODE_STATES
+    run: str | None  # the job that holds it
+
+    @property
+    def spot(self) -> bool:
+        """Whether it can be evicted."""
+        return self.scale_set.spot
+
+
+def nodes(fabric: Fabric, compute: Resource) -> list[Node]:
+    """Every node that the cluster has, in the order of their making."""
+    if (scale_set := set_of(fabric, compute)) is None:
+        return []
+    held = _held(fabric, compute)
+    deletions = fabric.operations(scale_set.key, "delete_instances")
+    leaving = {name for deletion in deletions for name in deletion.instance_ids}
+    found = []
+    for name, instance in scale_set.instances.items():
+        state = "leaving" if name in leaving else _state(fabric, instance, held)
+        found.append(Node(scale_set, instance, state, held.get(name)))
+    return found
+
+
+def free(fabric: Fabric, compute: Resource) -> list[Node]:
+    """The nodes that a job can have."""
+    return [n for n in nodes(fabric, compute) if n.state == "idle"]
+
+
+def target(fabric: Fabric, compute: Resource) -> int:
+    """How many nodes the cluster wants, for its jobs and its minimum."""
+    if compute.provisioning_state == "Deleting":
+        return 0
+    scale = properties(compute)["properties"]["scaleSettings"]
+    wanted = sum(needs(job) for job in jobs(fabric, compute))
+    return max(int(scale["minNodeCount"]), min(wanted, int(scale["maxNodeCount"])))
+
+
+def allocation_state(fabric: Fabric, compute: Resource) -> str:
+    """Steady, or Resizing while nodes come and go."""
+    moving = any(n.state in ("preparing", "leaving") for n in nodes(fabric, compute))
+    short = len(nodes(fabric, compute)) < target(fabric, compute)
+    return "Resizing" if moving or short else "Steady"
+
+
+def place(compute: Resource) -> tuple[str, str]:
+    """Group and name of the hidden set; another for a compute of the same name made later."""
+    mark = str(private(compute)["guid"])[:8]
+    return f"{GROUP}{mark}", f"{compute.name}-{mark}"
+
+
+def set_of(fabric: Fabric, compute: Resource) -> ScaleSet | None:
+    """The hidden set behind a cluster, once there is one."""
+    return fabric.state.scale_sets.get(set_key(compute))
+
+
+def set_key(compute: Resource) -> str:
+    """The key of the hidden set behind a cluster."""
+    return scale_set_id(compute.subscription, *place(compute)).lower()
+
+
+def jobs(fabric: Fabric, compute: Resource) -> list[Resource]:
+    """The jobs of a cluster that want or hold nodes."""
+    live = ("Queued", *HELD)
+    return [
+        job
+        for job in of_type(fabric, JOB)
+        if private(job)["compute"] == compute.key and properties(job)["status"] in live
+    ]
+
+
+def needs(job: Resource) -> int:
+    """How many nodes it is to have; one that is being cancelled wants no others."""
+    if properties(job)["status"] == "CancelRequested":
+        return len(private(job)["nodes"])
+    return int(properties(job)["resources"]["instanceCount"])
+
+
+def _state(fabric: Fabric, instance: Instance, held: dict[str, str]) -> str:
+    if instance.doom:
+        return "leaving"
+    if instance.eviction:
+        return "preempted"
+    if instance.phase == "creating" or not instance.booted:
+        return "preparing"
+    if not fabric.running(instance):
+        return "unusable"
+    return "running" if instance.instance_id in held else "idle"
+
+
+def _held(fabric: Fabric, compute: Resource) -> dict[str, str]:
+    """Which job holds which instance."""
+    rows = [j for j in jobs(fabric, compute) if properties(j)["status"] in HELD]
+    return {name: job.name for job in rows for name in private(job)["nodes"]}

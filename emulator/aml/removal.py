@@ -1,0 +1,107 @@
+"""What is being deleted goes in turn: the nodes, then their cluster, then the workspace.
+
+So whoever is told that something is gone can rely on it that no process of it is left.
+"""
+
+from starlette.requests import Request
+
+from emulator import operations
+from emulator.aml.assets import COMPUTE, PROVIDER, WORKSPACE, of_type
+from emulator.fabric import Fabric
+from emulator.front_door import base_url
+from emulator.state import Operation, Resource, ScaleSet
+
+KIND = "delete_azureml"  # of operations
+NEVER = 10 * 365 * 86400.0  # seconds until a deletion ends by itself: it ends with the last node
+
+
+def begin(fabric: Fabric, resource: Resource, location: str) -> Operation:
+    """Begin deleting a workspace or a cluster; a second call joins the first."""
+    if running := fabric.operations(resource.key, KIND):
+        return running[0]
+    resource.provisioning_state = "Deleting"
+    return operations.begin(
+        fabric,
+        KIND,
+        resource,
+        location=location,
+        seconds=NEVER,
+    )
+
+
+def headers(request: Request, operation: Operation, what: str) -> dict[str, str]:
+    """Where to ask how the operation on a workspace or compute goes."""
+    here = f"{base_url(request)}/subscriptions/{operation.subscription}/providers/{PROVIDER}"
+    query = f"{operation.id}?api-version={request.query_params['api-version']}&service=new"
+    place = f"{here}/locations/{operation.location}"
+    return {
+        "Azure-AsyncOperation": f"{place}/{what}OperationsStatus/{query}",
+        "Location": f"{place}/{what}OperationsResults/{query}",
+        "Retry-After": "1",
+    }
+
+
+def carry_out(fabric: Fabric, now: float) -> bool:
+    """Bring every deletion one step further."""
+    return any([_mark(fabric), _empty(fabric), _forget(fabric), _close(fabric, now)])
+
+
+def _mark(fabric: Fabric) -> bool:
+    """A cluster goes with its workspace, and with its group."""
+    found = [c for c in of_type(fabric, COMPUTE) if not _going(c) and _lost(fabric, c)]
+    for compute in found:
+        compute.provisioning_state = "Deleting"
+    return bool(found)
+
+
+def _lost(fabric: Fabric, compute: Resource) -> bool:
+    parts = compute.key.split("/")
+    group = fabric.state.groups.get("/".join(parts[:5]))
+    workspace = fabric.state.resources.get("/".join(parts[:9]))
+    return not group or group.deleting or not workspace or _going(workspace)
+
+
+def _empty(fabric: Fabric) -> bool:
+    """Delete the hidden sets whose cluster is gone or going."""
+    kept = {c.key for c in of_type(fabric, COMPUTE) if not _going(c)}
+    hidden = [s for s in fabric.state.scale_sets.values() if s.owner and s.owner not in kept]
+    fresh = [s for s in hidden if not fabric.operations(s.key, "delete")]
+    for scale_set in fresh:
+        _delete(fabric, scale_set)
+    return bool(fresh)
+
+
+def _delete(fabric: Fabric, scale_set: ScaleSet) -> None:
+    operations.preempt(fabric, scale_set.key, "put")
+    scale_set.provisioning_state = "Deleting"
+    operations.begin(
+        fabric,
+        "delete",
+        scale_set,
+        seconds=fabric.settings.delete_seconds,
+    )
+
+
+def _forget(fabric: Fabric) -> bool:
+    """The last node is gone, and so is what had it, with all its parts."""
+    owners = [f"{s.owner}/" for s in fabric.state.scale_sets.values() if s.owner]
+    rows = [*of_type(fabric, COMPUTE), *of_type(fabric, WORKSPACE)]
+    over = [r for r in rows if _going(r) and not any(o.startswith(f"{r.key}/") for o in owners)]
+    for resource in over:
+        inside = [k for k in fabric.state.resources if k.startswith(f"{resource.key}/")]
+        for key in (*inside, resource.key):
+            fabric.state.resources.pop(key, None)
+    return bool(over)
+
+
+def _close(fabric: Fabric, now: float) -> bool:
+    """End the deletions of what is gone, whoever removed it."""
+    running = [o for o in fabric.under_way() if o.kind == KIND]
+    over = [o for o in running if o.target not in fabric.state.resources]
+    for operation in over:
+        operation.end(now)
+    return bool(over)
+
+
+def _going(resource: Resource) -> bool:
+    return resource.provisioning_state == "Deleting"

@@ -1,0 +1,77 @@
+"""Where Azure Machine Learning answers, and what it does in every step."""
+
+from emulator import operations
+from emulator.aml import (
+    clusters,
+    computes,
+    environments,
+    history,
+    jobs,
+    removal,
+    runs,
+    workspaces,
+)
+from emulator.aml.assets import PROVIDER, WORKSPACE
+from emulator.fabric import Fabric
+from emulator.parts import GROUP, SUBSCRIPTION, Part
+
+LOCATION = f"{SUBSCRIPTION}/providers/{PROVIDER}/locations/{{location}}"
+ONE = f"{GROUP}/providers/{WORKSPACE}/{{workspace}}"
+COMPUTE = ONE + "/computes/{compute}"
+JOB = ONE + "/jobs/{job}"
+ENVIRONMENT = ONE + "/environments/{name}"
+VERSION = ENVIRONMENT + "/versions/{version}"
+HISTORY = "/history/v1.0" + ONE
+RUN = HISTORY + "/runs/{job}"
+
+
+def tend(fabric: Fabric, now: float) -> bool:
+    """Carry jobs and clusters one step forward; what moved is looked at again at once."""
+    moved = [
+        removal.carry_out(fabric, now),  # first: what is going gets nothing new
+        runs.advance(fabric, now),
+        clusters.tend(fabric, now),
+    ]
+    if any(moved):
+        fabric.changed()
+    return any(moved)
+
+
+PART = Part(
+    arm=[
+        ("GET", f"{SUBSCRIPTION}/providers/{WORKSPACE}", workspaces.list_all),
+        ("GET", f"{GROUP}/providers/{WORKSPACE}", workspaces.list_in_group),
+        ("GET", ONE, workspaces.get),
+        ("PUT", ONE, workspaces.put),
+        ("PATCH", ONE, workspaces.patch),
+        ("DELETE", ONE, workspaces.delete),
+        ("GET", ONE + "/computes", computes.list_all),
+        ("GET", COMPUTE, computes.get),
+        ("PUT", COMPUTE, computes.put),
+        ("PATCH", COMPUTE, computes.patch),
+        ("DELETE", COMPUTE, computes.delete),
+        ("POST", COMPUTE + "/listNodes", computes.list_nodes),
+        ("GET", ONE + "/jobs", jobs.list_all),
+        ("GET", JOB, jobs.get),
+        ("PUT", JOB, jobs.put),
+        ("DELETE", JOB, jobs.delete),
+        ("POST", JOB + "/cancel", jobs.cancel),
+        ("GET", ENVIRONMENT, environments.get_container),
+        ("GET", ENVIRONMENT + "/versions", environments.list_versions),
+        ("GET", VERSION, environments.get),
+        ("PUT", VERSION, environments.put),
+        ("GET", LOCATION + "/computeOperationsStatus/{operation}", operations.poll),
+        ("GET", LOCATION + "/computeOperationsResults/{operation}", computes.result),
+        ("GET", LOCATION + "/workspaceOperationsStatus/{operation}", operations.poll),
+        ("GET", LOCATION + "/workspaceOperationsResults/{operation}", computes.result),
+        ("GET", LOCATION + "/mfeOperationResults/{operation}", jobs.cancel_result),
+        ("GET", LOCATION + "/vmSizes", computes.sizes),
+        ("GET", LOCATION + "/usages", computes.usages),
+        ("GET", "/discovery", workspaces.discovery),
+        ("GET", RUN, history.run),
+        ("PATCH", HISTORY + "/experiments/{experiment}/runs/{job}", history.change),
+        ("GET", RUN + "/details", history.details),
+        ("GET", "/azureml-logs/{guid}/user_logs/{file}", history.log),
+    ],
+    chores=[tend],
+)

@@ -1,0 +1,144 @@
+"""What jobs do as time passes: wait for nodes, run on them, start again after an eviction, end.
+
+A job whose nodes were evicted is restarted from its beginning, never resumed, under the same name.
+"""
+
+from emulator.aml import job_orders, nodes
+from emulator.aml.assets import JOB, lookup, of_type, private, properties
+from emulator.aml.nodes import Node
+from emulator.fabric import Fabric
+from emulator.state import Resource
+
+ENDED = ("Completed", "Failed", "Canceled")
+NEXT = {"Starting": "Preparing", "Finalizing": "Completed"}
+PREEMPTED = (
+    "AzureMLCompute job failed. PreemptionError: Nodes of this job got pre-empted. Check if the "
+    "run has failed or restarted. Reason: Received pre-emption warning signal"
+)
+
+
+def advance(fabric: Fabric, now: float) -> bool:
+    """Carry every job one step forward, the oldest first."""
+    rows = [job for job in of_type(fabric, JOB) if properties(job)["status"] not in ENDED]
+    rows.sort(key=lambda job: job.created_at)
+    changed = [_advance(fabric, job, now) for job in rows]  # every one, so not within any()
+    return any(changed)
+
+
+def request_cancel(job: Resource, now: float) -> None:
+    """Let it end: at once where nothing runs, and else when its processes did."""
+    if properties(job)["status"] == "Running":
+        properties(job)["status"] = "CancelRequested"
+    elif properties(job)["status"] not in (*ENDED, "CancelRequested"):
+        _end(job, "Canceled", now)
+
+
+def _advance(fabric: Fabric, job: Resource, now: float) -> bool:
+    status = properties(job)["status"]
+    if status in NEXT:
+        _finish(job, NEXT[status], now)
+        return True
+    if status == "Preparing":
+        properties(job)["status"] = "Queued"
+        return True
+    compute = lookup(fabric, private(job)["compute"])
+    if compute is None or compute.provisioning_state == "Deleting":
+        return _without_cluster(fabric, job, now)
+    if status == "Queued":
+        return _start(fabric, job, compute, now)
+    return _watch(fabric, job, compute, now)
+
+
+def _without_cluster(fabric: Fabric, job: Resource, now: float) -> bool:
+    """Its cluster is gone or going: there is nothing to restart it on."""
+    if properties(job)["status"] == "CancelRequested":
+        _end(job, "Canceled", now)
+    elif properties(job)["status"] == "Queued" and private(job)["attempt"] == 1:
+        name = private(job)["compute"].rpartition("/")[2]
+        _fail(job, f"AzureMLCompute cluster {name} does not exist", now)
+    else:
+        _fail(job, PREEMPTED, now)
+    return True
+
+
+def _start(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool:
+    """Take nodes, if there are enough; they are told in the next step, when this is written."""
+    facts, wanted = private(job), nodes.needs(job)
+    most = int(properties(compute)["properties"]["scaleSettings"]["maxNodeCount"])
+    if wanted > most and facts["attempt"] > 1:
+        _fail(job, PREEMPTED, now)
+        return True
+    free = nodes.free(fabric, compute)
+    if len(free) < wanted:
+        return False
+    facts["nodes"] = [node.instance.instance_id for node in free[:wanted]]
+    facts["started_at"] = facts["started_at"] or now
+    properties(job)["status"] = "Running"
+    return True
+
+
+def _watch(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool:
+    """See how a job that holds nodes is doing, and end it if it is to end."""
+    facts, before = private(job), private(job)["ending"]
+    mine = [n for n in nodes.nodes(fabric, compute) if n.run == job.name]
+    living = [n for n in mine if n.state in ("running", "preempted")]
+    if len(living) == len(facts["nodes"]) and not before:
+        job_orders.write(fabric, job, living)
+    codes = job_orders.codes(fabric, job, living)
+    cancelled = properties(job)["status"] == "CancelRequested"  # a restart that began or not
+    ending = "Canceled" if cancelled else before or _verdict(job, living, codes, now)
+    if ending == "":
+        return False
+    facts["ending"] = ending
+    if ending != "Finalizing":
+        job_orders.cancel(fabric, job, living)
+        if None in codes:
+            return bool(before != ending)
+    _finish(job, ending, now)
+    return True
+
+
+def _verdict(job: Resource, living: list[Node], codes: list[int | None], now: float) -> str:
+    """What is to become of a job that runs: empty while it may go on."""
+    facts = private(job)
+    if _out_of_time(job, now):
+        return "Canceled"
+    going = any(node.state == "preempted" for node in living)
+    failed = next((code for code in codes if code), 0)
+    if len(living) < len(facts["nodes"]) or (failed and going):
+        return "Queued"
+    if failed:
+        facts["exit_code"] = failed
+        return "Failed"
+    return "Finalizing" if codes and None not in codes else ""
+
+
+def _out_of_time(job: Resource, now: float) -> bool:
+    limit = private(job)["seconds"]
+    return limit is not None and now - float(private(job)["started_at"]) >= float(limit)
+
+
+def _finish(job: Resource, status: str, now: float) -> None:
+    """Let go of the nodes; Queued begins again from the beginning."""
+    facts = private(job)
+    facts["nodes"], facts["ending"] = [], ""
+    if status == "Queued":
+        facts["attempt"] += 1
+    if status == "Failed":
+        code = facts["exit_code"]
+        _fail(job, f"Execution failed. User process exited with status code {code}.", now)
+    elif status in ENDED:
+        _end(job, status, now)
+    else:
+        properties(job)["status"] = status
+
+
+def _fail(job: Resource, message: str, now: float) -> None:
+    private(job)["error"] = {"code": "UserError", "message": message}
+    _end(job, "Failed", now)
+
+
+def _end(job: Resource, status: str, now: float) -> None:
+    properties(job)["status"] = status
+    private(job)["nodes"] = []
+    private(job)["ended_at"] = now

@@ -1,0 +1,128 @@
+"""Workspaces, and the discovery document that leads clients to their run history."""
+
+import uuid
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.aml import removal
+from emulator.aml.assets import (
+    WORKSPACE,
+    find_workspace,
+    lookup,
+    of_type,
+    properties,
+    refuse_while_going,
+    shown,
+    workspace_id,
+)
+from emulator.catalog import region_name
+from emulator.errors import elsewhere, invalid
+from emulator.front_door import base_url, fabric_of, page, read_json
+from emulator.resource_groups import find_group
+from emulator.state import Resource
+from emulator.tags import tags_of
+
+MEMBERS = ("tags", "sku", "kind", "identity")  # beside the properties
+
+
+async def put(request: Request) -> Response:
+    """Create a workspace, or replace its properties; it is there at once."""
+    fabric, group = fabric_of(request), find_group(request)
+    body = await read_json(request)
+    wanted = body.get("properties") or {}
+    old = lookup(fabric, workspace_id(request))
+    if old:
+        refuse_while_going(old)
+    location = region_name(body.get("location") or (old or group).location)
+    if old and old.location != location:
+        raise elsewhere(old.name, old.location, group.name, location)
+    workspace = old or Resource(
+        id=workspace_id(request),
+        type=WORKSPACE,
+        location=location,
+        body={"properties": {"workspaceId": str(uuid.uuid4())}},
+        created_at=fabric.now(),
+    )
+    if not isinstance(wanted, dict):
+        raise invalid("The workspace's properties must be an object.", "InvalidRequestContent")
+    facts = {
+        "workspaceId": properties(workspace)["workspaceId"],
+        "discoveryUrl": f"{base_url(request)}/discovery",
+        "provisioningState": "Succeeded",
+        "friendlyName": wanted.get("friendlyName") or workspace.name,
+        "publicNetworkAccess": wanted.get("publicNetworkAccess") or "Enabled",
+    }
+    workspace.body |= _members(body) | {"location": location}
+    workspace.body["properties"] = properties(workspace) | wanted | facts
+    fabric.state.resources[workspace.key] = workspace
+    fabric.changed()
+    return JSONResponse(_body(request, workspace), status_code=200 if old else 201)
+
+
+async def patch(request: Request) -> Response:
+    """Change tags and properties."""
+    fabric, workspace = fabric_of(request), find_workspace(request)
+    body = await read_json(request)
+    changes = body.get("properties") or {}
+    if not isinstance(changes, dict):
+        raise invalid("The workspace's properties must be an object.", "InvalidRequestContent")
+    workspace.body |= _members(body)
+    workspace.body["properties"] = changes | {
+        k: v
+        for k, v in properties(workspace).items()
+        if k not in changes or k in ("workspaceId", "discoveryUrl", "provisioningState")
+    }
+    fabric.changed()
+    return JSONResponse(_body(request, workspace))
+
+
+async def get(request: Request) -> Response:
+    """Show one."""
+    return JSONResponse(_body(request, find_workspace(request)))
+
+
+async def list_in_group(request: Request) -> Response:
+    """List those of a resource group."""
+    group = find_group(request)
+    rows = of_type(fabric_of(request), WORKSPACE)
+    return page(request, [_body(request, r) for r in rows if r.key.startswith(group.key + "/")])
+
+
+async def list_all(request: Request) -> Response:
+    """List those of the subscription."""
+    start = f"/subscriptions/{request.path_params['subscription'].lower()}/"
+    rows = of_type(fabric_of(request), WORKSPACE)
+    return page(request, [_body(request, r) for r in rows if r.key.startswith(start)])
+
+
+async def delete(request: Request) -> Response:
+    """Begin deleting one with all that is in it."""
+    fabric = fabric_of(request)
+    find_group(request)
+    workspace = lookup(fabric, workspace_id(request))
+    if workspace is None:
+        return Response(status_code=204)
+    operation = removal.begin(fabric, workspace, workspace.location)
+    fabric.changed()
+    return Response(status_code=202, headers=removal.headers(request, operation, "workspace"))
+
+
+async def discovery(request: Request) -> Response:
+    """Where a workspace's other services are: all of them here."""
+    here = base_url(request)
+    names = ("api", "catalog", "experimentation", "gallery", "history", "hyperdrive", "labeling")
+    more = ("modelmanagement", "notebooks", "pipelines", "studio", "tracking")
+    return JSONResponse(dict.fromkeys(names + more, here))
+
+
+def _members(body: dict[str, Any]) -> dict[str, Any]:
+    tags = {"tags": tags_of(body)} if "tags" in body else {}
+    return {k: body[k] for k in MEMBERS if k in body} | tags
+
+
+def _body(request: Request, workspace: Resource) -> dict[str, object]:
+    """As ARM answers it; the port may be another than when it was made."""
+    here, state = f"{base_url(request)}/discovery", workspace.provisioning_state
+    return shown(workspace, discoveryUrl=here, provisioningState=state)

@@ -1,0 +1,142 @@
+"""One visit of the real azure-ai-ml at an emulator: `python azureml_client.py ARM METADATA`.
+
+Run by an interpreter that has azure-ai-ml and azure-identity, with REQUESTS_CA_BUNDLE set; it
+imports nothing of ours. Prints what it sees, one JSON line per thing.
+"""
+
+import json
+import logging
+import sys
+import time
+import urllib.request
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from azure.ai.ml import MLClient, command
+from azure.ai.ml.entities import AmlCompute, Environment
+from azure.identity import ClientSecretCredential
+
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
+TENANT = "11111111-1111-1111-1111-111111111111"
+GROUP = "rekindle"
+PATIENCE = 60.0
+# The first time it waits to be evicted.
+RESTARTED = (
+    "echo rank $RANK of $WORLD_SIZE; echo $RANK >> ${{outputs.kept}}/ranks; "
+    "test $(wc -l < ${{outputs.kept}}/ranks) -gt 2 || exec sleep 20"
+)
+
+
+def main(arm: str, metadata: str) -> None:
+    """Look at the workspace, make a cluster, run jobs, be evicted, cancel, and clean up."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    ml = _client(arm)
+    workspace = ml.workspaces.get("ws")
+    _say("workspace", workspace.name, workspace.location)
+    wanted = AmlCompute(
+        name="nd", size="Standard_ND96amsr_A100_v4", tier="low_priority", max_instances=2
+    )
+    cluster = ml.compute.begin_create_or_update(wanted).result()
+    _say("cluster", cluster.name, cluster.tier, cluster.provisioning_state)
+    ml.environments.create_or_update(Environment(name="train", version="1", image="example/train"))
+    _evicted(ml, metadata)
+    _cancelled(ml)
+    _failed(ml)
+    _say("jobs", sorted((job.name, job.status) for job in ml.jobs.list()))
+    ml.compute.begin_delete("nd").result()
+    _say("clusters", [found.name for found in ml.compute.list()])
+
+
+def _client(arm: str) -> MLClient:
+    cloud = {
+        "resource_manager": arm,
+        "azure_portal": arm,
+        "active_directory": arm,
+        "aml_resource_id": arm,
+        "storage_endpoint": "localhost",
+        "registry_discovery_endpoint": arm,
+    }
+    credential = ClientSecretCredential(
+        TENANT, "me", "any", authority=arm, disable_instance_discovery=True
+    )
+    return MLClient(
+        credential,
+        SUBSCRIPTION,
+        GROUP,
+        "ws",
+        cloud="emulator",
+        cloud_metadata=cloud,
+        enable_telemetry=False,
+    )
+
+
+def _evicted(ml: MLClient, metadata: str) -> None:
+    job = command(
+        name="evicted",
+        command=RESTARTED,
+        environment="train:1",
+        compute="nd",
+        instance_count=2,
+        distribution={"type": "pytorch", "process_count_per_instance": 1},
+        outputs={"kept": {"type": "uri_folder"}},
+    )
+    _say("submitted", ml.jobs.create_or_update(job).name)
+    _until(ml, "evicted", "Running")
+    machine = _wait(lambda: [vm for vm in _machines(metadata) if vm["state"] == "running"])[0]
+    _post(metadata, "evict", scale_set=machine["scale_set"], instance_id=machine["instance_id"])
+    _until(ml, "evicted", "Completed")
+    ml.jobs.stream("evicted")
+
+
+def _cancelled(ml: MLClient) -> None:
+    ml.jobs.create_or_update(
+        command(name="cancelled", command="sleep 1000", environment="train:1", compute="nd")
+    )
+    _until(ml, "cancelled", "Running")
+    ml.jobs.begin_cancel("cancelled").result()
+    _until(ml, "cancelled", "Canceled")
+
+
+def _failed(ml: MLClient) -> None:
+    """A job whose logs are read while it runs, and which then fails."""
+    said = "echo I shall fail; sleep 3; exit 3"
+    ml.jobs.create_or_update(
+        command(name="failed", command=said, environment="train:1", compute="nd")
+    )
+    try:
+        ml.jobs.stream("failed")
+    except Exception as error:  # noqa: BLE001 - whatever it raises is what is shown
+        _say("refused", type(error).__name__, "status code 3" in str(error))
+
+
+def _until(ml: MLClient, name: str, status: str) -> None:
+    _wait(lambda: ml.jobs.get(name).status == status)
+    _say(name, status)
+
+
+def _wait(found: Callable[[], Any]) -> Any:  # noqa: ANN401 - what is found
+    deadline = time.monotonic() + PATIENCE
+    while not (value := found()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)  # noqa: TID251 - a program of its own
+    return value
+
+
+def _machines(metadata: str) -> Any:  # noqa: ANN401 - JSON
+    with urllib.request.urlopen(f"{metadata}/_emulator/virtualMachines") as answer:
+        return json.load(answer)["value"]
+
+
+def _post(metadata: str, order: str, **body: str) -> None:
+    data = json.dumps(body | {"notice": False}).encode()
+    urllib.request.urlopen(f"{metadata}/_emulator/{order}", data).close()
+
+
+def _say(*words: Any) -> None:  # noqa: ANN401 - JSON
+    print(json.dumps(words), flush=True)  # noqa: T201 - its output
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
