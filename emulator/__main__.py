@@ -1,13 +1,8 @@
-"""Azure on localhost: `python -m emulator --state DIR --arm-port N --metadata-port M`.
-
-Ends on SIGTERM and SIGINT without touching the VMs; the next start with the same state
-finds them again.
-"""
+"""`python -m emulator`: serve until SIGTERM or SIGINT, and leave the VMs alone at the end."""
 
 import argparse
 import asyncio
 import contextlib
-import json
 import signal
 import socket
 import sys
@@ -21,9 +16,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from emulator.app import arm, metadata_service
 from emulator.fabric import Fabric, Settings
+from emulator.options import parser
+from emulator.store import StateUnreadable, occupy
 from emulator.tls import certificates
+from emulator.vm_faults import clock
 
 LOOPBACK = "127.0.0.1"
+
+
+class _CannotServe(Exception):
+    """The folder or a port cannot be had; the text says what to do."""
 
 
 class Connection(H11Protocol):
@@ -46,33 +48,27 @@ class Server(uvicorn.Server):
 
 def main() -> None:
     """Parse the command line and serve until told to end."""
-    options = _options()
-    asyncio.run(_serve(options))
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m emulator", description=__doc__)
-    parser.add_argument("--state", type=Path, required=True, help="folder that holds everything")
-    parser.add_argument("--arm-port", type=int, required=True, help="0 picks a free one")
-    parser.add_argument("--metadata-port", type=int, required=True, help="0 picks a free one")
-    parser.add_argument(
-        "--reachable-as", metavar="NAME", default="", help="let other machines in, under this name"
-    )
-    parser.add_argument("--images", type=Path, help='JSON: {"IMAGE": {"command": [], "env": {}}}')
-    parser.add_argument("--create-seconds", type=float, default=3.0)
-    parser.add_argument("--delete-seconds", type=float, default=2.0)
-    parser.add_argument("--notice-seconds", type=float, default=30.0)
-    parser.add_argument("--spot-quota", type=int, default=1000, help="Spot cores per region")
-    parser.add_argument("--page-size", type=int, default=100)
-    return parser.parse_args()
+    options = parser().parse_args()
+    try:
+        asyncio.run(_serve(options))
+    except (StateUnreadable, _CannotServe) as error:
+        sys.exit(f"emulator: {error}")
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    folder = options.state.resolve()
+    folder = _writable(options.state)
+    with occupy(folder):
+        await _serve_from(folder, options)
+
+
+async def _serve_from(folder: Path, options: argparse.Namespace) -> None:
     names = [options.reachable_as] if options.reachable_as else []
     certificate, key = certificates(folder / "tls", *names)
     arm_host = "0.0.0.0" if names else LOOPBACK
-    sockets = [_listen(arm_host, options.arm_port), _listen(LOOPBACK, options.metadata_port)]
+    sockets = [
+        _listen(arm_host, options.arm_port, "--arm-port"),
+        _listen(LOOPBACK, options.metadata_port, "--metadata-port"),
+    ]
     arm_port, metadata_port = (s.getsockname()[1] for s in sockets)
     settings = _settings(options, folder, arm_port)
     fabric = Fabric(settings, f"http://127.0.0.1:{metadata_port}", time.time)
@@ -88,10 +84,26 @@ async def _serve(options: argparse.Namespace) -> None:
     await _until_first(running)
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def _writable(state: Path) -> Path:
+    folder = state.resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tls").mkdir(exist_ok=True)
+    except OSError as error:
+        why = f"{folder} cannot hold the state: {error.strerror}. Choose another --state."
+        raise _CannotServe(why) from error
+    return folder
+
+
+def _listen(host: str, port: int, option: str) -> socket.socket:
+    # Only where the protocol is named does asyncio send small answers at once (40 ms each).
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((host, port))
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        why = f"port {port} cannot be had: {error.strerror}. Choose another {option}, or 0."
+        raise _CannotServe(why) from error
     listener.listen(1024)  # from here on connections wait: the ready line is true
     return listener
 
@@ -101,14 +113,34 @@ def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> Setti
     prefix = f"127.{64 + arm_port % 128}" if sys.platform == "linux" else ""
     return Settings(
         folder=folder,
-        images=json.loads(options.images.read_text()) if options.images else {},
+        images=options.images,
         create_seconds=options.create_seconds,
         delete_seconds=options.delete_seconds,
         notice_seconds=options.notice_seconds,
         spot_quota=options.spot_quota,
+        cost_delay_seconds=options.cost_delay_seconds,
+        quota_seconds=options.quota_seconds,
         page_size=options.page_size,
+        speed=options.speed,
+        seed=options.seed,
+        requests_kept=options.requests_log,
         address_prefix=prefix,
+        hollow=options.hollow,
+        access=options.access,
+        weather=options.weather,
+        throttling=options.throttling,
+        proxies=options.proxies,
+        faketime=_faketime() if options.faketime else "",
+        first_events_call_seconds=options.first_events_call_seconds,
+        blob_endpoint=options.blob_endpoint,
+        blob_key=options.blob_key,
     )
+
+
+def _faketime() -> str:
+    if not (found := clock.library()):
+        sys.exit(f"emulator: --faketime needs libfaketime: {clock.INSTALL}")
+    return found
 
 
 def _server(application: Starlette, certificate: Path | None = None) -> Server:
@@ -119,6 +151,7 @@ def _server(application: Starlette, certificate: Path | None = None) -> Server:
         lifespan="off",
         log_level="warning",
         access_log=False,
+        proxy_headers=False,  # nobody says for another where a call comes from
         timeout_graceful_shutdown=1,
     )
     return Server(config)

@@ -7,11 +7,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator import evictions, faults, processes, scale_sets
-from emulator.errors import ArmError, invalid
+from emulator.errors import ArmError, invalid, marked_for_deletion, refuse_unknown
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, read_json
+from emulator.front_door import fabric_of, read_json, read_order
+from emulator.scale_set_rules import LARGEST_SET
 from emulator.state import Instance, ScaleSet
 from emulator.views import power
+from emulator.vm_faults.requests import named
 
 
 async def capacity(request: Request) -> Response:
@@ -19,8 +21,12 @@ async def capacity(request: Request) -> Response:
 
     Only allocations count down from it; what is deleted or evicted does not come back.
     """
-    fabric, body = fabric_of(request), await read_json(request)
-    place = f"{body.get('region', '')}/{body.get('vm_size', '')}".lower()
+    fabric = fabric_of(request)
+    body = await read_order(request, "region", "vm_size", "available")
+    region, size = body.get("region"), body.get("vm_size")
+    if not (region and size and isinstance(region, str) and isinstance(size, str)):
+        raise invalid("'region' and 'vm_size' must name a region and a size.")
+    place = f"{region}/{size}".lower()
     match body.get("available"):
         case None:
             fabric.state.capacity.pop(place, None)
@@ -33,17 +39,20 @@ async def capacity(request: Request) -> Response:
 
 
 async def evict(request: Request) -> Response:
-    """Evict one instance, with the usual notice or (``notice`` false) out of the blue.
+    """Evict ``vm``, or an instance of a scale set, with the usual notice or (false) without.
 
     Without notice the VM is dead when the answer arrives. With ``lingers`` it stays in the
     list, stopped, as an Azure fault of 2024 had it for weeks.
     """
-    fabric, body = fabric_of(request), await read_json(request)
-    scale_set, instance = _find(fabric, body)
-    lingers = bool(body.get("lingers"))
-    if body.get("notice", True):
-        notice = fabric.settings.notice_seconds
-        evictions.announce(scale_set, instance, fabric.now(), notice, lingers=lingers)
+    fabric = fabric_of(request)
+    body = await read_order(request, "vm", "scale_set", "instance_id", "notice", "lingers")
+    notice, lingers = body.get("notice", True), body.get("lingers", False)
+    if not isinstance(notice, bool) or not isinstance(lingers, bool):
+        raise invalid("'notice' and 'lingers' are true or false; --notice-seconds says how long.")
+    scale_set, instance = named(fabric, body["vm"]) if "vm" in body else _find(fabric, body)
+    if notice:
+        seconds = fabric.settings.notice_seconds
+        evictions.announce(scale_set, instance, fabric.now(), seconds, lingers=lingers)
         fabric.changed()
     else:
         evictions.strike(scale_set, instance, fabric.now(), lingers=lingers)
@@ -54,12 +63,16 @@ async def evict(request: Request) -> Response:
 
 async def restore(request: Request) -> Response:
     """Bring ``count`` evicted instances of a scale set back, as try and restore does."""
-    fabric, body = fabric_of(request), await read_json(request)
+    fabric, body = fabric_of(request), await read_order(request, "scale_set", "count")
     name, count = str(body.get("scale_set", "")).lower(), body.get("count", 1)
     found = [s for s in fabric.state.scale_sets.values() if s.name.lower() == name]
-    if not found or not isinstance(count, int) or count < 1:
-        raise invalid("'scale_set' must name one that exists, 'count' be 1 or more.")
-    scale_sets.restore(fabric, found[0], count)
+    if not found or not isinstance(count, int) or not 1 <= count <= LARGEST_SET:
+        raise invalid(f"'scale_set' must name one that exists, 'count' be 1 to {LARGEST_SET}.")
+    if found[0].provisioning_state == "Deleting":
+        raise marked_for_deletion("restore", found[0].name)
+    scale_sets.check_room_in_quota(fabric, found[0], count)
+    scale_sets.grow(fabric, found[0], count, "restore")
+    fabric.changed()
     return JSONResponse({"restored": count})
 
 
@@ -80,6 +93,7 @@ async def list_faults(request: Request) -> Response:
 async def clear_faults(request: Request) -> Response:
     """Forget the fault ?id=, or all of them."""
     fabric = fabric_of(request)
+    refuse_unknown(request.query_params, ("id",), "parameter")
     gone = faults.clear(fabric.state, request.query_params.get("id", ""), fabric.now())
     fabric.changed()
     return JSONResponse({"cleared": gone})
@@ -96,7 +110,12 @@ def _find(fabric: Fabric, body: dict[str, Any]) -> tuple[ScaleSet, Instance]:
     for scale_set, instance in fabric.instances():
         if scale_set.name.lower() == name.lower() and instance.instance_id == number:
             return scale_set, instance
-    raise ArmError(404, "NotFound", f"There is no instance '{number}' of a scale set '{name}'.")
+    raise ArmError(
+        404,
+        "NotFound",
+        f"There is no instance '{number}' of a scale set '{name}'. Name a VM by 'vm', or by "
+        "'scale_set' and 'instance_id'; GET /_emulator/virtualMachines lists them.",
+    )
 
 
 def _row(fabric: Fabric, scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:

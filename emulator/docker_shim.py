@@ -1,4 +1,6 @@
-"""The `docker` of an emulated VM: `run` and `pull`, with images that are commands of this machine.
+"""The `docker` of an emulated VM: `run`, `pull`, with images that are commands of this machine.
+
+`docker start --all` is what docker's daemon does when the VM boots again.
 
 Run as a plain file by an isolated interpreter, to start in milliseconds: standard library only,
 nothing of the emulator.
@@ -20,6 +22,12 @@ IGNORED = {
 VALUED = {"--name", "--restart", "-v", "--volume", "-e", "--env", "--env-file", "--entrypoint"}
 RESTARTS = ("always", "unless-stopped", "on-failure")
 CANNOT_RUN = 125  # docker's own exit code when the container never began
+# What the VM has and a container is to have as well; never stored, as a boot changes it.
+OF_THE_VM = {
+    *("LD_PRELOAD", "FAKETIME_TIMESTAMP_FILE", "FAKETIME_CACHE_DURATION"),
+    *("FAKETIME_DONT_FAKE_MONOTONIC", "http_proxy", "https_proxy", "no_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+}
 FIRST_BACKOFF, LAST_BACKOFF, SETTLED = 0.1, 60.0, 10.0  # seconds, as docker's daemon
 
 
@@ -32,6 +40,8 @@ def main(folder: Path, words: list[str]) -> int:
         return _pull(folder, rest)
     if [command, *rest[:1]] == ["image", "inspect"]:
         return _inspect(folder, rest[-1])
+    if [command, *rest] == ["start", "--all"]:
+        return _start_all(folder)
     known = "'run', 'pull' and 'image inspect'"
     return _fail(f"docker: the emulator has only {known}, not {command!r}", 1)
 
@@ -55,7 +65,12 @@ def _run(folder: Path, words: list[str]) -> int:
         "restart": (_all(flags, "--restart") or ["no"])[-1],
     }
     if "-d" in flags or "--detach" in flags:
-        return _detach(folder, container, (_all(flags, "--name") or [f"c{os.getpid()}"])[-1])
+        name = (_all(flags, "--name") or [f"c{os.getpid()}"])[-1]
+        if container["restart"].startswith(RESTARTS):
+            _note(folder, container, name)
+        _detach(folder, container, name)
+        print(name)  # noqa: T201
+        return 0
     if container["restart"].startswith(RESTARTS):
         return keep(container)
     return _exec(container)
@@ -143,7 +158,22 @@ def _pair(given: str) -> tuple[str, str]:
     return name, value if equals else os.environ.get(name, "")
 
 
-def _detach(folder: Path, container: dict[str, Any], name: str) -> int:
+def _note(folder: Path, container: dict[str, Any], name: str) -> None:
+    """Remember a container that is to run again after a boot."""
+    noted = folder / "docker"
+    noted.mkdir(exist_ok=True)
+    fresh = noted / f"{name}.new"
+    fresh.write_text(json.dumps(container))
+    fresh.replace(noted / f"{name}.json")
+
+
+def _start_all(folder: Path) -> int:
+    for noted in sorted((folder / "docker").glob("*.json")):
+        _detach(folder, json.loads(noted.read_text()), noted.stem)
+    return 0
+
+
+def _detach(folder: Path, container: dict[str, Any], name: str) -> None:
     logs = folder / "containers"
     logs.mkdir(exist_ok=True)
     keeper = [sys.executable, "-I", "-S", __file__, "--keep", json.dumps(container)]
@@ -151,14 +181,19 @@ def _detach(folder: Path, container: dict[str, Any], name: str) -> int:
     with (logs / f"{name}.log").open("ab") as log:
         subprocess.Popen(
             keeper if restarts else container["command"],
-            env=container["environment"],
+            env=_inner(container),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
-    print(name)  # noqa: T201
-    return 0
+
+
+def _inner(container: dict[str, Any]) -> dict[str, str]:
+    """What a container sees: of the VM's own environment very little."""
+    inherited = {name: value for name, value in os.environ.items() if name in OF_THE_VM}
+    environment: dict[str, str] = inherited | container["environment"]
+    return environment
 
 
 def keep(container: dict[str, Any]) -> int:
@@ -167,9 +202,7 @@ def keep(container: dict[str, Any]) -> int:
     backoff, failures = FIRST_BACKOFF, 0
     while True:
         began = time.monotonic()
-        code = subprocess.run(
-            container["command"], env=container["environment"], check=False
-        ).returncode
+        code = subprocess.run(container["command"], env=_inner(container), check=False).returncode
         failures += code != 0
         if policy == "on-failure" and (code == 0 or (most and failures > int(most))):
             return code
@@ -181,7 +214,7 @@ def keep(container: dict[str, Any]) -> int:
 def _exec(container: dict[str, Any]) -> int:
     program = container["command"][0]
     try:
-        os.execvpe(program, container["command"], container["environment"])  # noqa: S606
+        os.execvpe(program, container["command"], _inner(container))  # noqa: S606
     except FileNotFoundError:
         return _fail(f"docker: exec: {program!r}: executable file not found in $PATH", 127)
 

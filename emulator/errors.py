@@ -1,26 +1,63 @@
 """Refusals in Azure's codes and words."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
 class ArmError(Exception):
     """An answer of status 400 or more; ``body`` is what ARM sends."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, target: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
+        self.target = target
 
     @property
     def body(self) -> dict[str, Any]:
         """The error as JSON travels."""
-        return {"error": {"code": self.code, "message": self.message}}
+        target = {"target": self.target} if self.target else {}
+        return {"error": {"code": self.code, "message": self.message, **target}}
 
 
-def invalid(message: str, code: str = "InvalidParameter") -> ArmError:
+def invalid(message: str, code: str = "InvalidParameter", target: str = "") -> ArmError:
     """The request can never succeed as it stands."""
-    return ArmError(400, code, message)
+    return ArmError(400, code, message, target)
+
+
+def refuse_unknown(given: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Let an admin call have no other members and parameters: a slip would mean everything."""
+    if unknown := sorted(set(given) - {*known, "api-version"}):  # clients of ARM always send that
+        there = ", ".join(known)
+        raise invalid(f"This call has no {what} {unknown[0]!r}; it has {there}.")
+
+
+def missing(name: str) -> ArmError:
+    """The request lacks something."""
+    return invalid(f"Required parameter '{name}' is missing (null).", target=name)
+
+
+def not_allowed(message: str) -> ArmError:
+    """The request could succeed if things were otherwise."""
+    return ArmError(409, "OperationNotAllowed", message)
+
+
+def change_not_allowed(name: str) -> ArmError:
+    """The member is fixed when the resource is made."""
+    message = f"Changing property '{name}' is not allowed."
+    return ArmError(409, "PropertyChangeNotAllowed", message, name)
+
+
+def elsewhere(name: str, location: str, group: str, wanted: str) -> ArmError:
+    """The resource is in another region, and resources do not move."""
+    return ArmError(
+        409,
+        "InvalidResourceLocation",
+        f"The resource '{name}' already exists in location '{location}' in resource group "
+        f"'{group}'. A resource with the same name cannot be created in location '{wanted}'. "
+        "Please select a new resource name.",
+    )
 
 
 def group_not_found(name: str) -> ArmError:
@@ -28,15 +65,19 @@ def group_not_found(name: str) -> ArmError:
     return ArmError(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
 
 
-def scale_set_not_found(group: str, name: str) -> ArmError:
-    """There is no such scale set in the group."""
+def resource_not_found(path: str, group: str) -> ArmError:
+    """There is no such resource in the group; ``path`` is its type and name."""
     return ArmError(
         404,
         "ResourceNotFound",
-        f"The Resource 'Microsoft.Compute/virtualMachineScaleSets/{name}' under resource group "
-        f"'{group}' was not found. For more details please go to "
-        "https://aka.ms/ARMResourceNotFoundFix",
+        f"The Resource '{path}' under resource group '{group}' was not found. For more details "
+        "please go to https://aka.ms/ARMResourceNotFoundFix",
     )
+
+
+def scale_set_not_found(group: str, name: str) -> ArmError:
+    """There is no such scale set in the group."""
+    return resource_not_found(f"Microsoft.Compute/virtualMachineScaleSets/{name}", group)
 
 
 def instance_not_found(instance_id: str) -> ArmError:
@@ -113,7 +154,6 @@ ALLOCATION = {
     "OverconstrainedAllocationRequest": _TOO_NARROW,
     "OverconstrainedZonalAllocationRequest": _TOO_NARROW,
 }
-ALLOCATION_FAILED = {"code": "AllocationFailed", "message": ALLOCATION["AllocationFailed"]}
 
 INTERNAL = "An internal execution error occurred. Please retry later."
 

@@ -18,10 +18,10 @@ def announce(
         instance.incarnation += 1
 
 
-def strike(scale_set: ScaleSet, instance: Instance, now: float, *, lingers: bool = False) -> None:
-    """Evict now; no event is ever shown of it."""
+def strike(scale_set: ScaleSet, instance: Instance, at: float, *, lingers: bool = False) -> None:
+    """Evict at that time; no event is ever shown of it."""
     _check(scale_set, instance)
-    instance.eviction = Eviction(_event_id(), now, announced=False, lingers=lingers)
+    instance.eviction = Eviction(_event_id(), at, announced=False, lingers=lingers)
 
 
 def acknowledge(instance: Instance, event_id: str) -> bool:
@@ -60,7 +60,7 @@ def _event(vm_name: str, eviction: Eviction) -> dict[str, Any]:
 
 def _check(scale_set: ScaleSet, instance: Instance) -> None:
     name = scale_set.vm_name(instance)
-    if not scale_set.spot:
+    if not scale_set.evictable(instance):
         raise ArmError(
             409,
             "OperationNotAllowed",

@@ -7,20 +7,28 @@ again, and does what is due, so a restart in between loses and doubles nothing.
 import asyncio
 import base64
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator import processes, state
-from emulator.errors import ALLOCATION_FAILED
+from emulator import power, processes, provisioning
+from emulator.agenda import Agenda, Found
+from emulator.market.metering import Meters
 from emulator.processes import Machine, Processes
+from emulator.request_log import RequestLog
+from emulator.scale_in import surplus
 from emulator.state import Instance, Operation, ScaleSet
+from emulator.store import Store
+from emulator.virtual_time import going_on
+from emulator.weather import Weather, allocation
 
 LONGEST_SLEEP = 1.0  # seconds between two looks
 SHORTEST_SLEEP = 0.02
-OPERATIONS_KEPT = 3600.0  # seconds after their end; then polling answers NotFound
-Found = tuple[ScaleSet, Instance]
+KINDS = ("put", "restore", "delete", "delete_instances", "delete_group")  # of operations done here
+ALLOCATING = ("put", "restore")
+WAIT = 1.0  # seconds from one look at a VM that may take its time to the next
+Chore = Callable[["Fabric", float], bool]  # done in each step; says whether it changed the state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +41,23 @@ class Settings:
     delete_seconds: float = 2.0
     notice_seconds: float = 30.0
     spot_quota: int = 1000  # cores per region
+    quota_seconds: float = 60.0  # how long a request for more takes
+    quota_ceiling: int = 10_000  # cores; a request for more is refused
+    cost_delay_seconds: float = 8 * 3600.0  # how late Cost Management is
     page_size: int = 100
     address_prefix: str = "127.77"  # of VM addresses; empty where only 127.0.0.1 works
+    hollow: bool = False  # VMs run nothing: they only are
+    access: str = "open"  # or "enforced": roles decide who may do what
+    weather: Path | None = None  # a JSON list of entries as `emulator.weather.skies` has them
+    throttling: str = "none"  # or azure: Azure's own limits
+    blob_endpoint: str = ""  # of an Azurite that holds every storage account
+    blob_key: str = ""
+    proxies: bool = False  # each VM's traffic goes by a proxy of its own, which can be cut
+    faketime: str = ""  # libfaketime's file: VMs' clocks can be set
+    first_events_call_seconds: float = 0.0  # how long a VM's first question for events takes
+    speed: float = 1.0  # of time
+    seed: int = 0  # of everything that is drawn, save ids
+    requests_kept: int = 1000  # in the log
 
 
 class Fabric:
@@ -42,17 +65,32 @@ class Fabric:
 
     def __init__(self, settings: Settings, metadata_url: str, clock: Callable[[], float]) -> None:
         self.settings = settings
-        self.now = clock
-        self._metadata_url = metadata_url
-        self._file = settings.folder / "state.json"
-        self.state = state.load(self._file)
+        self.metadata_base = metadata_url
+        self._store = Store(settings.folder)
+        self.state = self._store.state
+        self._clock = clock
+        self._time = self.state.time = going_on(self.state.time, clock, settings.speed)
+        self._store.commit()
+        self.requests = RequestLog(settings.requests_kept)
+        self._agenda = Agenda(self.state, self._store.ledger)
+        self.weather = Weather(
+            settings.folder / "weather.json",
+            settings.weather,
+            foresight=settings.notice_seconds + LONGEST_SLEEP * settings.speed,
+        )
+        self._meters = Meters(self.state, self._store.ledger, self.weather)
+        self.chores: list[Chore] = []
         self._processes = Processes()
         self._wake = asyncio.Event()
         self._stepping = asyncio.Lock()
 
+    def now(self) -> float:
+        """The time in the emulator, in unix seconds."""
+        return self._time.at(self._clock())
+
     def changed(self) -> None:
         """Write the state down and look again soon; called before any request is answered."""
-        state.save(self.state, self._file)
+        self._commit()
         self._wake.set()
 
     async def run(self) -> None:
@@ -66,13 +104,16 @@ class Fabric:
     async def step(self) -> None:
         """Do everything that is due now."""
         async with self._stepping:
-            if self._begin(self.now()):
-                state.save(self.state, self._file)
+            self._store.check_there()
+            for chore in self.chores:
+                chore(self, self.now())
+            self._begin(self.now())
+            self._commit()
             self._processes.reap()
-            booted = self._boot()
+            self._boot()
             killed = await self._kill_doomed()
-            if self._finish(self.now(), killed) or booted:
-                state.save(self.state, self._file)
+            self._finish(self.now(), killed)
+            self._commit()
 
     def folder(self, instance: Instance) -> Path:
         """Where the VM's disk and console lie."""
@@ -80,15 +121,17 @@ class Fabric:
 
     def metadata_url(self, instance: Instance) -> str:
         """Where the VM's processes find their metadata service."""
-        return f"{self._metadata_url}/vm/{instance.token}"
+        return f"{self.metadata_base}/vm/{instance.token}"
 
     def running(self, instance: Instance) -> bool:
         """Whether the VM is up; one that was never booted is not."""
+        if self.settings.hollow:
+            return instance.booted and instance.phase == "allocated" and not instance.stopped
         return instance.booted and processes.alive(self.folder(instance))
 
-    def find(self, wanted: Callable[[Instance], bool]) -> Found | None:
-        """The first instance that fits, with its scale set."""
-        return next(((s, i) for s, i in self.instances() if wanted(i)), None)
+    def by_token(self, token: str) -> Found | None:
+        """The instance whose metadata service has this token, with its scale set."""
+        return self._agenda.by_token(token)
 
     def instances(self) -> Iterator[Found]:
         """Every instance with its scale set."""
@@ -98,8 +141,15 @@ class Fabric:
 
     def operations(self, target: str, kind: str) -> list[Operation]:
         """The unfinished operations of one kind on one resource."""
-        unfinished = (o for o in self.state.operations.values() if o.status == "InProgress")
-        return [o for o in unfinished if (o.target, o.kind) == (target, kind)]
+        return [o for o in self._agenda.operations(target) if o.kind == kind]
+
+    def due(self, kinds: Container[str]) -> list[Operation]:
+        """The unfinished operations of these kinds whose time has come."""
+        return [o for o in self._agenda.due_operations(self.now()) if o.kind in kinds]
+
+    def under_way(self) -> Iterator[Operation]:
+        """Every unfinished operation."""
+        return self._agenda.under_way()
 
     def next_address(self) -> str:
         """An address that no VM had before."""
@@ -107,137 +157,176 @@ class Fabric:
         self.state.next_address += 1
         return f"{prefix}.{number // 250 % 250}.{number % 250 + 1}" if prefix else "127.0.0.1"
 
-    def _sleep(self) -> float:
-        due = [o.due_at for o in self.state.operations.values() if o.status == "InProgress"]
-        due += [i.eviction.not_before for _, i in self.instances() if i.eviction]
-        soonest = min(due, default=self.now() + LONGEST_SLEEP) - self.now()
-        return min(max(soonest, SHORTEST_SLEEP), LONGEST_SLEEP)
+    def _commit(self) -> None:
+        for target in self._agenda.unsettled():
+            for scale_set in self._sets(target):
+                provisioning.settle(scale_set, self._concerning(scale_set))
+        self._meters.read(self.now())
+        self._store.commit()
 
-    def _begin(self, now: float) -> bool:
-        """Turn what is due into allocated and doomed instances; say whether anything changed."""
-        due = [o for o in self.state.operations.values() if _due(o, now)]
-        for operation in due:
+    def _sleep(self) -> float:
+        now = self.now()
+        soonest = self._agenda.next_time(now)
+        wait = LONGEST_SLEEP if soonest is None else (soonest - now) / self.settings.speed
+        return min(max(wait, SHORTEST_SLEEP), LONGEST_SLEEP)
+
+    def _begin(self, now: float) -> None:
+        """Turn what is due into allocated and doomed instances."""
+        for operation in self._due(now):
             self._begin_operation(operation, now)
-        evicted = [i for _, i in self.instances() if i.eviction and i.eviction.due(now)]
-        for instance in evicted:
+        for instance in self._agenda.due_evictions(now):
             instance.doom = instance.doom or "evicted"
-        return bool(due or evicted)
+
+    def _due(self, now: float) -> list[Operation]:
+        return [o for o in self._agenda.due_operations(now) if o.kind in KINDS]
 
     def _begin_operation(self, operation: Operation, now: float) -> None:
-        for scale_set in self._targets(operation):
-            if operation.kind == "put":
+        for scale_set in self._sets(operation.target):
+            if operation.kind in ALLOCATING:
                 self._allocate(scale_set, operation, now)
-                continue
-            if operation.refusal:
-                _fail(scale_set, operation, operation.refusal, now)
-                continue
-            for instance in scale_set.instances.values():
-                named = operation.kind != "delete_instances"
-                if named or instance.instance_id in operation.instance_ids:
-                    instance.doom = instance.doom or "deleted"
+            elif operation.refusal:
+                self._fail(scale_set, operation, operation.refusal, now)
+            else:
+                _doom(scale_set, operation, now)
 
-    def _targets(self, operation: Operation) -> list[ScaleSet]:
-        if operation.kind == "delete_group":
-            inside = operation.target + "/"
-            return [s for s in self.state.scale_sets.values() if s.key.startswith(inside)]
-        found = self.state.scale_sets.get(operation.target)
+    def _sets(self, target: str) -> list[ScaleSet]:
+        """The scale set of this key, or those of the resource group of this key."""
+        if "/providers/" not in target:
+            inside = target + "/"
+            sets = self.state.scale_sets.values()
+            return [s for s in sets if s.key.startswith(inside) or s.owner.startswith(inside)]
+        found = self.state.scale_sets.get(target)
         return [found] if found else []
+
+    def _concerning(self, scale_set: ScaleSet) -> list[Operation]:
+        """What is under way on a scale set, or on the resource group that it lies in."""
+        key = scale_set.owner or scale_set.key
+        targets = (scale_set.key, key.partition("/providers/")[0])
+        return [o for target in targets for o in self._agenda.operations(target)]
 
     def _allocate(self, scale_set: ScaleSet, operation: Operation, now: float) -> None:
         """Give room to the instances being created, to all or to none; doom surplus ones."""
-        waiting = [i for i in scale_set.instances.values() if i.phase == "creating" and not i.doom]
-        place = f"{scale_set.location}/{scale_set.vm_size}".lower()
-        left = self.state.capacity.get(place)
-        short = left is not None and left < len(waiting)
-        if refusal := operation.refusal or (ALLOCATION_FAILED if short else None):
-            for instance in waiting[: operation.granted]:
-                instance.phase = "allocated"
-            for instance in waiting[operation.granted :]:
-                del scale_set.instances[instance.instance_id]
-            _fail(scale_set, operation, refusal, now)
-            return
-        if left is not None:
-            self.state.capacity[place] = left - len(waiting)
-        for instance in waiting:
+        waiting = self._waiting(scale_set, operation)
+        granted, refusal = waiting[: operation.granted], operation.refusal
+        if not refusal:
+            granted, refusal = self.grant(scale_set, waiting)
+        for instance in granted:
             instance.phase = "allocated"
-        living = [i for i in scale_set.instances.values() if not i.doom]
-        for instance in living[scale_set.capacity :]:
-            instance.doom = "surplus"
+        if refusal:
+            self._fail(scale_set, operation, refusal, now)
+        elif operation.kind == "put":
+            for instance in surplus(scale_set):
+                instance.doom = "surplus"
 
-    def _boot(self) -> bool:
-        """Boot what has room and never ran."""
-        fresh = [
-            (s, i)
-            for s, i in self.instances()
-            if i.phase == "allocated" and not i.booted and not i.doom
+    def _waiting(self, scale_set: ScaleSet, operation: Operation) -> list[Instance]:
+        """The instances that the operation is to find room for; others restore their own."""
+        others = {
+            name
+            for other in self.operations(scale_set.key, "restore")
+            if other is not operation
+            for name in other.instance_ids
+        }
+        named = operation.instance_ids if operation.kind == "restore" else scale_set.instances
+        found = (i for name in named if (i := scale_set.instances.get(name)))
+        return [
+            i for i in found if i.phase == "creating" and not i.doom and i.instance_id not in others
         ]
-        for scale_set, instance in fresh:
+
+    def _fail(
+        self, scale_set: ScaleSet, operation: Operation, why: dict[str, str], now: float
+    ) -> None:
+        """End the operation, and with it the instances that wait for room in vain."""
+        for instance in self._waiting(scale_set, operation):
+            del scale_set.instances[instance.instance_id]
+            scale_set.capacity -= operation.kind == "restore"
+        if operation.kind != "restore":  # nobody asked for that one: the platform only tried
+            scale_set.error = why
+        operation.end(now, why)
+
+    def grant(
+        self, scale_set: ScaleSet, waiting: list[Instance]
+    ) -> tuple[list[Instance], dict[str, str] | None]:
+        """Who of those who wait gets a machine, and why not all do."""
+        return allocation.grant(self.state, self.weather, scale_set, waiting, self.now())
+
+    def _boot(self) -> None:
+        """Boot what has room and never ran."""
+        for scale_set, instance in self._agenda.fresh():
+            instance.booted = True
+            if self.settings.hollow:
+                continue
             machine = Machine(
                 folder=self.folder(instance),
                 user_data=base64.b64decode(scale_set.custom_data) or b"#cloud-config\n",
                 metadata_url=self.metadata_url(instance),
                 images=self.settings.images,
+                proxied=self.settings.proxies,
+                faketime=self.settings.faketime,
             )
             self._processes.boot(machine)
-            instance.booted = True
-        return bool(fresh)
 
     async def _kill_doomed(self) -> list[Found]:
-        doomed = [(s, i) for s, i in self.instances() if i.doom]
+        doomed = self._agenda.doomed()
+        if self.settings.hollow:
+            return doomed
         kills = [
-            asyncio.to_thread(processes.kill, self.folder(i), self.metadata_url(i))
-            for _, i in doomed
+            asyncio.to_thread(
+                processes.kill, self.folder(i), self.metadata_url(i), wipe=power.wipes(s, i)
+            )
+            for s, i in doomed
         ]
         await asyncio.gather(*kills)
         return doomed
 
-    def _finish(self, now: float, killed: list[Found]) -> bool:
+    def _finish(self, now: float, killed: list[Found]) -> None:
         """Forget what was killed, and end the operations that have all they waited for."""
         for scale_set, instance in killed:
             _forget(scale_set, instance)
-        ended = [o for o in self.state.operations.values() if _due(o, now) and self._done(o)]
-        for operation in ended:
+        for operation in [o for o in self._due(now) if self._done(o)]:
             operation.end(now)
             self._settle(operation)
-        old = [o.id for o in self.state.operations.values() if _stale(o, now)]
-        for name in old:
-            del self.state.operations[name]
-        return bool(killed or ended or old)
+        for operation in self._agenda.outdated_operations(now):
+            del self.state.operations[operation.id]
 
     def _done(self, operation: Operation) -> bool:
-        targets = self._targets(operation)
+        targets = self._sets(operation.target)
         if operation.kind == "delete_instances":
             return not any(set(operation.instance_ids) & set(s.instances) for s in targets)
-        if operation.kind == "put":
-            living = [i for s in targets for i in s.instances.values()]
-            return not any(i.phase == "creating" or i.doom == "surplus" for i in living)
+        if operation.kind in ALLOCATING:
+            going = [i for s in targets for i in s.instances.values() if i.doom == "surplus"]
+            return not going and not any(self._waiting(s, operation) for s in targets)
         return not any(s.instances for s in targets)
 
     def _settle(self, operation: Operation) -> None:
-        for scale_set in self._targets(operation):
-            if operation.kind in ("delete", "delete_group"):
+        if operation.kind in provisioning.DELETING:
+            for scale_set in self._sets(operation.target):
                 del self.state.scale_sets[scale_set.key]
-            elif scale_set.provisioning_state != "Deleting":
-                scale_set.provisioning_state = "Succeeded"
         if operation.kind == "delete_group":
-            self.state.groups.pop(operation.target, None)
+            self._empty(operation.target)
+
+    def _empty(self, group: str) -> None:
+        """Delete a resource group with the resources that no process stands for."""
+        inside = [key for key in self.state.resources if key.startswith(group + "/")]
+        for key in inside:
+            del self.state.resources[key]
+        self.state.groups.pop(group, None)
 
 
-def _due(operation: Operation, now: float) -> bool:
-    return operation.status == "InProgress" and now >= operation.due_at
-
-
-def _stale(operation: Operation, now: float) -> bool:
-    return operation.ended_at is not None and now > operation.ended_at + OPERATIONS_KEPT
-
-
-def _fail(scale_set: ScaleSet, operation: Operation, why: dict[str, str], now: float) -> None:
-    scale_set.error, scale_set.provisioning_state = why, "Failed"
-    operation.end(now, why)
+def _doom(scale_set: ScaleSet, operation: Operation, now: float) -> None:
+    """Let what is deleted be killed; one that was given notice goes when that is over."""
+    for instance in scale_set.instances.values():
+        named = operation.kind != "delete_instances"
+        if named or instance.instance_id in operation.instance_ids:
+            if instance.on_notice:
+                operation.due_at = now + WAIT
+            else:
+                instance.doom = instance.doom or "deleted"
 
 
 def _forget(scale_set: ScaleSet, instance: Instance) -> None:
     """Drop a killed instance as its scale set's eviction policy says."""
+    if power.settled(scale_set, instance):
+        return
     if instance.doom == "evicted" and instance.eviction and instance.eviction.lingers:
         instance.doom, instance.eviction = "", None
         return

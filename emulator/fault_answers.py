@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -12,6 +11,7 @@ from emulator import faults
 from emulator.fabric import Fabric
 from emulator.faults import ANSWERS, Target
 from emulator.state import Fault
+from emulator.timestamps import timestamp
 
 NEVER = ("/_emulator/",)  # whoever plants a fault must be able to take it back
 LIMITED = {"PUT": "CreateVMScaleSet30Min", "DELETE": "DeleteVMScaleSet30Min"}
@@ -99,8 +99,8 @@ def _throttled(fault: Fault, method: str, now: float) -> Response:
     policy = LIMITED.get(method, "HighCostGet30Min")
     window = {
         "operationGroup": policy,
-        "startTime": _time(now - WINDOW_SECONDS),
-        "endTime": _time(now),
+        "startTime": timestamp(now - WINDOW_SECONDS),
+        "endTime": timestamp(now),
         "allowedRequestCount": ALLOWED,
         "measuredRequestCount": ALLOWED + 1,
     }
@@ -144,7 +144,3 @@ async def _hang_up(scope: Scope, receive: Receive) -> None:
     scope["state"]["hang_up"]()
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat()

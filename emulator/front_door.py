@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,27 +14,33 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from emulator.errors import ArmError, invalid
+from emulator import lenient_json
+from emulator.access import gate
+from emulator.api_versions import Types
+from emulator.errors import ArmError, invalid, precondition_failed, refuse_unknown
 from emulator.fabric import Fabric
-from emulator.identity import check_bearer
 
 GUARDED = ("/subscriptions", "/tenants", "/providers")
+OF_THE_EMULATOR = "/_emulator/"  # and /: Azure's own whims, and who can sign in
+TOKEN = re.compile(r"[0-9]{1,9}")  # a $skiptoken: how many came before
+LARGEST_BODY = 4 * 1024 * 1024  # bytes
 
 
 class AnyCaseRoute(Route):
     """A route that knows no upper and lower case, as ARM's; names keep the case they came in."""
 
-    def __init__(self, path: str, endpoint: Any, *, methods: Sequence[str] = ("GET",)) -> None:  # noqa: ANN401 - Starlette's own type
-        super().__init__(path, endpoint, methods=list(methods))
+    def __init__(self, verb: str, path: str, endpoint: Callable[..., Any]) -> None:
+        super().__init__(path, endpoint, methods=[verb])
         self.path_regex = re.compile(self.path_regex.pattern, re.IGNORECASE)
 
 
 class FrontDoor:
-    """ASGI middleware: request ids on every answer; bearer and api-version on ARM's own paths."""
+    """ASGI middleware: ids on every answer; no body too large; what ARM asks of every request."""
 
-    def __init__(self, app: ASGIApp, *, fabric: Fabric) -> None:
+    def __init__(self, app: ASGIApp, *, fabric: Fabric, types: Types) -> None:
         self._app = app
         self._fabric = fabric
+        self._types = types
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""
@@ -51,22 +57,25 @@ class FrontDoor:
                 headers["Cache-Control"] = "no-cache"
             await send(message)
 
-        refusal = self._refusal(Request(scope))
-        await (refusal or self._app)(scope, receive, send_with_ids)
-
-    def _refusal(self, request: Request) -> Response | None:
-        if not request.url.path.lower().startswith(GUARDED):
-            return None
+        request = Request(scope)
         try:
-            check_bearer(request.headers.get("authorization", ""), self._fabric.now())
-            if not request.query_params.get("api-version"):
-                raise invalid(
-                    "The api-version query parameter (?api-version=) is required for all requests.",
-                    "MissingApiVersionParameter",
-                )
-        except ArmError as error:
-            return refuse(request, error)
-        return None
+            self._admit(request)
+            body = gate.watched(self._fabric, scope, _bounded(receive))
+            await self._app(scope, body, send_with_ids)
+        except ArmError as error:  # handlers' own were answered: this one nothing has been sent for
+            await refuse(request, error)(scope, receive, send_with_ids)
+
+    def _admit(self, request: Request) -> None:
+        if int(request.headers.get("content-length") or 0) > LARGEST_BODY:
+            raise _too_large()
+        path = request.url.path.lower()
+        if path == "/" or path.startswith(OF_THE_EMULATOR):
+            _check_near(request)
+        if path.startswith(gate.HISTORY):
+            gate.admit(self._fabric, request)
+        if path.startswith(GUARDED):
+            gate.admit(self._fabric, request)
+            self._types.check(request, self._fabric.now())
 
 
 def fabric_of(request: Request) -> Fabric:
@@ -80,26 +89,50 @@ def base_url(request: Request) -> str:
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
-async def read_json(request: Request) -> dict[str, Any]:
-    """The body as a JSON object, or ArmError."""
-    try:
-        body = json.loads(await request.body() or b"{}")
-    except ValueError as error:
-        raise invalid(
-            f"The request content is not JSON: {error}", "InvalidRequestContent"
-        ) from None
+async def read_json(request: Request, *, lenient: bool = False) -> dict[str, Any]:
+    """The body as a JSON object, or ArmError; ``lenient`` as deployments are."""
+    body = await read_value(request, lenient=lenient)
     if not isinstance(body, dict):
-        raise invalid("The request content must be a JSON object.", "InvalidRequestContent")
+        raise _unreadable("An object is expected. Path '', line 1, position 1.")
     return body
+
+
+async def read_order(request: Request, *members: str) -> dict[str, Any]:
+    """The body of an admin call, which has these members and no others."""
+    body = await read_json(request)
+    refuse_unknown(body, members, "member")
+    return body
+
+
+async def read_value(request: Request, *, lenient: bool = False) -> Any:  # noqa: ANN401 - JSON
+    """The body as any JSON, or ArmError."""
+    try:
+        text = (await request.body()).decode("utf-8-sig") or "{}"
+        body = lenient_json.loads(text) if lenient else json.loads(text, parse_constant=_no_number)
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()  # else it cannot be answered
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(str(error)) from None
+    return body
+
+
+def check_conditions(request: Request, *etags: int) -> None:
+    """Hold the request to its If-Match and If-None-Match; no etag is no resource."""
+    shown = f'"{".".join(str(etag) for etag in etags)}"'
+    wanted, unwanted = request.headers.get("if-match"), request.headers.get("if-none-match")
+    if (wanted and (not etags or wanted not in ("*", shown))) or (
+        unwanted and etags and unwanted in ("*", shown)
+    ):
+        raise precondition_failed()
 
 
 def page(request: Request, rows: Sequence[dict[str, Any]]) -> Response:
     """One page of a list, with a nextLink when more follow."""
     size = fabric_of(request).settings.page_size
     skip = request.query_params.get("$skiptoken", "0")
-    if not skip.isdigit():
+    if not TOKEN.fullmatch(skip):
         raise invalid(f"The $skiptoken '{skip}' was not issued here.")
     end = int(skip) + size
+    rows = gate.seen(request, rows)
     body: dict[str, Any] = {"value": list(rows[int(skip) : end])}
     if end < len(rows):
         query = dict(request.query_params) | {"$skiptoken": str(end)}
@@ -111,9 +144,75 @@ def page(request: Request, rows: Sequence[dict[str, Any]]) -> Response:
 def refuse(request: Request, error: Exception) -> Response:
     """An error as ARM answers it."""
     if isinstance(error, HTTPException):
-        code = "MethodNotAllowed" if error.status_code == 405 else "NotFound"
-        message = f"The emulator has no {request.method} {request.url.path}."
-        error = ArmError(error.status_code, code, message)
+        error = _unknown(request, error.status_code)
     assert isinstance(error, ArmError)
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    if error.status == 413 and "content-length" not in request.headers:
+        headers["Connection"] = "close"  # else the rest, which may have no end, would be read
     return JSONResponse(error.body, status_code=error.status, headers=headers)
+
+
+async def broken(request: Request, _error: Exception) -> Response:
+    """What is wrong here is told on standard error; the client sees what Azure would say."""
+    error = ArmError(500, "InternalServerError", "Encountered internal server error.")
+    return refuse(request, error)
+
+
+async def hung_up(_request: Request, _error: Exception) -> Response:
+    """The client is gone with half of its body sent; nobody reads this."""
+    return Response(status_code=400)
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The body; ArmError 413 in its place when it grows too large."""
+    size = 0
+
+    async def receive_some() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > LARGEST_BODY:
+            raise _too_large()
+        return message
+
+    return receive_some
+
+
+def _check_near(request: Request) -> None:
+    """Raise ArmError unless the caller is on this machine, as ARM's need not be."""
+    peer = request.client.host if request.client else ""
+    if not peer.startswith("127."):
+        message = f"Only callers on the emulator's own machine may do this, not {peer}."
+        raise ArmError(403, "Forbidden", message)
+
+
+def _too_large() -> ArmError:
+    message = "The request content size exceeds the maximum size of 4 MB."
+    return ArmError(413, "RequestContentTooLarge", message)
+
+
+def _unreadable(why: str) -> ArmError:
+    message = f"The request content was invalid and could not be deserialized: '{why}'."
+    return invalid(message, "InvalidRequestContent")
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"Unexpected value {word}.")
+
+
+def _unknown(request: Request, status: int) -> ArmError:
+    """No route leads there."""
+    if status == 405:
+        message = f"The requested resource does not support http method '{request.method}'."
+        return ArmError(405, "MethodNotAllowed", message)
+    if (request.url.path.lower() + "/").startswith(OF_THE_EMULATOR):
+        paths = {r.path for r in request.app.routes if r.path.startswith(OF_THE_EMULATOR)}
+        there = ", ".join(sorted(paths))
+        return ArmError(404, "NotFound", f"There is no {request.url.path}; there is {there}.")
+    if not request.url.path.lower().startswith(GUARDED):
+        return ArmError(
+            404,
+            "MissingSubscription",
+            "The request did not have a subscription or a valid tenant level resource provider.",
+        )
+    return ArmError(404, "NotFound", f"There is nothing at {request.url.path}.")

@@ -1,53 +1,151 @@
-"""The VMs of a scale set."""
+"""The VMs of a scale set: list, show, protect, delete, evict."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator import evictions
-from emulator.errors import instance_not_found
-from emulator.front_door import fabric_of, page
-from emulator.scale_sets import find_scale_set
+from emulator import evictions, maintenance, operations
+from emulator.errors import ArmError, instance_not_found, invalid, marked_for_deletion
+from emulator.front_door import check_conditions, fabric_of, page, read_json
+from emulator.instance_query import instance_filter, selected
+from emulator.scale_set_form import INSTANCE, formed
+from emulator.scale_sets import find_scale_set, refused_of_flexible
 from emulator.state import Instance, ScaleSet
-from emulator.views import instance_body, instance_view
+from emulator.views import instance_body, instance_view, wants
+
+SECONDS_TO_UPDATE = 1.0
 
 
 async def list_all(request: Request) -> Response:
-    """List them, with $expand=instanceView if wanted."""
+    """List them, as $filter, $select and $expand=instanceView say."""
     fabric, scale_set = fabric_of(request), find_scale_set(request)
-    view = _wants_view(request)
-    rows = [instance_body(fabric, scale_set, i, view=view) for i in scale_set.instances.values()]
+    expanded = wants(request, "instanceView")
+    if scale_set.flexible and expanded:
+        raise refused_of_flexible("virtualMachines.GET", scale_set)
+    passes = instance_filter(request)
+    rows = []
+    for instance in scale_set.instances.values():
+        row = instance_body(fabric, scale_set, instance, view=True)
+        if passes(row):
+            if not expanded:
+                del row["properties"]["instanceView"]
+            rows.append(selected(request, row))
     return page(request, rows)
 
 
 async def get(request: Request) -> Response:
     """Show one."""
-    scale_set, instance = _find(request)
-    body = instance_body(fabric_of(request), scale_set, instance, view=_wants_view(request))
+    scale_set, instance = find_instance(request)
+    body = instance_body(
+        fabric_of(request),
+        scale_set,
+        instance,
+        view=wants(request, "instanceView"),
+        user_data=wants(request, "userData"),
+    )
     return JSONResponse(body)
 
 
 async def view(request: Request) -> Response:
     """Show how one is doing."""
-    _, instance = _find(request)
+    _, instance = find_instance(request)
     return JSONResponse(instance_view(fabric_of(request), instance))
+
+
+async def put(request: Request) -> Response:
+    """Change what one instance has of its own: protection and user data."""
+    fabric, body = fabric_of(request), formed(await read_json(request), INSTANCE)
+    scale_set, instance = _find_to_write(request)
+    check_conditions(request, scale_set.etag, instance.etag)
+    properties = body.get("properties") or {}
+    if (policy := properties.get("protectionPolicy")) is not None:
+        instance.protection = {k: v for k, v in policy.items() if isinstance(v, bool)}
+    if (data := properties.get("userData")) is not None:
+        instance.user_data = data
+    instance.etag += 1
+    operation = operations.begin(
+        fabric,
+        "update",
+        scale_set,
+        seconds=SECONDS_TO_UPDATE,
+        instance_ids=(instance.instance_id,),
+        alone=True,
+    )
+    instance.busy = instance.busy or operation.kind
+    fabric.changed()
+    row = instance_body(fabric, scale_set, instance, view=False)
+    return JSONResponse(row, headers=operations.headers(request, operation))
+
+
+async def delete(request: Request) -> Response:
+    """Begin deleting one; 204 when there is nothing to delete."""
+    scale_set = find_scale_set(request)
+    instance = scale_set.instances.get(request.path_params["instance"])
+    if instance is None:
+        return Response(status_code=204)
+    check_conditions(request, scale_set.etag, instance.etag)
+    return begin_deletion(request, scale_set, (instance.instance_id,))
 
 
 async def simulate_eviction(request: Request) -> Response:
     """Announce the eviction of one; it goes when its notice is over, or when it says so."""
+    return evict(request, *find_instance(request))
+
+
+def evict(request: Request, scale_set: ScaleSet, instance: Instance) -> Response:
+    """Announce the eviction of this one."""
     fabric = fabric_of(request)
-    scale_set, instance = _find(request)
     evictions.announce(scale_set, instance, fabric.now(), fabric.settings.notice_seconds)
     fabric.changed()
     return Response(status_code=204)
 
 
-def _find(request: Request) -> tuple[ScaleSet, Instance]:
+def begin_deletion(request: Request, scale_set: ScaleSet, ids: tuple[str, ...]) -> Response:
+    """Begin deleting some instances, at once with forceDeletion; the capacity falls with them."""
+    fabric = fabric_of(request)
+    if scale_set.provisioning_state == "Deleting":
+        raise marked_for_deletion("Delete Virtual Machine Scale Set VMs", scale_set.name)
+    force = request.query_params.get("forceDeletion", "false").lower() == "true"
+    if not force:
+        going = [scale_set.instances[name] for name in ids]
+        maintenance.give_notice(scale_set, going, fabric.now())
+    operation = operations.begin(
+        fabric,
+        "delete_instances",
+        scale_set,
+        seconds=0.0 if force else fabric.settings.delete_seconds,
+        instance_ids=ids,
+    )
+    for name in ids:
+        scale_set.instances[name].busy = operation.kind
+    fabric.changed()
+    return Response(status_code=202, headers=operations.headers(request, operation))
+
+
+def find_instance(request: Request) -> tuple[ScaleSet, Instance]:
+    """The instance that the path names, or ArmError."""
     scale_set = find_scale_set(request)
     name = request.path_params["instance"]
+    if not name.isdecimal():
+        message = "Virtual Machine Scale Set VM instanceId must be a number."
+        raise invalid(message, target="instanceId")
     if (instance := scale_set.instances.get(name)) is None:
         raise instance_not_found(name)
     return scale_set, instance
 
 
-def _wants_view(request: Request) -> bool:
-    return "instanceview" in request.query_params.get("$expand", "").lower()
+def not_active(name: str) -> ArmError:
+    """The order names an instance that is not there (any more)."""
+    message = (
+        f"The provided instanceId {name} is not an active Virtual Machine Scale Set VM instanceId."
+    )
+    return invalid(message, target="instanceIds")
+
+
+def _find_to_write(request: Request) -> tuple[ScaleSet, Instance]:
+    scale_set = find_scale_set(request)
+    name = request.path_params["instance"]
+    if name not in scale_set.instances:
+        raise not_active(name)
+    if scale_set.provisioning_state == "Deleting":
+        raise marked_for_deletion("Update Virtual Machine Scale Set VM", scale_set.name)
+    return scale_set, scale_set.instances[name]

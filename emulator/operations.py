@@ -1,7 +1,6 @@
 """Long operations: how they are accepted and how both polling addresses answer."""
 
 import uuid
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -10,7 +9,8 @@ from starlette.responses import JSONResponse, Response
 from emulator.errors import PREEMPTED, ArmError
 from emulator.fabric import Fabric
 from emulator.front_door import base_url, fabric_of
-from emulator.state import Operation
+from emulator.state import Operation, Resource, ResourceGroup, ScaleSet
+from emulator.timestamps import timestamp
 from emulator.views import scale_set_body
 
 RETRY_AFTER = {"Retry-After": "1"}
@@ -19,33 +19,34 @@ RETRY_AFTER = {"Retry-After": "1"}
 def begin(
     fabric: Fabric,
     kind: str,
-    target: str,
+    target: ResourceGroup | ScaleSet | Resource,
     *,
-    subscription: str,
-    location: str,
     seconds: float,
+    location: str = "",
     instance_ids: tuple[str, ...] = (),
+    alone: bool = False,
 ) -> Operation:
-    """Open an operation that is carried out ``seconds`` from now."""
+    """Open an operation that is carried out ``seconds`` from now; ``location``: its own."""
     now = fabric.now()
     operation = Operation(
         id=str(uuid.uuid4()),
         kind=kind,
-        subscription=subscription,
-        location=location,
-        target=target,
+        subscription=target.subscription,
+        location=location or target.location,
+        target=target.key,
         accepted_at=now,
         due_at=now + seconds,
         instance_ids=list(instance_ids),
+        alone=alone,
     )
     fabric.state.operations[operation.id] = operation
     return operation
 
 
-def preempt(fabric: Fabric, target: str) -> float | None:
-    """Cancel the unfinished puts on a scale set; return when the last was due."""
+def preempt(fabric: Fabric, target: str, *kinds: str) -> float | None:
+    """Cancel the unfinished operations of these kinds; return when the last was due."""
     due = None
-    for operation in fabric.operations(target, "put"):
+    for operation in [o for kind in kinds for o in fabric.operations(target, kind)]:
         operation.end(fabric.now(), PREEMPTED, "Canceled")
         due = operation.due_at
     return due
@@ -87,13 +88,15 @@ def _find(request: Request) -> Operation:
 def _status(operation: Operation) -> dict[str, Any]:
     body: dict[str, Any] = {
         "name": operation.id,
-        "startTime": _time(operation.accepted_at),
+        "startTime": timestamp(operation.accepted_at),
         "status": operation.status,
     }
     if operation.ended_at is not None:
-        body["endTime"] = _time(operation.ended_at)
+        body["endTime"] = timestamp(operation.ended_at)
     if operation.error:
         body["error"] = operation.error
+    if operation.output is not None:
+        body["properties"] = {"output": operation.output}
     return body
 
 
@@ -102,11 +105,9 @@ def _result(request: Request, operation: Operation) -> Response:
         return Response(status_code=202, headers=headers(request, operation))
     if operation.error:
         return JSONResponse({"error": operation.error}, status_code=409)
+    if operation.output is not None:
+        return JSONResponse(operation.output)
     target = fabric_of(request).state.scale_sets.get(operation.target)
     if operation.kind == "put" and target:
         return JSONResponse(scale_set_body(target))
     return Response(status_code=200 if operation.kind == "delete_group" else 204)
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat()

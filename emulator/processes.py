@@ -19,8 +19,10 @@ from typing import Any
 import psutil
 
 import emulator
+from emulator.vm_faults.slow_disk import descendants
 
 KEPT = {"console.log", "containers"}  # logs outlive the VM; its disk does not
+EMPTY_LOOKS = 5
 PAUSE = 0.002  # seconds between two looks at dying processes
 
 
@@ -32,6 +34,8 @@ class Machine:
     user_data: bytes
     metadata_url: str
     images: dict[str, Any]
+    proxied: bool = False  # its way to the world can be cut
+    faketime: str = ""  # libfaketime's file: its clock can be set
 
 
 class Processes:
@@ -53,9 +57,10 @@ class Processes:
         finally:
             os.close(lock)
 
-    def reap(self) -> None:
-        """Collect the exit codes of inits that ended."""
+    def reap(self) -> bool:
+        """Collect the exit codes of inits that ended; say whether none is left."""
         self._children = [child for child in self._children if child.poll() is None]
+        return not self._children
 
 
 def alive(folder: Path) -> bool:
@@ -77,32 +82,89 @@ def init_pid(folder: Path) -> int | None:
     return None
 
 
-def kill(folder: Path, metadata_url: str) -> None:
-    """Kill every process of the VM, then wipe its disk. Harmless when repeated."""
+def kill(folder: Path, metadata_url: str, *, wipe: bool = True) -> None:
+    """Kill every process of the VM, then wipe its disk unless it is to boot again from it.
+
+    Harmless when repeated.
+    """
     if (pid := init_pid(folder)) is not None and _belongs(pid, metadata_url):
         kill_tree(pid)
     while strays := _strays(metadata_url):
         _kill_all(strays)
-    _wipe(folder)
+    if wipe:
+        _wipe(folder)
+
+
+def note_crash(folder: Path) -> None:
+    """The VM is about to die in a way that Azure does not see; forgotten at its next boot."""
+    (folder / "crashed").touch()
+
+
+def crashed(folder: Path) -> bool:
+    """Whether Azure believes it to run though nothing of it does."""
+    return (folder / "crashed").exists()
+
+
+def freeze(folder: Path, metadata_url: str) -> None:
+    """Stop the whole VM, init too, until `thaw`; nothing in it is lost."""
+    _signal_all(folder, metadata_url, signal.SIGSTOP)
+
+
+def thaw(folder: Path, metadata_url: str) -> None:
+    """Let it go on."""
+    _signal_all(folder, metadata_url, signal.SIGCONT)
 
 
 def kill_tree(pid: int) -> None:
     """Kill all descendants of a subreaper, then itself.
 
     It is stopped first, so it starts nothing. Orphans below move up to it, so they are found
-    by the next look; two looks that find none are the end (one can miss a fork in between).
+    by the next look; some looks that find none are the end (one can miss a fork in between).
     """
     try:
         root = psutil.Process(pid)
         root.send_signal(signal.SIGSTOP)
         empty = 0
-        while empty < 2:
-            victims = [p for p in root.children(recursive=True) if _runs(p)]
+        while empty < EMPTY_LOOKS:
+            victims = [p for p in _below(root) if _runs(p)]
             _kill_all(victims)
             empty = 0 if victims else empty + 1
     except psutil.NoSuchProcess:
         return  # it died by itself: what it left is found by its environment
     _kill_all([root])
+
+
+def _signal_all(folder: Path, metadata_url: str, number: signal.Signals) -> None:
+    """The init first, so that it adopts nothing unseen; then what is below it."""
+    pid = init_pid(folder)
+    if pid is None or not _belongs(pid, metadata_url):
+        return
+    try:
+        root = psutil.Process(pid)
+        root.send_signal(number)
+        below = root.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return
+    for process in below:
+        try:
+            process.send_signal(number)
+        except psutil.NoSuchProcess:
+            continue
+
+
+def _below(root: psutil.Process) -> list[psutil.Process]:
+    """All descendants. On Linux the kernel lists them: to look at every process takes so long,
+    on a busy machine, that a chain of forks goes on unseen meanwhile.
+    """
+    if sys.platform != "linux":
+        return root.children(recursive=True)
+    found = []
+    for pid in descendants(root.pid):
+        try:
+            found.append(psutil.Process(pid))
+        except psutil.NoSuchProcess:
+            continue
+    return found
 
 
 def _kill_all(victims: list[psutil.Process]) -> None:
@@ -157,11 +219,14 @@ def _take_lock(folder: Path) -> int | None:
 
 def _write_files(machine: Machine) -> None:
     os.truncate(machine.folder / "alive", 0)
+    (machine.folder / "crashed").unlink(missing_ok=True)
     (machine.folder / "user-data").write_bytes(machine.user_data)
     vm = {
         "metadata_url": machine.metadata_url,
         "path": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "images": machine.images,
+        "proxied": machine.proxied,
+        "faketime": machine.faketime,
     }
     (machine.folder / "vm.json").write_text(json.dumps(vm))
 

@@ -3,11 +3,18 @@
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator import operations
+from emulator import maintenance, operations
+from emulator.access import enforcement
+from emulator.catalog import catalog, region_name
 from emulator.errors import ArmError, group_not_found, invalid
 from emulator.front_door import fabric_of, page, read_json
+from emulator.resource_filter import narrowed
 from emulator.state import ResourceGroup, group_id
+from emulator.tags import tags_of
 from emulator.views import group_body
+
+MARKS = "-.()_"
+LONGEST_NAME = 90
 
 
 async def put(request: Request) -> Response:
@@ -19,16 +26,31 @@ async def put(request: Request) -> Response:
     old = _lookup(request)
     if old and old.deleting:
         raise _being_deleted(old)
+    place = region_name(body["location"])
+    if place not in catalog().locations:
+        raise _no_region(place)
     group = old or ResourceGroup(
         subscription=names["subscription"],
         name=names["group"],
-        location=str(body["location"]).lower().replace(" ", ""),
+        location=place,
         tags={},
     )
-    group.tags = body.get("tags") or {}
+    if place != group.location:
+        raise _elsewhere(group, place)
+    group.tags = tags_of(body)
     fabric.state.groups[group.key] = group
     fabric.changed()
     return JSONResponse(group_body(group), status_code=200 if old else 201)
+
+
+async def patch(request: Request) -> Response:
+    """Put other tags on one."""
+    fabric, body = fabric_of(request), await read_json(request)
+    group = find_group(request)
+    if "tags" in body:
+        group.tags = tags_of(body)
+        fabric.changed()
+    return JSONResponse(group_body(group))
 
 
 async def get(request: Request) -> Response:
@@ -44,8 +66,10 @@ async def head(request: Request) -> Response:
 async def list_all(request: Request) -> Response:
     """List those of the subscription."""
     wanted = request.path_params["subscription"].lower()
-    rows = fabric_of(request).state.groups.values()
-    return page(request, [group_body(g) for g in rows if g.subscription.lower() == wanted])
+    fabric, caller = fabric_of(request), request.scope["caller"]
+    rows = [g for g in fabric.state.groups.values() if enforcement.sees(fabric, caller, g.key)]
+    found = [group_body(g) for g in rows if g.subscription.lower() == wanted]
+    return page(request, narrowed(request, found))
 
 
 async def delete(request: Request) -> Response:
@@ -56,15 +80,14 @@ async def delete(request: Request) -> Response:
         group.deleting = True
         for scale_set in fabric.state.scale_sets.values():
             if scale_set.key.startswith(group.key + "/"):
-                operations.preempt(fabric, scale_set.key)
-                scale_set.provisioning_state = "Deleting"
+                operations.preempt(fabric, scale_set.key, "put", "restore")
+                going = list(scale_set.instances.values())
+                maintenance.give_notice(scale_set, going, fabric.now())
         running = [
             operations.begin(
                 fabric,
                 "delete_group",
-                group.key,
-                subscription=group.subscription,
-                location=group.location,
+                group,
                 seconds=fabric.settings.delete_seconds,
             )
         ]
@@ -75,7 +98,7 @@ async def delete(request: Request) -> Response:
 def find_group(request: Request) -> ResourceGroup:
     """The resource group that the path names; ArmError if it is gone, or going and written to."""
     group = _found(request)
-    if group.deleting and request.method == "PUT":
+    if group.deleting and request.method in ("PUT", "PATCH"):
         raise _being_deleted(group)
     return group
 
@@ -88,8 +111,45 @@ def _found(request: Request) -> ResourceGroup:
 
 def _lookup(request: Request) -> ResourceGroup | None:
     names = request.path_params
+    _check_name(names["group"])
     key = group_id(names["subscription"], names["group"]).lower()
     return fabric_of(request).state.groups.get(key)
+
+
+def _check_name(name: str) -> None:
+    wrong = "".join(
+        dict.fromkeys(c for c in name if not (c.isalpha() or c.isdecimal() or c in MARKS))
+    )
+    why = ""
+    if wrong:
+        why = (
+            f"has these invalid characters: '{wrong}'. The name can only be a letter, digit, '-', "
+            "'.', '(', ')' or '_'."
+        )
+    elif name.endswith("."):
+        why = "ends with '.', which a name may not."
+    elif len(name) > LONGEST_NAME:
+        why = f"is longer than {LONGEST_NAME} characters."
+    if why:
+        raise invalid(f"The provided resource group name '{name}' {why}", "InvalidResourceGroup")
+
+
+def _no_region(place: str) -> ArmError:
+    regions = ",".join(sorted(catalog().locations))
+    return invalid(
+        f"The provided location '{place}' is not available for resource group. List of available "
+        f"regions is '{regions}'.",
+        "LocationNotAvailableForResourceGroup",
+    )
+
+
+def _elsewhere(group: ResourceGroup, place: str) -> ArmError:
+    return ArmError(
+        409,
+        "InvalidResourceGroupLocation",
+        f"Invalid resource group location '{place}'. The Resource group already exists "
+        f"in location '{group.location}'.",
+    )
 
 
 def _being_deleted(group: ResourceGroup) -> ArmError:

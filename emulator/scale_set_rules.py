@@ -1,35 +1,45 @@
-"""What Azure refuses in a scale set, in its codes and words."""
+"""What Azure refuses in a scale set, in its codes and words.
+
+The model has been through `scale_set_form` before: members are of their types, or null.
+"""
 
 import base64
 import binascii
 import re
-from decimal import Decimal
 from typing import Any
 
+from emulator import flexible_rules, spot_rules
 from emulator.catalog import Offer
-from emulator.errors import ArmError, invalid
+from emulator.errors import invalid, missing
 
 NAME = re.compile(r"[^_\W][\w\-]{0,63}(?<!-)")
 PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,57}")
 CUSTOM_DATA = 87380  # base64 characters of 64 KiB
-ANY_PRICE = Decimal(-1)
 LARGEST_GROUP = 100  # instances in a single placement group
-AKA = "For more information, see http://aka.ms/AzureSpot/errormessages."
+LARGEST_SET = 1000
+FAULT_DOMAINS = range(1, 6)
+NOTICE = re.compile(r"PT(\d{1,3})M")  # of a termination
+NOTICE_MINUTES = range(5, 16)
+ND = re.compile(r"Standard_ND", re.IGNORECASE)
 
 
-def check(name: str, model: dict[str, Any], custom_data: str, offer: Offer) -> None:
-    """Raise ArmError if Azure would refuse this model under this name."""
+def check(
+    name: str, model: dict[str, Any], custom_data: str, offer: Offer, version: str = "2026-04-01"
+) -> None:
+    """Raise ArmError if Azure would refuse this model under this name by this api-version."""
     properties = model["properties"]
     profile = properties.get("virtualMachineProfile") or {}
     _names(name, profile)
     _shape(model, properties)
+    _zones(name, model, offer)
+    flexible_rules.check(name, model, profile)
     _subnets(profile)
     _keys(profile)
-    _custom_data(custom_data)
-    if profile.get("priority") in ("Spot", "Low"):
-        _spot(profile, offer)
-    else:
-        _regular(properties, profile)
+    _encoded(custom_data, "Custom data in OSProfile")
+    _encoded(profile.get("userData") or "", "User data in VirtualMachineProfile")
+    _termination(profile)
+    _reservation(properties, profile, offer)
+    spot_rules.check(properties, profile, offer, version)
 
 
 def _names(name: str, profile: dict[str, Any]) -> None:
@@ -38,8 +48,8 @@ def _names(name: str, profile: dict[str, Any]) -> None:
             "The entity name 'vmScaleSetName' is invalid according to its validation rule: "
             f"^{NAME.pattern}$."
         )
-    prefix = profile.get("osProfile", {}).get("computerNamePrefix", "vm")
-    if not PREFIX.fullmatch(prefix):
+    prefix = (profile.get("osProfile") or {}).get("computerNamePrefix")
+    if not PREFIX.fullmatch("vm" if prefix is None else prefix):
         raise invalid(
             f"Linux host name '{prefix}' cannot exceed 58 characters in length or contain other "
             "characters than letters, digits and hyphens."
@@ -47,23 +57,39 @@ def _names(name: str, profile: dict[str, Any]) -> None:
 
 
 def _shape(model: dict[str, Any], properties: dict[str, Any]) -> None:
-    if properties.get("orchestrationMode", "Uniform") != "Uniform":
-        raise invalid("The emulator has no Flexible scale sets: set orchestrationMode to Uniform.")
-    if "mode" not in (properties.get("upgradePolicy") or {}):
-        raise invalid("Required parameter 'upgradePolicy' is missing (null).")
-    if "priorityMixPolicy" in properties:
-        raise invalid(
-            "PriorityMixPolicy is only supported for Virtual Machine Scale Sets with Flexible "
-            "orchestration mode.",
-            "BadRequest",
-        )
+    uniform = properties.get("orchestrationMode") != "Flexible"
+    if uniform and not (properties.get("upgradePolicy") or {}).get("mode"):
+        raise missing("upgradePolicy")
     capacity = model["sku"].get("capacity")
     if not isinstance(capacity, int) or capacity < 0:
-        raise invalid("The value of parameter sku.capacity is invalid.")
-    if properties.get("singlePlacementGroup", True) and capacity > LARGEST_GROUP:
+        raise invalid("The value of parameter sku.capacity is invalid.", target="sku.capacity")
+    single = properties.get("singlePlacementGroup")
+    if single and capacity > LARGEST_GROUP:
         raise invalid(
             f"The capacity {capacity} exceeds {LARGEST_GROUP}, the most that a scale set with a "
             "single placement group may have."
+        )
+    if capacity > LARGEST_SET:
+        raise invalid(
+            f"The capacity {capacity} exceeds {LARGEST_SET}, the most that a scale set may have."
+        )
+    domains = properties.get("platformFaultDomainCount")
+    if domains is not None and domains not in FAULT_DOMAINS:
+        raise invalid(
+            f"The specified fault domain count {domains} must fall in the range "
+            f"{FAULT_DOMAINS[0]} to {FAULT_DOMAINS[-1]}.",
+            target="platformFaultDomainCount",
+        )
+
+
+def _zones(name: str, model: dict[str, Any], offer: Offer) -> None:
+    bad = [zone for zone in model.get("zones") or [] if zone not in offer.zones]
+    if bad:
+        raise invalid(
+            f"The zone(s) '{','.join(bad)}' for resource "
+            f"'Microsoft.Compute/virtualMachineScaleSets/{name}' is not supported. The supported "
+            f"zones for location '{offer.location}' are '{','.join(offer.zones)}'",
+            "AvailabilityZoneNotSupported",
         )
 
 
@@ -91,60 +117,47 @@ def _keys(profile: dict[str, Any]) -> None:
             )
 
 
-def _custom_data(text: str) -> None:
+def _encoded(text: str, what: str) -> None:
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         text = "" if not text else "x" * (CUSTOM_DATA + 1)
     if len(text) > CUSTOM_DATA:
         raise invalid(
-            "Custom data in OSProfile must be in Base64 encoding and with a maximum length of "
+            f"{what} must be in Base64 encoding and with a maximum length of "
             f"{CUSTOM_DATA} characters."
         )
 
 
-def _spot(profile: dict[str, Any], offer: Offer) -> None:
-    disk = (profile.get("storageProfile") or {}).get("osDisk") or {}
-    if disk.get("diffDiskSettings") and profile.get("evictionPolicy") != "Delete":
-        raise invalid(
-            "Azure Spot Virtual Machine Scale Sets with ephemeral OS disk support only 'Delete' "
-            f"evictionPolicy. {AKA}",
-            "BadRequest",
-        )
+def _termination(profile: dict[str, Any]) -> None:
     events = profile.get("scheduledEventsProfile") or {}
-    if (events.get("terminateNotificationProfile") or {}).get("enable"):
-        raise invalid("Terminate notifications cannot be enabled on Spot instances.", "BadRequest")
-    _max_price((profile.get("billingProfile") or {}).get("maxPrice", -1), offer)
-
-
-def _max_price(given: float, offer: Offer) -> None:
-    price = Decimal(str(given))
-    if price == ANY_PRICE:
+    notice = events.get("terminateNotificationProfile") or {}
+    if not notice.get("enable"):
         return
-    if price <= 0:
+    if profile.get("priority") in ("Spot", "Low"):
+        raise invalid("Terminate notifications cannot be enabled on Spot instances.", "BadRequest")
+    given = notice.get("notBeforeTimeout") or "PT5M"
+    found = NOTICE.fullmatch(given)
+    if not found or int(found[1]) not in NOTICE_MINUTES:
         raise invalid(
-            "The max price value is invalid. The only supported values for max price are -1 or a "
-            f"decimal greater than zero. {AKA}",
-            "MaxPriceValueInvalid",
-        )
-    if price < offer.spot:
-        raise ArmError(
-            409,
-            "SpotPriceGreaterThanProvidedMaxPrice",
-            "Unable to perform operation 'Create or Update Virtual Machine Scale Set' since the "
-            f"provided max price '{price} USD' is lower than the current spot price "
-            f"'{offer.spot} USD' for Azure Spot VM size '{offer.size.name}'. {AKA}",
+            f"The value '{given}' of parameter 'notBeforeTimeout' is not allowed. Allowed values "
+            "are between PT5M and PT15M.",
+            target="notBeforeTimeout",
         )
 
 
-def _regular(properties: dict[str, Any], profile: dict[str, Any]) -> None:
-    if profile.get("evictionPolicy"):
-        raise invalid(
-            f"Eviction policy can be set only on Azure Spot Virtual Machines. {AKA}",
-            "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines",
-        )
-    if (properties.get("spotRestorePolicy") or {}).get("enabled"):
-        raise invalid(
-            "Spot restoration is supported only for Azure Spot scale sets.",
-            "SpotRestorationIsSupportedOnlyForAzureSpotScaleSets",
-        )
+def _reservation(properties: dict[str, Any], profile: dict[str, Any], offer: Offer) -> None:
+    """Capacity reservations are for some sizes, and for no Spot and no placement group."""
+    wanted = (profile.get("capacityReservation") or {}).get("capacityReservationGroup") or {}
+    if not wanted.get("id"):
+        return
+    why = ""
+    if profile.get("priority") in ("Spot", "Low"):
+        why = "Azure Spot Virtual Machines"
+    elif ND.match(offer.size.name):
+        why = f"VM size {offer.size.name}"
+    elif properties.get("singlePlacementGroup"):
+        why = "Virtual Machine Scale Sets with a single placement group"
+    if why:
+        message = f"Capacity reservation is not supported for {why}."
+        raise invalid(message, "BadRequest", "capacityReservation")

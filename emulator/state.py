@@ -1,16 +1,19 @@
-"""What the emulated subscription holds, and its one file on disk.
+"""What the emulated subscription holds.
 
-All of it is written at once, so a change is either wholly there or not at all after a crash.
+Every dataclass here is a `Row`: JSON-able members, other rows, or tables of them (`dict[str, X]`),
+new members with a default. `emulator.store` writes what changed of them, each row by itself.
 """
 
-import json
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
+
+from emulator.market.state import Metered, QuotaRequest, Restriction
+from emulator.rows import Row
+from emulator.virtual_time import Anchor
 
 
 @dataclass
-class Eviction:
+class Eviction(Row):
     """Azure's wish to have a Spot instance back."""
 
     event_id: str
@@ -25,11 +28,12 @@ class Eviction:
 
 
 @dataclass
-class Instance:
+class Instance(Row):
     """One VM of a scale set.
 
     ``phase`` is creating, allocated, or deallocated (evicted but kept). ``doom`` says why it is
-    about to be killed: evicted, deleted, or surplus (scaled in); empty while it may live.
+    about to be killed: evicted, deleted, or surplus (scaled in), or an order of its owner
+    (`emulator.power`) after which it is still there; empty while it may live.
     """
 
     instance_id: str
@@ -42,10 +46,26 @@ class Instance:
     doom: str = ""
     eviction: Eviction | None = None
     incarnation: int = 0  # of the scheduled events document
+    stopped: bool = False  # powered off, but allocated
+    busy: str = ""  # the order of its owner that is being carried out
+    priority: str = ""  # where the scale set mixes them
+    zone: str = ""
+    etag: int = 1
+    applied: int = 0  # the version of the scale set's model that it has
+    protection: dict[str, bool] = field(default_factory=dict)
+    user_data: str | None = None  # base64; None: that of the scale set
+    maintenance: list[dict[str, Any]] = field(default_factory=list)  # `emulator.maintenance`
+    events_asked_at: float = 0.0  # when the VM last asked for its events, to the hour
+    events_on_at: float = 0.0  # since when it is told of them
+
+    @property
+    def on_notice(self) -> bool:
+        """Whether its deletion is announced to it, and not due yet."""
+        return any(e["kind"] == "Terminate" and e["started_at"] is None for e in self.maintenance)
 
 
 @dataclass
-class ScaleSet:
+class ScaleSet(Row):
     """One scale set: the model as Azure would answer it, and what Azure keeps to itself."""
 
     subscription: str
@@ -55,10 +75,13 @@ class ScaleSet:
     custom_data: str  # base64; never answered
     created_at: float
     unique_id: str
-    provisioning_state: str = "Creating"
+    provisioning_state: str = "Creating"  # as `emulator.provisioning` has it
     error: dict[str, str] | None = None
     etag: int = 1
     next_instance: int = 0  # ids are never used again
+    restorable: dict[str, float] = field(default_factory=dict)  # evicted; tried until then
+    owner: str = ""  # key of the resource of another service that it is hidden behind
+    version: int = 0  # of what instances are made from
     instances: dict[str, Instance] = field(default_factory=dict)
 
     @property
@@ -101,13 +124,35 @@ class ScaleSet:
         """Whether its instances can be evicted."""
         return str(self.profile.get("priority")) in ("Spot", "Low")
 
+    @property
+    def flexible(self) -> bool:
+        """Whether its instances are virtual machines with names of their own."""
+        return bool(self.model["properties"].get("orchestrationMode") == "Flexible")
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether the OS disks lie on the hosts, and are gone when a VM leaves its host."""
+        storage = self.profile.get("storageProfile") or {}
+        return bool((storage.get("osDisk") or {}).get("diffDiskSettings"))
+
+    def evictable(self, instance: Instance) -> bool:
+        """Whether this instance is a Spot one; a scale set may mix them with regular ones."""
+        return self.spot and instance.priority != "Regular"
+
     def vm_name(self, instance: Instance) -> str:
         """The name of one instance as ARM and the metadata service give it."""
-        return f"{self.name}_{instance.instance_id}"
+        name = instance.instance_id
+        return name if self.flexible else f"{self.name}_{name}"
+
+    def vm_resource_id(self, instance: Instance) -> str:
+        """The resource id of one instance."""
+        if self.flexible:
+            return virtual_machine_id(self.subscription, self.group, instance.instance_id)
+        return f"{self.id}/virtualMachines/{instance.instance_id}"
 
 
 @dataclass
-class ResourceGroup:
+class ResourceGroup(Row):
     """A named folder of resources."""
 
     subscription: str
@@ -123,8 +168,45 @@ class ResourceGroup:
 
 
 @dataclass
-class Operation:
-    """A long operation; ``kind`` is put, delete, delete_instances or delete_group."""
+class Resource(Row):
+    """Any other ARM resource: what was put, as it is answered."""
+
+    id: str  # as it was first written
+    type: str  # "Microsoft.Network/virtualNetworks"
+    location: str
+    body: dict[str, Any]  # without id, name, type
+    created_at: float
+    etag: int = 1
+    provisioning_state: str = "Succeeded"
+
+    @property
+    def key(self) -> str:
+        """The resource id in lower case."""
+        return self.id.lower()
+
+    @property
+    def subscription(self) -> str:
+        """The subscription that it is in."""
+        return self.id.split("/")[2]
+
+    @property
+    def name(self) -> str:
+        """The last part of the id."""
+        return self.id.rpartition("/")[2]
+
+    @property
+    def tracked(self) -> bool:
+        """Whether lists of everything have it: what is in a group, and a part of nothing."""
+        grouped = "/resourcegroups/" in self.key
+        return bool(self.location) and grouped and "microsoft.authorization/" not in self.key
+
+
+@dataclass
+class Operation(Row):
+    """A long operation.
+
+    ``kind`` is put, restore, delete, delete_instances or delete_group, or an action.
+    """
 
     id: str
     kind: str
@@ -139,7 +221,10 @@ class Operation:
     instance_ids: list[str] = field(default_factory=list)  # of delete_instances
     refusal: dict[str, str] | None = None  # it is to fail with this when it is due ...
     granted: int = 0  # ... after so many instances were allocated
+    alone: bool = False  # concerns one VM, and its scale set shows nothing of it
     held_by: str = ""  # the fault that makes it take so long
+    input: dict[str, Any] = field(default_factory=dict)  # what an action needs to know
+    output: dict[str, Any] | None = None  # what it answers when it is over
 
     def end(self, now: float, error: dict[str, str] | None = None, status: str = "") -> None:
         """Close it: Succeeded without an error, Failed with one, unless ``status`` says."""
@@ -149,7 +234,7 @@ class Operation:
 
 
 @dataclass
-class Fault:
+class Fault(Row):
     """A fault that is planted; see `emulator.faults`. Empty members match anything."""
 
     id: str
@@ -176,7 +261,7 @@ class Fault:
 
 
 @dataclass
-class State:
+class State(Row):
     """Everything that survives a restart of the emulator."""
 
     groups: dict[str, ResourceGroup] = field(default_factory=dict)
@@ -185,6 +270,17 @@ class State:
     capacity: dict[str, int] = field(default_factory=dict)  # "region/size" -> left to allocate
     next_address: int = 1
     faults: dict[str, Fault] = field(default_factory=dict)
+    resources: dict[str, Resource] = field(default_factory=dict)
+    restrictions: dict[str, Restriction] = field(default_factory=dict)  # by "size/region"
+    quotas: dict[str, int] = field(default_factory=dict)  # by "subscription/region/name"
+    quota_requests: dict[str, QuotaRequest] = field(default_factory=dict)
+    metered: dict[str, Metered] = field(default_factory=dict)
+    time: Anchor | None = None
+
+    def visible(self, subscription: str = "") -> list[ScaleSet]:
+        """The scale sets of a subscription, or of all, without those of other services."""
+        start = f"/subscriptions/{subscription}/".lower() if subscription else ""
+        return [s for s in self.scale_sets.values() if s.key.startswith(start) and not s.owner]
 
 
 def group_id(subscription: str, name: str) -> str:
@@ -198,33 +294,6 @@ def scale_set_id(subscription: str, group: str, name: str) -> str:
     return f"{group_id(subscription, group)}/{provider}/virtualMachineScaleSets/{name}"
 
 
-def load(file: Path) -> State:
-    """Read the state, or begin an empty one."""
-    if not file.exists():
-        return State()
-    data = json.loads(file.read_text())
-    return State(
-        groups={k: ResourceGroup(**v) for k, v in data["groups"].items()},
-        scale_sets={k: _scale_set(v) for k, v in data["scale_sets"].items()},
-        operations={k: Operation(**v) for k, v in data["operations"].items()},
-        capacity=data["capacity"],
-        next_address=data["next_address"],
-        faults={k: Fault(**v) for k, v in data.get("faults", {}).items()},
-    )
-
-
-def save(state: State, file: Path) -> None:
-    """Replace the file. Not synced to the disk: the VMs would not survive a power cut either."""
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps(asdict(state)))
-    fresh.replace(file)
-
-
-def _scale_set(data: dict[str, Any]) -> ScaleSet:
-    instances = {k: _instance(v) for k, v in data.pop("instances").items()}
-    return ScaleSet(**data, instances=instances)
-
-
-def _instance(data: dict[str, Any]) -> Instance:
-    eviction = data.pop("eviction")
-    return Instance(**data, eviction=Eviction(**eviction) if eviction else None)
+def virtual_machine_id(subscription: str, group: str, name: str) -> str:
+    """ARM's id of a virtual machine."""
+    return f"{group_id(subscription, group)}/providers/Microsoft.Compute/virtualMachines/{name}"

@@ -1,18 +1,23 @@
 """Resources as ARM shows them."""
 
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Any
 
+from starlette.requests import Request
+
+from emulator import processes
 from emulator.fabric import Fabric
 from emulator.state import Instance, ResourceGroup, ScaleSet, group_id
+from emulator.timestamps import timestamp
 
-POWER = {
-    "running": "VM running",
-    "stopped": "VM stopped",
-    "deallocated": "VM deallocated",
-    "starting": "VM starting",
-}
+CARDS = "networkInterfaceConfigurations"
+ON_THE_WAY = {"deallocate": "deallocating", "powerOff": "stopping", "start": "starting"}
+
+
+def wants(request: Request, part: str) -> bool:
+    """Whether $expand names this part of a resource."""
+    named = request.query_params.get("$expand", "").lower().split(",")
+    return part.lower() in (name.strip() for name in named)
 
 
 def group_body(group: ResourceGroup) -> dict[str, Any]:
@@ -27,26 +32,30 @@ def group_body(group: ResourceGroup) -> dict[str, Any]:
     }
 
 
-def scale_set_body(scale_set: ScaleSet) -> dict[str, Any]:
-    """A scale set: its model with what Azure adds."""
+def scale_set_body(scale_set: ScaleSet, *, user_data: bool = False) -> dict[str, Any]:
+    """A scale set: its model with what Azure adds; user data only if asked for."""
     facts = {
         "provisioningState": scale_set.provisioning_state,
         "uniqueId": scale_set.unique_id,
-        "timeCreated": _time(scale_set.created_at),
+        "timeCreated": timestamp(scale_set.created_at),
     }
+    properties = {**scale_set.model["properties"], **facts}
+    if not user_data and "userData" in scale_set.profile:
+        shown = {k: v for k, v in scale_set.profile.items() if k != "userData"}
+        properties["virtualMachineProfile"] = shown
     return {
         "id": scale_set.id,
         "name": scale_set.name,
         "type": "Microsoft.Compute/virtualMachineScaleSets",
         "etag": f'"{scale_set.etag}"',
         **scale_set.model,
-        "properties": {**scale_set.model["properties"], **facts},
+        "properties": properties,
     }
 
 
-def scale_set_view(scale_set: ScaleSet) -> dict[str, Any]:
+def scale_set_view(fabric: Fabric, scale_set: ScaleSet) -> dict[str, Any]:
     """The instance view of a scale set; the cause of a failed allocation is found here."""
-    states = Counter(_provisioning(i).lower() for i in scale_set.instances.values())
+    states = Counter(provisioning(i).lower() for i in scale_set.instances.values())
     return {
         "virtualMachine": {
             "statusesSummary": [
@@ -58,69 +67,139 @@ def scale_set_view(scale_set: ScaleSet) -> dict[str, Any]:
 
 
 def instance_body(
-    fabric: Fabric, scale_set: ScaleSet, instance: Instance, *, view: bool
+    fabric: Fabric,
+    scale_set: ScaleSet,
+    instance: Instance,
+    *,
+    view: bool,
+    user_data: bool = False,
 ) -> dict[str, Any]:
-    """One VM of a scale set, with its instance view if asked for."""
-    id_ = f"{scale_set.id}/virtualMachines/{instance.instance_id}"
-    profile = scale_set.profile
+    """One VM of a scale set, with its instance view and user data if asked for."""
     properties = {
-        "latestModelApplied": True,
+        "latestModelApplied": instance.applied == scale_set.version,
         "modelDefinitionApplied": "VirtualMachineScaleSet",
-        "vmId": instance.vm_id,
-        "provisioningState": _provisioning(instance),
-        "hardwareProfile": {"vmSize": scale_set.vm_size},
-        "storageProfile": profile.get("storageProfile", {}),
-        "osProfile": {
-            "computerName": _computer_name(scale_set, instance),
-            "requireGuestProvisionSignal": True,
-        },
-        "networkProfile": {
-            "networkInterfaces": [{"id": f"{id_}/networkInterfaces/primary"}],
-        },
-        "timeCreated": _time(instance.created_at),
+        **_machine(scale_set, instance),
     }
-    if view:
-        properties["instanceView"] = instance_view(fabric, instance)
+    if cards := (scale_set.profile.get("networkProfile") or {}).get(CARDS):
+        properties["networkProfileConfiguration"] = {CARDS: cards}
+    if instance.protection:
+        properties["protectionPolicy"] = instance.protection
     return {
-        "id": id_,
+        "id": f"{scale_set.id}/virtualMachines/{instance.instance_id}",
         "name": scale_set.vm_name(instance),
         "instanceId": instance.instance_id,
         "type": "Microsoft.Compute/virtualMachineScaleSets/virtualMachines",
         "location": scale_set.location,
-        "tags": scale_set.model.get("tags", {}),
+        **_around(scale_set, instance),
         "sku": {k: v for k, v in scale_set.model["sku"].items() if k != "capacity"},
-        "etag": f'"{scale_set.etag}"',
-        "properties": properties,
+        "properties": properties
+        | _asked_for(fabric, scale_set, instance, view=view, user_data=user_data),
+    }
+
+
+def virtual_machine_body(
+    fabric: Fabric,
+    scale_set: ScaleSet,
+    instance: Instance,
+    *,
+    view: bool,
+    user_data: bool = False,
+) -> dict[str, Any]:
+    """One VM of a Flexible scale set, as the virtual machine that it is."""
+    properties = {"virtualMachineScaleSet": {"id": scale_set.id}, **_machine(scale_set, instance)}
+    properties["priority"] = "Spot" if scale_set.evictable(instance) else "Regular"
+    if scale_set.evictable(instance):
+        properties["evictionPolicy"] = scale_set.profile.get("evictionPolicy") or "Deallocate"
+        properties["billingProfile"] = scale_set.profile.get("billingProfile") or {"maxPrice": -1}
+    return {
+        "id": scale_set.vm_resource_id(instance),
+        "name": instance.instance_id,
+        "type": "Microsoft.Compute/virtualMachines",
+        "location": scale_set.location,
+        **_around(scale_set, instance),
+        "properties": properties
+        | _asked_for(fabric, scale_set, instance, view=view, user_data=user_data),
     }
 
 
 def instance_view(fabric: Fabric, instance: Instance) -> dict[str, Any]:
     """How one VM is doing."""
-    provisioning = _provisioning(instance).lower()
-    statuses = [_status(f"ProvisioningState/{provisioning}", f"Provisioning {provisioning}")]
+    code = provisioning(instance).lower()
+    made = _status(f"ProvisioningState/{code}", f"Provisioning {code}")
+    statuses = [made | {"time": timestamp(instance.created_at)}]
     if state := power(fabric, instance):
-        statuses.append(_status(f"PowerState/{state}", POWER[state]))
+        statuses.append(_status(f"PowerState/{state}", f"VM {state}"))
     return {"platformUpdateDomain": 0, "platformFaultDomain": 0, "statuses": statuses}
 
 
 def power(fabric: Fabric, instance: Instance) -> str:
     """The power state: empty until there is a machine."""
-    if instance.phase != "allocated":
-        return "deallocated" if instance.phase == "deallocated" else ""
+    if instance.phase == "creating":
+        return ""
+    if instance.busy in ON_THE_WAY:
+        return ON_THE_WAY[instance.busy]
+    if instance.phase == "deallocated":
+        return "deallocated"
+    if instance.stopped:
+        return "stopped"
     if not instance.booted:
         return "starting"
-    return "running" if fabric.running(instance) else "stopped"
+    seen = fabric.running(instance) or processes.crashed(fabric.folder(instance))
+    return "running" if seen else "stopped"
 
 
-def _provisioning(instance: Instance) -> str:
-    if instance.doom:
+def provisioning(instance: Instance) -> str:
+    """The provisioning state of one VM."""
+    if instance.busy == "delete_instances" or instance.doom in ("evicted", "deleted", "surplus"):
         return "Deleting"
-    return "Creating" if instance.phase == "creating" else "Succeeded"
+    if instance.phase == "creating":
+        return "Creating"
+    return "Updating" if instance.busy else "Succeeded"
+
+
+def _machine(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+    profile = scale_set.profile
+    cards = (profile.get("networkProfile") or {}).get(CARDS) or [{}]
+    name = cards[0].get("name") or "primary"
+    card = f"{scale_set.vm_resource_id(instance)}/networkInterfaces/{name}"
+    told = profile.get("osProfile") or {}
+    system = {k: told[k] for k in ("adminUsername", "linuxConfiguration") if k in told}
+    return {
+        "vmId": instance.vm_id,
+        "provisioningState": provisioning(instance),
+        "hardwareProfile": {"vmSize": scale_set.vm_size},
+        "storageProfile": profile.get("storageProfile") or {},
+        "osProfile": {
+            "computerName": computer_name(scale_set, instance),
+            **system,
+            "secrets": [],
+            "allowExtensionOperations": True,
+            "requireGuestProvisionSignal": True,
+        },
+        "networkProfile": {"networkInterfaces": [{"id": card}]},
+        "timeCreated": timestamp(instance.created_at),
+    }
+
+
+def _around(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+    zones = {"zones": [instance.zone]} if instance.zone else {}
+    etag = f'"{scale_set.etag}.{instance.etag}"'
+    return {"tags": scale_set.model.get("tags", {}), "etag": etag, **zones}
+
+
+def _asked_for(
+    fabric: Fabric, scale_set: ScaleSet, instance: Instance, *, view: bool, user_data: bool
+) -> dict[str, Any]:
+    asked: dict[str, Any] = {"instanceView": instance_view(fabric, instance)} if view else {}
+    data = scale_set.profile.get("userData") if instance.user_data is None else instance.user_data
+    if user_data and data:
+        asked["userData"] = data
+    return asked
 
 
 def _set_status(scale_set: ScaleSet) -> dict[str, Any]:
     state = scale_set.provisioning_state.lower()
-    if scale_set.error is None:
+    if scale_set.error is None or scale_set.provisioning_state != "Failed":
         return _status(f"ProvisioningState/{state}", f"Provisioning {state}")
     failed = _status(f"ProvisioningState/failed/{scale_set.error['code']}", "Provisioning failed")
     return failed | {"level": "Error", "message": scale_set.error["message"]}
@@ -130,15 +209,14 @@ def _status(code: str, text: str) -> dict[str, Any]:
     return {"code": code, "level": "Info", "displayStatus": text}
 
 
-def _computer_name(scale_set: ScaleSet, instance: Instance) -> str:
+def computer_name(scale_set: ScaleSet, instance: Instance) -> str:
     """The prefix with the instance id in base 36, six wide."""
-    prefix = scale_set.profile.get("osProfile", {}).get("computerNamePrefix", scale_set.name)
+    profile = scale_set.profile.get("osProfile") or {}
+    prefix = profile.get("computerNamePrefix") or scale_set.name
+    if scale_set.flexible:
+        return f"{prefix}{instance.instance_id[-8:-2]}".lower()
     digits, number = "", int(instance.instance_id)
     while number:
         number, digit = divmod(number, 36)
         digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
     return f"{prefix}{digits:0>6}".lower()
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat()

@@ -1,20 +1,28 @@
 """The init process of one emulated VM: `python -m emulator.vm FOLDER LOCK_FD`.
 
 It holds the lock on FOLDER/alive as long as it lives, boots from FOLDER/user-data, and adopts
-every orphan below it, so that killing the VM finds them all. It outlives the emulator.
+every orphan below it, so that killing the VM finds them all. It outlives the emulator. What is
+done to the VM (`vm_faults.harm`) is done here, so that it needs no root and ends with the VM.
 """
 
 import ctypes
 import json
 import os
+import queue
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from emulator.cloud_init import BadUserData, Boot, parse
+from emulator.vm_faults import clock, harm
+from emulator.vm_faults.proxy import Proxy
+from emulator.vm_faults.slow_disk import Brake
 
 SET_CHILD_SUBREAPER = 36  # prctl(2)
 SHIM = Path(__file__).with_name("docker_shim.py")
@@ -30,12 +38,15 @@ def main(folder: Path, lock: int) -> None:
     os.set_inheritable(lock, False)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     _adopt_orphans()
+    vm = json.loads((folder / "vm.json").read_text())
+    environment = _environment(folder, vm, _listen_to_harm(folder, vm))
+    (folder / "environment.json").write_text(json.dumps(environment))  # for `run_command`
     try:
         boot = parse((folder / "user-data").read_bytes())
     except BadUserData as error:
         _say(f"cloud-init: {error}")
         boot = Boot()
-    _run(boot, folder)
+    _run(boot, folder, environment)
     _reap()
     while True:  # without children none can come: nothing is left to do but to be
         signal.pause()
@@ -46,44 +57,94 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _run(boot: Boot, folder: Path) -> None:
+def _listen_to_harm(folder: Path, vm: dict[str, Any]) -> Proxy | None:
+    """Do to this VM what FOLDER/harm.json says, now and whenever it changes."""
+    proxy = Proxy(vm["metadata_url"].split("/")[2]) if vm["proxied"] else None
+    brake = Brake(os.getpid())
+    if proxy:
+        proxy.start()
+
+    def obey() -> None:
+        found = harm.read(folder)
+        if proxy:
+            proxy.obey(found)
+        brake.limit(found.write_limit)
+        clock.set_ahead(folder, found.skew_seconds)
+        harm.obey(folder, found.change)
+
+    def obey_all() -> None:
+        while woken.get():
+            obey()
+
+    # One after the other, in a thread: a handler of signals may be interrupted by itself.
+    woken: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    signal.signal(harm.WAKE_UP, lambda *_: woken.put(True))
+    obey()
+    threading.Thread(target=obey_all, name="harm", daemon=True).start()
+    return proxy
+
+
+def _run(boot: Boot, folder: Path, environment: dict[str, str]) -> None:
+    """Carry out cloud-init; after the first boot only what is for every one."""
+    root = folder / "fs"
+    shutil.rmtree(root / "dev" / "shm", ignore_errors=True)  # memory: a boot begins without
+    for number, script in enumerate(boot.early):
+        _execute(boot.below(str(root), script), folder / f"early-{number}.sh", environment)
+    if (folder / "cloud-init-done").exists():
+        _execute("exec docker start --all", folder / "boot.sh", environment)
+        return
     for name in boot.ignored:
         _say(f"cloud-init: the emulator ignores {name!r}")
-    root = folder / "fs"
     for file in boot.files:
         target = root / file.path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.content)
+        with target.open("ab" if file.append else "wb") as out:
+            out.write(file.content)
         target.chmod(file.mode)
-    environment = _environment(folder)
-    script = folder / "boot.sh"
-    script.write_text(boot.script_below(str(root)))
-    child = subprocess.Popen(["/bin/sh", str(script)], env=environment, cwd=folder)
+    (folder / "cloud-init-done").touch()  # as cloud-init: commands that were begun are not again
+    for number, script in enumerate(boot.scripts):
+        _execute(boot.below(str(root), script), folder / f"boot-{number}.sh", environment)
+
+
+def _execute(script: str, file: Path, environment: dict[str, str]) -> None:
+    file.write_text(script)
+    file.chmod(0o755)
+    words = [str(file)] if script.startswith("#!") else ["/bin/sh", str(file)]
+    child = subprocess.Popen(words, env=environment, cwd=file.parent)
     child.returncode = _reap(child.pid)
     _say(f"cloud-init: the boot script ended with {child.returncode}")
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, vm: dict[str, Any], proxy: Proxy | None) -> dict[str, str]:
     """The VM's own environment; its PATH begins with the shims."""
-    vm = json.loads((folder / "vm.json").read_text())
     shims = folder / "shims"
     shims.mkdir(exist_ok=True)
     words = [sys.executable, "-I", "-S", str(SHIM), str(folder)]
     _program(shims / "docker", f'exec {shlex.join(words)} "$@"')
     for name in HARMLESS:
         _program(shims / name, "exit 0")
-    _program(shims / "uptime", f"echo {shlex.quote(_up_since())}")  # as `uptime -s`
+    _program(shims / "uptime", f"echo {shlex.quote(_up_since(folder))}")  # as `uptime -s`
     return {
         "PATH": f"{shims}:{vm['path']}",
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "REKINDLE_METADATA_URL": vm["metadata_url"],
+        **(_by_proxy(proxy.url, vm["metadata_url"]) if proxy else {}),
+        **(clock.environment(folder, vm["faketime"]) if vm["faketime"] else {}),
     }
 
 
-def _up_since() -> str:
-    """The machine beneath is up for longer than this one."""
-    return time.strftime("%Y-%m-%d %H:%M:%S")
+def _by_proxy(url: str, metadata_url: str) -> dict[str, str]:
+    """Names in both cases: curl knows HTTP_PROXY only in small letters, others the other one."""
+    spared = f"169.254.169.254,{metadata_url.split('/')[2]}"
+    names = {"http_proxy": url, "https_proxy": url, "no_proxy": spared}
+    return names | {name.upper(): value for name, value in names.items()}
+
+
+def _up_since(folder: Path) -> str:
+    """The machine beneath is up for longer than this one, and its clock is right."""
+    now = time.time() + harm.read(folder).skew_seconds
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
 
 
 def _program(file: Path, line: str) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import httpx
 from azure.core.exceptions import ResourceNotFoundError
@@ -42,8 +42,9 @@ runcmd:
 class Emulator:
     """One emulator over one state folder; stopping it leaves its VMs alone."""
 
-    def __init__(self, state: Path, *options: str) -> None:
+    def __init__(self, state: Path, *options: str, console: TextIO | None = None) -> None:
         self.state = state
+        self._console = console  # where its standard error goes, or to ours
         self._options = options
         self._ports = ("0", "0")
         self.start()
@@ -57,6 +58,7 @@ class Emulator:
                 *("--arm-port", arm, "--metadata-port", metadata, *self._options),
             ],
             stdout=subprocess.PIPE,
+            stderr=self._console,
             text=True,
         )
         assert self._process.stdout
@@ -73,7 +75,11 @@ class Emulator:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """End it and return its exit code."""
         self._process.send_signal(number)
-        code = self._process.wait(10)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Its exit code, once it ends by itself."""
+        code = self._process.wait(PATIENCE)
         if self._process.stdout:
             self._process.stdout.close()
         return code

@@ -3,32 +3,61 @@
 from pathlib import Path
 from typing import Any
 
-from emulator.processes import Machine, Processes, kill
+from emulator.processes import Machine, Processes, init_pid, kill
+from emulator.vm_faults import harm
 from tests.emulator_process import wait_for
 
 
 class Vm:
-    """A VM below a folder, and the handle that booted it."""
+    """A VM below a folder, and the handle that booted it; ``machine`` is what it is made with."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **machine: Any) -> None:  # noqa: ANN401 - whatever Machine takes
         self.folder = folder
         self.url = f"http://127.0.0.1:1/vm/{folder}"
         self.processes = Processes()
+        self._machine = machine
 
     def boot(self, *commands: str, images: dict[str, Any] | None = None) -> None:
         """Boot it with a script."""
-        script = "\n".join(("#!/bin/sh", *commands)).encode()
+        self.boot_from("\n".join(("#!/bin/sh", *commands)), images=images)
+
+    def boot_from(self, user_data: str, images: dict[str, Any] | None = None) -> None:
+        """Boot it with user data of any kind."""
         machine = Machine(
-            folder=self.folder, user_data=script, metadata_url=self.url, images=images or {}
+            folder=self.folder,
+            user_data=user_data.encode(),
+            metadata_url=self.url,
+            images=images or {},
+            **self._machine,
         )
         self.processes.boot(machine)
 
-    def kill(self) -> None:
+    def kill(self, *, wipe: bool = True) -> None:
         """Kill it."""
-        kill(self.folder, self.url)
-        self.processes.reap()
+        kill(self.folder, self.url, wipe=wipe)
+        wait_for(self.processes.reap)  # its threads may end a moment after it
+
+    def harm(self, **what: Any) -> None:  # noqa: ANN401 - whatever Harm has
+        """Do something to it, and wait until its init has obeyed."""
+        done = harm.read(self.folder)
+        for name, value in what.items():
+            setattr(done, name, value)
+        harm.write(self.folder, done)
+        if (pid := init_pid(self.folder)) is not None:
+            harm.tell(pid)
+            wait_for(lambda: harm.obeyed(self.folder) >= done.change)
+
+    def text(self, name: str) -> str:
+        """What a program of the VM wrote into a file, once it has ended the line."""
+        file = self.folder / name
+        wait_for(lambda: file.exists() and file.read_text().endswith("\n"))
+        return file.read_text()
 
     def number(self, name: str) -> int:
         """The process id that a program of the VM wrote down."""
-        file = self.folder / name
-        return int(wait_for(lambda: file.exists() and file.read_text().strip()))
+        return int(self.text(name))
+
+    def console(self) -> str:
+        """What its console shows so far."""
+        file = self.folder / "console.log"
+        return file.read_text() if file.exists() else ""

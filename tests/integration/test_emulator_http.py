@@ -70,7 +70,10 @@ def test_conditions_of_a_put_are_held(emulator: Emulator) -> None:
 
 
 def test_prices_need_no_sign_in(emulator: Emulator) -> None:
-    wanted = "armRegionName eq 'eastus' and armSkuName eq 'Standard_ND96amsr_A100_v4'"
+    wanted = (
+        "armRegionName eq 'eastus' and armSkuName eq 'Standard_ND96amsr_A100_v4'"
+        " and priceType eq 'Consumption'"
+    )
     with emulator.http() as client:
         answer = client.get("/api/retail/prices", params={"$filter": wanted}).json()
 

@@ -1,15 +1,13 @@
-"""What the emulated Azure refuses, and what it charges."""
+"""What the emulated Azure refuses in the profile of a scale set."""
 
 import base64
 import copy
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from emulator.catalog import catalog
 from emulator.errors import ArmError
-from emulator.prices import meters, parse_filter
 from emulator.scale_set_rules import check
 
 EASTUS = catalog().offer("standard_nd96amsr_a100_v4", "eastus")
@@ -88,24 +86,3 @@ def test_bad_names_are_refused(name: str) -> None:
 @pytest.mark.parametrize("custom_data", ["#cloud-config", "x" * 87384, "abc"])
 def test_custom_data_is_base64_of_at_most_64_kib(custom_data: str) -> None:
     assert refusal(custom_data=custom_data) == (400, "InvalidParameter")
-
-
-def test_price_filters_are_equalities_joined_by_and() -> None:
-    text = "serviceName eq 'Virtual Machines' and location eq 'sand and sea'"
-
-    assert parse_filter(text) == [
-        ("serviceName", "Virtual Machines"),
-        ("location", "sand and sea"),
-    ]
-    assert parse_filter("") == []
-    with pytest.raises(ArmError, match="contains"):
-        parse_filter("contains(skuName, 'Spot')")
-
-
-def test_a_spot_price_holds_for_a_month() -> None:
-    assert EASTUS
-    spot = meters(EASTUS, datetime(2026, 2, 11, tzinfo=UTC))[1]
-
-    assert spot["skuName"] == "ND96amsr A100 v4 Spot"
-    assert spot["effectiveStartDate"] == "2026-02-01T00:00:00Z"
-    assert spot["effectiveEndDate"] == "2026-02-28T23:59:00Z"

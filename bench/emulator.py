@@ -1,0 +1,243 @@
+"""`python -m bench.emulator [--machines N] [--requests N] [--json [FILE]]`.
+
+Starts an emulator of its own whose VMs run nothing, fills it, and asks it from one connection.
+CPU is that of the emulator's process; requests per second are bound by this client too.
+"""
+
+import argparse
+import http.client
+import json
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import psutil
+
+from bench import report
+from bench.report import Measure
+
+TENANT = "11111111-1111-1111-1111-111111111111"
+GROUP = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/bench"
+SETS = GROUP + "/providers/Microsoft.Compute/virtualMachineScaleSets"
+VERSION = "?api-version=2026-04-01"
+LARGEST_SET = 100
+IDLE_SECONDS = 5.0
+PATIENCE = 120.0  # seconds
+READY = "emulator ready:"
+
+
+class CannotMeasure(Exception):
+    """The emulator did not do what it was asked."""
+
+
+@dataclass
+class Running:
+    """An emulator, how long it took to start, and a connection to each of its two faces."""
+
+    process: psutil.Process
+    start_seconds: float
+    arm: http.client.HTTPConnection
+    metadata: http.client.HTTPConnection
+    token: str = ""
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
+        """One ARM request, and what was answered."""
+        text = None if body is None else json.dumps(body)
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        return _answer(self.arm, method, path, text, headers)
+
+    def events(self, path: str) -> Any:  # noqa: ANN401 - JSON
+        """What a VM asks again and again."""
+        return _answer(self.metadata, "GET", path, None, {"Metadata": "true"})
+
+
+def main() -> int:
+    """Measure, print, exit."""
+    options = _options()
+    with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as folder:
+        found = run(Path(folder), options.machines, options.requests)
+    report.show(found)
+    if options.json:
+        more = {"arguments": {"machines": options.machines, "requests": options.requests}}
+        whole = report.Report(bench="emulator", measures=found, more=more)
+        whole.write(None if options.json == Path("-") else options.json)
+    return 0
+
+
+def run(folder: Path, machines: int, requests: int) -> list[Measure]:
+    """All measures, in a fresh folder."""
+    with _emulator(folder) as emulator:
+        found = [Measure(name="start", value=round(emulator.start_seconds, 2), unit="s", bar=2)]
+        _say(f"filling it with {machines} VMs")
+        sets = _fill(emulator, machines)
+        found += _weight(emulator, machines)
+        for name, act in _calls(emulator, sets).items():
+            found += _rate(emulator, name, act, requests)
+    with _emulator(folder) as emulator:
+        seconds = round(emulator.start_seconds, 2)
+    return [*found, Measure(name=f"start_with_{machines}_vms", value=seconds, unit="s", bar=2)]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.emulator", description=__doc__)
+    parser.add_argument("--machines", type=int, default=5000)
+    parser.add_argument("--requests", type=int, default=500, help="of each kind")
+    parser.add_argument("--json", type=Path, nargs="?", const=Path("-"), metavar="FILE")
+    return parser.parse_args()
+
+
+@contextmanager
+def _emulator(folder: Path) -> Iterator[Running]:
+    began = time.monotonic()
+    options = ["--create-seconds", "0.1", "--spot-quota", "1000000000", "--hollow"]
+    ports = ["--arm-port", "0", "--metadata-port", "0"]
+    command = [sys.executable, "-m", "emulator", "--state", str(folder), *ports, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        words = process.stdout.readline()
+        seconds = time.monotonic() - began
+        if not words.startswith(READY):
+            raise CannotMeasure(f"the emulator did not start: {words!r}")
+        try:
+            running = _connected(process.pid, seconds, words.split(), folder)
+            yield running
+            running.arm.close()
+            running.metadata.close()
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def _connected(pid: int, seconds: float, words: list[str], folder: Path) -> Running:
+    arm, metadata = urlsplit(words[3]), urlsplit(words[-1])
+    trusted = ssl.create_default_context(cafile=str(folder / "tls" / "ca.pem"))
+    running = Running(
+        psutil.Process(pid),
+        seconds,
+        http.client.HTTPSConnection(arm.netloc, context=trusted, timeout=PATIENCE),
+        http.client.HTTPConnection(metadata.netloc, timeout=PATIENCE),
+    )
+    form = {"grant_type": "client_credentials", "client_id": "bench", "client_secret": "any"}
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    path = f"/{TENANT}/oauth2/v2.0/token"
+    running.token = _answer(running.arm, "POST", path, urlencode(form), kind)["access_token"]
+    return running
+
+
+def _answer(
+    to: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: str | None,
+    headers: dict[str, str],
+) -> Any:  # noqa: ANN401 - JSON
+    to.request(method, path, body, headers)
+    answer = to.getresponse()
+    text = answer.read()
+    if answer.status >= 400:
+        raise CannotMeasure(f"{method} {path} was answered {answer.status}: {text[:500]!r}")
+    return json.loads(text) if text else None
+
+
+def _fill(emulator: Running, machines: int) -> list[str]:
+    """Make the VMs and wait until they are; return the paths of the scale sets."""
+    emulator.ask("PUT", GROUP + VERSION, {"location": "eastus"})
+    sizes = [LARGEST_SET] * (machines // LARGEST_SET) + [machines % LARGEST_SET]
+    sets = {f"{SETS}/rk-{n}": size for n, size in enumerate(sizes) if size}
+    for path, size in sets.items():
+        emulator.ask("PUT", path + VERSION, _scale_set(size))
+    deadline = time.monotonic() + PATIENCE
+    waiting = list(sets)
+    while waiting:
+        state = emulator.ask("GET", waiting[0] + VERSION)["properties"]["provisioningState"]
+        if state == "Succeeded":
+            waiting.pop(0)
+        elif time.monotonic() > deadline or state == "Failed":
+            raise CannotMeasure(f"{waiting[0]} is {state}")
+    return list(sets)
+
+
+def _scale_set(size: int, mark: int = 0) -> dict[str, Any]:
+    return {
+        "location": "eastus",
+        "tags": {"mark": str(mark)},
+        "sku": {"name": "Standard_ND96amsr_A100_v4", "tier": "Standard", "capacity": size},
+        "properties": {
+            "orchestrationMode": "Uniform",
+            "singlePlacementGroup": True,
+            "overprovision": False,
+            "upgradePolicy": {"mode": "Manual"},
+            "virtualMachineProfile": {
+                "priority": "Spot",
+                "evictionPolicy": "Delete",
+                "osProfile": {"computerNamePrefix": "rk", "adminUsername": "rekindle"},
+                "storageProfile": {"osDisk": {"diffDiskSettings": {"option": "Local"}}},
+            },
+        },
+    }
+
+
+def _calls(emulator: Running, sets: list[str]) -> dict[str, Callable[[int], object]]:
+    """What is asked, by name; each gets the number of the request."""
+    listed = _answer(emulator.metadata, "GET", "/_emulator/virtualMachines", None, {})["value"]
+    events = urlsplit(listed[-1]["metadata_url"]).path + "/metadata/scheduledevents"
+    events += "?api-version=2020-07-01"
+    size = min(len(listed), LARGEST_SET)
+    return {
+        "get_set": lambda n: emulator.ask("GET", sets[n % len(sets)] + VERSION),
+        "list_instances": lambda n: emulator.ask(
+            "GET", f"{sets[n % len(sets)]}/virtualMachines{VERSION}"
+        ),
+        "put_set": lambda n: emulator.ask("PUT", sets[0] + VERSION, _scale_set(size, n)),
+        "scheduled_events": lambda _: emulator.events(events),
+    }
+
+
+def _weight(emulator: Running, machines: int) -> list[Measure]:
+    """Memory, and what it does while nobody asks."""
+    memory = emulator.process.memory_info().rss / 2**20
+    before = _cpu(emulator)
+    time.sleep(IDLE_SECONDS)
+    busy = (_cpu(emulator) - before) / IDLE_SECONDS * 100
+    return [
+        Measure(name=f"memory_at_{machines}_vms", value=round(memory, 1), unit="MiB", bar=1024),
+        Measure(name="idle_cpu", value=round(busy, 2), unit="%"),
+    ]
+
+
+def _rate(
+    emulator: Running, name: str, act: Callable[[int], object], requests: int
+) -> list[Measure]:
+    _say(f"{requests} x {name}")
+    emulator.arm.close()  # the emulator closes silent ones; they are opened again when needed
+    emulator.metadata.close()
+    before, began = _cpu(emulator), time.monotonic()
+    for number in range(requests):
+        act(number)
+    seconds, cpu = time.monotonic() - began, _cpu(emulator) - before
+    rate, each = round(requests / seconds, 1), round(cpu / requests * 1000, 2)
+    return [
+        Measure(name=name, value=rate, unit="requests/s", higher_is_better=True),
+        Measure(name=f"{name}_cpu", value=each, unit="ms/request"),
+    ]
+
+
+def _cpu(emulator: Running) -> float:
+    times = emulator.process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""What the platform does to VMs besides evictions, with the Scheduled Events that announce it.
+
+An event is Scheduled until its NotBefore or until the VM agrees, then Started, and vanishes
+once it is over. What it does to the VM is done as its owner's orders are (`emulator.power`).
+"""
+
+import uuid
+from dataclasses import asdict, dataclass
+from email.utils import formatdate
+from typing import Any
+
+from emulator import processes
+from emulator.errors import ArmError, invalid
+from emulator.fabric import Fabric
+from emulator.state import Instance, ScaleSet
+
+NOTICE = {"Freeze": 900.0, "Reboot": 900.0, "Redeploy": 600.0, "Terminate": 300.0}  # the least
+DOOM = {"Reboot": "restart", "Redeploy": "redeploy", "Terminate": "deleted"}
+FREEZE_SECONDS = 5
+UNKNOWN = -1  # how long it lasts
+_WHY = {
+    "Freeze": "Virtual machine is being paused because of a memory-preserving Live Migration "
+    "operation.",
+    "Reboot": "Host server is undergoing maintenance.",
+    "Redeploy": "The virtual machine is scheduled to move to another host.",
+    "Terminate": "The virtual machine is scheduled to be deleted.",
+}
+_FAILED = "Host server is undergoing an emergency repair."
+
+
+@dataclass(kw_only=True)
+class Event:
+    """One event of one VM; kept in `Instance.maintenance` as JSON."""
+
+    id: str
+    kind: str
+    not_before: float
+    why: str
+    source: str = "Platform"
+    seconds: int = UNKNOWN
+    agreed: bool = False
+    started_at: float | None = None
+
+    def row(self, vm_name: str) -> dict[str, Any]:
+        """The event as the metadata service shows it."""
+        started = self.started_at is not None or self.agreed
+        return {
+            "EventId": self.id,
+            "EventType": self.kind,
+            "EventStatus": "Started" if started else "Scheduled",
+            "ResourceType": "VirtualMachine",
+            "Resources": [vm_name],
+            "NotBefore": "" if started else formatdate(self.not_before, usegmt=True),
+            "Description": self.why,
+            "EventSource": self.source,
+            "DurationInSeconds": self.seconds,
+        }
+
+
+def announce(
+    scale_set: ScaleSet,
+    instance: Instance,
+    kind: str,
+    now: float,
+    *,
+    notice: float | None = None,
+    seconds: int | None = None,
+    source: str = "Platform",
+) -> Event:
+    """Schedule something; Azure gives no less notice than `NOTICE` says."""
+    least = _least_notice(scale_set, kind)
+    if notice is not None and notice < least:
+        raise invalid(f"Azure announces {kind} at least {least:g} s ahead; 'notice' is less.")
+    if instance.phase != "allocated" or instance.doom:
+        message = f"The VM '{scale_set.vm_name(instance)}' is not allocated."
+        raise ArmError(409, "OperationNotAllowed", message)
+    length = FREEZE_SECONDS if kind == "Freeze" else UNKNOWN
+    event = Event(
+        id=str(uuid.uuid4()).upper(),
+        kind=kind,
+        not_before=now + (least if notice is None else notice),
+        why=_WHY[kind],
+        source=source,
+        seconds=length if seconds is None else seconds,
+    )
+    _put(instance, event)
+    return event
+
+
+def give_notice(scale_set: ScaleSet, instances: list[Instance], now: float) -> None:
+    """Announce their deletion to instances whose scale set asks for that; once to each."""
+    profile = _termination(scale_set)
+    for instance in instances:
+        there = instance.phase == "allocated" and not instance.doom and not instance.on_notice
+        if there and profile.get("enable") and not scale_set.spot:
+            announce(scale_set, instance, "Terminate", now, source="User")
+
+
+def host_failed(instance: Instance, now: float) -> None:
+    """The machine beneath broke: Started at once, and the VM is brought up on another one."""
+    event = Event(id=str(uuid.uuid4()).upper(), kind="Reboot", not_before=now, why=_FAILED)
+    event.started_at = now
+    instance.doom = instance.doom or "redeploy"
+    _put(instance, event)
+
+
+def agree(instance: Instance, event_id: str) -> bool:
+    """The VM need not be waited for; False if it has no such event."""
+    for event in events(instance):
+        if event.id.lower() == event_id.lower():
+            event.agreed = True
+            _put(instance, event)
+            return True
+    return False
+
+
+def call_off(instance: Instance) -> int:
+    """Take back what is announced and has not begun; return how many that were."""
+    kept = [e for e in events(instance) if e.started_at is not None]
+    gone = len(instance.maintenance) - len(kept)
+    instance.maintenance = [asdict(event) for event in kept]
+    eviction = instance.eviction
+    if eviction and eviction.announced and not eviction.acknowledged and not instance.doom:
+        instance.eviction = None
+        gone += 1
+    instance.incarnation += bool(gone)
+    return gone
+
+
+def events(instance: Instance) -> list[Event]:
+    """Everything that is announced or under way."""
+    return [Event(**row) for row in instance.maintenance]
+
+
+def carry_on(fabric: Fabric, now: float) -> bool:
+    """Begin what is due, end what is over; say whether anything changed."""
+    changed = False
+    for _, instance in fabric.instances():
+        for event in events(instance):
+            if event.started_at is None and (event.agreed or now >= event.not_before):
+                event.started_at = now
+                _put(instance, event)
+                _begin(fabric, instance, event)
+            elif event.started_at is not None and _over(fabric, instance, event, now):
+                _end(fabric, instance, event)
+            else:
+                continue
+            changed = True
+    return changed
+
+
+def _begin(fabric: Fabric, instance: Instance, event: Event) -> None:
+    if doom := DOOM.get(event.kind):
+        instance.doom = instance.doom or doom
+    elif not fabric.settings.hollow:
+        processes.freeze(fabric.folder(instance), fabric.metadata_url(instance))
+
+
+def _over(fabric: Fabric, instance: Instance, event: Event, now: float) -> bool:
+    """A freeze lasts as long as it said; a reboot until the VM is up again."""
+    if event.kind == "Freeze":
+        return now >= (event.started_at or now) + event.seconds
+    return not instance.doom and (fabric.running(instance) or instance.phase != "allocated")
+
+
+def _end(fabric: Fabric, instance: Instance, event: Event) -> None:
+    instance.maintenance = [row for row in instance.maintenance if row["id"] != event.id]
+    instance.incarnation += 1
+    if event.kind == "Freeze" and not fabric.settings.hollow:
+        processes.thaw(fabric.folder(instance), fabric.metadata_url(instance))
+
+
+def _put(instance: Instance, event: Event) -> None:
+    others = [row for row in instance.maintenance if row["id"] != event.id]
+    instance.maintenance = [*others, asdict(event)]
+    instance.incarnation += 1
+
+
+def _least_notice(scale_set: ScaleSet, kind: str) -> float:
+    if kind not in NOTICE:
+        raise invalid(f"'kind' must be one of {', '.join(NOTICE)}, not {kind!r}.")
+    if kind != "Terminate":
+        return NOTICE[kind]
+    profile = _termination(scale_set)
+    if scale_set.spot or not profile.get("enable"):
+        message = f"The scale set '{scale_set.name}' has no terminate notification."
+        raise ArmError(409, "OperationNotAllowed", message)
+    minutes = str(profile.get("notBeforeTimeout") or "PT5M").strip("PTM")
+    return float(minutes) * 60 if minutes.isdigit() else NOTICE[kind]
+
+
+def _termination(scale_set: ScaleSet) -> dict[str, Any]:
+    asked = scale_set.profile.get("scheduledEventsProfile") or {}
+    profile: dict[str, Any] = asked.get("terminateNotificationProfile") or {}
+    return profile

@@ -1,0 +1,35 @@
+"""What an order of a VM's owner does to it: to its power, its place, its disk.
+
+Every order but ``start`` begins with the death of the VM's processes: it is the instance's
+``doom`` until the fabric has killed them, as an eviction would be.
+"""
+
+from emulator.state import Instance, ScaleSet
+
+KILLING = ("deallocate", "powerOff", "restart", "reimage", "redeploy")
+ORDERS = ("start", *KILLING)
+
+
+def wipes(scale_set: ScaleSet, instance: Instance) -> bool:
+    """Whether the disk of a killed VM is lost; one on the host is, when the VM leaves it."""
+    if instance.doom == "redeploy":
+        return scale_set.ephemeral
+    if instance.doom == "evicted":
+        return scale_set.profile.get("evictionPolicy") == "Delete"
+    return instance.doom not in ("deallocate", "powerOff", "restart")
+
+
+def settled(scale_set: ScaleSet, instance: Instance) -> bool:
+    """Give a killed VM the state that its owner ordered; False if it was no such order."""
+    doom = instance.doom
+    if doom not in KILLING:
+        return False
+    instance.doom, instance.eviction = "", None
+    instance.booted = False
+    if doom == "deallocate":
+        instance.phase = "deallocated"
+    elif doom == "powerOff":
+        instance.stopped = True
+    elif doom == "reimage":
+        instance.applied = scale_set.version
+    return True

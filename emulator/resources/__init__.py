@@ -1,0 +1,1 @@
+"""Resources that are kept, checked and shown, with nothing behind them."""

@@ -1,0 +1,181 @@
+"""Requests for the types in `kinds`, and the list of everything there is."""
+
+import copy
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.errors import ArmError
+from emulator.fabric import Fabric
+from emulator.front_door import check_conditions, fabric_of, page, read_json
+from emulator.resource_filter import narrowed
+from emulator.resource_groups import find_group
+from emulator.resources import storage
+from emulator.resources.kinds import Json, Kind
+from emulator.resources.resource_ids import ResourcePath, below
+from emulator.resources.store import delete as drop
+from emulator.resources.store import listed, lookup, not_found, shown
+from emulator.resources.store import put as store
+from emulator.resources.table import find
+from emulator.state import Resource
+from emulator.timestamps import timestamp
+from emulator.views import scale_set_body
+
+
+async def put(request: Request) -> Response:
+    """Create or replace one."""
+    fabric = fabric_of(request)
+    find_group(request)
+    path, kind = _named(request)
+    body = await read_json(request)
+    old = lookup(fabric, path, kind)
+    check_conditions(request, *([old.etag] if old else []))
+    resource = store(fabric, path, kind, body)
+    fabric.changed()
+    return JSONResponse(shown(resource), status_code=200 if old else 201)
+
+
+async def get(request: Request) -> Response:
+    """Show one, or all that are where the path ends."""
+    fabric = fabric_of(request)
+    find_group(request)
+    path, kind = _parsed(request)
+    if path.lists:
+        _check_parent(fabric, path, request.query_params["api-version"])
+        return page(request, [shown(found) for found in listed(fabric, path, kind)])
+    return JSONResponse(shown(_found(request)))
+
+
+async def patch(request: Request) -> Response:
+    """Merge the body into one: objects member by member, all else is replaced."""
+    fabric = fabric_of(request)
+    old = _found(request)
+    path, kind = _named(request)
+    check_conditions(request, old.etag)
+    body = await read_json(request)
+    resource = store(fabric, path, kind, merged(old.body, body))
+    fabric.changed()
+    return JSONResponse(shown(resource))
+
+
+async def delete(request: Request) -> Response:
+    """Delete one with its parts; 204 where there is none."""
+    fabric = fabric_of(request)
+    find_group(request)
+    path, kind = _named(request)
+    found = lookup(fabric, path, kind)
+    if found is None:
+        return Response(status_code=204)
+    check_conditions(request, found.etag)
+    drop(fabric, found, kind)
+    fabric.changed()
+    return Response(status_code=200)
+
+
+async def post(request: Request) -> Response:
+    """An action on one resource, e.g. listKeys."""
+    fabric, names = fabric_of(request), request.path_params
+    rest, _, action = names["rest"].rpartition("/")
+    path = below(names["subscription"], names["group"], rest)
+    kind = find(path, request.query_params["api-version"])
+    find_group(request)
+    found = lookup(fabric, path, kind)
+    if found is None:
+        raise not_found(path)
+    act = kind.actions.get(action.lower())
+    if act is None:
+        message = f"The emulator has no action '{action}' on {kind.type}."
+        raise ArmError(404, "NotFound", message)
+    return JSONResponse(act(fabric, found))
+
+
+async def list_type(request: Request) -> Response:
+    """All resources of one type in the subscription."""
+    fabric, names = fabric_of(request), request.path_params
+    path = below(names["subscription"], "", names["rest"])
+    kind = find(path, request.query_params["api-version"])
+    if not path.lists or len(path.types) > 1:
+        raise not_found(path)
+    found = [r for r in _of(fabric, names["subscription"]) if r.type == kind.type]
+    return page(request, [shown(resource) for resource in found])
+
+
+async def check_storage_name(request: Request) -> Response:
+    """Whether a storage account may have a name."""
+    body = await read_json(request)
+    return JSONResponse(storage.name_available(fabric_of(request), body))
+
+
+async def list_all(request: Request) -> Response:
+    """Every resource of the subscription, without its properties."""
+    return page(request, narrowed(request, _rows(request)))
+
+
+async def list_in_group(request: Request) -> Response:
+    """Every resource of the group, without its properties."""
+    inside = find_group(request).key + "/"
+    rows = [row for row in _rows(request) if row["id"].lower().startswith(inside)]
+    return page(request, narrowed(request, rows))
+
+
+def merged(old: Json, changes: Json) -> Json:
+    """A copy of ``old`` with the changes made."""
+    result = copy.deepcopy(old)
+    for name, value in changes.items():
+        before = result.get(name)
+        both = isinstance(before, dict) and isinstance(value, dict) and name != "tags"
+        result[name] = merged(before, value) if both else value  # type: ignore[arg-type] # `both`
+    return result
+
+
+def _parsed(request: Request) -> tuple[ResourcePath, Kind]:
+    names = request.path_params
+    path = below(names["subscription"], names["group"], names["rest"])
+    return path, find(path, request.query_params["api-version"])
+
+
+def _named(request: Request) -> tuple[ResourcePath, Kind]:
+    path, kind = _parsed(request)
+    if path.lists:
+        raise ArmError(
+            405, "MethodNotAllowed", f"{request.method} needs the name of a resource: {path.id}"
+        )
+    return path, kind
+
+
+def _found(request: Request) -> Resource:
+    find_group(request)
+    path, kind = _named(request)
+    if (resource := lookup(fabric_of(request), path, kind)) is None:
+        raise not_found(path)
+    return resource
+
+
+def _check_parent(fabric: Fabric, path: ResourcePath, version: str) -> None:
+    above = path.parent
+    if above and lookup(fabric, above, find(above, version)) is None:
+        raise not_found(above)
+
+
+def _of(fabric: Fabric, subscription: str) -> list[Resource]:
+    start = f"/subscriptions/{subscription}/".lower()
+    return [r for r in fabric.state.resources.values() if r.key.startswith(start)]
+
+
+def _rows(request: Request) -> list[Json]:
+    fabric, subscription = fabric_of(request), request.path_params["subscription"]
+    sets = fabric.state.visible(subscription)
+    others = [r for r in _of(fabric, subscription) if r.tracked]
+    full = [(scale_set_body(s), s.created_at) for s in sets]
+    full += [({"location": r.location} | shown(r), r.created_at) for r in others]
+    extra = request.query_params.get("$expand", "").split(",")
+    return [_row(body, created_at, extra) for body, created_at in full]
+
+
+def _row(body: Json, created_at: float, extra: list[str]) -> Json:
+    """A resource without its properties, but with what is asked for."""
+    made = timestamp(created_at)
+    state = (body.get("properties") or {}).get("provisioningState", "Succeeded")
+    more = {"createdTime": made, "changedTime": made, "provisioningState": state}
+    row = {k: v for k, v in body.items() if k not in ("properties", "etag")}
+    return row | {name: value for name, value in more.items() if name in extra}

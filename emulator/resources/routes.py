@@ -1,0 +1,24 @@
+"""Where all other resources answer: at any provider, so these routes come last."""
+
+from emulator.parts import GROUP, SUBSCRIPTION, Part
+from emulator.resources import requests
+
+ANY = "/providers/{rest:path}"
+
+PART = Part(
+    arm=[
+        ("GET", SUBSCRIPTION + "/resources", requests.list_all),
+        ("GET", GROUP + "/resources", requests.list_in_group),
+        (
+            "POST",
+            SUBSCRIPTION + "/providers/Microsoft.Storage/checkNameAvailability",
+            requests.check_storage_name,
+        ),
+        ("GET", GROUP + ANY, requests.get),
+        ("PUT", GROUP + ANY, requests.put),
+        ("PATCH", GROUP + ANY, requests.patch),
+        ("DELETE", GROUP + ANY, requests.delete),
+        ("POST", GROUP + ANY, requests.post),
+        ("GET", SUBSCRIPTION + ANY, requests.list_type),
+    ],
+)

@@ -1,0 +1,205 @@
+"""Microsoft.Storage: accounts, their containers and lifecycle rules, and their keys.
+
+The blobs themselves are elsewhere: with `--blob-endpoint` and `--blob-key` an account's
+address and key are those of an Azurite.
+"""
+
+import base64
+import hashlib
+import re
+
+from emulator.errors import ArmError
+from emulator.fabric import Fabric
+from emulator.resources.kinds import Draft, Json, Kind, no_check, rows, section
+from emulator.state import Resource
+
+ACCOUNTS = "Microsoft.Storage/storageAccounts"
+ACCOUNT_KINDS = ("Storage", "StorageV2", "BlobStorage", "FileStorage", "BlockBlobStorage")
+SKUS = (
+    *("Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"),
+    *("Premium_ZRS", "Standard_GZRS", "Standard_RAGZRS"),
+)
+ACTIONS = ("tierToCool", "tierToCold", "tierToArchive", "delete", "enableAutoTierToHotFromCool")
+MOST_RULES, MOST_PREFIXES = 100, 10
+OLDEST = "2018-07-01"
+NO_RETENTION = {"enabled": False}
+BLOB_SERVICE: Json = {
+    "sku": {"name": "Standard_LRS", "tier": "Standard"},
+    "properties": {
+        "cors": {"corsRules": []},
+        "deleteRetentionPolicy": NO_RETENTION,
+        "isVersioningEnabled": False,
+    },
+}
+
+
+def name_available(fabric: Fabric, body: Json) -> Json:
+    """The answer to checkNameAvailability; account names are the world's."""
+    name = str(body.get("name", ""))
+    if not re.fullmatch(r"[a-z0-9]{3,24}", name):
+        message = _bad_name(name).message
+        return {"nameAvailable": False, "reason": "AccountNameInvalid", "message": message}
+    if _owner(fabric, name):
+        message = f"The storage account named {name} is already taken."
+        return {"nameAvailable": False, "reason": "AlreadyExists", "message": message}
+    return {"nameAvailable": True}
+
+
+def _bad_name(name: str) -> ArmError:
+    return ArmError(
+        400,
+        "AccountNameInvalid",
+        f"{name} is not a valid storage account name. Storage account name must be between 3 and "
+        "24 characters in length and use numbers and lower-case letters only.",
+    )
+
+
+def _owner(fabric: Fabric, name: str) -> Resource | None:
+    accounts = (r for r in fabric.state.resources.values() if r.type == ACCOUNTS)
+    return next((account for account in accounts if account.name == name), None)
+
+
+def _check_account(draft: Draft) -> None:
+    name = draft.path.name
+    owner = _owner(draft.fabric, name)
+    if owner and owner.key != draft.path.key:
+        message = f"The storage account named {name} is already taken."
+        raise draft.refuse("StorageAccountAlreadyTaken", message, 409)
+    if draft.body.setdefault("kind", "StorageV2") not in ACCOUNT_KINDS:
+        raise _not_allowed(draft.body["kind"], "kind")
+    if draft.sku.get("name") not in SKUS:
+        raise _not_allowed(draft.sku.get("name"), "sku.name")
+    draft.sku["tier"] = str(draft.sku["name"]).partition("_")[0]
+    tier = draft.properties.setdefault("accessTier", "Hot")
+    if tier not in ("Hot", "Cool", "Cold", "Premium"):
+        raise _not_allowed(tier, "properties.accessTier")
+    draft.properties.setdefault("supportsHttpsTrafficOnly", True)
+    draft.properties.setdefault("minimumTlsVersion", "TLS1_0")
+    draft.properties.setdefault("allowBlobPublicAccess", False)
+    draft.properties.setdefault("allowSharedKeyAccess", True)
+    draft.properties.setdefault(
+        "networkAcls", {"bypass": "AzureServices", "defaultAction": "Allow"}
+    )
+    draft.properties["primaryEndpoints"] = {"blob": blob_endpoint(draft.fabric, name)}
+    draft.properties["primaryLocation"] = draft.body["location"]
+    draft.properties["statusOfPrimary"] = "available"
+
+
+def blob_endpoint(fabric: Fabric, name: str) -> str:
+    """Where the blobs of an account are."""
+    if root := fabric.settings.blob_endpoint:
+        return f"{root.rstrip('/')}/{name}/"
+    return f"https://{name}.blob.core.windows.net/"
+
+
+def _list_keys(fabric: Fabric, account: Resource) -> Json:
+    keys = [_key(fabric, account, name) for name in ("key1", "key2")]
+    return {"keys": keys}
+
+
+def _key(fabric: Fabric, account: Resource, name: str) -> Json:
+    made = base64.b64encode(hashlib.sha512(f"{account.key}/{name}".encode()).digest()).decode()
+    value = fabric.settings.blob_key if name == "key1" and fabric.settings.blob_key else made
+    return {"keyName": name, "value": value, "permissions": "FULL"}
+
+
+def _check_policy(draft: Draft) -> None:
+    rules = rows(section(draft.properties, "policy"), "rules")
+    if not rules:
+        raise draft.refuse(
+            "InvalidRequestPropertyValue", "The value 'null' is not allowed for property rules."
+        )
+    if len(rules) > MOST_RULES:
+        message = f"A management policy has {MOST_RULES} rules at most."
+        raise draft.refuse("InvalidRequestPropertyValue", message)
+    names = [str(rule.get("name")) for rule in rules]
+    if len({n.lower() for n in names}) < len(names):
+        message = "Rule names of a management policy must be unique."
+        raise draft.refuse("InvalidRequestPropertyValue", message)
+    for rule in rules:
+        _check_rule(rule)
+        rule.setdefault("enabled", True)
+
+
+def _check_rule(rule: Json) -> None:
+    definition = section(rule, "definition")
+    if rule.get("type") != "Lifecycle":
+        raise _not_allowed(rule.get("type"), "type")
+    types = _checked_types(section(definition, "filters"))
+    for what, actions in section(definition, "actions").items():
+        if what not in ("baseBlob", "snapshot", "version"):
+            raise _not_allowed(what, "definition.actions")
+        for action, when in actions.items():
+            if action not in ACTIONS:
+                raise _not_allowed(action, f"definition.actions.{what}")
+            # Azure tiers and ages block blobs; append blobs it can only delete.
+            if "appendBlob" in types and action != "delete":
+                raise _not_allowed("appendBlob", f"definition.filters.blobTypes with {action}")
+            if isinstance(when, dict) and not when:
+                raise _not_allowed("null", f"definition.actions.{what}.{action}")
+    if not section(definition, "actions"):
+        raise _not_allowed("null", "definition.actions")
+
+
+def _checked_types(filters: Json) -> list[str]:
+    prefixes = filters.get("prefixMatch") or []
+    if len(prefixes) > MOST_PREFIXES or not all(isinstance(p, str) and p for p in prefixes):
+        raise _not_allowed(prefixes, "definition.filters.prefixMatch")
+    types: list[str] = filters.get("blobTypes") or []
+    if not types or set(types) - {"blockBlob", "appendBlob"}:
+        raise _not_allowed(types, "definition.filters.blobTypes")
+    return types
+
+
+def _not_allowed(value: object, where: str) -> ArmError:
+    return ArmError(
+        400,
+        "InvalidRequestPropertyValue",
+        f"The value '{value}' is not allowed for property {where}.",
+    )
+
+
+def _check_container(draft: Draft) -> None:
+    if draft.properties.setdefault("publicAccess", "None") not in ("None", "Blob", "Container"):
+        raise _not_allowed(draft.properties["publicAccess"], "publicAccess")
+    draft.properties.update(leaseStatus="Unlocked", leaseState="Available", hasLegalHold=False)
+
+
+def _bad_container(name: str) -> ArmError:
+    return ArmError(
+        400,
+        "ContainerNameInvalid",
+        f"The specified resource name contains invalid characters: {name}.",
+    )
+
+
+KINDS = (
+    Kind(
+        type=ACCOUNTS,
+        oldest=OLDEST,
+        check=_check_account,
+        name=r"[a-z0-9]{3,24}",
+        name_refusal=_bad_name,
+        actions={"listkeys": _list_keys},
+    ),
+    Kind(
+        type=f"{ACCOUNTS}/blobServices",
+        oldest=OLDEST,
+        check=no_check,
+        name="default",
+        always=BLOB_SERVICE,
+    ),
+    Kind(
+        type=f"{ACCOUNTS}/blobServices/containers",
+        oldest=OLDEST,
+        check=_check_container,
+        name=r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]|\$root|\$web",
+        name_refusal=_bad_container,
+    ),
+    Kind(
+        type=f"{ACCOUNTS}/managementPolicies",
+        oldest=OLDEST,
+        check=_check_policy,
+        name="default",
+    ),
+)

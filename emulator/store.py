@@ -1,0 +1,111 @@
+"""The emulator's memory on disk: SQLite, one line per row of the state.
+
+A commit writes what changed since the last one, all of it or nothing, whenever the process is
+killed. It is not synced to the disk: the VMs would not survive a power cut either.
+"""
+
+import fcntl
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import TextIO
+
+from emulator import rows
+from emulator.rows import Ledger, from_plain, row_at, to_text
+from emulator.state import State
+
+SCHEMA = "CREATE TABLE IF NOT EXISTS kept (path TEXT NOT NULL UNIQUE, body TEXT NOT NULL)"
+PUT = "INSERT INTO kept VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET body = excluded.body"
+DELETE = "DELETE FROM kept WHERE path = ?"
+
+
+class StateUnreadable(Exception):
+    """The folder holds a state that this emulator cannot go on with."""
+
+
+def occupy(folder: Path) -> TextIO:
+    """Keep other emulators out of the folder until this file is closed, or this process ends."""
+    file = (folder / "lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        holder = file.read().strip() or "unknown"
+        file.close()
+        raise StateUnreadable(
+            f"another emulator (process {holder}) has its state in {folder}. End that one, or "
+            "choose another --state."
+        ) from error
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
+
+
+class Store:
+    """The state, and the file that follows it."""
+
+    def __init__(self, folder: Path) -> None:
+        if (folder / "state.json").exists():
+            raise StateUnreadable(
+                f"{folder} holds the state.json of an older emulator. Delete the folder, or begin "
+                "in another one."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger()
+        self._path = folder / "state.db"
+        self._file = _open(self._path)
+        self._number = self._path.stat().st_ino
+        self.state = _load(self._file)
+        self.state.move_in(rows.Home(self.ledger, ()))
+        self._changes = self.ledger.follow()
+
+    def check_there(self) -> None:
+        """Raise StateUnreadable when the file is gone: nothing written would be kept."""
+        try:
+            there = self._path.stat().st_ino == self._number
+        except OSError:
+            there = False
+        if not there:
+            raise StateUnreadable(
+                f"{self._path} was deleted or replaced under this emulator, which ends: its VMs "
+                "have no disks any more. Start it anew."
+            )
+
+    def commit(self) -> bool:
+        """Write what changed; say whether anything did."""
+        if not self._changes.touched:
+            return False
+        with self._file:  # one transaction; rolled back and still to be written if it fails
+            gone = [(json.dumps(path),) for path in self._changes.gone]
+            self._file.executemany(DELETE, gone)  # first: what came again comes last
+            found = ((path, row_at(self.state, path)) for path in self._changes.touched)
+            lines = [(json.dumps(path), to_text(row)) for path, row in found if row]
+            self._file.executemany(PUT, lines)
+        self._changes.clear()
+        return True
+
+
+def _open(file: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(file)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute(SCHEMA)
+    except sqlite3.DatabaseError as error:
+        raise StateUnreadable(f"{file} cannot be read: {error}. Delete its folder.") from error
+    return connection
+
+
+def _load(file: sqlite3.Connection) -> State:
+    lines = file.execute("SELECT path, body FROM kept ORDER BY rowid").fetchall()
+    found = sorted(((json.loads(p), b) for p, b in lines), key=lambda line: len(line[0]))
+    state = State()
+    for path, body in found:
+        kind = rows.kind_at(State, tuple(path))
+        if not path:
+            state = from_plain(State, json.loads(body))
+        elif kind is not None and (parent := row_at(state, tuple(path[:-2]))):
+            getattr(parent, path[-2])[path[-1]] = from_plain(kind, json.loads(body))
+    return state

@@ -1,0 +1,61 @@
+"""The emulator in this process, on a clock that tests move; its VMs run nothing."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from emulator.app import arm, metadata_service
+from emulator.fabric import Fabric, Settings
+from tests.clock import Clock
+from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT
+
+API = {"api-version": "2026-04-01"}
+HERE = f"/subscriptions/{SUBSCRIPTION}"
+
+
+@dataclass
+class Inside:
+    """An emulator, its clock, and clients that are signed in."""
+
+    fabric: Fabric
+    clock: Clock
+    arm: httpx.AsyncClient
+    metadata: httpx.AsyncClient
+
+    async def pass_time(self, seconds: float, step: float = 1.0) -> None:
+        """Let time pass, with a look at all that is due after every ``step`` seconds."""
+        while seconds > 0:
+            self.clock.advance(seconds=min(step, seconds))
+            seconds -= step
+            await self.fabric.step()
+
+    async def follow(self, address: str) -> httpx.Response:
+        """GET an address that an answer named, with its own query and no other."""
+        return await self.arm.get(address, params=dict(httpx.URL(address).params))
+
+    async def make_group(self, name: str = GROUP) -> None:
+        """Make a resource group in eastus."""
+        body = {"location": "eastus"}
+        answer = await self.arm.put(f"{HERE}/resourceGroups/{name}", json=body)
+        answer.raise_for_status()
+
+
+@asynccontextmanager
+async def emulator_inside(folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[Inside]:  # noqa: ANN401 - whatever Settings take
+    """An emulator with its state in ``folder``: open it again there and it has restarted."""
+    made = Settings(folder=folder, hollow=True, **settings)
+    fabric = Fabric(made, "http://metadata", lambda: clock().timestamp())
+    service = httpx.ASGITransport(app=arm(fabric), raise_app_exceptions=True)
+    metadata = httpx.ASGITransport(app=metadata_service(fabric), raise_app_exceptions=True)
+    async with (
+        httpx.AsyncClient(transport=service, base_url="https://azure", params=API) as client,
+        httpx.AsyncClient(transport=metadata, base_url="http://metadata") as inner,
+    ):
+        form = {"client_id": "tests", "client_secret": "any", "scope": "https://azure/.default"}
+        token = (await client.post(f"/{TENANT}/oauth2/v2.0/token", data=form)).json()
+        client.headers["authorization"] = f"Bearer {token['access_token']}"
+        yield Inside(fabric, clock, client, inner)

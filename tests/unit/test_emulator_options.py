@@ -1,0 +1,74 @@
+"""The emulator's command line says what is wrong with what it is given."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emulator.options import parser
+from rekindle.layout import Layout
+from rekindle.state import Ports, State
+
+NEEDED = ["--state", "x", "--arm-port", "0", "--metadata-port", "0"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--arm-port", "65536", "a port from 0 to 65535"),
+        ("--metadata-port", "no", "a port from 0 to 65535"),
+        ("--speed", "0", "a number above 0"),
+        ("--speed", "inf", "a number above 0"),
+        ("--notice-seconds", "nan", "a number of seconds, 0 or more"),
+        ("--create-seconds", "-1", "a number of seconds, 0 or more"),
+        ("--page-size", "0", "a whole number of 1 or more"),
+        ("--spot-quota", "-1", "a whole number of 0 or more"),
+        ("--blob-endpoint", "localhost", "an address such as http://127.0.0.1:10000"),
+        ("--blob-endpoint", "http://[", "an address such as http://127.0.0.1:10000"),
+        ("--weather", "nowhere.json", "The weather nowhere.json cannot be read"),
+        ("--images", "nowhere.json", "nowhere.json cannot be read"),
+    ],
+)
+def test_an_option_that_cannot_be(
+    option: str, value: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args([*NEEDED, option, value])
+
+    assert f"argument {option}: " in (said := capsys.readouterr().err)
+    assert told in said
+
+
+@pytest.mark.parametrize("images", [[], {"a": {}}, {"a": {"command": [1]}}, {"a": []}])
+def test_images_without_commands(
+    tmp_path: Path, images: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "images.json").write_text(json.dumps(images))
+
+    with pytest.raises(SystemExit):
+        parser().parse_args([*NEEDED, "--images", str(tmp_path / "images.json")])
+
+    assert '{"IMAGE": {"command": [' in capsys.readouterr().err
+
+
+def test_now_is_no_time_in_a_weather_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"region": "*", "kind": "trace", "data": [1], "gap_seconds": 60, "start": "now"}
+    (tmp_path / "weather.json").write_text(json.dumps([entry]))
+
+    with pytest.raises(SystemExit):
+        parser().parse_args([*NEEDED, "--weather", str(tmp_path / "weather.json")])
+
+    assert "now is for what is posted" in capsys.readouterr().err
+
+
+def test_the_local_stack_gives_its_weather_to_the_emulator(tmp_path: Path) -> None:
+    weather = tmp_path / "weather.json"
+    weather.write_text("[]")
+    (tmp_path / "images.json").write_text("{}")  # which the stack writes first
+    layout = Layout(State(tmp_path), Ports.starting_at(9080), weather=weather)
+
+    argv = list(layout.emulator().argv)
+
+    assert parser().parse_args(argv[argv.index("emulator") + 1 :]).weather == weather

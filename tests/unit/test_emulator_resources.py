@@ -1,0 +1,387 @@
+"""Networks, accounts, registries, servers and vaults, and what Azure refuses of them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.clock import Clock
+from tests.emulator_inside import HERE, Inside, emulator_inside
+from tests.emulator_process import GROUP, scale_set
+
+GROUP_ID = f"{HERE}/resourceGroups/{GROUP}"
+PROVIDERS = f"{GROUP_ID}/providers"
+NETWORKS = "Microsoft.Network/virtualNetworks"
+GUARDS = "Microsoft.Network/networkSecurityGroups"
+ACCOUNTS = "Microsoft.Storage/storageAccounts"
+SERVERS = "Microsoft.DBforPostgreSQL/flexibleServers"
+VAULTS = "Microsoft.KeyVault/vaults"
+REGISTRIES = "Microsoft.ContainerRegistry/registries"
+TENANT = "11111111-1111-1111-1111-111111111111"
+Json = dict[str, Any]
+
+
+@pytest.fixture
+async def azure(tmp_path: Path) -> AsyncIterator[Inside]:
+    """An emulator with a resource group."""
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        await inside.make_group()
+        yield inside
+
+
+async def put(azure: Inside, what: str, /, location: str = "eastus", **body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+    """Put a resource in the group."""
+    return await azure.arm.put(f"{PROVIDERS}/{what}", json={"location": location, **body})
+
+
+async def made(azure: Inside, what: str, /, **body: Any) -> Json:  # noqa: ANN401 - JSON
+    """Put a resource that will do."""
+    return dict((await put(azure, what, **body)).raise_for_status().json())
+
+
+async def get(azure: Inside, what: str) -> Json:
+    """Show what there is."""
+    return dict((await azure.arm.get(f"{PROVIDERS}/{what}")).raise_for_status().json())
+
+
+def code(answer: httpx.Response) -> str:
+    """Azure's word for a refusal."""
+    assert answer.status_code >= 400, answer.text
+    return str(answer.json()["error"]["code"])
+
+
+def network(*prefixes: str, **subnets: str) -> Json:
+    """A network with subnets: name -> prefix."""
+    rows = [{"name": n, "properties": {"addressPrefix": p}} for n, p in subnets.items()]
+    space = {"addressPrefixes": list(prefixes or ("10.0.0.0/16",))}
+    return {"properties": {"addressSpace": space, "subnets": rows}}
+
+
+def rule(priority: int, **more: str) -> Json:
+    """A security rule that lets everything in."""
+    plain: Json = {"access": "Allow", "direction": "Inbound", "protocol": "*"}
+    ends = ("sourceAddressPrefix", "destinationAddressPrefix")
+    ports = ("sourcePortRange", "destinationPortRange")
+    return plain | dict.fromkeys((*ends, *ports), "*") | {"priority": priority} | more
+
+
+AGE = {"daysAfterModificationGreaterThan": 30}
+COOL: Json = {"baseBlob": {"tierToCool": AGE}}
+BLOCKS: Json = {"blobTypes": ["blockBlob"]}
+LOGS: Json = {"blobTypes": ["appendBlob"]}
+ACCOUNT: Json = {"kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+SERVER: Json = {
+    "sku": {"name": "Standard_B1ms", "tier": "Burstable"},
+    "properties": {"administratorLogin": "rk", "administratorLoginPassword": "Horse-battery-1"},
+}
+VAULT: Json = {
+    "properties": {
+        "tenantId": TENANT,
+        "sku": {"family": "A", "name": "standard"},
+        "enableRbacAuthorization": True,
+    }
+}
+
+
+async def test_a_resource_lives_from_put_to_delete(azure: Inside) -> None:
+    name = f"{ACCOUNTS}/account"
+    first = await put(azure, name, **ACCOUNT, tags={"a": "1"})
+    second = await put(azure, name.upper().replace("ACCOUNT", "account"), **ACCOUNT)
+    changed = await azure.arm.patch(
+        f"{PROVIDERS}/{name}", json={"properties": {"accessTier": "Cool"}}
+    )
+    listed = (await get(azure, ACCOUNTS))["value"]
+    everywhere = (await azure.arm.get(f"{HERE}/providers/{ACCOUNTS}")).json()["value"]
+    deleted = [(await azure.arm.delete(f"{PROVIDERS}/{name}")).status_code for _ in range(2)]
+    gone = await azure.arm.get(f"{PROVIDERS}/{name}")
+
+    assert [first.status_code, second.status_code, changed.status_code] == [201, 200, 200]
+    assert first.json()["properties"]["provisioningState"] == "Succeeded"
+    assert "tags" not in second.json()
+    assert changed.json()["properties"]["accessTier"] == "Cool"
+    assert (
+        [row["id"] for row in listed] == [row["id"] for row in everywhere] == [first.json()["id"]]
+    )
+    assert (deleted, code(gone)) == ([200, 204], "ResourceNotFound")
+
+
+async def test_an_etag_guards_a_resource(azure: Inside) -> None:
+    old = (await made(azure, f"{NETWORKS}/n", **network()))["etag"]
+    new = (await made(azure, f"{NETWORKS}/n", **network()))["etag"]
+    url, body = f"{PROVIDERS}/{NETWORKS}/n", {"location": "eastus", **network()}
+    stale = await azure.arm.put(url, json=body, headers={"If-Match": old})
+    exists = await azure.arm.put(url, json=body, headers={"If-None-Match": "*"})
+    fresh = await azure.arm.put(url, json=body, headers={"If-Match": new})
+
+    assert [stale.status_code, exists.status_code, fresh.status_code] == [412, 412, 200]
+
+
+async def test_a_group_takes_its_resources_along(azure: Inside) -> None:
+    await made(azure, f"{ACCOUNTS}/account", **ACCOUNT)
+    await azure.arm.delete(GROUP_ID)
+    await azure.pass_time(5)
+    await azure.make_group()
+
+    assert (await azure.arm.get(f"{GROUP_ID}/resources")).json()["value"] == []
+    assert (await put(azure, f"{ACCOUNTS}/account", **ACCOUNT)).status_code == 201
+
+
+async def test_everything_in_a_group_can_be_listed_and_filtered(azure: Inside) -> None:
+    await made(azure, f"{ACCOUNTS}/account", **ACCOUNT)
+    await made(azure, f"{NETWORKS}/n", **network(nodes="10.0.0.0/24"))
+    await azure.arm.put(
+        f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets/rk", json=scale_set(1)
+    )
+    url, only = f"{HERE}/resources", f"resourceGroup eq '{GROUP}' and resourceType eq '{NETWORKS}'"
+    rows = (await azure.arm.get(url, params={"$expand": "provisioningState"})).json()["value"]
+    some = (await azure.arm.get(url, params={"$filter": only})).json()["value"]
+    odd = await azure.arm.get(url, params={"$filter": "size gt 3"})
+
+    assert sorted(row["name"] for row in rows) == ["account", "n", "rk"]
+    assert all("properties" not in row and row["provisioningState"] for row in rows)
+    assert [row["name"] for row in some] == ["n"]
+    assert code(odd) == "InvalidFilterInQueryString"
+
+
+NETWORK_FAULTS: list[tuple[Json, str]] = [
+    (network("10.0.0.0/16", a="10.1.0.0/24"), "NetcfgInvalidSubnet"),
+    (network("10.0.0.0/16", a="10.0.0.0/23", b="10.0.1.0/24"), "NetcfgSubnetRangesOverlap"),
+    (network("10.0.0.0/16", a="10.0.0.1/24"), "InvalidCIDRNotation"),
+    (network("10.0.0.0/16", a="somewhere"), "InvalidAddressPrefixFormat"),
+    (network("::/64", a="10.0.0.0/24"), "NetcfgInvalidSubnet"),
+    ({"properties": {}}, "InvalidRequestFormat"),
+    ({"properties": network()["properties"] | {"subnets": 3}}, "InvalidRequestContent"),
+    ({"properties": []}, "InvalidRequestContent"),
+]
+
+
+@pytest.mark.parametrize(("body", "refusal"), NETWORK_FAULTS)
+async def test_networks_that_cannot_be_are_refused(azure: Inside, body: Json, refusal: str) -> None:
+    assert code(await put(azure, f"{NETWORKS}/n", **body)) == refusal
+
+
+async def test_the_range_that_rdma_uses_is_no_concern_of_azure(azure: Inside) -> None:
+    assert (await put(azure, f"{NETWORKS}/n", **network("172.16.0.0/16"))).status_code == 201
+
+
+async def test_a_subnet_is_a_part_of_its_network(azure: Inside) -> None:
+    await made(azure, f"{NETWORKS}/n", **network(a="10.0.0.0/24"))
+    other = {"properties": {"addressPrefix": "10.0.1.0/24"}}
+    made_ = await azure.arm.put(f"{PROVIDERS}/{NETWORKS}/n/subnets/b", json=other)
+    names = [row["name"] for row in (await get(azure, f"{NETWORKS}/n/subnets"))["value"]]
+    whole = await get(azure, f"{NETWORKS}/n")
+    await azure.arm.delete(f"{PROVIDERS}/{NETWORKS}/n/subnets/a")
+    left = [s["name"] for s in (await get(azure, f"{NETWORKS}/n"))["properties"]["subnets"]]
+
+    assert (made_.status_code, names, left) == (201, ["a", "b"], ["b"])
+    assert whole["properties"]["subnets"][1]["id"].endswith("/virtualNetworks/n/subnets/b")
+
+
+async def test_a_subnet_with_machines_in_it_stays(azure: Inside) -> None:
+    subnet = (await made(azure, f"{NETWORKS}/n", **network(a="10.0.0.0/24")))["id"] + "/subnets/a"
+    address = {"name": "x", "properties": {"primary": True, "subnet": {"id": subnet}}}
+    card = {"name": "x", "properties": {"primary": True, "ipConfigurations": [address]}}
+    body = scale_set(1, networkProfile={"networkInterfaceConfigurations": [card]})
+    url = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets/rk"
+    (await azure.arm.put(url, json=body)).raise_for_status()
+    refused = [
+        await azure.arm.delete(subnet),
+        await azure.arm.delete(f"{PROVIDERS}/{NETWORKS}/n"),
+        await put(azure, f"{NETWORKS}/n", **network()),
+    ]
+
+    assert {code(answer) for answer in refused} == {"InUseSubnetCannotBeDeleted"}
+
+
+async def test_what_a_subnet_uses_must_exist_and_stays(azure: Inside) -> None:
+    body = network(a="10.0.0.0/24")
+    guard = f"{PROVIDERS}/{GUARDS}/g"
+    body["properties"]["subnets"][0]["properties"]["networkSecurityGroup"] = {"id": guard}
+    early = await put(azure, f"{NETWORKS}/n", **body)
+    await made(azure, f"{GUARDS}/g", properties={"securityRules": []})
+    await made(azure, f"{NETWORKS}/n", **body)
+
+    assert code(early) == "InvalidResourceReference"
+    assert code(await azure.arm.delete(guard)) == "InUseNetworkSecurityGroupCannotBeDeleted"
+
+
+async def test_security_rules_need_all_members_and_a_place_of_their_own(azure: Inside) -> None:
+    async def refused(*rules: Json) -> str:
+        rows = [{"name": f"r{n}", "properties": each} for n, each in enumerate(rules)]
+        return code(await put(azure, f"{GUARDS}/g", properties={"securityRules": rows}))
+
+    assert await refused(rule(100), rule(100)) == "SecurityRuleConflict"
+    assert await refused(rule(99)) == "SecurityRuleInvalidPriority"
+    assert (await refused(rule(100, access="Maybe"))).endswith("UnsupportedValue")
+    assert await refused(rule(100, sourcePortRange="")) == "SecurityRuleParameterMissing"
+    await made(azure, f"{GUARDS}/g", properties={"securityRules": []})
+    url = f"{PROVIDERS}/{GUARDS}/g/securityRules/one"
+    assert (await azure.arm.put(url, json={"properties": rule(100)})).status_code == 201
+
+
+async def test_a_way_out_has_a_standing_address(azure: Inside) -> None:
+    address, gateway = "Microsoft.Network/publicIPAddresses/a", "Microsoft.Network/natGateways/g"
+    standard: Json = {"sku": {"name": "Standard"}}
+    static = {"publicIPAllocationMethod": "Static"}
+    assert code(await put(azure, address, **standard, properties={})).endswith("MustBeStatic")
+    basic = await put(azure, address, sku={"name": "Basic"}, properties=static)
+    found = await made(azure, address, **standard, properties=static)
+    uses = {"publicIpAddresses": [{"id": found["id"]}]}
+    await made(azure, gateway, **standard, properties=uses)
+
+    assert code(basic) == "IPv4BasicSkuPublicIpCountLimitReached"
+    assert found["properties"]["ipAddress"] == "203.0.113.1"
+    assert code(await azure.arm.delete(found["id"])) == "PublicIPAddressCannotBeDeleted"
+
+
+async def test_names_of_accounts_are_the_worlds(azure: Inside) -> None:
+    await made(azure, f"{ACCOUNTS}/taken", **ACCOUNT)
+    await azure.make_group("other")
+    other = f"{HERE}/resourceGroups/other/providers/{ACCOUNTS}/taken"
+    again = await azure.arm.put(other, json={"location": "eastus", **ACCOUNT})
+    url = f"{HERE}/providers/Microsoft.Storage/checkNameAvailability"
+    asked = [(await azure.arm.post(url, json={"name": n})).json() for n in ("taken", "T", "free1")]
+
+    assert code(again) == "StorageAccountAlreadyTaken"
+    assert [row.get("reason") for row in asked] == ["AlreadyExists", "AccountNameInvalid", None]
+
+
+async def test_an_account_has_keys_containers_and_one_blob_service(azure: Inside) -> None:
+    account = f"{ACCOUNTS}/account"
+    await made(azure, account, **ACCOUNT)
+    keys = [(await azure.arm.post(f"{PROVIDERS}/{account}/listKeys")).json() for _ in range(2)]
+    service = await get(azure, f"{account}/blobServices/default")
+    await made(azure, f"{account}/blobServices/default/containers/files")
+    bad = await put(azure, f"{account}/blobServices/default/containers/UP")
+    listed = (await get(azure, f"{account}/blobServices/default/containers"))["value"]
+
+    assert [key["keyName"] for key in keys[0]["keys"]] == ["key1", "key2"]
+    assert keys[0] == keys[1]
+    assert service["properties"]["isVersioningEnabled"] is False
+    assert [row["name"] for row in listed] == ["files"]
+    assert code(bad) == "ContainerNameInvalid"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"type": "Other"},
+        {"definition": {"filters": {}, "actions": {"baseBlob": {"delete": AGE}}}},
+        {"definition": {"filters": BLOCKS, "actions": {}}},
+        {"definition": {"filters": BLOCKS, "actions": {"baseBlob": {"burn": AGE}}}},
+        {"definition": {"filters": LOGS, "actions": {"baseBlob": {"tierToCool": AGE}}}},
+        {"definition": {"filters": BLOCKS | {"prefixMatch": ["a"] * 11}, "actions": COOL}},
+        {"definition": {"filters": BLOCKS | {"prefixMatch": [7]}, "actions": COOL}},
+    ],
+)
+async def test_lifecycle_rules_are_held_to_what_azure_knows(azure: Inside, fault: Json) -> None:
+    await made(azure, f"{ACCOUNTS}/account", **ACCOUNT)
+    definition = {"filters": BLOCKS, "actions": {"baseBlob": {"tierToCool": AGE}}}
+    good = {"name": "r", "type": "Lifecycle", "definition": definition}
+
+    async def put_rule(row: Json) -> httpx.Response:
+        policy: Json = {"properties": {"policy": {"rules": [row]}}}
+        return await put(azure, f"{ACCOUNTS}/account/managementPolicies/default", **policy)
+
+    assert (await put_rule(good)).status_code == 201
+    assert code(await put_rule(good | fault)) == "InvalidRequestPropertyValue"
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({"administratorLogin": "admin"}, "InvalidParameterValue"),
+        ({"administratorLogin": "pg_me"}, "InvalidParameterValue"),
+        ({"administratorLoginPassword": "short"}, "PasswordNotComplex"),
+        ({"administratorLoginPassword": "RK-and-more-1"}, "PasswordNotComplex"),
+        ({"version": "9"}, "ParameterOutOfRange"),
+        ({"storage": {"storageSizeGB": 33}}, "ParameterOutOfRange"),
+    ],
+)
+async def test_servers_that_azure_would_not_make_are_refused(
+    azure: Inside, change: Json, refusal: str
+) -> None:
+    body = SERVER | {"properties": SERVER["properties"] | change}
+
+    assert code(await put(azure, f"{SERVERS}/db1", **body)) == refusal
+
+
+async def test_a_server_keeps_its_password_to_itself_and_never_shrinks(azure: Inside) -> None:
+    large = SERVER | {"properties": SERVER["properties"] | {"storage": {"storageSizeGB": 64}}}
+    shown = await made(azure, f"{SERVERS}/db1", **large)
+    smaller = await put(azure, f"{SERVERS}/db1", **SERVER)
+    wrong = await put(
+        azure,
+        f"{SERVERS}/db2",
+        **(SERVER | {"sku": {"name": "Standard_D2s_v3", "tier": "Burstable"}}),
+    )
+    await made(azure, f"{SERVERS}/db1/databases/rekindle", properties={})
+    backwards = {"startIpAddress": "9.0.0.0", "endIpAddress": "1.0.0.0"}
+    rule_ = await put(azure, f"{SERVERS}/db1/firewallRules/r", properties=backwards)
+
+    assert "Horse" not in str(shown)
+    assert shown["properties"]["fullyQualifiedDomainName"] == "db1.postgres.database.azure.com"
+    assert {code(smaller), code(wrong), code(rule_)} == {"InvalidParameterValue"}
+
+
+async def test_vaults_hide_secrets_and_stay_protected_once_they_are(azure: Inside) -> None:
+    shown = await made(azure, f"{VAULTS}/vault", **VAULT)
+    secret = await made(azure, f"{VAULTS}/vault/secrets/s", properties={"value": "hush-hush"})
+    protected = VAULT["properties"] | {"enablePurgeProtection": True}
+    await made(azure, f"{VAULTS}/vault", properties=protected)
+    off = await put(
+        azure, f"{VAULTS}/vault", properties=protected | {"enablePurgeProtection": False}
+    )
+    policies = VAULT["properties"] | {"enableRbacAuthorization": False}
+
+    assert shown["properties"]["vaultUri"] == "https://vault.vault.azure.net/"
+    assert "hush-hush" not in str(secret) + str(azure.fabric.state.resources)
+    assert code(off) == "BadRequest"
+    assert code(await put(azure, f"{VAULTS}/other", properties=policies)) == "BadRequest"
+    assert code(await put(azure, f"{VAULTS}/bad--name", **VAULT)) == "VaultNameNotValid"
+
+
+async def test_a_registry_has_a_server_and_a_name_of_its_own(azure: Inside) -> None:
+    shown = await made(azure, f"{REGISTRIES}/images", sku={"name": "Basic"})
+    await azure.make_group("other")
+    other = f"{HERE}/resourceGroups/other/providers/{REGISTRIES}/Images"
+    again = await azure.arm.put(other, json={"location": "eastus", "sku": {"name": "Basic"}})
+
+    assert shown["properties"]["loginServer"] == "images.azurecr.io"
+    assert code(again) == "AlreadyInUse"
+    assert (
+        code(await put(azure, f"{REGISTRIES}/no-dash", sku={"name": "Basic"}))
+        == "InvalidResourceName"
+    )
+    assert code(await put(azure, f"{REGISTRIES}/images", sku={"name": "Gold"})) == "InvalidSku"
+
+
+@pytest.mark.parametrize(
+    ("path", "refusal"),
+    [
+        ("Contoso.Things/boxes/b", "InvalidResourceNamespace"),
+        (f"{NETWORKS}/n/oddities/o", "InvalidResourceType"),
+        ("Microsoft.Storage/oddities/o", "InvalidResourceType"),
+        (f"{ACCOUNTS}/account/listSecrets/x", "InvalidResourceType"),
+        (f"{NETWORKS}/n/subnets/s", "ParentResourceNotFound"),
+        (f"{NETWORKS}/n//s", "InvalidResourceType"),
+        (NETWORKS, "MethodNotAllowed"),
+    ],
+)
+async def test_what_azure_does_not_have_it_refuses_to_make(
+    azure: Inside, path: str, refusal: str
+) -> None:
+    assert code(await put(azure, path, properties={})) == refusal
+
+
+async def test_a_place_is_given_once_and_exists(azure: Inside) -> None:
+    await made(azure, f"{ACCOUNTS}/account", **ACCOUNT)
+    moved = await put(azure, f"{ACCOUNTS}/account", "westus2", **ACCOUNT)
+    nowhere = await put(azure, f"{ACCOUNTS}/account2", "atlantis", **ACCOUNT)
+    missing = await put(azure, f"{ACCOUNTS}/account3", "", **ACCOUNT)
+
+    assert (code(moved), moved.status_code) == ("InvalidResourceLocation", 409)
+    assert code(nowhere) == "LocationNotAvailableForResourceType"
+    assert code(missing) == "LocationRequired"
