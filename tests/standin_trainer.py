@@ -14,8 +14,26 @@ from pathlib import Path
 
 from awscrt import checksums
 
-from trainer.contract import Generation, Span, StepMetrics, checkpoint_path, model_path
-from trainer.rundir import RankResult, RankSave, RunDir, SavedFile, rank_record, write_whole
+from trainer.contract import (
+    MANIFEST,
+    Generation,
+    Manifest,
+    Span,
+    StepMetrics,
+    checkpoint_path,
+    model_path,
+)
+from trainer.partial import Mark, Partial
+from trainer.rundir import (
+    Range,
+    RankResult,
+    RankSave,
+    RunDir,
+    SavedFile,
+    Wanted,
+    rank_record,
+    write_whole,
+)
 
 STEP_SECONDS = 0.02
 FINAL_STEPS = 10
@@ -23,7 +41,8 @@ FINAL_STEPS = 10
 
 def main() -> int:
     """Train until told to stop, or for FINAL_STEPS steps when MODE is "finish"."""
-    mode, root, logs, world, first, count = sys.argv[1:]
+    told, root, logs, world, first, count = sys.argv[1:]
+    mode, _, size = told.partition(":")  # "once:BYTES": one periodic save, of that size
     folder = RunDir(Path(root))
     ranks = range(int(first), int(first) + int(count))
     generation = Generation.from_json(folder.generation.read_bytes())
@@ -40,10 +59,12 @@ def main() -> int:
         return 1
     if mode == "orphan":
         subprocess.Popen(["sleep", "600"], start_new_session=True)
+    load(folder, ranks, mode)
+    lay_slot(folder, size)
     step = begin
     while mode != "finish" or step < begin + FINAL_STEPS:
         step += 1
-        if mode in {"saves", "half"} and step % 10 == 0:
+        if step % 10 == 0 and (mode in {"saves", "half"} or (mode, step) == ("once", begin + 10)):
             save_now(folder, generation, ranks, step, torn=mode == "half" and step > begin + 10)
         report(folder, step, first=ranks[0] == 0)
         if folder.stop.exists():
@@ -54,9 +75,32 @@ def main() -> int:
     if mode == "slow":
         threading.Event().wait(1.0)
     how = "finished" if mode == "finish" else "stopped"
-    last = (step // 10 + 1) * 10 if mode == "saves" else begin + 10
+    last = (step // 10 + 1) * 10 if mode in {"saves", "once"} else begin + 10
     end(folder, generation, ranks, last, how=how, torn=mode == "torn")
     return 1  # torchrun's exit status tells nothing
+
+
+def load(folder: RunDir, ranks: range, mode: str) -> None:
+    """If told to, have every rank want all tensors of the checkpoint, and wait for them."""
+    if mode != "loads":
+        return
+    while not folder.checkpoint.exists():
+        threading.Event().wait(0.005)
+    manifest = Manifest.from_json((folder.checkpoint / MANIFEST).read_bytes())
+    files = [file for file in manifest.files if file.blocks]
+    ranges = tuple(Range(file=file.name, begin=0, end=file.size) for file in files)
+    for rank in ranks:
+        write_whole(folder.wanted(rank), Wanted(ranges=ranges).to_json())
+    for file in files:
+        coming = Partial(folder.checkpoint / file.name, file)
+        while Mark.MISSING in map(coming.at, range(len(file.blocks))):
+            threading.Event().wait(0.005)
+
+
+def lay_slot(folder: RunDir, size: str) -> None:
+    """Memory for a save of that many bytes, if any were told."""
+    if size:
+        (folder.memory / "rank-00000.a").write_bytes(bytes(int(size)))
 
 
 def save_now(
@@ -98,7 +142,9 @@ def save(
     kind: str,
 ) -> None:
     """One rank's part of a save: a data file, then the record."""
+    slot = folder.memory / "rank-00000.a"
     data = f"rank {rank} at step {step} of generation {generation.number}\n".encode() * 1000
+    data = data.ljust(slot.stat().st_size if slot.exists() else 0, b".")
     name = f"rank-{rank:05d}.bin"
     write_whole(folder.save_folder(path) / name, data)
     crc = f"{checksums.crc64nvme(data):016x}"

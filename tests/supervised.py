@@ -32,6 +32,7 @@ from trainer.contract import (
 from trainer.supervisor.blobs import Access
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.launch import Command, Launcher, World
+from trainer.supervisor.memory import Memory
 from trainer.supervisor.metadata import Metadata
 from trainer.supervisor.node import Node
 from trainer.supervisor.service import Service
@@ -239,6 +240,7 @@ class Scene:
                 started_at=0.0,
                 gpus=0,
                 work=work,
+                memory=Memory(work / "memory"),
                 service=service,
                 metadata=metadata,
                 access=self.access,

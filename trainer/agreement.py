@@ -1,4 +1,4 @@
-"""What all ranks agree on before a micro-step: is a stop asked for, a save due, the outbox full.
+"""What all ranks agree on before a micro-step: is a stop asked for, a save due, one on its way.
 
 One rank's own view would tear a checkpoint: every flag is the maximum over all ranks.
 """
@@ -12,19 +12,25 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.rundir import RunDir
+from trainer.rundir import AFTER_STEP, RunDir
 from trainer.watchdog import LONG
 
-OUTBOX_LIMIT = 2  # unsettled saves; beyond, uploading is slower than saving
+NOW = ""
 
 
 @dataclass(frozen=True)
 class Agreed:
     """The same on every rank."""
 
-    stop: bool
+    stop: bool  # before the next micro-step: what is done of the step is dropped
     save: bool
     congested: bool
+    end: bool = False  # stop once the step is done
+
+    @property
+    def leaving(self) -> bool:
+        """No step is begun any more."""
+        return self.stop or self.end
 
 
 def patient_group() -> Any:  # noqa: ANN401
@@ -49,20 +55,25 @@ class Agreement:
 
     def reach(self, save_due: bool = False) -> Agreed:
         """Collective: every rank calls it at the same place."""
-        mine = [self._stop_asked(), save_due, self._congested()]
+        asked = self._stop_asked()
+        mine = [asked == NOW, save_due, self._congested(), asked == AFTER_STEP]
         flags = torch.tensor(mine, dtype=torch.int32)
         dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._group)
         self._moved()
-        stop, save, congested = (bool(flag) for flag in flags)
-        return Agreed(stop, save, congested)
+        stop, save, congested, end = (bool(flag) for flag in flags.tolist())
+        return Agreed(stop, save, congested, end)
 
-    def _stop_asked(self) -> bool:
-        return self._signalled or self._rundir.stop.exists()
+    def _stop_asked(self) -> str | None:
+        """NOW, AFTER_STEP, or None."""
+        if self._signalled:
+            return NOW
+        try:
+            return self._rundir.stop.read_text()
+        except FileNotFoundError:
+            return None
 
     def _congested(self) -> bool:
-        outbox = self._rundir.outbox
-        unsettled = sum(p.is_dir() for p in outbox.iterdir()) if outbox.is_dir() else 0
-        return self._saver_busy() or unsettled >= OUTBOX_LIMIT
+        return self._saver_busy()
 
     def _on_signal(self) -> None:
         self._signalled = True

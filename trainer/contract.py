@@ -4,136 +4,43 @@ The service imports this module and nothing else of the trainer. `docs/contract.
 says what each side does when the other is silent, late, doubled or stale.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from trainer.wire import Message as Message  # noqa: PLC0414 - it is part of the contract
+from trainer.cadence import (
+    BLOCK as BLOCK,
+    Cadence as Cadence,
+    best_interval as best_interval,
+)
+from trainer.head import (
+    CHECKPOINTS_KEPT as CHECKPOINTS_KEPT,
+    HEAD as HEAD,
+    MANIFEST as MANIFEST,
+    MILESTONES_KEPT as MILESTONES_KEPT,
+    Committed as Committed,
+    FileEntry as FileEntry,
+    Head as Head,
+    Manifest as Manifest,
+    Retention as Retention,
+    StaleGeneration as StaleGeneration,
+    checkpoint_path as checkpoint_path,
+    model_path as model_path,
+)
+from trainer.wire import LATER, Message as Message
 
-PROTOCOL = 2
-OLDEST_PROTOCOL = 1  # that the service still understands: its nodes tell of no troubles
+PROTOCOL = 3
+OLDEST_PROTOCOL = 1  # that the service still understands: 1 tells of no troubles, 2 not what broke
 HEARTBEAT_SECONDS = 10.0  # and at once on any change
 LONG_POLL_SECONDS = 20.0
 LOG_FLUSH_SECONDS = 2.0
 ERROR_TAIL_BYTES = 64 * 1024
-CHECKPOINTS_KEPT = 3  # named by HEAD; older ones are dropped from it and then deleted
-
-HEAD = "HEAD"
-MANIFEST = "manifest.json"
 RUN_SPEC = "run-spec.json"
 MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service had not answered yet
-
-
-def checkpoint_path(step: int, nonce: str) -> str:
-    """Folder of one checkpoint in the job's container; each generation has a nonce of its own."""
-    return f"checkpoints/step-{step:08d}-{nonce}"
-
-
-def model_path(step: int, nonce: str) -> str:
-    """Folder of the final model in the job's container."""
-    return f"models/step-{step:08d}-{nonce}"
 
 
 def log_path(attempt_id: str, rank: int) -> str:
     """The append blob that holds what one rank printed during one attempt."""
     return f"logs/{attempt_id}/rank-{rank:05d}.log"
-
-
-class StaleGeneration(Exception):
-    """HEAD belongs to a newer generation: stop, and commit nothing."""
-
-
-# --- Blob: the truth about checkpoints ---------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileEntry(Message):
-    """One file of a checkpoint or model as it lies in Blob."""
-
-    name: str
-    size: int
-    etag: str
-    crc64nvme: str  # 16 hex digits, of the whole file
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest(Message):
-    """Every data file of one checkpoint (or model), without the ranks' records. Written once."""
-
-    step: int
-    consumed_samples: int
-    world_size: int
-    generation: int
-    kind: str  # "periodic", "stop" or "final"
-    files: tuple[FileEntry, ...]
-    run_spec_sha256: str
-    saved_at: float
-    parameters_sha256: str = ""  # final models only
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files together."""
-        return sum(f.size for f in self.files)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Committed(Message):
-    """What HEAD says of one committed checkpoint or of the final model."""
-
-    path: str
-    step: int
-    consumed_samples: int
-    world_size: int
-    generation: int
-    kind: str
-    size: int
-    manifest_sha256: str
-    committed_at: float
-    parameters_sha256: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Head(Message):
-    """The one blob that says which checkpoints exist and which generation may add to them.
-
-    Every write is a compare-and-swap on the ETag that was read (If-Match), so of two
-    writers one loses and must read again.
-    """
-
-    generation: int
-    checkpoints: tuple[Committed, ...] = ()  # oldest first
-    model: Committed | None = None
-
-    @property
-    def newest(self) -> Committed | None:
-        """The checkpoint that the next generation loads."""
-        return self.checkpoints[-1] if self.checkpoints else None
-
-    def fenced(self, number: int) -> "Head":
-        """HEAD taken by generation ``number``; from then on no older one can commit.
-
-        Raises StaleGeneration when a newer generation has it already.
-        """
-        if number < self.generation:
-            raise StaleGeneration(f"generation {number} came after {self.generation}")
-        return replace(self, generation=number)
-
-    def with_checkpoint(self, entry: Committed) -> "Head":
-        """HEAD with one more committed checkpoint, the oldest dropped beyond CHECKPOINTS_KEPT."""
-        self._admit(entry)
-        return replace(self, checkpoints=(*self.checkpoints, entry)[-CHECKPOINTS_KEPT:])
-
-    def with_model(self, entry: Committed) -> "Head":
-        """HEAD with the final model: the job's result exists from here on."""
-        self._admit(entry)
-        return replace(self, model=entry)
-
-    def _admit(self, entry: Committed) -> None:
-        if entry.generation != self.generation:
-            raise StaleGeneration(f"HEAD is {self.generation}'s, not {entry.generation}'s")
-        if self.newest and entry.step < self.newest.step:
-            raise StaleGeneration(
-                f"step {entry.step} is older than the committed {self.newest.step}"
-            )
 
 
 # --- The run spec: what to train, written once per job ------------------------------------------
@@ -195,11 +102,21 @@ class RunSpec(Message):
     zero_stage: int  # 0 to 3; bf16 needs at least 1
     lora: Lora | None
     gradient_checkpointing: bool
-    checkpoint_seconds: float  # between periodic saves
+    checkpoint_seconds: float  # between periodic saves; with a cadence, until some were measured
     eval_steps: int  # training steps between validation losses; 0 = only at the end
     nodes: int
     processes_per_node: int
     date: str = "2024-07-26"  # what chat templates get for today; of older specs, Llama's default
+    keep_checkpoints: int = field(
+        default=CHECKPOINTS_KEPT, metadata=LATER
+    )  # beside best and milestones
+    milestone_every_steps: int = field(default=0, metadata=LATER)  # 0: none
+    cadence: Cadence | None = field(default=None, metadata=LATER)  # None: the user chose
+
+    @property
+    def retention(self) -> Retention:
+        """Which committed checkpoints are kept."""
+        return Retention(newest=self.keep_checkpoints, milestone_every=self.milestone_every_steps)
 
 
 # --- The generation row -------------------------------------------------------------------------
@@ -344,6 +261,15 @@ class Trouble(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BrokenCheckpoint(Message):
+    """A node's word that what its generation is to load is not what was committed."""
+
+    path: str  # the checkpoint's folder
+    file: str  # the first one in it that was found to be wrong
+    reason: str  # what is wrong with it, e.g. "is gone"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Heartbeat(Message):
     """POST /internal/nodes/{id}/heartbeat, with the node's token; ordered by (epoch, seq)."""
 
@@ -359,6 +285,7 @@ class Heartbeat(Message):
     troubles: tuple[Trouble, ...] = ()
     eviction: EvictionNotice | None = None
     error: str = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
+    broken: BrokenCheckpoint | None = field(default=None, metadata=LATER)  # why STOPPED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,8 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
 
     Unless it is the end, the state returned is saved, or was never changed.
     """
-    saves = Saves(parts.saver, parts.spec.checkpoint_seconds, parts.now, state.step)
+    spec = parts.spec
+    saves = Saves(parts.saver, spec.checkpoint_seconds, parts.now, state.step, spec.cadence)
     while True:
         boundary = randomness.capture()
         if _evaluation_due(parts, state):
@@ -62,11 +63,14 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
             if stopped:
                 break
         if state.step == parts.spec.total_steps:
-            if parts.agreement.reach().stop:
+            if parts.agreement.reach().leaving:
                 break
             return state, True
         state, agreed = _step(parts, state, save_due=parts.identity.rank == 0 and saves.due())
         if agreed.stop:
+            break
+        if agreed.end:
+            boundary = randomness.capture()
             break
         if agreed.save and state.step < parts.spec.total_steps:
             saves.periodic(state, congested=agreed.congested)
@@ -117,7 +121,7 @@ def _evaluate(parts: Parts, state: State) -> tuple[State, bool]:
     parts.engine.eval()
     with torch.no_grad():
         for batch in parts.validation():
-            if parts.agreement.reach().stop:
+            if parts.agreement.reach().leaving:
                 return state, True
             loss += sft.scores(parts.engine, batch.to(parts.engine.device)).loss
             tokens += batch.targets

@@ -8,14 +8,22 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     generation.json         the generation row
     run-spec.json           what to train
     inputs/CONTAINER/NAME   base model and data files
-    checkpoint/             every file of the checkpoint to load, verified; absent when fresh. Links
-                            lead to the node's own copies (trainer/supervisor/cache.py)
+    checkpoint/             the checkpoint to load: manifest and indexes, verified, and what has
+                            come of the tensors (trainer/partial.py). After `ready`; absent when
+                            fresh. A link to the node's own copies (trainer/supervisor/cache.py)
+    wanted/rank-00000.json  which bytes of it this rank reads, in this order; written once its
+                            engine is built. Each block of them it waits for
     cache/tokens-KEY...     tokenized data (trainer/data/tokens.py): fetched, maybe late, or written
                             by rank 0's child. A link: the node keeps it for its next generations
-    ready                   exists: all of the above is there and verified
-    stop                    exists: save between two steps, then end. Laid out as `.stop` before, so
+    ready                   exists: the run spec and all inputs are there and verified
+    stop                    exists: drop the step under way, save, then end; with "step" in it, end
+                            that step first. Laid out as `.stop` and `.stop-after-step` before, so
                             that raising it needs no room on the disk
-    outbox/FOLDER/          one save: each rank's data files, then its rank-00000.json
+    memory/                 what lies in the node's memory: a link, made by the supervisor. In it
+                            each rank's slots for saves, rank-00000.a (trainer/checkpoint/slots.py)
+    slots/                  the same on the disk, for want of memory
+    outbox/FOLDER/          one save: each rank's data files, then its rank-00000.json. Tensors are
+                            links to a slot, which is free again once FOLDER has left the outbox
     metrics.jsonl           one StepMetrics a line; node rank 0 only
     spans.jsonl             one Span a line, e.g. load, first_step
     progress                number of the last training step loaded or finished
@@ -25,10 +33,11 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.contract import MANIFEST, Message
+from trainer.wire import LATER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +47,8 @@ class SavedFile(Message):
     name: str
     size: int
     crc64nvme: str  # 16 hex digits
+    block_size: int = field(default=0, metadata=LATER)
+    blocks: tuple[str, ...] = field(default=(), metadata=LATER)  # as in the manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +81,36 @@ class RankResult(Message):
     step: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Range(Message):
+    """Bytes [begin, end) of a file of the checkpoint."""
+
+    file: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted(Message):
+    """What one rank reads of the tensors of a checkpoint, in this order."""
+
+    ranges: tuple[Range, ...]
+
+
+TENSORS = ".safetensors"
+AFTER_STEP = "step"  # in the stop flag
+
+
+def tensors_name(rank: int) -> str:
+    """Name of the file of a rank's tensors."""
+    return f"rank-{rank:05d}{TENSORS}"
+
+
+def is_tensors(name: str) -> bool:
+    """Whether a file of a checkpoint holds some rank's tensors: that rank alone needs it."""
+    return name.endswith(TENSORS)
+
+
 def rank_record(rank: int) -> str:
     """Name of the record that makes one rank's part of a save whole."""
     return f"rank-{rank:05d}.json"
@@ -100,6 +141,10 @@ class RunDir:
         """The checkpoint to load."""
         return self.root / "checkpoint"
 
+    def wanted(self, rank: int) -> Path:
+        """What the rank reads of the checkpoint."""
+        return self.root / "wanted" / rank_record(rank)
+
     @property
     def cache(self) -> Path:
         """What spares work to later generations, and can always be made again."""
@@ -116,13 +161,17 @@ class RunDir:
         return self.root / "stop"
 
     def lay_stop(self) -> None:
-        """Have the stop flag ready."""
+        """Have the stop flag ready, in both kinds."""
         write_whole(self._laid_stop, "")
+        write_whole(self._laid_gentle_stop, AFTER_STEP)
 
-    def raise_stop(self) -> None:
-        """Ask for a save between two steps and an end; asked twice it is the same."""
+    def raise_stop(self, *, after_step: bool = False) -> None:
+        """Ask for a save between two steps and an end; asked twice it is the same.
+
+        ``after_step``: the step that is under way is finished first.
+        """
         if not self.stop.exists():
-            self._laid_stop.replace(self.stop)
+            (self._laid_gentle_stop if after_step else self._laid_stop).replace(self.stop)
 
     @property
     def skipped(self) -> Path:
@@ -140,6 +189,20 @@ class RunDir:
     @property
     def _laid_stop(self) -> Path:
         return self.root / ".stop"
+
+    @property
+    def _laid_gentle_stop(self) -> Path:
+        return self.root / ".stop-after-step"
+
+    @property
+    def memory(self) -> Path:
+        """Files in the node's memory; they outlive the trainer, not the machine."""
+        return self.root / "memory"
+
+    @property
+    def slots(self) -> Path:
+        """What would be in `memory` if there were room."""
+        return self.root / "slots"
 
     @property
     def outbox(self) -> Path:

@@ -77,7 +77,7 @@ def main() -> None:
     journal.span("start_trainer", launched_at, FIRST_LINE_AT)
     journal.span("load_imports", FIRST_LINE_AT, imported_at)
     journal.span("load_world", imported_at, joined_at)
-    _await_inputs(rundir)
+    _await(rundir.ready)
     journal.span("load_wait", joined_at, time.time())
     result = _run(rundir, identity, journal)
     write_whole(rundir.result(identity.rank), result.to_json())
@@ -130,9 +130,9 @@ def _join(rundir: RunDir) -> Identity:
     )
 
 
-def _await_inputs(rundir: RunDir) -> None:
-    """Return once the supervisor has brought all; should it fail, it kills this process."""
-    while not rundir.ready.exists():
+def _await(path: Path) -> None:
+    """Return once the supervisor has brought it; should it fail, it kills this process."""
+    while not path.exists():
         time.sleep(READY_POLL)
 
 
@@ -198,11 +198,16 @@ def _resume(
     identity: Identity,
     journal: Journal,
 ) -> State:
-    if not rundir.checkpoint.exists():
+    generation = Generation.from_json(rundir.generation.read_bytes())
+    if generation.checkpoint is None and not rundir.checkpoint.exists():
         randomness.seed(spec.seed, 0, identity.rank)
         return State()
+    _await(rundir.checkpoint)
     checkpoint = open_checkpoint(rundir.checkpoint, identity.run_spec_sha256)
-    state = load(engine, checkpoint, spec.seed, identity)
+    wanted = rundir.wanted(identity.rank)
+    state = load(
+        engine, checkpoint, spec.seed, identity, lambda ask: write_whole(wanted, ask.to_json())
+    )
     journal.progress(state.step)
     log.info("resuming after step %d", state.step)
     return state

@@ -2,12 +2,15 @@
 
 import json
 import types
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+# metadata of a member that older readers do not know and would refuse: left out while it has
+# its default, so they meet it only where it says something.
+LATER = {"later": True}
 
 
 class Message:
@@ -15,7 +18,7 @@ class Message:
 
     def to_json(self) -> str:
         """Encode on one line, members sorted, so that equal messages are equal bytes."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))  # type: ignore[call-overload]
+        return json.dumps(_encoded(self), sort_keys=True, separators=(",", ":"))
 
     def to_plain(self) -> dict[str, Any]:
         """The same as plain JSON values, to stand inside another document."""
@@ -41,13 +44,29 @@ def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - wha
     if unknown := sorted(set(data) - set(known)):
         raise ValueError(f"{where or cls.__name__}: unknown member {unknown[0]!r}")
     values = {}
-    for name, field in known.items():
+    for name, member in known.items():
         path = f"{where}.{name}" if where else name
         if name in data:
             values[name] = _value(hints[name], data[name], path)
-        elif field.default is MISSING and field.default_factory is MISSING:
+        elif member.default is MISSING and member.default_factory is MISSING:
             raise ValueError(f"{path}: missing")
     return cls(**values)
+
+
+def _encoded(value: Any) -> Any:  # noqa: ANN401
+    """What json.dumps takes."""
+    if is_dataclass(value):
+        known = {f.name: (getattr(value, f.name), f) for f in fields(value)}
+        return {n: _encoded(v) for n, (v, f) in known.items() if not _omitted(v, f)}
+    if isinstance(value, list | tuple):
+        return [_encoded(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _encoded(v) for k, v in value.items()}
+    return value
+
+
+def _omitted(value: object, member: Field[Any]) -> bool:
+    return "later" in member.metadata and value == member.default
 
 
 @cache

@@ -29,6 +29,7 @@ from trainer.data.token_names import RECORD, tokens_name
 from trainer.rundir import RunDir, write_whole
 from trainer.supervisor.blobs import Access, JobContainer, Stored
 from trainer.supervisor.cache import Cache
+from trainer.supervisor.memory import Memory
 from trainer.supervisor.sharing import share
 from trainer.supervisor.transfer import Corrupt
 
@@ -48,7 +49,7 @@ def folder(tmp_path: Path) -> RunDir:
 
 @pytest.fixture
 async def cache(scene: Scene, folder: RunDir) -> AsyncIterator[Cache]:
-    made = Cache(folder.root.parent, _container(scene))
+    made = _cache(folder.root.parent, _container(scene))
     yield made
     await made.close()
 
@@ -61,7 +62,7 @@ class TestPrefetch:
         await cache.prefetch(scene.job.grants)
         _withdraw(scene)
         await cache.inputs(_spec(scene), scene.job.grants, folder)
-        await cache.checkpoint(committed, folder)
+        await cache.checkpoint(committed, folder, 1, range(1))
 
         assert folder.input(_spec(scene).training_file.path).read_bytes().startswith(b"{")
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
@@ -71,7 +72,7 @@ class TestPrefetch:
     ) -> None:
         older, newer = _commit(scene, 10, b"ten"), _commit(scene, 20, b"twenty")
         await cache.prefetch(scene.job.grants)
-        await cache.checkpoint(older, folder)
+        await cache.checkpoint(older, folder, 1, range(1))
 
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
         kept = [p.name for p in folder.checkpoint.resolve().parent.iterdir()]
@@ -93,8 +94,10 @@ class TestPrefetch:
     ) -> None:
         committed = _commit(scene, 10, b"ten" * 10_000_000)
         ahead = asyncio.create_task(cache.prefetch(scene.job.grants))
-        await scene.until(lambda: list(folder.root.parent.glob("checkpoints/*/rank-00000.bin")))
-        await cache.checkpoint(committed, folder)
+        await scene.until(
+            lambda: list(folder.root.parent.glob("memory/checkpoints/*/.rank-00000.bin.part"))
+        )
+        await cache.checkpoint(committed, folder, 1, range(1))
         inode = (folder.checkpoint / "rank-00000.bin").stat().st_ino
         await ahead
 
@@ -107,18 +110,18 @@ class TestPrefetch:
         committed = _commit(scene, 10, b"ten", crc64nvme="0" * 16)
         await cache.prefetch(scene.job.grants)
 
-        assert not list(folder.root.parent.glob(f"checkpoints/*/{MANIFEST}"))
+        assert not list(folder.root.parent.glob(f"memory/checkpoints/*/{MANIFEST}"))
         with pytest.raises(Corrupt, match="crc64nvme is"):
-            await cache.checkpoint(committed, folder)
+            await cache.checkpoint(committed, folder, 1, range(1))
 
     async def test_a_checkpoint_that_made_room_for_a_save_is_fetched_again(
         self, scene: Scene, cache: Cache, folder: RunDir
     ) -> None:
         committed = _commit(scene, 10, b"ten")
-        await cache.checkpoint(committed, folder)
+        await cache.checkpoint(committed, folder, 1, range(1))
         folder.make_room()
         gone = not (folder.checkpoint / "rank-00000.bin").exists()
-        await cache.checkpoint(committed, folder)
+        await cache.checkpoint(committed, folder, 1, range(1))
 
         assert gone
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
@@ -199,7 +202,7 @@ class TestTokens:
         async with _sharing(_container(scene), other):
             await scene.until(lambda: scene.job.names("cache/"))
         container = Held(scene.access, scene.job.grants.job)
-        cache = Cache(folder.root.parent / "node", container)
+        cache = _cache(folder.root.parent / "node", container)
         await cache.prefetch(scene.job.grants)
         await cache.inputs(_spec(scene), scene.job.grants, folder)
         assert not (folder.cache / left.name).exists()
@@ -225,6 +228,10 @@ class Held(JobContainer):
         self.asked += 1
         await self.let_go.wait()
         return await super().listing(prefix)
+
+
+def _cache(work: Path, container: JobContainer) -> Cache:
+    return Cache(work, Memory(work / "memory"), container, 1)
 
 
 def _container(scene: Scene) -> JobContainer:

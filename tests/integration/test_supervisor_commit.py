@@ -14,13 +14,16 @@ from azure.storage.blob import ContainerClient
 from tests.azurite import Azurite
 from tests.scripted_node import metrics
 from tests.standin_trainer import save
+from tests.supervised import run_spec
 from trainer.contract import (
     HEAD,
     MEASURED,
+    RUN_SPEC,
     Committed,
     FileEntry,
     Generation,
     Head,
+    InputFile,
     Manifest,
     Member,
     StaleGeneration,
@@ -41,6 +44,7 @@ from trainer.supervisor.outbox import Outbox
 from trainer.supervisor.reports import Reports
 from trainer.supervisor.transfer import Corrupt
 
+FILE = InputFile(path="inputs/train.jsonl", size=1, sha256="")
 PATH = checkpoint_path(10, "g1")
 LATER = checkpoint_path(20, "g1")
 
@@ -66,6 +70,7 @@ def client(azurite: Azurite) -> Iterator[ContainerClient]:
     """The job's container, as its owner sees it."""
     with azurite.container("job") as made:
         made.upload_blob(HEAD, Head(generation=1).to_json())
+        made.upload_blob(RUN_SPEC, run_spec(FILE, FILE).to_json())
         yield made
 
 

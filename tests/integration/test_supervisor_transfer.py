@@ -8,7 +8,9 @@ from awscrt import checksums
 from azure.storage.blob import ContainerClient
 
 from tests.azurite import Azurite
+from trainer.checksum import describe_blocks
 from trainer.contract import (
+    BLOCK,
     HEAD,
     Head,
 )
@@ -20,7 +22,7 @@ from trainer.supervisor.blobs import (
     JobContainer,
     PreconditionFailed,
 )
-from trainer.supervisor.transfer import BLOCK, Corrupt, download, upload
+from trainer.supervisor.transfer import Corrupt, download, upload
 
 
 @pytest.fixture
@@ -82,6 +84,19 @@ class TestTransfer:
             await upload(container.access, container.blob("file"), tmp_path / "file", crc)
 
         assert await container.listing("file") == {}
+
+    async def test_a_block_whose_crc_is_not_the_one_that_was_told_is_not_uploaded(
+        self, container: JobContainer, tmp_path: Path
+    ) -> None:
+        data = bytes(BLOCK) + b"more"
+        (tmp_path / "file").write_bytes(data)
+        told, blob = describe_blocks(memoryview(data), "file"), container.blob("file")
+        wrong = told.blocks[::-1]
+        with pytest.raises(Corrupt, match="file"):
+            await upload(container.access, blob, tmp_path / "file", told.crc64nvme, blocks=wrong)
+        await upload(container.access, blob, tmp_path / "file", told.crc64nvme, blocks=told.blocks)
+
+        assert (await container.listing("file"))[""].crc64nvme == told.crc64nvme
 
     async def test_a_blob_of_another_size_is_refused(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path

@@ -169,6 +169,20 @@ def test_a_stop_in_the_middle_of_a_step_drops_it_and_saves_the_boundary(rig: Rig
     assert rig.saves.randomness == [boundaries[1]] != [capture()]
 
 
+def test_a_stop_with_time_left_ends_the_step_first(rig: Rig) -> None:
+    rig.rundir.lay_stop()
+    rig.engine.after_micro_step = lambda count: (
+        rig.rundir.raise_stop(after_step=True) if count == 3 else None
+    )
+
+    state, finished = rig.run()
+
+    assert not finished
+    assert (state.step, rig.engine.updates, rig.engine.micro_steps) == (2, 2, 4)
+    assert rig.saves.kinds == [("stop", 2)]
+    assert rig.saves.randomness == [capture()]
+
+
 def test_a_stop_right_after_a_load_saves_nothing(rig: Rig) -> None:
     rig.rundir.stop.touch()
 
@@ -189,16 +203,12 @@ def test_a_stop_after_the_last_step_saves_it_instead_of_exporting(rig: Rig) -> N
     assert state.metrics.valid_loss is None
 
 
-def test_saves_are_periodic_but_wait_while_the_outbox_is_full(tmp_path: Path) -> None:
+def test_saves_are_periodic_but_wait_while_an_earlier_one_is_on_its_way(tmp_path: Path) -> None:
     spec = replace(SPEC, total_steps=6, global_batch=2, micro_batch=1, checkpoint_seconds=0.0)
     rig = make_rig(tmp_path, spec)
 
     def fill(consumed: int) -> None:
-        for name in ("a", "b"):
-            folder = rig.rundir.outbox / name
-            folder.mkdir(parents=True, exist_ok=True)
-            if consumed not in (4, 6):
-                folder.rmdir()
+        rig.saves.busy = consumed in (4, 6)
 
     rig.feed.before = fill
     rig.run()

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.system.exactness import SPEC_SHA256, place_checkpoint
-from trainer.checkpoint.index import index_name, tensors_name
+from tests.system.worlds import SPEC_SHA256, place_checkpoint
+from trainer.checkpoint.index import index_name
 from trainer.checkpoint.loader import load, open_checkpoint
 from trainer.checkpoint.randomness import capture, seed
 from trainer.checkpoint.saver import Saver, give_up, given_up
 from trainer.contract import StepMetrics, checkpoint_path
 from trainer.journal import Journal
-from trainer.rundir import RankSave, RunDir, rank_record
+from trainer.rundir import RankSave, RunDir, rank_record, tensors_name
 from trainer.state import Identity, State
 
 
@@ -144,7 +144,7 @@ def test_a_checkpoint_with_a_missing_file_is_refused(tmp_path: Path, name: str) 
     (rundir.checkpoint / name).unlink()
 
     with pytest.raises(ValueError, match=f"{name} is missing or cut; fetch it again"):
-        open_checkpoint(rundir.checkpoint, SPEC_SHA256)
+        load(Replicated(0, 1), open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1))
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -34,11 +34,6 @@ class Index(Message):
     fragments: tuple[Stored, ...]
 
 
-def tensors_name(rank: int) -> str:
-    """File name of a rank's tensors."""
-    return f"rank-{rank:05d}.safetensors"
-
-
 def index_name(rank: int) -> str:
     """File name of a rank's index."""
     return f"rank-{rank:05d}.index.json"

@@ -1,32 +1,68 @@
 """Loading a checkpoint of any world size and any ZeRO stage into this engine.
 
-The supervisor has already verified size and checksum of every file; here it is checked
-that the set is complete and belongs to this run.
+What a rank reads follows from the indexes, so it is known before the first tensor is there: it is
+asked for, and copied in that order as it comes. The supervisor verifies size and checksum of all
+that it brings; here it is checked that what this rank needs is there and belongs to this run.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 
 from trainer.checkpoint import randomness
-from trainer.checkpoint.fragments import Fragment, held, refresh, set_optimizer_step
-from trainer.checkpoint.index import FORMAT, Index, index_name, key, tensors_name
+from trainer.checkpoint.fragments import STATES, Fragment, held, refresh, set_optimizer_step
+from trainer.checkpoint.index import FORMAT, Index, index_name, key
 from trainer.checkpoint.ranges import Piece, copies
-from trainer.contract import MANIFEST, Manifest
+from trainer.checkpoint.tensors import Tensors
+from trainer.contract import MANIFEST, FileEntry, Manifest
 from trainer.engine import set_steps
+from trainer.partial import Partial
+from trainer.rundir import Range, Wanted, tensors_name
 from trainer.state import Identity, State
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint on disk."""
+    """A checkpoint on this node; of its tensors, some may still be on their way."""
 
     folder: Path
     indexes: tuple[Index, ...]  # by rank
+    files: dict[str, FileEntry]
+
+    def tensors(self, rank: int) -> Tensors:
+        """What that rank saved; ValueError when it neither is there nor comes."""
+        path = self.folder / tensors_name(rank)
+        if not Partial(path, self.entry(path)).path.exists():
+            self.require(path)
+        fragments = self.indexes[rank].fragments
+        sizes = {key(f.name, state): f.numel for f in fragments for state in STATES}
+        return Tensors(path, self.entry(path), sizes)
+
+    def require(self, path: Path) -> None:
+        """Refuse a checkpoint in which this file is not whole."""
+        if not path.is_file() or path.stat().st_size != self.entry(path).size:
+            raise ValueError(f"checkpoint file {path.name} is missing or cut; fetch it again")
+
+    def entry(self, path: Path) -> FileEntry:
+        """What the manifest says of it."""
+        if path.name not in self.files:
+            raise ValueError(f"checkpoint file {path.name} is not in the manifest")
+        return self.files[path.name]
+
+
+@dataclass(frozen=True)
+class Read:
+    """Bytes [begin, end) of what ``rank`` saved are the elements of ``into``."""
+
+    rank: int
+    tensors: Tensors
+    begin: int
+    end: int
+    into: torch.Tensor
 
 
 def open_checkpoint(folder: Path, run_spec_sha256: str) -> Checkpoint:
@@ -34,25 +70,32 @@ def open_checkpoint(folder: Path, run_spec_sha256: str) -> Checkpoint:
     manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
     if manifest.run_spec_sha256 != run_spec_sha256:
         raise ValueError("the checkpoint belongs to another run spec; load one of this job")
-    sizes = {file.name: file.size for file in manifest.files}
-    for rank in range(manifest.world_size):
-        for name in (tensors_name(rank), index_name(rank)):
-            if not (folder / name).is_file() or (folder / name).stat().st_size != sizes.get(name):
-                raise ValueError(f"checkpoint file {name} is missing or cut; fetch it again")
-    return Checkpoint(
-        folder, tuple(_read_index(folder, rank, manifest) for rank in range(manifest.world_size))
-    )
+    files = {file.name: file for file in manifest.files}
+    ranks = range(manifest.world_size)
+    for rank in ranks:
+        Checkpoint(folder, (), files).require(folder / index_name(rank))
+    return Checkpoint(folder, tuple(_read_index(folder, rank, manifest) for rank in ranks), files)
 
 
-def load(engine: Any, checkpoint: Checkpoint, seed: int, identity: Identity) -> State:  # noqa: ANN401
+def load(
+    engine: Any,  # noqa: ANN401
+    checkpoint: Checkpoint,
+    seed: int,
+    identity: Identity,
+    ask: Callable[[Wanted], None] | None = None,
+) -> State:
     """Put engine and generators where the checkpoint has them, and say where that is.
 
-    On the same world size everything is as it was, bit by bit. On another one the generators
-    start anew from (seed, step, rank).
+    ``ask`` is told what will be read, before it is. On the same world size everything is as it was,
+    bit by bit. On another one the generators start anew from (seed, step, rank).
     """
     first = checkpoint.indexes[0]
     with torch.no_grad():
-        _fill(held(engine), checkpoint)
+        reads = plan(held(engine), checkpoint)
+        if ask is not None:
+            ask(wanted(reads))
+        for read in reads:
+            read.tensors.copy(read.begin, read.end, read.into)
         set_optimizer_step(engine, first.optimizer_step)
         refresh(engine)
     set_steps(engine, first.step)
@@ -63,6 +106,43 @@ def load(engine: Any, checkpoint: Checkpoint, seed: int, identity: Identity) -> 
     return State(step=first.step, consumed_samples=first.consumed_samples, metrics=first.metrics)
 
 
+def plan(fragments: Sequence[Fragment], checkpoint: Checkpoint) -> list[Read]:
+    """What fills these fragments, in their order."""
+    pieces = defaultdict(list)
+    for index in checkpoint.indexes:
+        for stored in index.fragments:
+            pieces[stored.name].append(Piece(stored.start, stored.numel, index.rank))
+    files: dict[int, Tensors] = {}
+    reads = []
+    for fragment in fragments:
+        for copy in copies(fragment.start, fragment.numel, pieces[fragment.name]):
+            if copy.rank not in files:
+                files[copy.rank] = checkpoint.tensors(copy.rank)
+            tensors = files[copy.rank]
+            for state, view in fragment.views.items():
+                begin = tensors.layout.offsets[key(fragment.name, state)] + 4 * copy.source
+                into = view.narrow(0, copy.target, copy.numel)
+                reads.append(Read(copy.rank, tensors, begin, begin + 4 * copy.numel, into))
+    return reads
+
+
+def wanted(reads: Sequence[Read]) -> Wanted:
+    """The ranges that they take: before the first one of a file its header, neighbours as one."""
+    ranges: list[Range] = []
+    met: set[int] = set()
+    for read in reads:
+        name = tensors_name(read.rank)
+        if read.rank not in met:
+            met.add(read.rank)
+            ranges.append(Range(file=name, begin=0, end=len(read.tensors.layout.beginning)))
+        last = ranges[-1]
+        if (last.file, last.end) == (name, read.begin):
+            ranges[-1] = Range(file=name, begin=last.begin, end=read.end)
+        else:
+            ranges.append(Range(file=name, begin=read.begin, end=read.end))
+    return Wanted(ranges=tuple(ranges))
+
+
 def _read_index(folder: Path, rank: int, manifest: Manifest) -> Index:
     index = Index.from_json((folder / index_name(rank)).read_bytes())
     if index.format != FORMAT:
@@ -71,19 +151,3 @@ def _read_index(folder: Path, rank: int, manifest: Manifest) -> Index:
     if (index.world_size, index.step, index.run_spec_sha256) != told or index.rank != rank:
         raise ValueError(f"{index_name(rank)} does not belong to this checkpoint")
     return index
-
-
-def _fill(fragments: list[Fragment], checkpoint: Checkpoint) -> None:
-    pieces = defaultdict(list)
-    for index in checkpoint.indexes:
-        for stored in index.fragments:
-            pieces[stored.name].append(Piece(stored.start, stored.numel, index.rank))
-    files: dict[int, Any] = {}
-    for fragment in fragments:
-        for copy in copies(fragment.start, fragment.numel, pieces[fragment.name]):
-            if copy.rank not in files:
-                files[copy.rank] = safe_open(checkpoint.folder / tensors_name(copy.rank), "pt")
-            for state, view in fragment.views.items():
-                stored_slice = files[copy.rank].get_slice(key(fragment.name, state))
-                part = stored_slice[copy.source : copy.source + copy.numel]
-                view[copy.target : copy.target + copy.numel].copy_(part)

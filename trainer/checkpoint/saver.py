@@ -1,11 +1,13 @@
-"""Saving: training waits only for a copy into host memory; a thread writes it out.
+"""Saving: training waits only for a copy into host memory, from which the supervisor uploads it.
 
 Call `save` between two optimizer steps only, on every rank.
 """
 
+import errno
 import logging
 import os
 import shutil
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -15,16 +17,19 @@ from typing import Any
 
 import torch
 
-from trainer.checkpoint.files import write_tensors, write_text
-from trainer.checkpoint.fragments import STATES, optimizer_step, owned
-from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key, tensors_name
+from trainer.checkpoint.fragments import optimizer_step, owned
+from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
 from trainer.checkpoint.randomness import Randomness
-from trainer.contract import checkpoint_path
+from trainer.checkpoint.slots import Slot, make_slots
+from trainer.checksum import describe
+from trainer.contract import BLOCK, checkpoint_path
 from trainer.room import advice, is_full
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
 
 GIVE_UP_TURNS = 100  # no rank makes a folder anew that often
+POLL_SECONDS = 0.02
+_POLL = threading.Event()
 
 log = logging.getLogger(__name__)
 
@@ -35,34 +40,51 @@ class _Save:
 
     index: Index
     record: RankSave
-    sizes: dict[str, int]
+    slot: Slot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What the last save took from the training, and from Blob; other ranks' parts are as large."""
+
+    stall: float  # seconds
+    blocks: int
 
 
 class Saver:
-    """Writes this rank's part of each save into the outbox."""
+    """Copies this rank's part of each save into a slot, and says so in the outbox."""
 
     def __init__(self, engine: Any, rundir: RunDir, identity: Identity) -> None:  # noqa: ANN401
         self._engine, self._rundir, self._identity = engine, rundir, identity
         self._fragments = owned(engine)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
-        numel = sum(f.numel for f in self._fragments) * len(STATES)
-        # Touched ahead of the first save, which may be one with 30 seconds to live.
-        self._buffer = self._thread.submit(_host_buffer, numel, engine.device.type == "cuda")
+        # Ahead of the first save, which may be one with 30 seconds to live.
+        self._slots = self._thread.submit(self._make_slots)
         self._writing: Future[None] | None = None
+        self.cost = Cost(stall=0.0, blocks=0)
 
     @property
     def busy(self) -> bool:
-        """Whether the last save is still being written, so that the buffer is taken."""
-        return self._writing is not None and not self._writing.done()
+        """Whether a save is on its way: what is free is then kept for the save of a stop."""
+        if self._writing is not None and not self._writing.done():
+            return True
+        return self._slots.done() and not all(slot.free for slot in self._slots.result())
 
     def save(self, state: State, randomness: Randomness, kind: str) -> None:
-        """Copy this rank's state and return; the writing goes on behind."""
+        """Copy this rank's state and return; the rest goes on behind."""
         self.wait()
         began = time.perf_counter()
-        sizes = self._copy()
-        save = _Save(self._index(state, randomness), self._record(state, kind), sizes)
+        record = self._record(state, kind)
+        slot = self._free_slot()
+        if slot is None:
+            self._skip(record, OSError(errno.ENOSPC, "there is no room for a copy of the state"))
+            return
+        self._copy(slot)
+        save = _Save(self._index(state, randomness), record, slot)
         self._writing = self._thread.submit(self._write, save)
         took = time.perf_counter() - began
+        blocks = -(-slot.flat.nbytes // BLOCK) * self._identity.world_size
+        self.cost = Cost(stall=took, blocks=blocks)
         log.info("saving step %d (%s); training waited %.3f s", state.step, kind, took)
 
     def wait(self) -> None:
@@ -71,16 +93,38 @@ class Saver:
             self._writing.result()
             self._writing = None
 
-    def _copy(self) -> dict[str, int]:
-        buffer, at, sizes = self._buffer.result(), 0, {}
+    def _make_slots(self) -> list[Slot]:
+        """None when memory and disk are full; the next save tries again."""
+        sizes = {key(f.name, state): f.numel for f in self._fragments for state in f.views}
+        pinned = self._engine.device.type == "cuda"
+        try:
+            return make_slots(self._rundir, self._identity.rank, sizes, pinned=pinned)
+        except OSError as e:
+            if not is_full(e):
+                raise
+            log.warning("no room for saves: %s", e)
+            return []
+
+    def _free_slot(self) -> Slot | None:
+        """A slot to save into; where an upload holds the only one, that is waited for."""
+        if not self._slots.result():
+            self._rundir.make_room()
+            self._slots = self._thread.submit(self._make_slots)
+        while slots := self._slots.result():
+            for slot in slots:
+                if slot.free:
+                    return slot
+            _POLL.wait(POLL_SECONDS)
+        return None
+
+    def _copy(self, slot: Slot) -> None:
+        at = 0
         for fragment in self._fragments:
-            for state, view in fragment.views.items():
-                buffer[at : at + fragment.numel].copy_(view.detach(), non_blocking=True)
-                sizes[key(fragment.name, state)] = fragment.numel
+            for view in fragment.views.values():
+                slot.flat[at : at + fragment.numel].copy_(view.detach(), non_blocking=True)
                 at += fragment.numel
         if self._engine.device.type == "cuda":
             torch.cuda.synchronize()
-        return sizes
 
     def _write(self, save: _Save) -> None:
         """Write it whole; on a full disk make room, and if that is not enough give it up.
@@ -88,18 +132,23 @@ class Saver:
         To train on with the checkpoint before is better than to fail.
         """
         folder = self._rundir.save_folder(save.record.path)
-        note = self._rundir.skipped / save.record.name
         try:
             self._write_somehow(folder, save)
-            note.unlink(missing_ok=True)
+            self._note(save.record).unlink(missing_ok=True)
         except OSError as e:
             if not is_full(e) and not given_up(folder, e):
                 raise
-            give_up(folder)
-            why = f"Step {save.record.step} was not saved, training goes on: {advice(e)}"
-            log.warning("%s", why)
-            with suppress(OSError):  # no room even for that: the log has it
-                write_whole(note, why)
+            self._skip(save.record, e)
+
+    def _skip(self, record: RankSave, error: OSError) -> None:
+        give_up(self._rundir.save_folder(record.path))
+        why = f"Step {record.step} was not saved, training goes on: {advice(error)}"
+        log.warning("%s", why)
+        with suppress(OSError):  # no room even for that: the log has it
+            write_whole(self._note(record), why)
+
+    def _note(self, record: RankSave) -> Path:
+        return self._rundir.skipped / record.name
 
     def _write_somehow(self, folder: Path, save: _Save) -> None:
         try:
@@ -113,9 +162,11 @@ class Saver:
     def _write_into(self, folder: Path, save: _Save) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         rank = self._identity.rank
-        tensors = write_tensors(folder / tensors_name(rank), save.sizes, self._buffer.result())
-        index = write_text(folder / index_name(rank), save.index.to_json())
-        record = replace(save.record, files=(tensors, index), saved_at=time.time())
+        tensors = save.slot.hand_over(folder, rank)
+        index = folder / index_name(rank)
+        index.write_text(save.index.to_json(), encoding="utf-8")
+        files = (tensors, describe(index, index.name))
+        record = replace(save.record, files=files, saved_at=time.time())
         write_whole(folder / record.name, record.to_json())
 
     def _record(self, state: State, kind: str) -> RankSave:
@@ -158,6 +209,8 @@ def give_up(folder: Path) -> None:
     They may still be writing. So it is moved out of the outbox whole, and what one of them has
     made anew before the file was there is moved after it.
     """
+    with suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
     for turn in range(GIVE_UP_TURNS):
         gone = folder.parent.with_name(f".{folder.name}-{os.getpid()}-{turn}")
         with suppress(OSError):  # another rank was quicker
@@ -173,7 +226,3 @@ def give_up(folder: Path) -> None:
 def given_up(folder: Path, error: OSError) -> bool:
     """True when another rank of this node has given up the save into which ours was written."""
     return isinstance(error, FileNotFoundError) or folder.is_file()
-
-
-def _host_buffer(numel: int, pinned: bool) -> torch.Tensor:
-    return torch.empty(numel, dtype=torch.float32, pin_memory=pinned).zero_()

@@ -1,5 +1,6 @@
 """The micro-batches of a training step, made one step ahead in a thread."""
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -8,6 +9,8 @@ from trainer.data.batch import Batch, collate
 from trainer.data.order import cursors, row_at
 from trainer.data.tokens import Source
 from trainer.state import Identity
+
+log = logging.getLogger(__name__)
 
 
 class Feed:
@@ -31,11 +34,9 @@ class Feed:
     def _build(self, consumed: int) -> list[Batch]:
         spec = self._spec
         mine = cursors(consumed, spec.global_batch, spec.micro_batch, self._world, self._rank)
-        return [self._micro(micro) for micro in mine]
-
-    def _micro(self, micro: list[int]) -> Batch:
-        numbers = [row_at(self._spec.seed, len(self._rows), cursor) for cursor in micro]
-        return collate([self._rows[n] for n in numbers], self._pad_id)
+        rows = [[row_at(spec.seed, len(self._rows), cursor) for cursor in micro] for micro in mine]
+        log.debug("after %d samples: rows %s", consumed, rows)
+        return [collate([self._rows[n] for n in micro], self._pad_id) for micro in rows]
 
 
 def evaluation_batches(

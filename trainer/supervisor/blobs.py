@@ -5,13 +5,11 @@ the interpreter). Its own retries are off: a conditional write must not be repea
 """
 
 import asyncio
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 import requests
 from azure.core import MatchConditions
@@ -26,31 +24,32 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from trainer.supervisor.blocks import Blocks
+from trainer.supervisor.refusals import (
+    AccessRefused,
+    BlobError,
+    BlobNotFound,
+    BlobUnavailable,
+    PreconditionFailed,
+    refusal,
+    without_secrets,
+)
+
+__all__ = [
+    "Access",
+    "AccessRefused",
+    "BlobError",
+    "BlobNotFound",
+    "BlobUnavailable",
+    "JobContainer",
+    "PreconditionFailed",
+    "Stored",
+    "without_secrets",
+]
 THREADS = 16
 ATTEMPTS = 5
 
 T = TypeVar("T")
-_QUERY = re.compile(r"\?[^\s'\")>]+")
-
-
-class BlobError(Exception):
-    """Blob Storage did not do what was asked."""
-
-
-class BlobUnavailable(BlobError):
-    """No answer, or one that says "later". A write may or may not have happened."""
-
-
-class BlobNotFound(BlobError):
-    """No such blob."""
-
-
-class PreconditionFailed(BlobError):
-    """The blob is not as the write or read demanded. Read again."""
-
-
-class AccessRefused(BlobError):
-    """The SAS does not allow it; most often it has run out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +66,7 @@ class Access:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blob")
+        self.blocks = Blocks(THREADS)
         self._session = requests.Session()
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(pool_maxsize=THREADS))
@@ -102,6 +102,7 @@ class Access:
         """Let go of connections; threads end with their present call."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._session.close()
+        self.blocks.close()
 
 
 class JobContainer:
@@ -194,28 +195,7 @@ def _translated(call: Callable[[], T]) -> T:
         raise BlobUnavailable(f"{type(e).__name__}: {without_secrets(str(e))}") from None
 
 
-def without_secrets(text: str) -> str:
-    """The text without the query of any URL: that is where a SAS is, and errors quote URLs."""
-    return _QUERY.sub("?...", text)
-
-
 def _meaning(error: HttpResponseError) -> BlobError:
-    """What an HTTP error from Blob Storage means to us."""
-    request = getattr(error.response, "request", None)
-    parts = urlsplit(getattr(request, "url", ""))
-    said = f"{parts.path}: {error.status_code} {getattr(error, 'error_code', '') or error.reason}"
-    match error.status_code:
-        case 404:
-            return BlobNotFound(said)
-        case 409 | 412:
-            return PreconditionFailed(said)
-        case 401 | 403:
-            ends = parse_qs(parts.query).get("se", ["an unknown time"])[0]
-            return AccessRefused(
-                f"{said}: the SAS, valid until {ends}, does not allow this; "
-                "a directive with fresh grants is needed"
-            )
-        case None | 408 | 429 | 500 | 502 | 503 | 504:
-            return BlobUnavailable(said)
-        case _:
-            return BlobError(said)
+    url = getattr(getattr(error.response, "request", None), "url", "")
+    code = getattr(error, "error_code", "") or error.reason or ""
+    return refusal(url, error.status_code, str(code))

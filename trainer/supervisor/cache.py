@@ -2,23 +2,42 @@
 
 What a job will read is known as soon as the node has joined, so fetching begins then, while
 other machines still boot. A generation that starts waits for what is under way, and asks
-again for what has failed. A copy has its name only once it is verified. Tokens alone are not
-waited for: a trainer that does not find them makes them.
+again for what has failed. A copy has its name only once it is verified; that of a checkpoint's
+tensors comes block by block (`shards.py`). Tokens alone are not waited for: a trainer that does
+not find them makes them.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from trainer.contract import MANIFEST, RUN_SPEC, Committed, Grants, InputFile, RunSpec
+from trainer.contract import (
+    MANIFEST,
+    RUN_SPEC,
+    Committed,
+    FileEntry,
+    Grants,
+    InputFile,
+    Manifest,
+    RunSpec,
+)
 from trainer.data.token_names import data_files, tokens_name
-from trainer.rundir import RunDir, drop_checkpoint
+from trainer.room import is_full
+from trainer.rundir import RunDir, drop_checkpoint, write_whole
 from trainer.supervisor.blobs import BlobError, JobContainer
 from trainer.supervisor.commit import read_head
-from trainer.supervisor.inputs import fetch_checkpoint, fetch_input, inputs_of, inside
+from trainer.supervisor.inputs import (
+    fetch_input,
+    fetch_shard,
+    inputs_of,
+    inside,
+    needed,
+    read_manifest,
+)
+from trainer.supervisor.memory import Memory
+from trainer.supervisor.once import UnderWay
+from trainer.supervisor.shards import Laid, Patiently, Shards, own_blocks
 from trainer.supervisor.sharing import fetch_tokens
 from trainer.supervisor.together import together
 from trainer.supervisor.transfer import Corrupt
@@ -29,12 +48,17 @@ log = logging.getLogger(__name__)
 class Cache:
     """Copies below one folder; it outlives generations and supervisors."""
 
-    def __init__(self, folder: Path, container: JobContainer) -> None:
+    def __init__(
+        self, folder: Path, memory: Memory, container: JobContainer, processes: int
+    ) -> None:
         self._inputs = folder.resolve() / "inputs"
         self._tokens = folder.resolve() / "tokens"
-        self._checkpoints = folder.resolve() / "checkpoints"
+        self._spilled = folder.resolve() / "checkpoints"  # for want of memory
+        self._memory = memory
         self._container = container
-        self._under_way: dict[Path, asyncio.Task[None]] = {}
+        self._processes = processes  # of this node
+        self._under_way = UnderWay()
+        self._shards = Shards(container, memory, self._spilled, self._under_way)
         self._wanted: Path | None = None  # the checkpoint that a generation asked for
 
     async def prefetch(self, grants: Grants) -> None:
@@ -44,8 +68,9 @@ class Cache:
             head, _ = await read_head(self._container)
             spec = RunSpec.from_json(data)
             calls = [self._input(f, grants) for f in inputs_of(spec)]
-            if head.newest is not None and self._wanted is None:
-                calls.append(self._checkpoint(head.newest))
+            alone = range(self._processes)
+            if head.newest is not None and self._wanted is None and spec.nodes == 1:
+                calls.append(self._ahead(head.newest, alone))
             await together(calls)
             self._begin_tokens(spec)
         except (BlobError, Corrupt, OSError, ValueError) as e:
@@ -61,63 +86,106 @@ class Cache:
         _link(folder.cache, self._tokens)
         self._begin_tokens(spec)
 
-    async def checkpoint(self, committed: Committed, folder: RunDir) -> None:
-        """Link the checkpoint that the generation loads into its folder; drop every other."""
+    async def checkpoint(
+        self, committed: Committed, folder: RunDir, world_size: int, ranks: range
+    ) -> None:
+        """Link the checkpoint that these ranks load into their folder; drop every other.
+
+        Its tensors may come later: see `serve`.
+        """
         self._wanted = self._folder_of(committed)
         await self._drop_others(self._wanted)
-        await self._checkpoint(committed)
+        await self._checkpoint(committed, world_size, ranks)
         _link(folder.checkpoint, self._wanted)
+
+    async def serve(
+        self,
+        committed: Committed,
+        folder: RunDir,
+        world_size: int,
+        ranks: range,
+        patiently: Patiently,
+    ) -> None:
+        """Bring what these ranks read of it, in the order in which they do, until all have it."""
+        here = self._folder_of(committed)
+        data = await asyncio.to_thread(_kept, here / MANIFEST)
+        laid = Laid(committed.path, here, Manifest.from_json(data))
+        await together(
+            self._shards.serve(laid, world_size, rank, folder.wanted(rank), patiently)
+            for rank in ranks
+        )
+
+    async def drop_checkpoint(self) -> None:
+        """Free the memory: every rank has loaded it."""
+        if self._wanted is not None:
+            await self._under_way.end([self._wanted])
+            for folder in (self._wanted, self._spilled / self._wanted.name):
+                await asyncio.to_thread(drop_checkpoint, folder)
 
     async def close(self) -> None:
         """Give up what is under way."""
-        await _end(list(self._under_way.values()))
+        await self._under_way.end()
 
     async def _input(self, file: InputFile, grants: Grants) -> None:
         path = inside(self._inputs, file.path)
-        await self._once(path, partial(fetch_input, self._container, grants, file, path))
+        work = partial(fetch_input, self._container, grants, file, path)
+        await self._under_way.once(path, work)
 
-    async def _checkpoint(self, committed: Committed) -> None:
+    async def _ahead(self, committed: Committed, ranks: range) -> None:
+        """All that the ranks will read, if they are those of the world that saved."""
+        laid = await self._checkpoint(committed, len(ranks), ranks)
+        for rank in ranks:
+            await self._shards.bring(laid, own_blocks(laid.manifest, len(ranks), rank))
+
+    async def _checkpoint(self, committed: Committed, world_size: int, ranks: range) -> Laid:
         folder = self._folder_of(committed)
-        fetch = partial(fetch_checkpoint, self._container, committed, folder)
-        await self._once(folder / MANIFEST, fetch)
+        data = await asyncio.to_thread(_kept, folder / MANIFEST)
+        data = data or await read_manifest(self._container, committed)
+        manifest = Manifest.from_json(data)
+        whole = needed(manifest, world_size, ranks)
+        laid = [self._shards.lay(file, folder) for file in manifest.files if file.blocks]
+        await together([*laid, *(self._file(committed.path, file, folder) for file in whole)])
+        write_whole(folder / MANIFEST, data)
+        return Laid(committed.path, folder, manifest)
+
+    async def _file(self, path: str, file: FileEntry, folder: Path) -> None:
+        target = inside(folder, file.name)
+        await self._under_way.once(target, partial(self._bring, path, file, target))
+
+    async def _bring(self, path: str, file: FileEntry, target: Path) -> None:
+        """From this machine's memory, else from Blob; onto the disk where memory has no room."""
+        if await asyncio.to_thread(self._memory.give, file, target):
+            return
+        try:
+            await fetch_shard(self._container, path, file, target)
+        except OSError as e:
+            if not is_full(e):
+                raise
+            spilled = self._spilled / target.parent.name / target.name
+            await fetch_shard(self._container, path, file, spilled)
+            _link(target, spilled)
 
     def _begin_tokens(self, spec: RunSpec) -> None:
         for file in data_files(spec):
             path = self._tokens / tokens_name(spec, file)
-            self._begin(path, partial(fetch_tokens, self._container, path))
+            self._under_way.begin(path, partial(fetch_tokens, self._container, path))
 
     def _folder_of(self, committed: Committed) -> Path:
         """The manifest names every byte of a checkpoint, and its hash the manifest."""
-        return inside(self._checkpoints, committed.manifest_sha256)
-
-    async def _once(self, path: Path, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Join the work that ends with ``path``, or begin it, unless the path is there."""
-        self._begin(path, work)
-        if path in self._under_way:
-            await asyncio.shield(self._under_way[path])
-
-    def _begin(self, path: Path, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if path not in self._under_way and not path.exists():
-            task = self._under_way[path] = asyncio.ensure_future(work())
-            task.add_done_callback(partial(self._ended, path))
-
-    def _ended(self, path: Path, task: asyncio.Task[None]) -> None:
-        del self._under_way[path]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.info("fetch.failed path=%s reason=%s", path.name, error)
+        return inside(self._memory.checkpoints, committed.manifest_sha256)
 
     async def _drop_others(self, wanted: Path) -> None:
         """Make room: a job's checkpoint may be the largest thing on the disk."""
-        others = [p for p in self._checkpoints.glob("*") if p != wanted]
-        await _end([t for path, t in self._under_way.items() if path.parent in others])
+        places = (self._memory.checkpoints, self._spilled)
+        others = [p for place in places for p in place.glob("*") if p.name != wanted.name]
+        await self._under_way.end(others)
         for folder in others:
             await asyncio.to_thread(drop_checkpoint, folder)
 
 
-async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def _kept(path: Path) -> bytes:
+    """What was fetched before, as its folder's name says; empty if nothing."""
+    return path.read_bytes() if path.exists() else b""
 
 
 def _link(link: Path, target: Path) -> None:

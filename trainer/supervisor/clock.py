@@ -21,6 +21,10 @@ class Clock:
 class Limits:
     """How long things may take on a node, in seconds."""
 
+    # Bytes a second while it trains; a third of what an ND A100 v4 has beside InfiniBand, and eight
+    # such nodes stay within one storage account's 60 Gbit/s.
+    upload_rate: float = 0.9e9
+
     heartbeat: float = HEARTBEAT_SECONDS
     long_poll: float = LONG_POLL_SECONDS
     log_flush: float = LOG_FLUSH_SECONDS

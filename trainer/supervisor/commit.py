@@ -9,15 +9,18 @@ from trainer.contract import (
     HEAD,
     MANIFEST,
     MEASURED,
+    RUN_SPEC,
     Committed,
     FileEntry,
     Generation,
     Head,
     Manifest,
+    Retention,
+    RunSpec,
     StaleGeneration,
     StepMetrics,
 )
-from trainer.rundir import RankSave, rank_record
+from trainer.rundir import RankSave, SavedFile, rank_record
 from trainer.supervisor.blobs import (
     BlobError,
     BlobUnavailable,
@@ -49,9 +52,12 @@ class Committer:
         generation: Generation,
         clock: Clock,
         undelivered: Callable[[int], Sequence[StepMetrics]] = lambda _: (),
+        valid_loss: Callable[[int], float | None] = lambda _: None,
     ) -> None:
         self._container = container
         self._undelivered = undelivered
+        self._valid_loss = valid_loss
+        self._retention: Retention | None = None  # the job's, once its run spec was read
         self._generation = generation
         self._clock = clock
         self._pending: dict[str, RankSave] = {}
@@ -153,17 +159,24 @@ class Committer:
             manifest_sha256=hashlib.sha256(data).hexdigest(),
             committed_at=self._clock.now(),
             parameters_sha256=manifest.parameters_sha256,
+            valid_loss=self._valid_loss(manifest.step),
         )
 
     async def _swap(self, entry: Committed) -> None:
         """Have HEAD name the entry. Whatever became of a write, HEAD itself is asked again."""
         let_go: set[str] = set()
+        retention = await self._kept()
+        checkpoint = self._generation.checkpoint
+        loaded = checkpoint.path if checkpoint else ""
         for attempt in range(SWAP_ATTEMPTS):
             head, etag = await read_head(self._container)
             if names(head, entry):
                 self.dropped += sorted(let_go - {c.path for c in head.checkpoints})
                 return
-            new = head.with_model(entry) if entry.kind == "final" else head.with_checkpoint(entry)
+            if entry.kind == "final":
+                new = head.with_model(entry)
+            else:
+                new = head.with_checkpoint(entry, retention, loaded)
             let_go |= {c.path for c in head.checkpoints} - {c.path for c in new.checkpoints}
             try:
                 await self._container.write(HEAD, new.to_json().encode(), if_match=etag)
@@ -171,6 +184,13 @@ class Committer:
                 log.warning("head.not_written path=%s reason=%s", entry.path, e)
                 await asyncio.sleep(0.1 * attempt)
         raise BlobUnavailable(f"{HEAD}: could not be written in {SWAP_ATTEMPTS} attempts")
+
+    async def _kept(self) -> Retention:
+        """Which checkpoints the job keeps; its run spec never changes."""
+        if self._retention is None:
+            data, _ = await self._container.read(RUN_SPEC)
+            self._retention = RunSpec.from_json(data).retention
+        return self._retention
 
     def _settle(self, entry: Committed) -> None:
         """Forget the entry, and older checkpoints that HEAD would not take any more."""
@@ -195,9 +215,7 @@ def manifest_of(
         raise Corrupt(f"{first.path}: the ranks' records disagree about what was saved")
     if first.generation != generation.number:
         raise StaleGeneration(f"{first.path} was saved by generation {first.generation}")
-    files = [
-        _entry(first.path, f.name, f.size, f.crc64nvme, stored) for r in records for f in r.files
-    ]
+    files = [_entry(first.path, f, stored) for r in records for f in r.files]
     if len({f.name for f in files}) < len(files):
         raise Corrupt(f"{first.path}: two ranks wrote a file of the same name")
     return Manifest(
@@ -219,10 +237,15 @@ def _of(record: RankSave) -> tuple[object, ...]:
     return (*what, record.world_size, record.generation, record.kind, record.parameters_sha256)
 
 
-def _entry(
-    path: str, name: str, size: int, crc64nvme: str, stored: Mapping[str, Stored]
-) -> FileEntry:
-    seen = stored.get(name)
-    if seen is None or (seen.size, seen.crc64nvme) != (size, crc64nvme):
-        raise Corrupt(f"{path}/{name}: the blob is not what the rank's record says ({seen})")
-    return FileEntry(name=name, size=size, etag=seen.etag, crc64nvme=crc64nvme)
+def _entry(path: str, file: SavedFile, stored: Mapping[str, Stored]) -> FileEntry:
+    seen = stored.get(file.name)
+    if seen is None or (seen.size, seen.crc64nvme) != (file.size, file.crc64nvme):
+        raise Corrupt(f"{path}/{file.name}: the blob is not what the rank's record says ({seen})")
+    return FileEntry(
+        name=file.name,
+        size=file.size,
+        etag=seen.etag,
+        crc64nvme=file.crc64nvme,
+        block_size=file.block_size,
+        blocks=file.blocks,
+    )

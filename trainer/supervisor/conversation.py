@@ -173,6 +173,7 @@ class Conversation:
             troubles=batch.troubles,
             eviction=self._duty.notice,
             error=self._duty.error if node.phase in _ENDED else "",
+            broken=self._duty.broken if node.phase in _ENDED else None,
         )
         answer = await self._given.service.heartbeat(heartbeat)
         self.stop_by.heard(sent=sent, now=answer.now, stop_by=answer.stop_by)

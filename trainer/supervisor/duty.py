@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import assert_never
 
 from trainer.contract import (
+    BrokenCheckpoint,
     EvictionNotice,
     Generation,
     Grants,
@@ -56,6 +57,7 @@ class Duty:
         self._living: asyncio.Task[None] | None = None
         self.node, self._owed = self._remember()  # effects of the restart, until there are tools
         self.error = RESTARTED if self._owed else ""
+        self.broken: BrokenCheckpoint | None = None
         self.notice: EvictionNotice | None = None
         self.left = asyncio.Event()
         self._idle = asyncio.Event()
@@ -89,7 +91,7 @@ class Duty:
             self._tools.reports.changed.set()
             log.info("node.changed node=%s", node.to_json())
         if node.generation != self.node.generation:
-            self.error = ""
+            self.error, self.broken = "", None
         trouble = self._write(node) if node != self.node else ""
         self.node = node
         if node.phase is NodePhase.RUNNING:
@@ -215,7 +217,7 @@ class Duty:
         self._waiting_since = now = self._tools.clock.now()
         self._tools.reports.settled(now)
         if number == self.node.generation:
-            self.error = ending.error
+            self.error, self.broken = ending.error, ending.broken
         self.apply(ended(self.node, number, ending.how))
 
     @property

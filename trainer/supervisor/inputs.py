@@ -5,11 +5,13 @@ Everything is verified here, so that the trainer may trust what lies in its fold
 
 import asyncio
 import hashlib
+from collections.abc import Awaitable
 from pathlib import Path, PurePosixPath
 
 from trainer.contract import (
     MANIFEST,
     RUN_SPEC,
+    BrokenCheckpoint,
     Committed,
     FileEntry,
     Generation,
@@ -18,10 +20,18 @@ from trainer.contract import (
     Manifest,
     RunSpec,
 )
-from trainer.rundir import RunDir, write_whole
+from trainer.rundir import RunDir, is_tensors, tensors_name, write_whole
 from trainer.supervisor.blobs import BlobNotFound, JobContainer, PreconditionFailed
 from trainer.supervisor.together import together
-from trainer.supervisor.transfer import Corrupt, download, sha256_of
+from trainer.supervisor.transfer import Corrupt, download, download_part, sha256_of
+
+
+class CheckpointBroken(Corrupt):
+    """What was committed is not there any more as it was; the service decides what now."""
+
+    def __init__(self, path: str, file: str, reason: str) -> None:
+        super().__init__(f"{path}/{file}: {reason}")
+        self.finding = BrokenCheckpoint(path=path, file=file, reason=reason)
 
 
 async def fetch_run_spec(
@@ -56,27 +66,75 @@ async def fetch_input(container: JobContainer, grants: Grants, file: InputFile, 
     part.replace(path)
 
 
-async def fetch_checkpoint(container: JobContainer, committed: Committed, folder: Path) -> None:
-    """Bring the checkpoint that the generation loads, and not one byte that differs from it."""
-    name = f"{committed.path}/{MANIFEST}"
-    data, _ = await container.read(name)
+async def read_manifest(container: JobContainer, committed: Committed) -> bytes:
+    """The manifest that HEAD means."""
+    path = committed.path
+    try:
+        data, _ = await container.read(f"{path}/{MANIFEST}")
+    except BlobNotFound as e:
+        raise CheckpointBroken(path, MANIFEST, "is gone") from e
     digest = hashlib.sha256(data).hexdigest()
     if digest != committed.manifest_sha256:
-        raise Corrupt(f"{name}: sha256 is {digest}, not {committed.manifest_sha256}")
+        why = f"sha256 is {digest}, not {committed.manifest_sha256}"
+        raise CheckpointBroken(path, MANIFEST, why)
+    return data
+
+
+def needed(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]:
+    """The files that these ranks need whole: indexes, and tensors that no block is known of.
+
+    Of those, ranks of another world read all: it is cut otherwise.
+    """
+    same = manifest.world_size == world_size
+    own = {tensors_name(rank) for rank in (ranks if same else range(manifest.world_size))}
+    whole = [file for file in manifest.files if not file.blocks]
+    return [file for file in whole if file.name in own or not is_tensors(file.name)]
+
+
+async def fetch_checkpoint(container: JobContainer, committed: Committed, folder: Path) -> None:
+    """Bring all of a checkpoint."""
+    data = await read_manifest(container, committed)
     files = Manifest.from_json(data).files
-    await together(_fetch_shard(container, committed.path, f, folder) for f in files)
+    await together(
+        fetch_shard(container, committed.path, file, inside(folder, file.name)) for file in files
+    )
     write_whole(folder / MANIFEST, data)
 
 
-async def _fetch_shard(container: JobContainer, path: str, entry: FileEntry, folder: Path) -> None:
-    name = f"{path}/{entry.name}"
-    target = inside(folder, entry.name)
-    try:
-        crc = await download(container.access, container.blob(name), target, entry.size, entry.etag)
-    except (BlobNotFound, PreconditionFailed) as e:
-        raise Corrupt(f"{name}: gone, or written again, since it was committed") from e
+async def fetch_shard(container: JobContainer, path: str, entry: FileEntry, target: Path) -> None:
+    """Bring one file of a checkpoint; it gets its name once not one byte of it differs."""
+    part = target.with_name(f".{target.name}.part")
+    blob = container.blob(f"{path}/{entry.name}")
+    fetching = download(container.access, blob, part, entry.size, entry.etag)
+    crc = await _as_committed(path, entry, fetching)
     if crc != entry.crc64nvme:
-        raise Corrupt(f"{name}: crc64nvme is {crc}, not {entry.crc64nvme}")
+        why = f"crc64nvme is {crc}, not {entry.crc64nvme}"
+        raise CheckpointBroken(path, entry.name, why)
+    part.replace(target)
+
+
+async def fetch_block(
+    container: JobContainer, path: str, entry: FileEntry, number: int, target: Path
+) -> None:
+    """Bring one block of a file to its place in ``target``; CheckpointBroken if a byte differs."""
+    blob, span = container.blob(f"{path}/{entry.name}"), entry.span(number)
+    fetching = download_part(container.access, blob, target, span, entry.size, entry.etag)
+    crc = await _as_committed(path, entry, fetching)
+    if crc != entry.blocks[number]:
+        where = f"of the {span[1]} bytes at {span[0]}"
+        why = f"crc64nvme is {crc}, not {entry.blocks[number]}, {where}"
+        raise CheckpointBroken(path, entry.name, why)
+
+
+async def _as_committed(path: str, entry: FileEntry, fetching: Awaitable[str]) -> str:
+    """What came, if the blob is the one that was committed."""
+    try:
+        return await fetching
+    except (BlobNotFound, PreconditionFailed) as e:
+        why = "is gone, or was written again, since it was committed"
+        raise CheckpointBroken(path, entry.name, why) from e
+    except Corrupt as e:
+        raise CheckpointBroken(path, entry.name, str(e)) from e
 
 
 def inside(folder: Path, name: str) -> Path:

@@ -19,6 +19,7 @@ from trainer.supervisor.blobs import Access
 from trainer.supervisor.boot import TIMES, boot_spans
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.launch import Command, Launcher, torchrun
+from trainer.supervisor.memory import Memory
 from trainer.supervisor.metadata import Metadata
 from trainer.supervisor.service import Service
 from trainer.supervisor.supervise import Supervisor
@@ -45,6 +46,7 @@ class Settings:
     node_config: Path
     metadata_url: str
     work: Path
+    memory: Path | None = None  # None: on the same disk
 
 
 def main() -> int:
@@ -79,6 +81,7 @@ def _settings() -> Settings:
         node_config=Path(env.get("REKINDLE_NODE_CONFIG", NODE_CONFIG)),
         metadata_url=env.get("REKINDLE_METADATA_URL", METADATA_URL),
         work=Path(env.get("REKINDLE_WORK_DIR", WORK_DIR)),
+        memory=Path(env["REKINDLE_MEMORY_DIR"]) if "REKINDLE_MEMORY_DIR" in env else None,
     )
 
 
@@ -127,6 +130,7 @@ async def _run(
             started_at=started_at,
             gpus=_gpus(),
             work=work,
+            memory=Memory(settings.memory or work / "memory"),
             service=service,
             metadata=metadata,
             access=access,

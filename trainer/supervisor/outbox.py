@@ -4,8 +4,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainer.rundir import RankSave, RunDir, rank_record
+from trainer.rundir import RankSave, RunDir, SavedFile, rank_record
 from trainer.supervisor.blobs import JobContainer
+from trainer.supervisor.pace import Pace
 from trainer.supervisor.together import together
 from trainer.supervisor.transfer import Corrupt, upload
 
@@ -13,10 +14,14 @@ from trainer.supervisor.transfer import Corrupt, upload
 class Outbox:
     """The outbox of one generation on this node, whose ranks are ``ranks``."""
 
-    def __init__(self, container: JobContainer, folder: RunDir, ranks: range) -> None:
+    def __init__(
+        self, container: JobContainer, folder: RunDir, ranks: range, pace: Pace | None = None
+    ) -> None:
         self._container = container
         self._folder = folder
         self._ranks = ranks
+        self._pace = pace
+        self.sent = 0  # bytes of data
 
     async def send_next(self) -> RankSave | None:
         """Upload the oldest save to which all local ranks have added; None when there is none."""
@@ -54,10 +59,11 @@ class Outbox:
     async def _send(self, records: list[RankSave]) -> None:
         folder = self._folder.save_folder(records[0].path)
         await together(
-            self._send_file(folder / file.name, f"{record.path}/{file.name}", file.crc64nvme)
+            self._send_file(folder, record.path, file)
             for record in records
             for file in record.files
         )
+        self.sent += sum(file.size for record in records for file in record.files)
         for record in records:
             data = (folder / record.name).read_bytes()
             await self._container.write_new(f"{record.path}/{record.name}", data)
@@ -70,12 +76,12 @@ class Outbox:
         gone = folder.rename(sent / folder.name)
         shutil.rmtree(gone, ignore_errors=True)  # a trainer that makes room deletes it too
 
-    async def _send_file(self, path: Path, name: str, crc64nvme: str) -> None:
+    async def _send_file(self, folder: Path, blob_path: str, file: SavedFile) -> None:
+        access, blob = self._container.access, self._container.blob(f"{blob_path}/{file.name}")
         try:
-            blob = self._container.blob(name)
-            await upload(self._container.access, blob, path, crc64nvme)
+            await upload(access, blob, folder / file.name, file.crc64nvme, self._pace, file.blocks)
         except FileNotFoundError as e:
-            raise Corrupt(f"{path.name}: a rank's record names it, but it is not there") from e
+            raise Corrupt(f"{file.name}: a rank's record names it, but it is not there") from e
 
 
 def _folders(outbox: Path) -> Iterable[Path]:

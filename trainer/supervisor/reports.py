@@ -1,6 +1,7 @@
 """What the next heartbeats have to tell: kept until the service has answered, and bounded."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from trainer.contract import Committed, Span, StepMetrics, Trouble
 METRICS_KEPT = 50_000  # until `stop_by` at 28 steps a second
 METRICS_SENT = 500  # in one heartbeat
 OTHERS_KEPT = 1_000
+VALIDATIONS_KEPT = 100  # a save that waits to be committed is never so many behind
 
 T = TypeVar("T")
 
@@ -37,10 +39,13 @@ class Reports:
         self._spans: deque[Span] = deque(maxlen=OTHERS_KEPT)
         self._troubles: deque[Trouble] = deque(maxlen=OTHERS_KEPT)
         self._on: dict[str, Trouble] = {}  # troubles that last, by kind
+        self._validated: deque[tuple[int, float]] = deque(maxlen=VALIDATIONS_KEPT)
 
     def measured(self, metrics: Sequence[StepMetrics]) -> None:
         """Rank 0 has measured these; the next heartbeat is soon enough."""
         self._metrics.extend(metrics)
+        losses = [(m.step, m.valid_loss) for m in metrics if m.valid_loss is not None]
+        self._validated.extend((step, loss) for step, loss in losses if math.isfinite(loss))
 
     def spent(self, spans: Sequence[Span]) -> None:
         """The node's time went into these."""
@@ -59,6 +64,11 @@ class Reports:
             self._troubles.append(self._on[kind])
             self.changed.set()
 
+    def said(self, kind: str, message: str, at: float) -> None:
+        """This is what the node does now, for the user to know."""
+        self._troubles.append(Trouble(kind=kind, message=message, since=at))
+        self.changed.set()
+
     def mended(self, kind: str, now: float) -> None:
         """Trouble of this kind is over, if there was any."""
         if kind in self._on:
@@ -74,6 +84,7 @@ class Reports:
         """A trainer starts from the state after ``step``; its first own step will be news."""
         self.fresh = True
         self.step = step
+        self._validated.clear()
 
     def stepped(self, step: int) -> None:
         """The trainer has finished ``step``."""
@@ -94,6 +105,10 @@ class Reports:
     def undelivered(self, step: int) -> tuple[StepMetrics, ...]:
         """Measurements of steps up to ``step`` that the service has not answered."""
         return tuple(m for m in self._metrics if m.step <= step)
+
+    def valid_loss(self, step: int) -> float | None:
+        """As last measured in this run, up to ``step``."""
+        return next((loss for at, loss in reversed(self._validated) if at <= step), None)
 
     def answered(self, batch: Batch) -> None:
         """Forget what the service has heard; go on at once where more is waiting."""

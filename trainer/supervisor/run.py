@@ -14,19 +14,31 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from trainer.contract import ERROR_TAIL_BYTES, Grants, NodePhase, Span, StaleGeneration, StepMetrics
+from trainer.contract import (
+    ERROR_TAIL_BYTES,
+    BrokenCheckpoint,
+    Grants,
+    NodePhase,
+    Span,
+    StaleGeneration,
+    StepMetrics,
+)
+from trainer.data.order import micro_steps
 from trainer.room import advice
 from trainer.rundir import RankResult, write_whole
 from trainer.supervisor.blobs import AccessRefused, BlobError, BlobUnavailable, JobContainer
 from trainer.supervisor.cache import Cache
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import read_head
-from trainer.supervisor.inputs import fetch_run_spec
+from trainer.supervisor.emergency import Choice, Outlook, Verdict, decide, sentence
+from trainer.supervisor.inputs import CheckpointBroken, fetch_run_spec
 from trainer.supervisor.launch import Launcher, World
 from trainer.supervisor.logs import Logs
+from trainer.supervisor.memory import Memory
 from trainer.supervisor.reports import Reports
 from trainer.supervisor.sharing import share
 from trainer.supervisor.tails import Follower
+from trainer.supervisor.tempo import Tempo
 from trainer.supervisor.together import first_of
 from trainer.supervisor.transfer import Corrupt
 from trainer.supervisor.uploads import Uploads
@@ -43,6 +55,7 @@ class Ending:
 
     how: NodePhase
     error: str = ""
+    broken: BrokenCheckpoint | None = None  # the checkpoint that it could not load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +68,7 @@ class Tools:
     limits: Limits
     clock: Clock
     cache: Cache
+    memory: Memory
     local: Callable[[float], float]  # a time that another program here read off the wall clock
     regrant: Callable[[], Awaitable[None]]  # have the service give fresh grants
 
@@ -67,6 +81,9 @@ class Run:
         self._grants = grants
         self._tools = tools
         self._wishes = Wishes(tools.limits, tools.clock)
+        self._tempo = Tempo()
+        self._micro_steps = 1
+        self._freed = False  # the memory that the checkpoint to load took
         self._uploads = Uploads(
             world,
             tools.container,
@@ -97,13 +114,37 @@ class Run:
         if self._tools.reports.fresh:
             self._wishes.ask(Wish.KILL)
             return
+        verdict = self._verdict()
+        if verdict is not None:
+            log.info("notice.verdict choice=%s needs=%s", verdict.choice.name, verdict.needs)
+            self._tools.reports.said("notice", sentence(verdict), self._tools.clock.now())
+            if verdict.choice is Choice.RELY:
+                self._wishes.ask(Wish.KILL)
+                return
+        after_step = verdict is not None and verdict.choice is Choice.FINISH_STEP
         try:
-            self._world.folder.raise_stop()
+            self._world.folder.raise_stop(after_step=after_step)
         except OSError as e:
             log.warning("stop.not_raised reason=%s", e)
             self._wishes.ask(Wish.KILL)
         else:
             self._wishes.ask(Wish.SAVE)
+
+    def _verdict(self) -> Verdict | None:
+        """What the time that is left allows; None when nobody takes the machine."""
+        left = self._wishes.left
+        if left is None:
+            return None
+        limits, folder = self._tools.limits, self._world.folder
+        outlook = Outlook(
+            left=left - limits.upload_margin,
+            step=self._tempo.seconds,
+            micro_steps=self._micro_steps,
+            size=self._tools.memory.save_size(folder),
+            pending=self._uploads.pending,
+            rate=self._uploads.rate,
+        )
+        return decide(outlook)
 
     def kill(self) -> None:
         """Kill the trainer; what lies whole is still uploaded and committed."""
@@ -124,7 +165,8 @@ class Run:
                 return await self._trained(process)
         except (BlobError, Corrupt, OSError, ValueError, StaleGeneration) as e:
             await self._tools.launcher.kill_all()
-            return Ending(how=NodePhase.STOPPED, error=f"not started: {advice(e)}")
+            broken = e.finding if isinstance(e, CheckpointBroken) else None
+            return Ending(how=NodePhase.STOPPED, error=f"not started: {advice(e)}", broken=broken)
         await self._tools.launcher.kill_all()
         return Ending(how=NodePhase.STOPPED)
 
@@ -174,18 +216,22 @@ class Run:
                 f"HEAD belongs to generation {head.generation}, not to {generation.number}"
             )
         write_whole(folder.generation, generation.to_json())
+        self._tools.memory.lay(folder, generation.number)
         folder.lay_stop()
 
     async def _fetch(self) -> None:
         """Bring what the ranks wait for, then tell them."""
         generation, folder, cache = self._world.generation, self._world.folder, self._tools.cache
         spec = await fetch_run_spec(self._tools.container, generation, folder)
+        self._micro_steps = micro_steps(spec.global_batch, spec.micro_batch, generation.world_size)
         await cache.inputs(spec, self._grants, folder)
         self._spent("fetch_inputs")
-        if generation.checkpoint is not None:
-            await cache.checkpoint(generation.checkpoint, folder)
-            self._spent("fetch_checkpoint")
         write_whole(folder.ready, "")
+        if generation.checkpoint is not None:
+            world_size, ranks = generation.world_size, self._world.ranks
+            await cache.checkpoint(generation.checkpoint, folder, world_size, ranks)
+            self._spent("fetch_checkpoint")
+        await asyncio.to_thread(self._tools.memory.keep_only, generation.number)
 
     def _spent(self, name: str) -> None:
         """The time since the last span, or since the beginning, went into this."""
@@ -198,26 +244,42 @@ class Run:
         shipping = asyncio.create_task(self._ship_logs())
         sharing = asyncio.create_task(self._share())
         uploading = asyncio.create_task(self._uploads.work(self._wishes))
+        loading = asyncio.create_task(self._load())
         try:
-            await self._until_gone(process, uploading)
+            await self._until_gone(process, uploading, loading)
             settled = await self._unless(Wish.ABANDON, self._settle(uploading))
             ending = self._ending(process) if settled else Ending(how=NodePhase.STOPPED)
         except StaleGeneration as e:
             await self._tools.launcher.kill_all()
             ending = Ending(how=NodePhase.STOPPED, error=str(e))
         finally:
-            for task in (shipping, sharing, uploading):
+            tasks = (shipping, sharing, uploading, loading)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(shipping, sharing, uploading, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         await self._say_goodbye()
         return ending
 
-    async def _until_gone(self, process: Process, uploading: asyncio.Task[None]) -> None:
+    async def _load(self) -> None:
+        """Bring what the ranks read of the checkpoint, for as long as they still do."""
+        world = self._world
+        checkpoint, size = world.generation.checkpoint, world.generation.world_size
+        if checkpoint is not None:
+            await self._tools.cache.serve(
+                checkpoint, world.folder, size, world.ranks, self._patiently
+            )
+
+    async def _until_gone(
+        self, process: Process, uploading: asyncio.Task[None], loading: asyncio.Task[None]
+    ) -> None:
         """Return when no process of the trainer is left, by its own will or by ours."""
         while process.returncode is None and not self._wishes.to_be_killed:
             if uploading.done():
                 uploading.result()  # raises: it never ends well before the trainer does
+            if loading.done() and not loading.cancelled():
+                loading.result()
             self._follow()
+            await self._free_what_is_loaded(loading)
             await first_of(
                 process.wait(), self._wishes.heard(Wish.KILL), seconds=self._tools.limits.pulse
             )
@@ -227,6 +289,12 @@ class Run:
         await process.wait()
         self._follow()
         self._wishes.gone(ended_well=self._how() is not NodePhase.FAILED)
+
+    async def _free_what_is_loaded(self, loading: asyncio.Task[None]) -> None:
+        if not self._freed and not self._tools.reports.fresh:
+            self._freed = True
+            loading.cancel()
+            await self._tools.cache.drop_checkpoint()
 
     async def _settle(self, uploading: asyncio.Task[None]) -> None:
         if self._wishes.strongest is Wish.ABANDON:
@@ -288,6 +356,7 @@ class Run:
     def _follow(self) -> None:
         try:
             self._follower.look()
+            self._tempo.heard(self._tools.reports.step, self._tools.clock.monotonic())
         except (OSError, ValueError) as e:
             log.warning("trainer.not_followed reason=%s", e)
 

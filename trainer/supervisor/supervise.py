@@ -85,7 +85,13 @@ class Supervisor:
         container = JobContainer(self._given.access, seat.grants.job)
         return Tools(
             container=container,
-            cache=Cache(self._given.work, container),
+            cache=Cache(
+                self._given.work,
+                self._given.memory,
+                container,
+                self._given.config.processes_per_node,
+            ),
+            memory=self._given.memory,
             launcher=self._given.launcher,
             reports=self._reports,
             limits=self._given.limits,

@@ -11,6 +11,7 @@ from trainer.contract import NodeConfig, Span
 from trainer.supervisor.blobs import Access
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.launch import Launcher
+from trainer.supervisor.memory import Memory
 from trainer.supervisor.metadata import Metadata
 from trainer.supervisor.service import Dismissed, Service
 
@@ -24,6 +25,7 @@ class Surroundings:
     started_at: float  # since when the time is the supervisor's
     gpus: int
     work: Path
+    memory: Memory
     service: Service
     metadata: Metadata
     access: Access

@@ -1,40 +1,62 @@
-"""Whole files to and from Blob, in parallel blocks, each byte hashed on its way (CRC-64/NVME)."""
+"""Files to and from Blob, in parallel blocks, each byte hashed on its way (CRC-64/NVME).
+
+What is sent is mapped, not read: a save lies in files of the node's memory
+(`trainer/checkpoint/slots.py`), and goes from there straight to the wire.
+"""
 
 import asyncio
 import hashlib
+import mmap
 import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
-from awscrt import checksums
 from azure.core import MatchConditions
 from azure.storage.blob import BlobBlock, BlobClient
 
+from trainer.checksum import combined, in_hex
+from trainer.contract import BLOCK
 from trainer.supervisor.blobs import Access, PreconditionFailed
+from trainer.supervisor.pace import Pace
 from trainer.supervisor.together import together
-
-BLOCK = 16 * 2**20
 
 
 class Corrupt(Exception):
     """Bytes are not those that were promised. Names the file."""
 
 
-async def upload(access: Access, blob: BlobClient, path: Path, crc64nvme: str) -> None:
-    """Upload a file that never changes; no harm when an earlier try of ours got through."""
-    size = await asyncio.to_thread(_size, path)
-    spans = _spans(size)
-    staged = await together(
-        access.stubbornly(partial(_stage, blob, path, offset, length)) for offset, length in spans
-    )
-    if _combined(staged, spans) != crc64nvme:
-        raise Corrupt(f"{path.name}: its bytes on disk are not those that the trainer wrote")
-    blocks = [BlobBlock(_block_id(offset)) for offset, _ in spans]
+async def upload(
+    access: Access,
+    blob: BlobClient,
+    path: Path,
+    crc64nvme: str,
+    pace: Pace | None = None,
+    blocks: Sequence[str] = (),
+) -> None:
+    """Upload a file that never changes; no harm when an earlier try of ours got through.
+
+    Raises Corrupt if its CRC is another one, or that of a block where those of ``blocks`` are told.
+    """
+    data = await asyncio.to_thread(_mapped, path)
+    spans = _spans(len(data))
+
+    async def stage(offset: int, length: int) -> int:
+        if pace is not None:
+            await pace.turn(length)
+        block = data[offset : offset + length]
+        return await access.stubbornly(
+            partial(access.blocks.put, blob.url, _block_id(offset), block)
+        )
+
+    staged = await together(stage(offset, length) for offset, length in spans)
+    as_told = not blocks or [in_hex(crc) for crc in staged] == list(blocks)
+    if _combined(staged, spans) != crc64nvme or not as_told:
+        raise Corrupt(f"{path.name}: its bytes are not those that the trainer wrote")
     commit = partial(
         blob.commit_block_list,
-        blocks,
+        [BlobBlock(_block_id(offset)) for offset, _ in spans],
         metadata={"crc64nvme": crc64nvme},
         match_condition=MatchConditions.IfMissing,
     )
@@ -42,7 +64,7 @@ async def upload(access: Access, blob: BlobClient, path: Path, crc64nvme: str) -
         await access.stubbornly(commit)
     except PreconditionFailed:
         there = await access.stubbornly(blob.get_blob_properties)
-        if (there.size, (there.metadata or {}).get("crc64nvme")) != (size, crc64nvme):
+        if (there.size, (there.metadata or {}).get("crc64nvme")) != (len(data), crc64nvme):
             raise
 
 
@@ -51,16 +73,28 @@ async def download(access: Access, blob: BlobClient, path: Path, size: int, etag
 
     With ``etag`` raises PreconditionFailed when the blob is not that one any more.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(_make_way, path)
     with path.open("wb") as file:
-        file.truncate(size)
         spans = _spans(size)
         crcs = await together(
-            access.stubbornly(partial(_fetch, blob, path, (offset, length, size), etag))
-            for offset, length in spans
+            access.stubbornly(partial(_fetch, access, blob, file, (*span, size), etag))
+            for span in spans
         )
         await asyncio.to_thread(os.fsync, file.fileno())  # of a large file it takes long
     return _combined(crcs, spans)
+
+
+async def download_part(
+    access: Access, blob: BlobClient, path: Path, span: tuple[int, int], size: int, etag: str
+) -> str:
+    """Download (offset, length) to its place in a file that is there; return the part's CRC.
+
+    Raises as `download` does.
+    """
+    with path.open("r+b") as file:
+        crc = await access.stubbornly(partial(_fetch, access, blob, file, (*span, size), etag))
+        await asyncio.to_thread(os.fdatasync, file.fileno())  # before anybody hears of it
+    return in_hex(crc)
 
 
 def sha256_of(path: Path) -> str:
@@ -69,37 +103,39 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
-
-
 def _spans(size: int) -> list[tuple[int, int]]:
     """(offset, length) of every block of a file of ``size`` bytes."""
     return [(offset, min(BLOCK, size - offset)) for offset in range(0, size, BLOCK)]
 
 
-def _stage(blob: BlobClient, path: Path, offset: int, length: int) -> int:
+def _mapped(path: Path) -> memoryview:
+    """The bytes of a file, read when they are looked at."""
     with path.open("rb") as file:
-        file.seek(offset)
-        data = file.read(length)
-    blob.stage_block(_block_id(offset), data, length=len(data))
-    return int(checksums.crc64nvme(data))
+        if not os.fstat(file.fileno()).st_size:  # cannot be mapped
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _fetch(blob: BlobClient, path: Path, span: tuple[int, int, int], etag: str) -> int:
+def _make_way(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # a thread of a download that was given up may still write to it
+
+
+def _fetch(
+    access: Access, blob: BlobClient, file: BinaryIO, span: tuple[int, int, int], etag: str
+) -> int:
     offset, length, size = span
-    condition: dict[str, Any] = (
-        {"etag": etag, "match_condition": MatchConditions.IfNotModified} if etag else {}
-    )
-    stream = blob.download_blob(offset, length, **condition)
-    data = stream.readall()
-    whole = int((stream.properties.content_range or "/-1").rpartition("/")[2])
-    if (len(data), whole) != (length, size):
+    with os.fdopen(os.dup(file.fileno()), "wb", buffering=0) as own:  # may outlive ``file``
+
+        def write(piece: memoryview, at: int) -> None:
+            while piece:
+                written = os.pwrite(own.fileno(), piece, at)
+                piece, at = piece[written:], at + written
+
+        crc, whole = access.blocks.get(blob.url, offset, length, write, etag)
+    if whole != size:
         raise Corrupt(f"{blob.blob_name}: {whole} bytes, not {size}")
-    with path.open("r+b") as file:  # its own: this thread may outlive a download that was given up
-        file.seek(offset)
-        file.write(data)
-    return int(checksums.crc64nvme(data))
+    return crc
 
 
 def _block_id(offset: int) -> str:
@@ -107,7 +143,4 @@ def _block_id(offset: int) -> str:
 
 
 def _combined(crcs: Sequence[int], spans: Sequence[tuple[int, int]]) -> str:
-    whole = 0
-    for crc, (_, length) in zip(crcs, spans, strict=True):
-        whole = checksums.combine_crc64nvme(whole, crc, length)
-    return f"{whole:016x}"
+    return in_hex(combined((crc, length) for crc, (_, length) in zip(crcs, spans, strict=True)))

@@ -5,15 +5,18 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from trainer.contract import Committed, StepMetrics
+from trainer.rundir import RankSave
 from trainer.supervisor.blobs import AccessRefused, BlobError, JobContainer
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import Committer
+from trainer.supervisor.emergency import full_rate
 from trainer.supervisor.launch import World
 from trainer.supervisor.outbox import Outbox
+from trainer.supervisor.pace import Pace
 from trainer.supervisor.reports import Reports
 from trainer.supervisor.together import first_of
 from trainer.supervisor.transfer import Corrupt
-from trainer.supervisor.wishes import Wishes
+from trainer.supervisor.wishes import Wish, Wishes
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +34,11 @@ class Uploads:
         regrant: Callable[[], Awaitable[None]],
         undelivered: Callable[[int], Sequence[StepMetrics]],
     ) -> None:
-        self._outbox = Outbox(container, world.folder, world.ranks)
-        self._committer = Committer(container, world.generation, clock, undelivered)
+        self._pace = Pace(limits.upload_rate, clock.monotonic)
+        self._outbox = Outbox(container, world.folder, world.ranks, self._pace)
+        self._committer = Committer(
+            container, world.generation, clock, undelivered, reports.valid_loss
+        )
         self._commits = world.member.node_rank == 0
         self._reports = reports
         self._limits = limits
@@ -42,8 +48,20 @@ class Uploads:
         self._failing_since = 0.0
         self._recall = False  # expect what an earlier supervisor had sent
         self._hopeless = False  # waiting does not mend what went wrong in this pass
+        self._sent, self._seconds = 0, 0.0
         self.trouble = ""  # the last thing that went wrong
         self.model: Committed | None = None
+
+    @property
+    def pending(self) -> int:
+        """Bytes of saves that lie whole and are not in Blob."""
+        return sum(f.size for records in self._outbox.whole() for r in records for f in r.files)
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second that the wire gives when nothing holds an upload back; None: unknown."""
+        measured = self._sent / self._seconds if self._seconds else None
+        return full_rate(measured, self._limits.upload_rate)
 
     async def work(self, wishes: Wishes, *, recall: bool = False) -> None:
         """Upload and commit until the trainer is gone and nothing is left, or time is up.
@@ -51,6 +69,18 @@ class Uploads:
         ``recall``: an earlier supervisor may have sent what it did not come to commit.
         May raise StaleGeneration: then nothing more can be committed.
         """
+        lifting = asyncio.create_task(self._hurry(wishes))
+        try:
+            await self._work(wishes, recall=recall)
+        finally:
+            lifting.cancel()
+
+    async def _hurry(self, wishes: Wishes) -> None:
+        """From a stop on nobody trains any more: the wire is for saves."""
+        await wishes.heard(Wish.SAVE)
+        self._pace.lift()
+
+    async def _work(self, wishes: Wishes, *, recall: bool) -> None:
         waiting_since: float | None = None
         self._recall = recall and self._commits
         while True:
@@ -74,7 +104,7 @@ class Uploads:
     async def _send(self) -> bool:
         """Upload what lies whole in the outbox; True when nothing of it is left."""
         try:
-            while save := await self._outbox.send_next():
+            while save := await self._timed_send():
                 if self._commits:
                     self._committer.expect(save)
         except (BlobError, Corrupt, OSError) as e:  # a corrupt save is out of the way now
@@ -85,6 +115,13 @@ class Uploads:
             self._hopeless = True
             return False
         return True
+
+    async def _timed_send(self) -> RankSave | None:
+        before, began = self._outbox.sent, self._clock.monotonic()
+        save = await self._outbox.send_next()
+        if save is not None:
+            self._sent, self._seconds = self._outbox.sent - before, self._clock.monotonic() - began
+        return save
 
     async def _commit(self) -> bool:
         """Commit what is complete in Blob; True when nothing is left to commit."""
@@ -124,8 +161,8 @@ class Uploads:
         log.warning("upload.failed reason=%s", error)
         if now - self._failing_since >= self._limits.delayed:
             message = (
-                "Checkpoints cannot be uploaded at the moment; training goes on, and they wait "
-                f"on the node's disk: {error}"
+                "Checkpoints cannot be uploaded at the moment; training goes on, and the newest "
+                f"waits on the node: {error}"
             )
             self._reports.troubled("uploads", message, self._failing_since)
         if isinstance(error, AccessRefused):

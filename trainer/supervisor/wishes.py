@@ -42,6 +42,12 @@ class Wishes:
         """Azure takes the machine in that many seconds."""
         self._machine_goes_at = min(self._machine_goes_at, self._clock.monotonic() + seconds)
 
+    @property
+    def left(self) -> float | None:
+        """Seconds until Azure takes the machine; None when it does not."""
+        left = self._machine_goes_at - self._clock.monotonic()
+        return left if left < float("inf") else None
+
     def gone(self, *, ended_well: bool) -> None:
         """No process of the trainer is left."""
         self._gone_at = self._clock.monotonic()

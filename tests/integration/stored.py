@@ -1,0 +1,82 @@
+"""Jobs whose checkpoints and model lie in Blob, and the reconcilers of what lies there."""
+
+from service.domain.tiers import Account, StoredBlob
+from service.operations.tiers import Outside
+from service.pricing.fixed import FixedPrices
+from service.reconciler.storage_cost import StorageMeters
+from service.reconciler.tiers import TierMoves
+from service.storage.store import BlobStore
+from tests.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.world import World
+from trainer.contract import MANIFEST, FileEntry, Manifest, NodePhase
+
+SHARD = bytes(200 * 1024)  # large enough to be moved
+FILES = {"model.safetensors": SHARD, "config.json": b"{}"}
+STEPS = (2, 4, 6)
+
+
+async def training(
+    world: World, *, steps: tuple[int, ...] = STEPS
+) -> tuple[str, list[ScriptedNode], int]:
+    """A job that trains, with a committed checkpoint of each of ``steps``."""
+    name = str((await world.submit())["id"])
+    nodes = await boot(world, name)
+    number = await train(world, nodes, step=1)
+    for step in steps:
+        entry = committed(step, number)
+        await put(world.store, name, entry.path)
+        await commit(world, name, entry)
+        await nodes[0].say(NodePhase.RUNNING, number, step=step, committed=(entry,))
+        await world.tick()
+    return name, nodes, number
+
+
+async def finished(world: World) -> str:
+    """A job that is over, with checkpoints and a model."""
+    name, nodes, number = await training(world)
+    entry = committed(10, number, "final")
+    await put(world.store, name, entry.path)
+    await commit(world, name, entry)
+    for node in nodes:
+        await node.say(NodePhase.FINISHED, number, step=10)
+    await world.tick(2)
+    assert (await world.job(name))["status"] == "succeeded"
+    return name
+
+
+async def put(store: BlobStore, container: str, path: str) -> None:
+    """Files with their manifest."""
+    for file, data in FILES.items():
+        await store.write(container, f"{path}/{file}", data)
+    manifest = Manifest(
+        step=10,
+        consumed_samples=80,
+        world_size=2,
+        generation=1,
+        kind="final",
+        files=tuple(
+            FileEntry(name=n, size=len(d), etag="0x1", crc64nvme="0" * 16) for n, d in FILES.items()
+        ),
+        run_spec_sha256="0" * 64,
+        saved_at=0.0,
+    )
+    await store.write(container, f"{path}/{MANIFEST}", manifest.to_json().encode())
+
+
+def moves(world: World) -> TierMoves:
+    """As main makes it."""
+    return TierMoves(engine=world.engine, store=world.store, now=world.clock)
+
+
+def meters(world: World, prices: FixedPrices | None = None) -> StorageMeters:
+    """As main makes it."""
+    outside = Outside(
+        store=world.store, prices=prices or FixedPrices({}), account=Account(region="eastus")
+    )
+    return StorageMeters(engine=world.engine, outside=outside, now=world.clock)
+
+
+async def tiers(store: BlobStore, container: str, prefix: str) -> dict[str, StoredBlob]:
+    """What lies there, by file name."""
+    found = await store.list_stored(container, prefix)
+    return {blob.name.rpartition("/")[2]: blob for blob in found}

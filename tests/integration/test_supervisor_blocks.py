@@ -1,0 +1,166 @@
+"""Blocks to and from a Blob Storage that refuses, breaks off, and does not know everything."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from awscrt import checksums
+
+from trainer.supervisor.blobs import Access
+from trainer.supervisor.blocks import Blocks
+from trainer.supervisor.refusals import AccessRefused, BlobError, BlobUnavailable
+
+DATA = memoryview(bytes(range(256)) * 20_000)
+
+
+@dataclass
+class Store:
+    """Answers as it is told: a status and a code each, then as Blob does."""
+
+    answers: list[tuple[int, str]] = field(default_factory=list)
+    heard: list[dict[str, str]] = field(default_factory=list)
+    breaks_off_after: int | None = None
+    url: str = ""
+
+    def handle(self, request: BaseHTTPRequestHandler) -> None:
+        self.heard.append({k.lower(): v for k, v in request.headers.items()})
+        request.rfile.read(int(request.headers.get("Content-Length", 0)))
+        status, code = self.answers.pop(0) if self.answers else (0, "")
+        if status:
+            self._say(request, status, {"x-ms-error-code": code}, b"")
+        elif request.command == "PUT":
+            self._say(request, 201, {}, b"")
+        else:
+            span = request.headers["x-ms-range"].removeprefix("bytes=").split("-")
+            body = bytes(DATA[int(span[0]) : int(span[1]) + 1])
+            told = {"Content-Range": f"bytes {span[0]}-{span[1]}/{len(DATA)}"}
+            self._say(request, 206, told, body)
+
+    def _say(
+        self, request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: bytes
+    ) -> None:
+        request.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body[: self.breaks_off_after])
+        if self.breaks_off_after is not None:
+            self.breaks_off_after = None
+            request.close_connection = True
+
+
+@contextmanager
+def serving(store: Store) -> Iterator[Store]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self) -> None:
+            store.handle(self)
+
+        def do_GET(self) -> None:
+            store.handle(self)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serves = threading.Thread(target=server.serve_forever)
+        serves.start()
+        store.url = f"http://127.0.0.1:{server.server_address[1]}/job/blob?sv=1&sig=secret"
+        try:
+            yield store
+        finally:
+            server.shutdown()
+            serves.join()
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with serving(Store()) as made:
+        yield made
+
+
+@pytest.fixture
+def blocks() -> Iterator[Blocks]:
+    made = Blocks(4)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def access() -> Iterator[Access]:
+    made = Access()
+    yield made
+    made.close()
+
+
+def got(blocks: Blocks, url: str, offset: int, length: int) -> bytes:
+    taken = bytearray(length)
+
+    def take(piece: memoryview, at: int) -> None:
+        taken[at - offset : at - offset + len(piece)] = piece
+
+    crc, whole = blocks.get(url, offset, length, take)
+    assert whole == len(DATA)
+    assert crc == checksums.crc64nvme(bytes(taken))
+    return bytes(taken)
+
+
+def test_a_block_goes_with_the_checksum_that_blob_computes(store: Store, blocks: Blocks) -> None:
+    crc = blocks.put(store.url, "one", memoryview(b"123456789"))
+
+    assert f"{crc:016x}" == "ae8b14860a799888"
+    assert store.heard[0]["x-ms-content-crc64"] == "iJh5CoYUi64="
+
+
+def test_a_range_is_what_was_asked_for(store: Store, blocks: Blocks) -> None:
+    assert got(blocks, store.url, 300, 3_000_000) == bytes(DATA[300:3_000_300])
+
+
+@pytest.mark.parametrize("code", ["ServerBusy", "OperationTimedOut", "InternalError"])
+async def test_a_store_that_is_busy_is_asked_again(store: Store, access: Access, code: str) -> None:
+    store.answers = [(503, code), (500, code)]
+
+    await access.stubbornly(lambda: access.blocks.put(store.url, "one", DATA))
+
+    assert len(store.heard) == 3
+
+
+async def test_a_connection_that_breaks_off_is_taken_up_again(store: Store, access: Access) -> None:
+    store.breaks_off_after = 1_000_000
+
+    data = await access.stubbornly(lambda: got(access.blocks, store.url, 0, len(DATA)))
+
+    assert data == bytes(DATA)
+    assert len(store.heard) == 2
+
+
+def test_bytes_that_changed_on_their_way_are_an_error(store: Store, blocks: Blocks) -> None:
+    store.answers = [(400, "Crc64Mismatch")]
+
+    with pytest.raises(BlobError, match="/job/blob: 400 Crc64Mismatch"):
+        blocks.put(store.url, "one", DATA)
+
+
+def test_a_store_that_knows_no_checksums_is_served_without(store: Store, blocks: Blocks) -> None:
+    store.answers = [(500, "FeatureNotSupported")]
+    for name in ("one", "two"):
+        blocks.put(store.url, name, DATA)
+
+    assert ["x-ms-content-crc64" in headers for headers in store.heard] == [True, False, False]
+
+
+def test_a_refusal_never_tells_the_sas(store: Store, blocks: Blocks) -> None:
+    store.answers = [(403, "AuthenticationFailed"), (302, "")]
+
+    with pytest.raises(AccessRefused) as refused:
+        blocks.put(store.url, "one", DATA)
+    with pytest.raises(BlobError) as sent_elsewhere:
+        blocks.put(store.url, "one", DATA)
+    with pytest.raises(BlobUnavailable) as nobody:
+        blocks.put("http://127.0.0.1:9/job/blob?sv=1&sig=secret", "one", DATA)
+
+    assert not any("secret" in str(e.value) for e in (refused, sent_elsewhere, nobody))

@@ -1,0 +1,33 @@
+"""The random generators in a save."""
+
+import random
+
+import numpy as np
+import torch
+
+from trainer.checkpoint import randomness
+
+
+def draw() -> tuple[list[float], float, float]:
+    return torch.rand(3).tolist(), random.random(), float(np.random.rand())
+
+
+def test_generators_go_on_where_they_were_captured() -> None:
+    randomness.seed(1, 2, 3)
+    draw()
+    state = randomness.Randomness.from_json(randomness.capture().to_json())
+    first = draw()
+    randomness.seed(9)
+
+    randomness.restore(state)
+
+    assert draw() == first
+
+
+def test_seeds_differ_by_every_part() -> None:
+    drawn = []
+    for parts in ((1, 2, 3), (1, 2, 4), (1, 3, 3), (2, 2, 3)):
+        randomness.seed(*parts)
+        drawn.append(draw())
+
+    assert len({str(d) for d in drawn}) == 4

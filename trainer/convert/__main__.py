@@ -1,0 +1,87 @@
+"""`python -m trainer.convert --to hf|dcp|universal SOURCE TARGET`: a checkpoint for other programs.
+
+SOURCE is a job's container as a URL with a SAS to read and list it, a copy of that container on
+disk, or one checkpoint's folder. TARGET appears whole, or not at all. docs/checkpoint-format.md
+says what each form holds, and what of a checkpoint none of them can say.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")  # noqa: TID251 - else DeepSpeed looks for GPUs
+os.environ["HF_HUB_OFFLINE"] = "1"  # noqa: TID251 - an entry point
+
+from trainer.convert.source import Source, find
+from trainer.convert.whole import Whole
+from trainer.supervisor.blobs import BlobError
+from trainer.supervisor.transfer import Corrupt
+
+FORMS = ("hf", "dcp", "universal")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the arguments and convert; exit status 1 and one line when it cannot be done."""
+    asked = _arguments(arguments)
+    try:
+        _convert(asked)
+    except (ValueError, OSError, BlobError, Corrupt) as e:
+        sys.exit(f"not converted: {e}")
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.convert",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source")
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--to", required=True, choices=FORMS)
+    parser.add_argument("--step", type=int, help="a committed step; without it the newest")
+    parser.add_argument("--base", type=Path, help="folder of the base model's files, for hf")
+    parser.add_argument("--run-spec", type=Path, help="where a lone checkpoint's run-spec.json is")
+    return parser.parse_args(arguments)
+
+
+def _convert(asked: argparse.Namespace) -> None:
+    if asked.target.exists():
+        raise ValueError(f"{asked.target} exists; name a folder that does not")
+    if asked.to == "hf" and asked.base is None:
+        raise ValueError("a Hugging Face folder needs the base model: say where with --base FOLDER")
+    asked.target.parent.mkdir(parents=True, exist_ok=True)
+    near = tempfile.mkdtemp(prefix=f".{asked.target.name}-", dir=asked.target.parent)
+    try:
+        source = find(asked.source, Path(near) / "source", asked.step, asked.run_spec)
+        part = Path(near) / "part"
+        part.mkdir()
+        _write(asked, source, part)
+        part.rename(asked.target)
+    finally:
+        shutil.rmtree(near, ignore_errors=True)
+    sys.stdout.write(f"step {source.manifest.step} is in {asked.target}\n")
+
+
+def _write(asked: argparse.Namespace, source: Source, target: Path) -> None:
+    """Each form imports its own libraries: seconds that the others need not wait."""
+    whole = Whole(source.folder, source.manifest)
+    if asked.to == "hf":
+        from trainer.convert import hf  # noqa: PLC0415
+
+        hf.write(whole, source.spec, asked.base, target)
+    elif asked.to == "dcp":
+        from trainer.convert import dcp  # noqa: PLC0415
+
+        dcp.write(whole, source.spec, target)
+    else:
+        from trainer.convert import universal  # noqa: PLC0415
+
+        universal.write(whole, source.spec, target)
+
+
+if __name__ == "__main__":
+    main()

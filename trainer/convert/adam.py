@@ -1,0 +1,36 @@
+"""The optimizer as other programs want it told: parameter groups and their numbers.
+
+A checkpoint does not hold them, for the trainer makes them anew from the run spec.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.contract import RunSpec
+from trainer.convert.whole import Whole
+from trainer.engine import BETAS, EPSILON
+from trainer.schedule import learning_rate
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters that are updated alike."""
+
+    names: tuple[str, ...]
+    numbers: dict[str, Any]  # as torch's AdamW calls them
+
+
+def groups(whole: Whole, spec: RunSpec) -> list[Group]:
+    """The groups in the trainer's order: matrices are decayed; norms and biases are not."""
+    decayed = tuple(name for name, shape in whole.shapes.items() if len(shape) > 1)
+    others = tuple(name for name, shape in whole.shapes.items() if len(shape) <= 1)
+    rate = learning_rate(
+        max(whole.index.step, 1),
+        peak=spec.learning_rate,
+        warmup_steps=spec.warmup_steps,
+        total_steps=spec.total_steps,
+        min_ratio=spec.min_lr_ratio,
+    )
+    common = {"lr": rate, "betas": BETAS, "eps": EPSILON}
+    both = [(decayed, spec.weight_decay), (others, 0.0)]
+    return [Group(names, common | {"weight_decay": decay}) for names, decay in both if names]

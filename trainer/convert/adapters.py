@@ -1,0 +1,54 @@
+"""LoRA's adapters out of a checkpoint: added to the base's weights, and by themselves for peft."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+
+from trainer.contract import Lora, RunSpec
+from trainer.convert.shards import write_file
+from trainer.convert.whole import Whole
+
+PREFIX = "base_model.model."  # what peft puts before the base's names
+A, B = ".lora_A.default.weight", ".lora_B.default.weight"
+
+
+def names_of_adapters(weights: Iterable[str]) -> Iterator[str]:
+    """What the adapters of these weights of the base would be called."""
+    for weight in weights:
+        layer = PREFIX + weight.removesuffix(".weight")
+        yield from (layer + A, layer + B)
+
+
+def merged(whole: Whole, name: str, weight: torch.Tensor, lora: Lora) -> torch.Tensor:
+    """The base's weight with its adapter added in fp32, as the trainer's export adds it."""
+    name_a, name_b = names_of_adapters([name])
+    if name_a not in whole.shapes:
+        return weight
+    # What the model computes with: masters rounded to the precision of the run.
+    a = whole.tensor(name_a, "master").to(weight.dtype).float()
+    b = whole.tensor(name_b, "master").to(weight.dtype).float()
+    return (weight.float() + lora.alpha / lora.rank * (b @ a)).to(weight.dtype)
+
+
+def write_adapter(
+    whole: Whole, spec: RunSpec, lora: Lora, dtype: torch.dtype, folder: Path
+) -> None:
+    """Write the folder that `PeftModel.from_pretrained` reads."""
+    from peft import LoraConfig  # noqa: PLC0415 - a full fine-tune saves its import
+
+    layers = [name.removesuffix(A) for name in whole.shapes if name.endswith(A)]
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=sorted({layer.rpartition(".")[2] for layer in layers}),
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=spec.base_model.name,
+        inference_mode=True,
+    )
+    config.save_pretrained(folder)
+    ours = {name.replace(".default.", "."): name for name in whole.shapes}
+    shapes = {name: whole.shapes[own] for name, own in ours.items()}
+    path = folder / "adapter_model.safetensors"
+    write_file(path, shapes, dtype, lambda name: whole.tensor(ours[name], "master"))

@@ -1,0 +1,106 @@
+"""To a Hugging Face folder: the model as it was at this step, for `from_pretrained`.
+
+`trainer/export.py` does it for the end of a run, out of the engine and with all ranks; this
+does it for any checkpoint, out of its files and alone. Both give the same bytes of weights.
+"""
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from trainer.contract import RunSpec
+from trainer.convert.adapters import merged, names_of_adapters, write_adapter
+from trainer.convert.shards import LIMIT, write_model
+from trainer.convert.whole import Whole
+
+ADAPTER = "adapter"
+
+
+def write(whole: Whole, spec: RunSpec, base: Path, target: Path, limit: int = LIMIT) -> None:
+    """Write weights, configuration, tokenizer and, with LoRA, the adapters by themselves."""
+    _require_base(base, spec)
+    dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+    config = AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
+    model = _Model(whole, spec, dtype, _Base(base))
+    shapes = _parameters(config)
+    model.require(shapes)
+    write_model(target, shapes, dtype, model.read, limit)
+    config.dtype = dtype
+    config.save_pretrained(target)
+    _copy_companions(base, target)
+    if spec.lora is not None:
+        write_adapter(whole, spec, spec.lora, dtype, target / ADAPTER)
+
+
+class _Base:
+    """The weights of the base model, as its files name them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files: dict[str, Any] = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            file: Any = safe_open(path, "pt")
+            self._files |= dict.fromkeys(file.keys(), file)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def read(self, name: str) -> torch.Tensor:
+        tensor: torch.Tensor = self._files[name].get_tensor(name)
+        return tensor
+
+
+class _Model:
+    """Where each weight of the model comes from: the checkpoint, the base, or both."""
+
+    def __init__(self, whole: Whole, spec: RunSpec, dtype: torch.dtype, base: _Base) -> None:
+        self._whole, self._lora, self._dtype, self._base = whole, spec.lora, dtype, base
+
+    def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        """ValueError unless everything has a source, and everything that was trained a place."""
+        known = set(self._whole.shapes) if self._lora is None else self._base
+        if lacking := [name for name in shapes if name not in known]:
+            raise ValueError(
+                f"{lacking[0]} is nowhere to be found: the model's class names its weights "
+                "otherwise than its files do. Let the job finish; its own export knows them"
+            )
+        places = set(shapes) if self._lora is None else set(names_of_adapters(shapes))
+        if homeless := sorted(set(self._whole.shapes) - places):
+            raise ValueError(f"{homeless[0]} was trained, but the base model has no place for it")
+
+    def read(self, name: str) -> torch.Tensor:
+        """One weight in the precision of the run."""
+        if self._lora is None:
+            return self._whole.tensor(name, "master").to(self._dtype)
+        weight = self._base.read(name).to(self._dtype)
+        return merged(self._whole, name, weight, self._lora)
+
+
+def _parameters(config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401
+    """Names and shapes of the model's parameters, shared ones once; no memory is taken."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return {name: tuple(p.shape) for name, p in model.named_parameters()}
+
+
+def _require_base(base: Path, spec: RunSpec) -> None:
+    for file in spec.base_model.files:
+        path = base / file.name
+        if not path.is_file():
+            raise ValueError(f"{path} is missing: --base must be {spec.base_model.name}'s folder")
+        with path.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        if file.sha256 and digest != file.sha256:
+            raise ValueError(f"{path} is not the file that the job was trained from")
+
+
+def _copy_companions(base: Path, target: Path) -> None:
+    """The tokenizer and whatever else came with the base but weights and configuration."""
+    for file in base.iterdir():
+        weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
+        if file.is_file() and not weights and file.name != "config.json":
+            shutil.copyfile(file, target / file.name)

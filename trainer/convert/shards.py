@@ -1,0 +1,71 @@
+"""Safetensors files written tensor by tensor: none but the one at hand is in memory."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import torch
+
+LIMIT = 5 * 10**9  # bytes of tensors in one file; transformers splits there too
+DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16"}
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def write_model(
+    folder: Path,
+    shapes: Shapes,
+    dtype: torch.dtype,
+    read: Callable[[str], torch.Tensor],
+    limit: int = LIMIT,
+) -> None:
+    """Write ``model.safetensors``, or several files and their index if it would be too large."""
+    parts = list(_parts(shapes, dtype.itemsize, limit))
+    if len(parts) == 1:
+        write_file(folder / "model.safetensors", parts[0], dtype, read)
+        return
+    where: dict[str, str] = {}
+    for number, part in enumerate(parts, start=1):
+        file = f"model-{number:05d}-of-{len(parts):05d}.safetensors"
+        write_file(folder / file, part, dtype, read)
+        where |= dict.fromkeys(part, file)
+    total = sum(_numel(shape) for shape in shapes.values()) * dtype.itemsize
+    index = {"metadata": {"total_size": total}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+
+
+def write_file(
+    path: Path, shapes: Shapes, dtype: torch.dtype, read: Callable[[str], torch.Tensor]
+) -> None:
+    """Write one file with these tensors, each read and converted when its turn comes."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, shape in shapes.items():
+        end = at + _numel(shape) * dtype.itemsize
+        header[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, shape in shapes.items():
+            tensor = read(name).to(dtype).contiguous()
+            if tuple(tensor.shape) != tuple(shape):
+                raise ValueError(f"{name}: its shape is {tuple(tensor.shape)}, not {tuple(shape)}")
+            file.write(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
+
+
+def _parts(shapes: Shapes, itemsize: int, limit: int) -> Iterator[dict[str, tuple[int, ...]]]:
+    part: dict[str, tuple[int, ...]] = {}
+    size = 0
+    for name, shape in shapes.items():
+        more = _numel(shape) * itemsize
+        if part and size + more > limit:
+            yield part
+            part, size = {}, 0
+        part[name] = shape
+        size += more
+    yield part
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())

@@ -1,0 +1,106 @@
+"""Which checkpoint is converted: out of a job's container behind a SAS, a copy of it, or a folder.
+
+Not one byte is believed: HEAD names the manifest by its hash, the manifest every file by its
+size and CRC, and all of it is looked at before anything is written.
+"""
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.checksum import describe
+from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, Head, Manifest, RunSpec
+from trainer.rundir import write_whole
+
+
+@dataclass(frozen=True)
+class Source:
+    """A verified checkpoint on this machine's disk, and what was being trained."""
+
+    folder: Path
+    manifest: Manifest
+    spec: RunSpec
+
+
+def find(
+    source: str, scratch: Path, step: int | None = None, run_spec: Path | None = None
+) -> Source:
+    """The checkpoint that ``source`` means, verified; ValueError says what is wrong with it.
+
+    A URL's checkpoint is brought into ``scratch`` first. Without ``step``: the newest.
+    """
+    if source.startswith(("http://", "https://")):
+        asyncio.run(_fetch(source, scratch, step))
+        return _of_copy(scratch, step, run_spec)
+    folder = Path(source)
+    if (folder / HEAD).is_file():
+        return _of_copy(folder, step, run_spec)
+    if (folder / MANIFEST).is_file():
+        return _open(folder, run_spec or folder.parent.parent / RUN_SPEC)
+    raise ValueError(
+        f"{source} has neither {HEAD} (a copy of a job's container) nor {MANIFEST} (a checkpoint)"
+    )
+
+
+def pick(head: Head, step: int | None) -> Committed:
+    """The committed checkpoint of that step; without one the newest."""
+    if head.newest is None:
+        raise ValueError("HEAD names no checkpoint: nothing of this job is committed yet")
+    if step is None:
+        return head.newest
+    for entry in head.checkpoints:
+        if entry.step == step:
+            return entry
+    there = ", ".join(str(entry.step) for entry in head.checkpoints)
+    raise ValueError(f"no checkpoint of step {step} is committed; HEAD names those of {there}")
+
+
+def _of_copy(root: Path, step: int | None, run_spec: Path | None) -> Source:
+    entry = pick(Head.from_json((root / HEAD).read_bytes()), step)
+    folder = root / entry.path
+    data = (folder / MANIFEST).read_bytes()
+    if (digest := hashlib.sha256(data).hexdigest()) != entry.manifest_sha256:
+        raise ValueError(f"{entry.path}/{MANIFEST}: its SHA-256 is {digest}, HEAD names another")
+    return _open(folder, run_spec or root / RUN_SPEC)
+
+
+def _open(folder: Path, run_spec: Path) -> Source:
+    manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
+    for file in manifest.files:
+        _verify(folder / file.name, file.size, file.crc64nvme)
+    if not run_spec.is_file():
+        raise ValueError(f"{run_spec} is missing; say with --run-spec where the job's lies")
+    data = run_spec.read_bytes()
+    if hashlib.sha256(data).hexdigest() != manifest.run_spec_sha256:
+        raise ValueError(f"{run_spec} is not the run spec of this checkpoint's job")
+    return Source(folder, manifest, RunSpec.from_json(data))
+
+
+def _verify(path: Path, size: int, crc64nvme: str) -> None:
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; fetch the checkpoint again")
+    found = describe(path, path.name)
+    if (found.size, found.crc64nvme) != (size, crc64nvme):
+        raise ValueError(
+            f"{path} is damaged: {found.size} bytes with CRC {found.crc64nvme}, "
+            f"the manifest says {size} with {crc64nvme}; fetch it again"
+        )
+
+
+async def _fetch(url: str, root: Path, step: int | None) -> None:
+    """Make a copy of the container that holds HEAD, the run spec and the one checkpoint."""
+    from trainer.supervisor.blobs import Access, JobContainer  # noqa: PLC0415 - Azure's client
+    from trainer.supervisor.inputs import fetch_checkpoint  # noqa: PLC0415
+
+    access = Access()
+    try:
+        container = JobContainer(access, url)
+        head, _ = await container.read(HEAD)
+        spec, _ = await container.read(RUN_SPEC)
+        entry = pick(Head.from_json(head), step)
+        await fetch_checkpoint(container, entry, root / entry.path)
+    finally:
+        access.close()
+    write_whole(root / RUN_SPEC, spec)
+    write_whole(root / HEAD, head)

@@ -1,0 +1,63 @@
+"""Every trained parameter of a checkpoint whole again, one at a time, whatever ranks wrote it."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from trainer.checkpoint.index import FORMAT, Index, index_name, key
+from trainer.checkpoint.ranges import Piece, copies
+from trainer.contract import Manifest
+from trainer.rundir import tensors_name
+
+
+class Whole:
+    """Reads the files of one checkpoint; only what is asked for is in memory."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self._folder = folder
+        self._files: dict[int, Any] = {}
+        self._pieces: dict[str, list[Piece]] = defaultdict(list)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        indexes = [_read_index(folder, rank, manifest) for rank in range(manifest.world_size)]
+        self.index = indexes[0]
+        for index in indexes:
+            for stored in index.fragments:
+                self.shapes[stored.name] = stored.shape
+                piece = Piece(stored.start, stored.numel, index.rank)
+                self._pieces[stored.name].append(piece)
+
+    def tensor(self, name: str, state: str) -> torch.Tensor:
+        """One state of one parameter, fp32, in its own shape; ValueError when a part is missing."""
+        shape = self.shapes[name]
+        whole = torch.empty(shape, dtype=torch.float32)
+        flat = whole.view(-1)
+        try:
+            plan = copies(0, flat.numel(), self._pieces[name])
+        except ValueError as e:
+            raise ValueError(f"{name}: {e}") from e
+        for copy in plan:
+            stored = self._file(copy.rank).get_slice(key(name, state))
+            part = stored[copy.source : copy.source + copy.numel]
+            flat[copy.target : copy.target + copy.numel].copy_(part)
+        return whole
+
+    def _file(self, rank: int) -> Any:  # noqa: ANN401 - safetensors is untyped
+        if rank not in self._files:
+            self._files[rank] = safe_open(self._folder / tensors_name(rank), "pt")
+        return self._files[rank]
+
+
+def _read_index(folder: Path, rank: int, manifest: Manifest) -> Index:
+    name = index_name(rank)
+    if name not in {file.name for file in manifest.files}:
+        raise ValueError(f"the manifest does not list {name}: this is a model, not a checkpoint")
+    index = Index.from_json((folder / name).read_bytes())
+    if index.format != FORMAT:
+        raise ValueError(f"checkpoint format {index.format} is unknown; this program has {FORMAT}")
+    told = (manifest.world_size, manifest.step, manifest.run_spec_sha256, rank)
+    if (index.world_size, index.step, index.run_spec_sha256, index.rank) != told:
+        raise ValueError(f"{name} does not belong to this checkpoint")
+    return index

@@ -1,0 +1,91 @@
+"""What to do with the seconds that Azure leaves a machine. Pure.
+
+A save is worth what it saves: the steps since the last committed one. It is worth nothing when it
+cannot be whole in Blob in time, and then the wire belongs to what can.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+COMMIT_SECONDS = 2.0  # records, manifest and HEAD, once all data is in Blob
+CAUTION = 1.2  # on everything that was measured
+USED = 0.7  # of its cap: an upload that came so far may have been held back by it
+UNCAPPED = 2.0  # what the wire then gives without, at least: ND A100 v4 has three times our cap
+
+
+class Choice(Enum):
+    """What is done about a notice."""
+
+    FINISH_STEP = "finish the step that is under way, then save"
+    SAVE_NOW = "drop what is done of the step, and save"
+    RELY = "save nothing more: what is on its way, or was committed, must do"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """One node's part, as far as it was measured; None: not yet. Bytes and seconds."""
+
+    left: float  # until this machine goes
+    step: float | None  # one training step
+    micro_steps: int  # in a step: so often a stop is looked for
+    size: int  # of this node's part of a save
+    pending: int  # of earlier saves, still to be uploaded
+    rate: float | None  # of the last upload, bytes per second
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The choice, and what it rests on."""
+
+    choice: Choice
+    needs: float | None = None  # seconds for a save now; None: nothing was measured
+    left: float = 0.0
+
+
+def decide(outlook: Outlook) -> Verdict:
+    """Choose by the time that a save needs, `t_boundary + (pending + size) / rate + t_commit`.
+
+    Without a measurement a save is tried: it may fit, and nothing is lost by it.
+    """
+    if outlook.rate is None or outlook.step is None:
+        return Verdict(choice=Choice.SAVE_NOW, left=outlook.left)
+    needs = seconds_to_save(outlook)
+    if needs > outlook.left:
+        choice = Choice.RELY
+    elif needs + CAUTION * outlook.step <= outlook.left:
+        choice = Choice.FINISH_STEP
+    else:
+        choice = Choice.SAVE_NOW
+    return Verdict(choice=choice, needs=needs, left=outlook.left)
+
+
+def seconds_to_save(outlook: Outlook) -> float:
+    """From the notice to the commit: the next micro-step's end, what is on its way, ours."""
+    assert outlook.rate is not None
+    assert outlook.step is not None
+    boundary = outlook.step / outlook.micro_steps
+    wire = (outlook.pending + outlook.size) / outlook.rate
+    return CAUTION * (boundary + wire) + COMMIT_SECONDS
+
+
+def full_rate(measured: float | None, cap: float) -> float | None:
+    """What uploads get from the wire once their cap is lifted, from what they had under it."""
+    if measured is None or measured < USED * cap:
+        return measured
+    return UNCAPPED * cap
+
+
+def sentence(verdict: Verdict) -> str:
+    """For the user, about this machine."""
+    left = f"{verdict.left:.0f} s"
+    if verdict.needs is None:
+        return f"Azure takes the machine in {left}: saving at once"
+    needs = f"a save takes about {verdict.needs:.0f} s"
+    if verdict.choice is Choice.RELY:
+        return (
+            f"Azure takes the machine in {left}, and {needs}: it would not be whole. Training goes "
+            "on from the newest checkpoint that is committed by then"
+        )
+    if verdict.choice is Choice.SAVE_NOW:
+        return f"Azure takes the machine in {left}, and {needs}: saving at once"
+    return f"Azure takes the machine in {left}, and {needs}: the step is finished first"

@@ -1,0 +1,58 @@
+"""What Blob Storage's refusals mean to us, whoever asked it."""
+
+import re
+from urllib.parse import parse_qs, urlsplit
+
+_QUERY = re.compile(r"\?[^\s'\")>]+")
+
+
+class BlobError(Exception):
+    """Blob Storage did not do what was asked."""
+
+
+class BlobUnavailable(BlobError):
+    """No answer, or one that says "later". A write may or may not have happened."""
+
+
+class BlobNotFound(BlobError):
+    """No such blob."""
+
+
+class PreconditionFailed(BlobError):
+    """The blob is not as the write or read demanded. Read again."""
+
+
+class AccessRefused(BlobError):
+    """The SAS does not allow it; most often it has run out."""
+
+
+class Unsupported(BlobError):
+    """This Blob Storage does not know a header that we sent."""
+
+
+def refusal(url: str, status: int | None, code: str) -> BlobError:
+    """The error for this answer of Blob's."""
+    parts = urlsplit(url)
+    said = f"{parts.path}: {status} {code}"
+    if code == "FeatureNotSupported":
+        return Unsupported(said)
+    match status:
+        case 404:
+            return BlobNotFound(said)
+        case 409 | 412:
+            return PreconditionFailed(said)
+        case 401 | 403:
+            ends = parse_qs(parts.query).get("se", ["an unknown time"])[0]
+            return AccessRefused(
+                f"{said}: the SAS, valid until {ends}, does not allow this; "
+                "a directive with fresh grants is needed"
+            )
+        case None | 408 | 429 | 500 | 502 | 503 | 504:
+            return BlobUnavailable(said)
+        case _:
+            return BlobError(said)
+
+
+def without_secrets(text: str) -> str:
+    """The text without the query of any URL: that is where a SAS is, and errors quote URLs."""
+    return _QUERY.sub("?...", text)
