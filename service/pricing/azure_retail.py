@@ -3,13 +3,16 @@
 import json
 import ssl
 from collections.abc import AsyncIterator, Iterable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import httpx
 
 from service.domain.fleet import Offering, Price
 from service.domain.states import CapacityType
+from service.domain.storage_cost import StoragePrices
+from service.domain.tiers import Account
+from service.pricing import storage_prices
 from service.pricing.source import PricesUnavailable
 
 API_VERSION = "2023-01-01-preview"
@@ -20,7 +23,7 @@ Row = dict[str, Any]
 
 
 class RetailPrices:
-    """Linux prices per hour in US dollars, as listed right now."""
+    """Linux prices per hour in US dollars, as listed right now; and those of Blob Storage."""
 
     def __init__(self, *, base_url: str = "https://prices.azure.com", ca_path: str = "") -> None:
         self._url = f"{base_url}/api/retail/prices"
@@ -32,25 +35,37 @@ class RetailPrices:
         """One query for each size and region; an offering without both prices is left out."""
         found: dict[Offering, Price] = {}
         for region, vm_size in sorted({(o.region, o.vm_size) for o in offerings}):
-            rows = [row async for row in self._rows(region, vm_size)]
+            conditions = {
+                "serviceName": "Virtual Machines",
+                "armRegionName": region,
+                "armSkuName": vm_size,
+                "priceType": "Consumption",
+            }
+            rows = [row async for row in self._rows(conditions)]
             for offering in offerings:
                 price = _price(rows, offering.capacity_type)
                 if (offering.region, offering.vm_size) == (region, vm_size) and price:
                     found[offering] = price
         return found
 
+    async def storage(self, account: Account) -> StoragePrices:
+        """The account's meters as listed now; what the list does not know, from the dated table."""
+        if not account.region:
+            return storage_prices.TABLE
+        conditions = {
+            "serviceName": "Storage",
+            "productName": storage_prices.PRODUCT,
+            "armRegionName": account.region,
+            "priceType": "Consumption",
+        }
+        return storage_prices.listed([row async for row in self._rows(conditions)], account)
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _rows(self, region: str, vm_size: str) -> AsyncIterator[Row]:
+    async def _rows(self, conditions: dict[str, str]) -> AsyncIterator[Row]:
         """Every row of every page. The list's values are case-sensitive."""
-        conditions = {
-            "serviceName": "Virtual Machines",
-            "armRegionName": region,
-            "armSkuName": vm_size,
-            "priceType": "Consumption",
-        }
         query = " and ".join(f"{name} eq '{value}'" for name, value in conditions.items())
         params = {"api-version": API_VERSION, "$filter": query}  # in US dollars, if not told
         url = str(httpx.URL(self._url, params=params))
@@ -60,7 +75,7 @@ class RetailPrices:
                 yield row
             if not (url := page.get("NextPageLink") or ""):
                 return
-        raise PricesUnavailable(f"The price list of {vm_size} in {region} does not end.")
+        raise PricesUnavailable(f"The price list does not end, asked for {query}.")
 
     async def _page(self, url: str) -> Row:
         try:
@@ -102,9 +117,4 @@ def _meter(row: Row) -> str:
 def _newest(rows: Iterable[Row]) -> Decimal | None:
     """The price of the row that came into force last."""
     newest = max(rows, key=lambda row: str(row.get("effectiveStartDate", "")), default=None)
-    if newest is None:
-        return None
-    try:
-        return Decimal(newest["retailPrice"])
-    except (KeyError, TypeError, InvalidOperation) as error:
-        raise PricesUnavailable(f"A price is missing or no number: {newest!r:.200}") from error
+    return None if newest is None else storage_prices.price_of(newest)

@@ -3,17 +3,25 @@
 from collections.abc import Mapping
 
 from service.domain.fleet import Offering, Price
+from service.domain.storage_cost import StoragePrices
+from service.domain.tiers import Account
+from service.pricing.storage_prices import TABLE
 
 
 class FixedPrices:
     """Prices that never change."""
 
-    def __init__(self, table: Mapping[Offering, Price]) -> None:
+    def __init__(self, table: Mapping[Offering, Price], storage: StoragePrices = TABLE) -> None:
         self._table = dict(table)
+        self._storage = storage
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
         """Those of ``offerings`` that are in the table."""
         return {o: self._table[o] for o in offerings if o in self._table}
+
+    async def storage(self, account: Account) -> StoragePrices:  # noqa: ARG002 - one account
+        """Those of the one account that there is."""
+        return self._storage
 
     async def close(self) -> None:
         """Nothing to let go of."""

@@ -3,6 +3,8 @@
 from typing import Protocol
 
 from service.domain.fleet import Offering, Price
+from service.domain.storage_cost import StoragePrices
+from service.domain.tiers import Account
 
 
 class PricesUnavailable(Exception):
@@ -10,10 +12,17 @@ class PricesUnavailable(Exception):
 
 
 class PriceSource(Protocol):
-    """A list of hourly prices."""
+    """A list of prices: machines by the hour, stored bytes by the month."""
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
         """Price of each offering that the list knows; the others are left out.
+
+        Raises PricesUnavailable.
+        """
+        ...
+
+    async def storage(self, account: Account) -> StoragePrices:
+        """What the account's tiers cost; a dated table where the list does not know it.
 
         Raises PricesUnavailable.
         """

@@ -16,14 +16,19 @@ from azure.storage.blob import (
     BlobSasPermissions,
     BlobType,
     ContainerSasPermissions,
+    RehydratePriority,
     generate_blob_sas,
     generate_container_sas,
 )
 from azure.storage.blob.aio import BlobClient, BlobServiceClient, LinearRetry
 
+from service.domain.tiers import Priority, StoredBlob, Tier
+from service.storage.azure_tiers import stored
 from service.storage.store import (
     Blob,
+    BlobArchived,
     BlobNotFound,
+    BlobStore,
     Container,
     PreconditionFailed,
     StorageError,
@@ -33,6 +38,10 @@ BLOCK_BYTES = 8 * 1024 * 1024
 BLOCKS_IN_FLIGHT = 2
 
 _MISSING = frozenset({"BlobNotFound", "ContainerNotFound"})
+_WHOLE = frozenset({None, "success"})  # None: it was written, not copied
+_UNDER_WAY = "pending"
+_ARCHIVED = frozenset({"BlobArchived", "BlobBeingRehydrated"})
+_BILLED_TOO = ["deleted", "versions", "snapshots"]
 _GOING = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
 _CONFLICTS = frozenset(
     {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "UnauthorizedBlobOverwrite"}
@@ -104,6 +113,23 @@ class AzureBlobStore:
             )
             return Blob(name=name, size=size, etag=_bare(answer["etag"]))
 
+    async def copy(
+        self, container: str, name: str, source: BlobStore, *, expires_at: datetime
+    ) -> bool:
+        """Copy Blob: asynchronous, between the accounts, for blobs of any size."""
+        blob = self._blob(container, name)
+        async with _translated(f"{container}/{name}", allow=_MISSING):
+            found = await blob.get_blob_properties()
+            if found.copy.status in _WHOLE:
+                return True
+            if found.copy.status == _UNDER_WAY:
+                return False
+        url = source.sas_url(container, name, permissions="r", expires_at=expires_at)
+        status: Any = _UNDER_WAY
+        async with _translated(f"{container}/{name}", allow=frozenset({"PendingCopyOperation"})):
+            status = (await blob.start_copy_from_url(url))["copy_status"]
+        return status in _WHOLE
+
     async def delete(self, container: str, name: str) -> None:
         async with _translated(f"{container}/{name}", allow=_MISSING):
             await self._blob(container, name).delete_blob(delete_snapshots="include")
@@ -115,10 +141,36 @@ class AzureBlobStore:
                 name_starts_with=prefix or None
             )
             blobs = [
-                Blob(name=found.name, size=found.size, etag=_bare(found.etag))
+                Blob(
+                    name=found.name,
+                    size=found.size,
+                    etag=_bare(found.etag),
+                    modified_at=found.last_modified,
+                )
                 async for found in pages
             ]
         return sorted(blobs, key=lambda blob: blob.name)
+
+    async def list_stored(
+        self, container: str, prefix: str = "", *, everything: bool = False
+    ) -> list[StoredBlob]:
+        blobs: list[StoredBlob] = []
+        async with _translated(container, allow=_GOING):
+            pages = self._service.get_container_client(container).list_blobs(
+                name_starts_with=prefix or None, include=_BILLED_TOO if everything else None
+            )
+            blobs = [stored(found) async for found in pages]
+        return sorted(blobs, key=lambda blob: blob.name)
+
+    async def set_tier(
+        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+    ) -> None:
+        """Azure refuses a second order while it brings a blob back: then the first one holds."""
+        blob = self._blob(container, name)
+        async with _translated(f"{container}/{name}", allow=frozenset({"BlobBeingRehydrated"})):
+            await blob.set_standard_blob_tier(
+                tier.capitalize(), rehydrate_priority=RehydratePriority(priority.capitalize())
+            )
 
     async def list_containers(self, prefix: str) -> list[Container]:
         found: list[Container] = []
@@ -227,6 +279,8 @@ async def _translated(what: str, *, allow: frozenset[str] = frozenset()) -> Asyn
             return
         if code in _MISSING:
             raise BlobNotFound(f"There is no {what}: {code}") from error
+        if code in _ARCHIVED:
+            raise BlobArchived(f"{what} is archived; bring it back first: {code}") from error
         if code in _CONFLICTS or error.status_code == 412:
             raise PreconditionFailed(f"{what} was written meanwhile: {code}") from error
         raise StorageError(f"{what}: {code or error.status_code}: {error.message}") from error

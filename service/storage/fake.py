@@ -1,27 +1,43 @@
 """A storage account in memory, held to the same contract tests as the Azure adapter."""
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from service.storage.store import Blob, BlobNotFound, Container, PreconditionFailed
+from service.domain.tiers import Priority, StoredBlob, Tier
+from service.storage.store import (
+    Blob,
+    BlobArchived,
+    BlobNotFound,
+    BlobStore,
+    Container,
+    PreconditionFailed,
+)
 
 CHUNK_BYTES = 64 * 1024
+BEGINNING = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True)
 class _Content:
     data: bytes
     etag: str
+    tier: Tier = Tier.HOT
+    rehydrating: Tier | None = None
+    priority: Priority | None = None
+    modified_at: datetime = BEGINNING
 
 
 @dataclass
 class MemoryStore:
-    """See the module."""
+    """See the module. Without a clock of its own all is as old as time."""
 
     _containers: dict[str, dict[str, _Content]] = field(default_factory=dict)
     _writes: int = 0
+    url: str = "memory:/"
+    now: Callable[[], datetime] = lambda: BEGINNING
+    slow_archive: bool = False  # what is brought back comes with ``rehydrate``, not at once
 
     async def create_container(self, container: str) -> None:
         self._containers.setdefault(container, {})
@@ -30,11 +46,11 @@ class MemoryStore:
         self._containers.pop(container, None)
 
     async def read(self, container: str, name: str) -> tuple[bytes, str]:
-        content = self._content(container, name)
+        content = self._online(container, name)
         return content.data, content.etag
 
     async def stream(self, container: str, name: str, *, offset: int = 0) -> AsyncIterator[bytes]:
-        data = self._content(container, name).data
+        data = self._online(container, name).data
         for start in range(offset, len(data), CHUNK_BYTES):
             yield data[start : start + CHUNK_BYTES]
 
@@ -51,7 +67,7 @@ class MemoryStore:
         if changed or (if_absent and found is not None):
             raise PreconditionFailed(f"{container}/{name} was written meanwhile")
         self._writes += 1
-        blobs[name] = _Content(bytes(data), f"0x{self._writes:X}")
+        blobs[name] = _Content(bytes(data), f"0x{self._writes:X}", modified_at=self.now())
         return blobs[name].etag
 
     async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
@@ -59,27 +75,81 @@ class MemoryStore:
         etag = await self.write(container, name, data)
         return Blob(name=name, size=len(data), etag=etag)
 
+    async def copy(
+        self,
+        container: str,
+        name: str,
+        source: BlobStore,
+        *,
+        expires_at: datetime,  # noqa: ARG002 - in memory nothing lasts
+    ) -> bool:
+        if name not in self._blobs(container):
+            data, _ = await source.read(container, name)
+            await self.write(container, name, data)
+        return True
+
     async def delete(self, container: str, name: str) -> None:
         self._containers.get(container, {}).pop(name, None)
 
     async def list_blobs(self, container: str, prefix: str = "") -> list[Blob]:
         return [
-            Blob(name=name, size=len(content.data), etag=content.etag)
+            Blob(
+                name=name,
+                size=len(content.data),
+                etag=content.etag,
+                modified_at=content.modified_at,
+            )
             for name, content in sorted(self._containers.get(container, {}).items())
             if name.startswith(prefix)
         ]
 
+    async def list_stored(
+        self,
+        container: str,
+        prefix: str = "",
+        *,
+        everything: bool = False,  # noqa: ARG002 - here nothing is kept that was deleted
+    ) -> list[StoredBlob]:
+        return [
+            StoredBlob(
+                name=name,
+                size=len(content.data),
+                tier=content.tier,
+                rehydrating=content.rehydrating,
+                priority=content.priority,
+            )
+            for name, content in sorted(self._containers.get(container, {}).items())
+            if name.startswith(prefix)
+        ]
+
+    async def set_tier(
+        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+    ) -> None:
+        content = self._content(container, name)
+        if content.tier is Tier.ARCHIVE and tier is not Tier.ARCHIVE and self.slow_archive:
+            changed = replace(content, rehydrating=content.rehydrating or tier, priority=priority)
+        else:
+            changed = replace(content, tier=tier)
+        self._containers[container][name] = changed
+
+    def rehydrate(self) -> None:
+        """Let everything that is on its way back arrive."""
+        for blobs in self._containers.values():
+            for name, content in blobs.items():
+                if content.rehydrating is not None:
+                    blobs[name] = replace(
+                        content, tier=content.rehydrating, rehydrating=None, priority=None
+                    )
+
     async def list_containers(self, prefix: str) -> list[Container]:
-        """It has no clock: all of them are as old as time."""
-        beginning = datetime.fromtimestamp(0, UTC)
         names = sorted(name for name in self._containers if name.startswith(prefix))
-        return [Container(name=name, modified_at=beginning) for name in names]
+        return [Container(name=name, modified_at=BEGINNING) for name in names]
 
     def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:
         path = f"{container}/{quote(name)}" if name else container
-        return f"memory://{path}?sp={permissions}&se={expires_at:%Y-%m-%dT%H:%M:%SZ}"
+        return f"{self.url}/{path}?sp={permissions}&se={expires_at:%Y-%m-%dT%H:%M:%SZ}"
 
     async def close(self) -> None:
         """Nothing to let go of."""
@@ -88,6 +158,12 @@ class MemoryStore:
         if container not in self._containers:
             raise BlobNotFound(f"There is no container {container}")
         return self._containers[container]
+
+    def _online(self, container: str, name: str) -> _Content:
+        content = self._content(container, name)
+        if content.tier is Tier.ARCHIVE:
+            raise BlobArchived(f"{container}/{name} is archived; bring it back first")
+        return content
 
     def _content(self, container: str, name: str) -> _Content:
         blobs = self._blobs(container)

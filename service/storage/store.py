@@ -1,9 +1,11 @@
 """The seam to bytes: containers and blobs, with conditional writes and SAS URLs."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
+
+from service.domain.tiers import Priority, StoredBlob, Tier
 
 
 class StorageError(Exception):
@@ -18,6 +20,10 @@ class PreconditionFailed(StorageError):
     """Somebody else wrote the blob since it was read. Read again."""
 
 
+class BlobArchived(StorageError):
+    """The blob is in the archive, or on its way back: it cannot be read now."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Blob:
     """One blob as listed or read; ``etag`` without quotes."""
@@ -25,6 +31,7 @@ class Blob:
     name: str
     size: int
     etag: str
+    modified_at: datetime | None = field(default=None, compare=False)  # of one that was listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +79,41 @@ class BlobStore(Protocol):
         """Write a large blob from a stream, memory flat. It appears whole or not at all."""
         ...
 
+    async def copy(
+        self, container: str, name: str, source: "BlobStore", *, expires_at: datetime
+    ) -> bool:
+        """Have the account fetch the blob of the same name from another one, by itself.
+
+        True once it is here whole; until then ask again, which is harmless. ``expires_at``: of
+        the URL that it is fetched from. Raises BlobNotFound where the container is not.
+        """
+        ...
+
     async def delete(self, container: str, name: str) -> None:
         """Delete one blob; no harm when it is gone."""
         ...
 
     async def list_blobs(self, container: str, prefix: str = "") -> list[Blob]:
         """All blobs under ``prefix``, by name; every page. Empty where there is no container."""
+        ...
+
+    async def list_stored(
+        self, container: str, prefix: str = "", *, everything: bool = False
+    ) -> list[StoredBlob]:
+        """All blobs under ``prefix`` with their tiers, by name. Empty without a container.
+
+        With ``everything`` also what else is billed: versions, snapshots, and what was deleted and
+        can be had back.
+        """
+        ...
+
+    async def set_tier(
+        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+    ) -> None:
+        """Put one blob in a tier; its ETag stays. No harm when it is there, or on its way there.
+
+        From the archive this begins a rehydration, with that priority. Raises BlobNotFound.
+        """
         ...
 
     async def list_containers(self, prefix: str) -> list[Container]:

@@ -9,8 +9,10 @@ from aiohttp import web
 
 from service.domain.fleet import Offering, Price
 from service.domain.states import CapacityType
+from service.domain.tiers import Account, Tier
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.source import PricesUnavailable
+from service.pricing.storage_prices import TABLE
 
 SPOT = Offering(region="eastus", vm_size="Standard_D2s_v5", capacity_type=CapacityType.SPOT)
 
@@ -152,6 +154,60 @@ async def test_a_list_without_end_is_given_up(price_list: PriceList, prices: Ret
     price_list.pages.append(f'{{"Items": [], "NextPageLink": "{link}"}}')
     with pytest.raises(PricesUnavailable, match="does not end"):
         await prices.prices([SPOT])
+
+
+async def test_storage_is_priced_by_the_meters_of_its_tier_and_redundancy(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(
+        _meter("Cool LRS", "Cool LRS Data Stored", "0.015"),
+        _meter("Cool GRS", "Cool GRS Data Stored", "0.033"),
+        _meter("Cool LRS", "Cool Data Retrieval", "0.02"),
+        _meter("Hot LRS", "Hot LRS Data Stored", "0.018"),
+        _meter("Hot LRS", "Hot LRS Data Stored", "0.017", units="51200.0"),
+        _meter("Archive LRS", "Archive Data Retrieval", "0.03"),
+        _meter("Archive LRS", "Archive Priority Data Retrieval", "0.2"),
+        _meter("Cool LRS", "Cool LRS List and Create Container Operations", "9"),
+    )
+
+    listed = await prices.storage(Account(region="eastus", redundancy="LRS"))
+
+    assert price_list.filters == [
+        "serviceName eq 'Storage' and productName eq 'General Block Blob v2'"
+        " and armRegionName eq 'eastus' and priceType eq 'Consumption'"
+    ]
+    cool, table = listed.tiers[Tier.COOL], TABLE.tiers[Tier.COOL]
+    assert (cool.month, cool.retrieval) == (Decimal("0.015"), Decimal("0.02"))
+    assert (cool.reads, cool.writes) == (table.reads, table.writes)
+    assert listed.tiers[Tier.HOT].month == Decimal("0.018")
+    assert listed.tiers[Tier.ARCHIVE].retrieval == Decimal("0.03")
+    assert listed.high_retrieval == Decimal("0.2")
+    assert listed.source == "Azure's price list and Microsoft's sample prices"
+
+
+async def test_storage_that_the_list_does_not_know_has_the_prices_of_the_dated_table(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", "0.015"))
+
+    assert await prices.storage(Account(region="eastus", redundancy="ZRS")) == TABLE
+    assert await prices.storage(Account()) == TABLE
+    assert len(price_list.filters) == 1
+
+
+async def test_a_price_of_storage_that_is_no_number_is_unavailable(
+    price_list: PriceList, prices: RetailPrices
+) -> None:
+    price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", '"cheap"'))
+
+    with pytest.raises(PricesUnavailable, match="no number"):
+        await prices.storage(Account(region="eastus"))
+
+
+def _meter(sku: str, name: str, price: str, *, units: str = "0.0") -> str:
+    return f"""{{"skuName": "{sku}", "meterName": "{name}", "tierMinimumUnits": {units},
+        "productName": "General Block Blob v2", "effectiveStartDate": "2026-11-01T00:00:00Z",
+        "retailPrice": {price}}}"""
 
 
 def _row(

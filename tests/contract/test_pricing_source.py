@@ -8,9 +8,11 @@ import pytest
 
 from service.domain.fleet import Offering, Price
 from service.domain.states import CapacityType
+from service.domain.tiers import Account, Tier
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PriceSource
+from service.pricing.storage_prices import TABLE
 from tests.emulator_process import Emulator
 
 SPOT = Offering(
@@ -49,3 +51,21 @@ async def test_what_the_list_does_not_know_is_left_out(source: PriceSource) -> N
     not_sold_there = replace(SPOT, region="northpole")
 
     assert await source.prices([unknown, SPOT, not_sold_there]) == {SPOT: LISTED[SPOT]}
+
+
+async def test_every_tier_of_storage_has_a_price_and_the_prices_a_source(
+    source: PriceSource,
+) -> None:
+    prices = await source.storage(Account(region="eastus", redundancy="LRS"))
+
+    assert set(prices.tiers) == set(Tier)
+    months = [prices.tiers[tier].month for tier in Tier]
+    assert months == sorted(months, reverse=True)
+    assert (prices.high_reads, prices.high_retrieval) == (TABLE.high_reads, TABLE.high_retrieval)
+    assert prices.source in ("Azure's price list", TABLE.source)
+
+
+async def test_storage_of_an_unknown_region_has_the_prices_of_the_dated_table(
+    source: PriceSource,
+) -> None:
+    assert await source.storage(Account(region="northpole")) == TABLE

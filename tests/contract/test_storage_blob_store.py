@@ -1,16 +1,26 @@
 """What every BlobStore promises: the fake and, on a real Azurite, the Azure adapter."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 
+from service.domain.tiers import Presence, Priority, Tier, presence
 from service.storage.azure import BLOCK_BYTES, AzureBlobStore
 from service.storage.fake import MemoryStore
-from service.storage.store import Blob, BlobNotFound, BlobStore, PreconditionFailed
+from service.storage.store import (
+    Blob,
+    BlobArchived,
+    BlobNotFound,
+    BlobStore,
+    PreconditionFailed,
+    StorageError,
+)
 from tests.clock import Clock
+from tests.waiting import until
 
 
 @pytest.fixture(params=["memory", "azurite"])
@@ -32,6 +42,11 @@ async def container(store: BlobStore) -> str:
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
     for part in parts:
         yield part
+
+
+def soon() -> datetime:
+    """An end that is ahead of the real clock, by which Azurite judges."""
+    return datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
 
 
 async def collected(stream: AsyncIterator[bytes]) -> bytes:
@@ -213,6 +228,18 @@ class TestContainers:
         assert listed[1] == await store.properties(container, "b/2")
         assert [b.name for b in await store.list_blobs(container)] == ["B/3", "a/1", "b/10", "b/2"]
 
+    async def test_a_list_says_when_each_blob_was_written(
+        self, store: BlobStore, container: str
+    ) -> None:
+        now = datetime.fromtimestamp(time.time(), UTC)
+        if isinstance(store, MemoryStore):
+            store.now = lambda: now
+        await store.write(container, "a", b"one")
+        (listed,) = await store.list_blobs(container)
+
+        assert listed.modified_at is not None
+        assert abs(listed.modified_at - now) < timedelta(minutes=1)
+
     async def test_names_may_hold_blanks_and_other_letters(
         self, store: BlobStore, container: str
     ) -> None:
@@ -249,3 +276,114 @@ async def test_containers_are_listed_by_the_beginning_of_their_names(store: Blob
 
     assert [c.name for c in found] == [f"base-{mark}-a", f"base-{mark}-b"]
     assert all(c.modified_at.tzinfo for c in found)
+
+
+class TestCopies:
+    @pytest.fixture
+    async def near(
+        self, store: BlobStore, request: pytest.FixtureRequest
+    ) -> AsyncIterator[BlobStore]:
+        """Another account of the same kind."""
+        made: BlobStore = MemoryStore()
+        if isinstance(store, AzureBlobStore):
+            made = AzureBlobStore(request.getfixturevalue("azurite").near_connection_string)
+        yield made
+        await made.close()
+
+    async def test_an_account_fetches_a_blob_from_another_one(
+        self, store: BlobStore, near: BlobStore, container: str
+    ) -> None:
+        await store.write(container, "main-1/weights", b"0" * 100_000)
+        await near.create_container(container)
+
+        async def fetched() -> bool:
+            return await near.copy(container, "main-1/weights", store, expires_at=soon())
+
+        await until(fetched, bool)
+
+        assert (await near.read(container, "main-1/weights"))[0] == b"0" * 100_000
+
+    async def test_what_is_there_is_not_fetched_again(
+        self, store: BlobStore, near: BlobStore, container: str
+    ) -> None:
+        await near.create_container(container)
+        etag = await near.write(container, "weights", b"staged by hand")
+
+        assert await near.copy(container, "weights", store, expires_at=soon())
+        assert await near.read(container, "weights") == (b"staged by hand", etag)
+
+    async def test_a_copy_of_nothing_fails(
+        self, store: BlobStore, near: BlobStore, container: str
+    ) -> None:
+        await near.create_container(container)
+
+        with pytest.raises(StorageError):
+            await near.copy(container, "missing", store, expires_at=soon())
+
+    async def test_a_copy_into_no_container_finds_none(
+        self, store: BlobStore, near: BlobStore, container: str
+    ) -> None:
+        await store.write(container, "weights", b"1")
+
+        with pytest.raises(BlobNotFound):
+            await near.copy(container, "weights", store, expires_at=soon())
+
+
+class TestTiers:
+    async def test_a_new_blob_is_hot_and_is_listed_with_its_size(
+        self, store: BlobStore, container: str
+    ) -> None:
+        await store.write(container, "models/a", b"12345")
+        await store.write(container, "other", b"1")
+
+        (blob,) = await store.list_stored(container, "models/")
+
+        assert (blob.name, blob.size, blob.tier, blob.movable) == ("models/a", 5, Tier.HOT, True)
+        assert presence([blob]) is Presence.ONLINE
+
+    @pytest.mark.parametrize("tier", [Tier.COOL, Tier.COLD])
+    async def test_a_blob_in_a_cooler_tier_is_the_same_blob(
+        self, store: BlobStore, container: str, tier: Tier
+    ) -> None:
+        etag = await store.write(container, "a", b"1")
+        await store.set_tier(container, "a", tier)
+        await store.set_tier(container, "a", tier)  # again: no harm
+
+        assert [b.tier for b in await store.list_stored(container)] == [tier]
+        assert await store.read(container, "a") == (b"1", etag)
+
+    async def test_what_is_archived_is_listed_and_cannot_be_read(
+        self, store: BlobStore, container: str
+    ) -> None:
+        await store.write(container, "a", b"1")
+        await store.set_tier(container, "a", Tier.ARCHIVE)
+
+        assert presence(await store.list_stored(container)) is Presence.ARCHIVED
+        with pytest.raises(BlobArchived, match="bring it back"):
+            await store.read(container, "a")
+        with pytest.raises(BlobArchived):
+            await collected(store.stream(container, "a"))
+        assert (await store.properties(container, "a")).size == 1
+
+    @pytest.mark.parametrize("priority", list(Priority))
+    async def test_what_comes_back_from_the_archive_is_the_same_blob(
+        self, store: BlobStore, container: str, priority: Priority
+    ) -> None:
+        etag = await store.write(container, "a", b"1")
+        await store.set_tier(container, "a", Tier.ARCHIVE)
+        await store.set_tier(container, "a", Tier.HOT, priority)
+
+        assert [b.tier for b in await store.list_stored(container)] == [Tier.HOT]
+        assert await store.read(container, "a") == (b"1", etag)
+
+    async def test_a_blob_that_is_gone_has_no_tier(self, store: BlobStore, container: str) -> None:
+        with pytest.raises(BlobNotFound):
+            await store.set_tier(container, "a", Tier.COOL)
+        assert await store.list_stored("job-that-never-was") == []
+
+    async def test_all_that_is_billed_can_be_listed(self, store: BlobStore, container: str) -> None:
+        await store.write(container, "a", b"123")
+
+        assert [(b.name, b.size) for b in await store.list_stored(container, everything=True)] == [
+            ("a", 3)
+        ]

@@ -1,0 +1,123 @@
+"""How tiers, moves between them and their prices are shown."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from service.api.job_views import money, seconds
+from service.db.job_facts import Around
+from service.db.tiers import TierMove
+from service.domain import cost
+from service.domain import tiers as rules
+from service.domain.storage_cost import Quote, Rehydration, StoragePrices, a_month, billed
+from service.domain.tiers import Account, Presence, Priority, StoredBlob, Tier
+from service.operations import tiers
+from service.operations.tiers import Folder, Look
+
+
+def storage(
+    around: Around, blobs: list[StoredBlob], looks: list[Look], where: Account
+) -> dict[str, Any]:
+    """All that a job's container holds, by tier and by folder."""
+    sizes = {str(tier): sum(billed(b) for b in blobs if b.tier is tier) for tier in Tier}
+    shown: dict[str, Any] = {
+        "object": "fine_tuning.job.storage",
+        "job": around.job.id,
+        "currency": cost.CURRENCY,
+        "spent": money(around.storage.spent),
+        "blobs": len(blobs),
+        "bytes": sum(b.size for b in blobs),
+        "billed_bytes": sizes,
+        "account": account(where),
+        "folders": [_folder(look) for look in looks],
+    }
+    if looks:
+        prices = looks[0].prices
+        shown |= {"a_month": money(a_month(blobs, prices)), "prices": _prices(prices)}
+    return shown
+
+
+def move(
+    seen: Look, tier: Tier, priority: Priority, made: Quote, wish: TierMove | None
+) -> dict[str, Any]:
+    """What a move costs, and how far it is."""
+    return {
+        "object": "fine_tuning.job.tier_move",
+        "id": wish.id if wish else None,
+        "to": str(tier),
+        "priority": str(priority),
+        "expected_at": seconds(wish.expected_at if wish else None),
+        "moves": {"blobs": made.blobs, "bytes": made.size},
+        "cost": {
+            "currency": cost.CURRENCY,
+            "once": money(made.charge),
+            "charged": money(wish.charge) if wish else None,
+            "operations": money(made.operations),
+            "early_deletion": money(made.early_deletion),
+            "a_month_before": money(made.month_before),
+            "a_month_after": money(made.month_after),
+            "read_back": money(made.read_back),
+            "free_to_leave_at": seconds(made.free_to_leave),
+        },
+        "prices": _prices(seen.prices),
+        **_folder(seen),
+    }
+
+
+def account(where: Account) -> dict[str, str | None]:
+    """Which account the prices are for."""
+    return {"region": where.region or None, "redundancy": where.redundancy}
+
+
+def _folder(seen: Look) -> dict[str, Any]:
+    """One checkpoint or the model, as it lies."""
+    presence = seen.presence
+    shown: dict[str, Any] = {
+        **_named(seen.folder),
+        "bytes": sum(b.size for b in seen.blobs),
+        "tier": str(rules.coolest(seen.blobs)),
+        "state": str(presence),
+        "moving_to": str(seen.under_way.tier) if seen.under_way else None,
+    }
+    if presence is Presence.ARCHIVED:
+        shown["rehydrate"] = {str(w.priority): _way(w) for w in tiers.ways_back(seen)}
+    if presence is Presence.REHYDRATING:
+        expected_at: datetime | None = seen.under_way.expected_at if seen.under_way else None
+        shown["rehydrating"] = {
+            "priority": _priority(seen.blobs),
+            "expected_at": seconds(expected_at),
+        }
+    return shown
+
+
+def _named(folder: Folder) -> dict[str, Any]:
+    return {
+        "kind": "checkpoint" if folder.checkpoint_id else "model",
+        "checkpoint": folder.checkpoint_id,
+        "step_number": folder.step,
+        "path": folder.path,
+    }
+
+
+def _way(way: Rehydration) -> dict[str, Any]:
+    return {"cost": money(way.cost), "seconds_at_most": int(way.takes.total_seconds())}
+
+
+def _priority(blobs: Iterable[StoredBlob]) -> str | None:
+    """The slowest one's: the folder is back when the last blob is."""
+    found = {blob.priority for blob in blobs if blob.rehydrating}
+    slowest = Priority.STANDARD if Priority.STANDARD in found else Priority.HIGH
+    return str(slowest) if found - {None} else None
+
+
+def _prices(prices: StoragePrices) -> dict[str, Any]:
+    tiers_shown = {
+        str(tier): {
+            "gib_month": str(price.month),
+            "writes_10k": str(price.writes),
+            "reads_10k": str(price.reads),
+            "retrieval_gib": str(price.retrieval),
+        }
+        for tier, price in prices.tiers.items()
+    }
+    return {"source": prices.source, "as_of": prices.as_of.isoformat(), "tiers": tiers_shown}

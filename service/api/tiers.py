@@ -1,0 +1,89 @@
+"""/v1/fine_tuning/jobs/{id}/storage: what lies in which tier; .../tier: put it into another one."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+
+from service.api import tier_views
+from service.api.deps import CallerDep, Now, Parts, PartsDep
+from service.db.keys import Caller
+from service.db.tiers import open_of
+from service.domain.tiers import Priority, Tier
+from service.operations import jobs, tiers
+from service.operations.tiers import Look
+from service.pricing import storage_prices
+
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+
+
+class TierRequest(BaseModel):
+    """What POST takes. With ``dry_run`` nothing is moved, and the answer is the same."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    tier: Literal["hot", "cool", "cold", "archive"]
+    priority: Literal["standard", "high"] = "standard"
+    dry_run: bool = False
+
+
+@router.get("/{job_id}/storage")
+async def get_storage(parts: PartsDep, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
+    """Every checkpoint and the model with tier and state, as Blob lists them now."""
+    async with parts.engine.connect() as conn:
+        job = await jobs.get(conn, caller.project_id, job_id)
+        folders = await tiers.folders(conn, job)
+        under_way = await open_of(conn, job_id)
+        around = await jobs.around(conn, caller.project_id, job_id, now)
+    blobs = await parts.store.list_stored(job_id)
+    prices = await parts.outside.listed() or storage_prices.TABLE
+    looks = [
+        Look(
+            folder=folder,
+            blobs=[b for b in blobs if b.name.startswith(f"{folder.path}/")],
+            prices=prices,
+            under_way=under_way.get(folder.path),
+        )
+        for folder in folders
+    ]
+    return tier_views.storage(around, blobs, looks, parts.account)
+
+
+@router.post("/{job_id}/checkpoints/{checkpoint_id}/tier")
+async def move_checkpoint(
+    parts: PartsDep,
+    caller: CallerDep,
+    now: Now,
+    job_id: str,
+    checkpoint_id: str,
+    asked: TierRequest,
+) -> dict[str, Any]:
+    """Move a checkpoint; from the archive this brings it back."""
+    return await _move(parts, caller, now, job_id, checkpoint_id, asked)
+
+
+@router.post("/{job_id}/model/tier")
+async def move_model(
+    parts: PartsDep, caller: CallerDep, now: Now, job_id: str, asked: TierRequest
+) -> dict[str, Any]:
+    """Move the final model; from the archive this brings it back."""
+    return await _move(parts, caller, now, job_id, None, asked)
+
+
+async def _move(
+    parts: Parts,
+    caller: Caller,
+    now: Now,
+    job_id: str,
+    checkpoint_id: str | None,
+    asked: TierRequest,
+) -> dict[str, Any]:
+    tier, priority = Tier(asked.tier), Priority(asked.priority)
+    seen = await tiers.look(parts.engine, parts.outside, caller.project_id, job_id, checkpoint_id)
+    made = tiers.quote(seen, parts.account.redundancy, tier, priority, now)
+    wish = None
+    if not asked.dry_run:
+        async with parts.engine.begin() as conn:
+            wish = await tiers.move(conn, seen, tier, priority, made, now)
+    shown = tier_views.move(seen, tier, priority, made, wish)
+    return shown | {"dry_run": asked.dry_run, "account": tier_views.account(parts.account)}

@@ -1,0 +1,112 @@
+"""Carries out moves to other tiers, blob by blob, and notices when the archive has given back.
+
+Level-triggered: each step lists the folder, and orders what is not where it should be. Killed
+anywhere, it finds the rest at the next look; a blob that is there already is not touched again.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import events, leases, storage_cost, tiers
+from service.db.leases import Claim
+from service.db.tiers import TierMove
+from service.domain.errors import LeaseLost
+from service.domain.tiers import End, Order, Outcome, Priority, Wait, next_step
+from service.storage.store import BlobNotFound, BlobStore, StorageError
+
+log = logging.getLogger(__name__)
+AT_ONCE = 256  # blobs of one step; the rest at the next
+_POLL = {Priority.STANDARD: timedelta(minutes=5), Priority.HIGH: timedelta(minutes=1)}
+_AFTER_FAULT = timedelta(seconds=30)
+_DELAYED = "storage.tier_delayed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierMoves:
+    """Takes one step for every move that is due."""
+
+    engine: AsyncEngine
+    store: BlobStore
+    now: Callable[[], datetime]
+
+    async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
+        """Lease what is due; each lease comes as the step to take under it."""
+        async with self.engine.begin() as conn:
+            claims = await tiers.claim_due(conn, self.now(), limit)
+        return [partial(self._reconcile, claim, move) for claim, move in claims]
+
+    async def run_once(self, limit: int = 20) -> int:
+        """Take every step that is due, one after the other; return how many were."""
+        steps = await self.claim(limit)
+        for step in steps:
+            await step()
+        return len(steps)
+
+    async def _reconcile(self, claim: Claim, move: TierMove) -> None:
+        try:
+            async with leases.kept(self.engine, claim, self.now):
+                await self._step(claim, move)
+        except LeaseLost:
+            log.info("tier.lease_lost", extra={"move": move.id})
+        except StorageError as fault:
+            log.warning("tier.step_failed", extra={"move": move.id, "cause": str(fault)})
+            with suppress(LeaseLost):
+                await self._delay(claim, move, str(fault))
+
+    async def _step(self, claim: Claim, move: TierMove) -> None:
+        blobs = await self.store.list_stored(move.job_id, f"{move.path}/")
+        match next_step(blobs, move.tier, move.priority):
+            case Order(names):
+                for name in names[:AT_ONCE]:
+                    with suppress(BlobNotFound):  # the next look tells what is left
+                        await self.store.set_tier(move.job_id, name, move.tier, move.priority)
+                await self._again(claim, timedelta(0))
+            case Wait():
+                await self._again(claim, _POLL[move.priority])
+            case End(outcome):
+                await self._end(claim, move, outcome)
+
+    async def _again(self, claim: Claim, delay: timedelta) -> None:
+        async with self.engine.begin() as conn:
+            await leases.release(conn, claim, self.now(), self.now() + delay)
+
+    async def _end(self, claim: Claim, move: TierMove, outcome: Outcome) -> None:
+        now = self.now()
+        code, message = _news(move, outcome)
+        level = "info" if outcome is Outcome.DONE else "warn"
+        async with self.engine.begin() as conn:
+            await tiers.end(conn, claim, outcome, now)
+            await storage_cost.look_soon(conn, move.job_id, now)
+            data = {"move": move.id, "tier": move.tier}
+            await events.add(conn, move.job_id, now, code, message, level=level, data=data)
+
+    async def _delay(self, claim: Claim, move: TierMove, fault: str) -> None:
+        """Tried for ever; a person reads why, once."""
+        now = self.now()
+        about = {"move": move.id}
+        async with self.engine.begin() as conn:
+            told = await events.known(conn, move.job_id, _DELAYED, about)
+            await leases.release(conn, claim, now, now + _AFTER_FAULT)
+            if not told:
+                message = f"{_what(move)} is not in {move.tier} yet, and is tried again: {fault}"
+                await events.add(
+                    conn, move.job_id, now, _DELAYED, message, level="warn", data=about
+                )
+
+
+def _news(move: TierMove, outcome: Outcome) -> tuple[str, str]:
+    if outcome is Outcome.GONE:
+        return "storage.tier_gone", f"{_what(move)} was deleted before it was in {move.tier}"
+    if move.expected_at is not None:
+        return "storage.rehydrated", f"{_what(move)} is back from the archive, in {move.tier}"
+    return "storage.tier_changed", f"{_what(move)} is in {move.tier} now"
+
+
+def _what(move: TierMove) -> str:
+    return "The final model" if move.step is None else f"The checkpoint of step {move.step}"

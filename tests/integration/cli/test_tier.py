@@ -1,0 +1,82 @@
+"""`rekindle tier`: where things lie, what moving them costs, and the move."""
+
+import pytest
+
+from tests.integration.cli.conftest import Shell
+from tests.integration.stored import finished, moves, tiers
+
+
+@pytest.fixture
+async def job(shell: Shell) -> str:
+    """A job that is over, with checkpoints and a model."""
+    return await finished(shell.world)
+
+
+async def carry_out(shell: Shell) -> None:
+    while await moves(shell.world).run_once():
+        pass
+
+
+async def test_without_a_tier_it_shows_what_lies_where(shell: Shell, job: str) -> None:
+    shown = await shell.run("tier", job)
+    document = (await shell.run("tier", "last", "--json")).json
+
+    assert shown.code == 0
+    assert [f["kind"] for f in document["folders"]] == ["checkpoint"] * 3 + ["model"]
+    for word in ("checkpoint of step 6", "model", "hot", "online", "storage has cost"):
+        assert word in shown.out
+
+
+async def test_a_dry_run_says_what_it_costs_and_moves_nothing(shell: Shell, job: str) -> None:
+    ended = await shell.run("tier", job, "archive", "--dry-run")
+    await carry_out(shell)
+
+    assert ended.code == 0
+    for word in ("early deletion", "a month", "to read it all", "to leave for free", "2026-11-20"):
+        assert word in ended.out
+    assert {b.tier for b in (await tiers(shell.world.store, job, "models/")).values()} == {"hot"}
+
+
+async def test_where_nobody_can_be_asked_nothing_is_moved_without_yes(
+    shell: Shell, job: str
+) -> None:
+    ended = await shell.run("tier", job, "cool")
+
+    assert ended.code == 2
+    assert "--yes" in ended.err
+    assert await moves(shell.world).run_once() == 0
+
+
+async def test_a_model_is_archived_and_the_download_says_how_to_get_it_back(
+    shell: Shell, job: str
+) -> None:
+    asked = await shell.run("tier", job, "archive", "--yes")
+    await carry_out(shell)
+    shown = await shell.run("tier", job)
+    refused = await shell.run("download", job)
+    back = await shell.run("tier", job, "hot", "--priority", "high", "--yes")
+    await carry_out(shell)
+    again = await shell.run("tier", job, "hot", "--yes")
+
+    assert asked.code == 0
+    assert "moves to archive" in asked.out
+    assert "archived; back in 15 h 00 min for $0.0006, in 1 h 00 min for $0.0050" in shown.out
+    assert refused.code == 1
+    assert f"rekindle tier {job} hot" in refused.err
+    assert "at the latest" in back.out
+    assert "is in hot already" in again.out
+
+
+async def test_a_checkpoint_is_named_by_its_step(shell: Shell, job: str) -> None:
+    ended = await shell.run("tier", job, "cold", "--checkpoint", "4", "--yes", "--json")
+    none = await shell.run("tier", job, "cold", "--checkpoint", "5", "--yes")
+
+    assert (ended.code, ended.json["step_number"], ended.json["to"]) == (0, 4, "cold")
+    assert none.code == 5
+    assert "no checkpoint '5'" in none.err
+
+
+async def test_the_cost_of_a_job_names_its_storage(shell: Shell, job: str) -> None:
+    ended = await shell.run("cost", job)
+
+    assert "of it storage" in ended.out

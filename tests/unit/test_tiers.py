@@ -1,0 +1,164 @@
+"""What may go to which tier, and what is left of a move."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.domain.tiers import (
+    GIB,
+    SMALL,
+    End,
+    Order,
+    Outcome,
+    Presence,
+    Priority,
+    Standing,
+    StoredBlob,
+    Tier,
+    Wait,
+    coolest,
+    next_step,
+    presence,
+    refusal,
+    time_to_rehydrate,
+)
+
+SHARD = StoredBlob(name="checkpoints/a/rank-0.safetensors", size=GIB)
+MANIFEST = StoredBlob(name="checkpoints/a/manifest.json", size=SMALL + 1)
+SMALL_FILE = StoredBlob(name="checkpoints/a/index.json", size=SMALL - 1)
+OVER = Standing(what="the checkpoint of step 7", job_is_over=True, newer=0, redundancy="LRS")
+LIVE = replace(OVER, job_is_over=False)
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+def test_what_a_job_that_is_over_has_kept_may_go_anywhere(tier: Tier) -> None:
+    assert refusal(OVER, tier) == ""
+
+
+@pytest.mark.parametrize("newer", [0, 1, 2])
+@pytest.mark.parametrize("tier", [Tier.COOL, Tier.COLD])
+def test_the_newest_checkpoints_of_a_job_that_goes_on_stay_hot(newer: int, tier: Tier) -> None:
+    assert "a resume may need it" in refusal(replace(LIVE, newer=newer), tier)
+
+
+def test_a_milestone_of_a_job_that_goes_on_may_go_where_it_is_still_online() -> None:
+    milestone = replace(LIVE, newer=3)
+
+    assert [bool(refusal(milestone, tier)) for tier in Tier] == [False, False, False, True]
+    assert "must stay online" in refusal(milestone, Tier.ARCHIVE)
+
+
+@pytest.mark.parametrize("redundancy", ["ZRS", "GZRS", "RAGZRS"])
+def test_an_account_in_zones_has_no_archive(redundancy: str) -> None:
+    assert redundancy in refusal(replace(OVER, redundancy=redundancy), Tier.ARCHIVE)
+    assert refusal(replace(OVER, redundancy=redundancy), Tier.COLD) == ""
+
+
+def test_manifests_and_small_files_stay_hot_while_the_rest_is_moved() -> None:
+    step = next_step([SHARD, MANIFEST, SMALL_FILE], Tier.ARCHIVE, Priority.STANDARD)
+
+    assert step == Order((SHARD.name,))
+
+
+def test_what_a_lifecycle_rule_has_cooled_comes_back_with_the_small_files_too() -> None:
+    cooled = [replace(blob, tier=Tier.COOL) for blob in (SHARD, MANIFEST, SMALL_FILE)]
+
+    assert next_step(cooled, Tier.HOT, Priority.STANDARD) == Order(tuple(b.name for b in cooled))
+
+
+def test_a_rehydration_is_waited_for_and_can_be_hurried_once() -> None:
+    coming = replace(SHARD, tier=Tier.ARCHIVE, rehydrating=Tier.HOT, priority=Priority.STANDARD)
+    hurried = replace(coming, priority=Priority.HIGH)
+
+    assert next_step([coming], Tier.HOT, Priority.STANDARD) == Wait(1)
+    assert next_step([coming], Tier.HOT, Priority.HIGH) == Order((SHARD.name,))
+    assert next_step([hurried], Tier.HOT, Priority.HIGH) == Wait(1)
+    assert next_step([hurried], Tier.HOT, Priority.STANDARD) == Wait(1)
+
+
+def test_a_folder_that_was_deleted_meanwhile_ends_its_move() -> None:
+    assert next_step([], Tier.COOL, Priority.STANDARD) == End(Outcome.GONE)
+
+
+def test_a_log_has_no_tier_to_be_moved_to() -> None:
+    log = replace(SHARD, movable=False)
+
+    assert next_step([log], Tier.COLD, Priority.STANDARD) == End(Outcome.DONE)
+
+
+def test_one_archived_file_keeps_the_whole_from_being_read() -> None:
+    archived = replace(SHARD, tier=Tier.ARCHIVE)
+    coming = replace(archived, rehydrating=Tier.HOT)
+
+    assert presence([MANIFEST, SHARD]) is Presence.ONLINE
+    assert presence([MANIFEST, archived]) is Presence.ARCHIVED
+    assert presence([archived, coming]) is Presence.REHYDRATING
+    assert (coolest([MANIFEST, archived]), coolest([])) == (Tier.ARCHIVE, Tier.HOT)
+
+
+@pytest.mark.parametrize(
+    ("gib", "priority", "hours"),
+    [
+        (1, Priority.STANDARD, 15),
+        (900, Priority.STANDARD, 15),
+        (1, Priority.HIGH, 1),
+        (10, Priority.HIGH, 1),
+        (25, Priority.HIGH, 2.5),
+    ],
+)
+def test_the_archive_gives_back_within_the_time_that_azure_names(
+    gib: int, priority: Priority, hours: float
+) -> None:
+    assert time_to_rehydrate(gib * GIB, priority) == timedelta(hours=hours)
+
+
+TIERS, PRIORITIES = st.sampled_from(list(Tier)), st.sampled_from(list(Priority))
+BLOBS = st.lists(
+    st.builds(
+        StoredBlob,
+        name=st.sampled_from(["f/a", "f/b", "f/c", "f/manifest.json"]),
+        size=st.integers(0, 4 * SMALL),
+        tier=TIERS,
+        movable=st.booleans(),
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda blob: blob.name,
+)
+
+
+@settings(deadline=None)
+@given(BLOBS, TIERS, PRIORITIES, st.data())
+def test_a_move_ends_however_often_it_is_broken_off(
+    blobs: list[StoredBlob], tier: Tier, priority: Priority, data: st.DataObject
+) -> None:
+    """Azure that takes some of the orders, loses others, and gives the archive back in its time."""
+    was = {blob.name: blob.tier for blob in blobs}
+    for _ in range(40):
+        match next_step(blobs, tier, priority):
+            case Order(names):
+                some = data.draw(st.sampled_from([names, names[:1], names[-1:]]))
+                blobs = [_ordered(b, tier, priority) if b.name in some else b for b in blobs]
+            case Wait():
+                blobs = [
+                    replace(b, tier=b.rehydrating, rehydrating=None) if b.rehydrating else b
+                    for b in blobs
+                ]
+            case End(outcome):
+                break
+    else:
+        raise AssertionError("the move did not end")
+
+    assert outcome is Outcome.DONE
+    for blob in blobs:
+        stays = tier is not Tier.HOT and (blob.size < SMALL or blob.name.endswith("manifest.json"))
+        assert blob.tier is (was[blob.name] if stays or not blob.movable else tier)
+
+
+def _ordered(blob: StoredBlob, tier: Tier, priority: Priority) -> StoredBlob:
+    if blob.tier is Tier.ARCHIVE:
+        return replace(blob, rehydrating=tier, priority=priority)
+    return replace(blob, tier=tier)
