@@ -1,0 +1,84 @@
+"""Checkpoints that nodes cannot load: the service's own look, and giving one up."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import checkpoints, events, leases
+from service.db.attempts import AttemptRow
+from service.db.leases import Claim
+from service.domain.findings import Fault
+from service.storage.store import BlobNotFound, BlobStore
+from trainer.contract import MANIFEST, Committed, Manifest
+
+
+async def look(store: BlobStore, job_id: str, entry: Committed) -> Fault | None:
+    """What a manifest and a list show to be wrong with a checkpoint; its bytes are not read."""
+    try:
+        data, _ = await store.read(job_id, f"{entry.path}/{MANIFEST}")
+    except BlobNotFound:
+        return Fault(file=MANIFEST, reason="is gone")
+    if hashlib.sha256(data).hexdigest() != entry.manifest_sha256:
+        return Fault(file=MANIFEST, reason="is another one than was committed")
+    prefix = f"{entry.path}/"
+    listed = await store.list_blobs(job_id, prefix)
+    there = {b.name.removeprefix(prefix): (b.size, b.etag) for b in listed}
+    for file in Manifest.from_json(data).files:
+        if file.name not in there:
+            return Fault(file=file.name, reason="is gone")
+        size, etag = there[file.name]
+        if size != file.size:
+            return Fault(file=file.name, reason=f"has {size} bytes instead of {file.size}")
+        if etag != file.etag:
+            return Fault(file=file.name, reason="was written again since it was committed")
+    return None
+
+
+async def give_up(
+    conn: AsyncConnection,
+    claim: Claim,
+    row: AttemptRow,
+    broken: Sequence[tuple[Committed, Fault]],
+    rest: Committed | None,
+    now: datetime,
+) -> None:
+    """Mark them, each with its event; ``rest`` is what training goes on from (None: nothing).
+
+    The mark is the intent: whoever opens the next generation takes them out of HEAD, so a service
+    killed in between loses nothing and tells nothing twice. Raises LeaseLost.
+    """
+    await leases.write(conn, claim, lease_token=claim.token)
+    for entry, fault in broken:
+        because = f"{fault.file} {fault.reason}"
+        if await checkpoints.condemn(conn, row.job_id, entry.path, because):
+            await events.add(
+                conn,
+                row.job_id,
+                now,
+                "checkpoint.broken",
+                _sentence(entry, because, rest),
+                attempt_id=row.id,
+                level="error",
+                data=_facts(entry, fault, rest),
+            )
+
+
+def _sentence(entry: Committed, because: str, rest: Committed | None) -> str:
+    lost = entry.step - (rest.step if rest else 0)
+    start = (
+        f"Training goes on from step {rest.step}"
+        if rest
+        else "No other is left, so training starts over from the base model"
+    )
+    return (
+        f"The checkpoint of step {entry.step} cannot be loaded: {because}. {start}; "
+        f"{lost} steps are done again."
+    )
+
+
+def _facts(entry: Committed, fault: Fault, rest: Committed | None) -> dict[str, object]:
+    step = rest.step if rest else 0
+    facts = {"path": entry.path, "file": fault.file, "reason": fault.reason, "step": entry.step}
+    return facts | {"from_step": step, "lost_steps": entry.step - step}

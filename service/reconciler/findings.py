@@ -1,0 +1,58 @@
+"""Before a generation opens: which checkpoints it must not load, because they are broken."""
+
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import checkpoints, findings
+from service.db.attempts import AttemptRow
+from service.db.leases import Claim
+from service.domain.attempt import Move
+from service.domain.findings import Doubt, Fault, judge
+from service.domain.states import AttemptState, Outcome
+from service.operations import findings as operations
+from service.operations import heads
+from service.storage.store import BlobStore
+from trainer.contract import Committed
+
+
+async def broken(
+    engine: AsyncEngine, store: BlobStore, claim: Claim, row: AttemptRow, now: datetime
+) -> frozenset[str] | Move:
+    """Where they lie; or, where one machine alone says so, the move that lets others look.
+
+    Blob is looked at only if a node has complained of what it was to load. Raises LeaseLost.
+    """
+    async with engine.connect() as conn:
+        said = await findings.open_of(conn, row.job_id)
+        marked = await checkpoints.broken(conn, row.job_id)
+    if not said:
+        return marked
+    head, _ = await heads.read(store, row.job_id)
+    given_up: list[tuple[Committed, Fault]] = []
+    doubt: Move | None = None
+    for entry in reversed(head.fenced(head.generation, marked).checkpoints):
+        if entry.path not in said and not given_up:
+            break  # nobody complains of the newest
+        seen = await operations.look(store, row.job_id, entry)
+        verdict = judge(said.get(entry.path, ()), seen, row.id)
+        if isinstance(verdict, Fault):
+            given_up.append((entry, verdict))
+            continue
+        doubt = _other_machines(verdict, entry) if verdict else None
+        break
+    marked |= {entry.path for entry, _ in given_up}
+    if given_up:
+        async with engine.begin() as conn:
+            rest = head.fenced(head.generation, marked).newest
+            await operations.give_up(conn, claim, row, given_up, rest, now)
+    return doubt or marked
+
+
+def _other_machines(doubt: Doubt, entry: Committed) -> Move:
+    return Move(
+        to=AttemptState.TERMINATING,
+        outcome=Outcome.UNRESPONSIVE,
+        reason=f"one machine finds that {doubt.file} of the checkpoint of step {entry.step} "
+        f"{doubt.reason}, and nobody else has seen it: other machines are asked",
+    )

@@ -1,0 +1,95 @@
+"""Deletes what saves have left that were never committed: folders that HEAD does not name.
+
+A folder is written by one generation, and HEAD comes to name it while that generation has HEAD, or
+never. So one that HEAD does not name, and that is of an older generation than HEAD, is never named
+again. How old it is, its first blob says: written before the generation was opened, it is older.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import retention
+from service.db.retention import Due
+from service.operations import heads
+from service.storage.store import Blob, BlobStore, StorageError
+from trainer.contract import MANIFEST
+
+log = logging.getLogger(__name__)
+GRACE = timedelta(days=1)  # so long somebody may look at it, or bring back an older HEAD
+CLOCKS = timedelta(hours=1)  # more than Blob's clock and ours differ by
+PAGE = 100  # jobs of one round
+FOLDERS = ("checkpoints/", "models/")
+
+
+@dataclass
+class CheckpointSweep:
+    """Holds nothing but its place in the list of jobs; killed anywhere, it begins again."""
+
+    engine: AsyncEngine
+    store: BlobStore
+    now: Callable[[], datetime]
+    _after: str = ""
+
+    async def run_once(self) -> int:
+        """Collect a page of jobs; return the bytes that were freed."""
+        before = self.now() - GRACE
+        async with self.engine.connect() as conn:
+            page = await retention.due(conn, before=before, after=self._after, limit=PAGE)
+        self._after = page[-1].job_id if len(page) == PAGE else ""
+        return sum([await self._job(found) for found in page])
+
+    async def _job(self, found: Due) -> int:
+        try:
+            freed = await collect(self.store, found, self.now())
+        except StorageError as fault:
+            log.warning(
+                "checkpoints.not_collected", extra={"job": found.job_id, "cause": str(fault)}
+            )
+            return 0
+        async with self.engine.begin() as conn:
+            await retention.collected(conn, found)
+        if freed:
+            log.info("checkpoints.collected", extra={"job": found.job_id, "bytes": freed})
+        return freed
+
+
+async def collect(store: BlobStore, found: Due, now: datetime) -> int:
+    """Delete one job's garbage, each folder's manifest first; return its bytes.
+
+    HEAD of a job that is over is taken once more, so that nobody commits any more.
+    """
+    if found.is_over:
+        await heads.fence(store, found.job_id, found.newest)
+    freed = 0
+    for path, blobs in (await _folders(store, found.job_id)).items():
+        if _is_old(blobs, found, now) and await _is_garbage(store, found, path):
+            for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}"):
+                await store.delete(found.job_id, blob.name)
+                freed += blob.size
+    return freed
+
+
+async def _folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
+    folders = defaultdict(list)
+    for prefix in FOLDERS:
+        for blob in await store.list_blobs(job_id, prefix):
+            folders["/".join(blob.name.split("/")[:2])].append(blob)
+    return folders
+
+
+def _is_old(blobs: Sequence[Blob], found: Due, now: datetime) -> bool:
+    """True when it is of an older generation, and nobody has written to it for a while."""
+    written = [b.modified_at for b in blobs if b.modified_at is not None]
+    of_an_older = found.is_over or min(written) < found.opened_at - CLOCKS
+    return of_an_older and max(written) < now - GRACE
+
+
+async def _is_garbage(store: BlobStore, found: Due, path: str) -> bool:
+    """Asked of HEAD itself, just before: what it names, and what is loaded from it, stays."""
+    head, _ = await heads.read(store, found.job_id)
+    return path not in head.paths | {found.loaded}
