@@ -1,0 +1,95 @@
+"""`python -m bench.elastic [--boot-seconds S] [--epochs N] [--json [FILE]]`.
+
+The same job of four nodes twice on a stack of its own, elastic and rigid; each loses a machine
+without notice and one with it. Exit 2: it could not measure. Ctrl-C ends everything it started.
+"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+import psycopg
+
+from bench import report
+from bench.elastic import measures, run
+from bench.elastic.lives import Life
+from bench.recovery.run import CannotMeasure
+from rekindle.running import NotThere
+from rekindle.state import CannotStart
+
+STDOUT = Path("-")
+CANNOT_MEASURE, INTERRUPTED = 2, 130
+HEAD = ("from the strike", "on nodes", *measures.PARTS, "lost steps")
+NOTES = [
+    "seconds from the strike: detect, halt, machines and load follow on each other and are"
+    " training together; full is until a step on all nodes again",
+    "all nodes share the cores of this machine, so three train as fast as four, and a machine"
+    " boots in seconds: differences of goodput say nothing of Azure",
+]
+FAULTS = (CannotStart, CannotMeasure, NotThere, httpx.HTTPError, psycopg.Error)
+
+
+def main() -> int:
+    """Run, print, and say by the exit status whether it could be measured."""
+    options = _options()
+    folder = options.state or Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
+    plan = run.Plan(epochs=options.epochs, boot_seconds=options.boot_seconds)
+    began = time.monotonic()
+    try:
+        lives = asyncio.run(run.run(plan, folder.resolve(), options.port, _say))
+    except KeyboardInterrupt:
+        _say(f"interrupted; everything that it started has ended; state: {folder}")
+        return INTERRUPTED
+    except FAULTS as error:
+        _say(f"cannot measure: {type(error).__name__}: {error}; the stack's state is in {folder}")
+        return CANNOT_MEASURE
+    if options.state is None:
+        shutil.rmtree(folder)
+    _show(plan, lives, time.monotonic() - began, options.json)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.elastic", description=__doc__)
+    add = parser.add_argument
+    add("--boot-seconds", type=float, help="until asked machines are there; default: 3")
+    add("--epochs", type=int, default=44, help=f"of {run.STEPS_AN_EPOCH} steps each (44)")
+    add(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=STDOUT,
+        help="where to write the JSON; without a file it is the last line printed",
+    )
+    add("--state", type=Path, help="default: a temporary folder")
+    add("--port", type=int, help="the first of four ports; default: free ones")
+    return parser.parse_args()
+
+
+def _show(plan: run.Plan, lives: list[Life], seconds: float, to: Path | None) -> None:
+    elastic, rigid = lives
+    found = measures.measures(elastic, rigid)
+    report.table(HEAD, measures.rows(lives))
+    report.show(found)
+    if to:
+        more = {
+            "arguments": {"epochs": plan.epochs, "boot_seconds": plan.boot_seconds},
+            "seconds": round(seconds, 1),
+            "step_s_by_nodes": {life.job: life.step_seconds for life in lives},
+            "notes": NOTES,
+        }
+        whole = report.Report(bench="elastic", measures=found, more=more)
+        whole.write(None if to == STDOUT else to)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""What became of a job and of what struck it, from the service's own record."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from bench.recovery import records
+from bench.recovery.records import GenerationRow, JobRecord
+from bench.report import percentile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strike:
+    """One machine that Azure took."""
+
+    noticed: bool
+    at: float  # when it was dead; with notice, when the notice stood
+    attempt: str
+    generation: int  # that trained then
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """One generation: on how many nodes, its steps, and how many it did again."""
+
+    number: int
+    nodes: int
+    lost_steps: int
+    first_step_at: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """One job from its first machine to its last."""
+
+    elastic: bool
+    job: str
+    nodes: int
+    steps: int
+    strikes: Sequence[Strike]
+    record: JobRecord
+    worlds: dict[int, World] = field(default_factory=dict)  # by number
+    paid_node_seconds: float = 0.0
+    step_seconds: dict[int, float] = field(default_factory=dict)  # median, by number of nodes
+
+    @property
+    def steps_per_node_second(self) -> float:
+        """Steps of the whole job over what its machines were paid for, boots included."""
+        return self.steps / self.paid_node_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """Seconds from one strike on; None where it never came to that."""
+
+    noticed: bool
+    detect: float | None = None  # until the service has decided what to do
+    halt: float | None = None  # until members have stopped; in place: until the next world opens
+    machines: float | None = None  # another set, until its world opens; None in place
+    load: float | None = None  # until the first step is done
+    training: float | None = None  # all of these: until a step that is new to this world
+    full: float | None = None  # until a step on all nodes again
+    nodes: int = 0  # of the world that went on first
+    lost_steps: int = 0
+
+
+def recovery(life: Life, strike: Strike) -> Recovery:
+    """What followed a strike, as far as it is known."""
+    record = life.record
+    opened = _next_that_trained(life, strike.generation)
+    decided = record.decision_after(strike.at, strike.generation, strike.attempt)
+    if opened is None or decided is None:
+        return Recovery(noticed=strike.noticed)
+    world = life.worlds[opened.number]
+    assert world.first_step_at is not None
+    moved = opened.attempt != strike.attempt
+    stopped = record.by_id[opened.attempt].created_at if moved else opened.opened_at
+    return Recovery(
+        noticed=strike.noticed,
+        detect=decided - strike.at,
+        halt=max(stopped - decided, 0.0),
+        machines=opened.opened_at - stopped if moved else None,
+        load=world.first_step_at - opened.opened_at,
+        training=world.first_step_at - strike.at,
+        full=_full_again(life, strike),
+        nodes=world.nodes,
+        lost_steps=_lost(life, strike.generation, opened.number),
+    )
+
+
+async def read(
+    database: psycopg.AsyncConnection[Any],
+    job: str,
+    strikes: Sequence[Strike],
+    *,
+    elastic: bool,
+    nodes: int,
+) -> Life:
+    """Everything, once all machines are gone."""
+    record = await records.read(database, job)
+    worlds = {}
+    for number, members, lost in await _all(database, _WORLDS, job):
+        first = _first_step(record, number)
+        world = World(number=number, nodes=members, lost_steps=lost, first_step_at=first)
+        worlds[number] = world
+    ((paid,),) = await _all(database, _PAID, job)
+    pace: dict[int, list[float]] = {}
+    for generation, seconds in await _all(database, _PACE, job):
+        pace.setdefault(worlds[generation].nodes, []).append(seconds)
+    return Life(
+        elastic=elastic,
+        job=job,
+        nodes=nodes,
+        steps=sum(map(len, pace.values())),
+        strikes=strikes,
+        record=record,
+        worlds=worlds,
+        paid_node_seconds=float(paid),
+        step_seconds={n: percentile(each, 50) or 0.0 for n, each in pace.items()},
+    )
+
+
+def _next_that_trained(life: Life, number: int) -> GenerationRow | None:
+    """One that was halted before its first step brought nobody on."""
+    later = (g for g in life.record.generations if g.number > number)
+    return next((g for g in later if life.worlds[g.number].first_step_at is not None), None)
+
+
+def _lost(life: Life, before: int, after: int) -> int:
+    """Steps that were done again; a world that never trained has none that could be lost."""
+    return sum(w.lost_steps for w in life.worlds.values() if before < w.number <= after)
+
+
+def _full_again(life: Life, strike: Strike) -> float | None:
+    moments = [
+        world.first_step_at - strike.at
+        for world in life.worlds.values()
+        if world.number > strike.generation
+        and world.nodes == life.nodes
+        and world.first_step_at is not None
+    ]
+    return min(moments, default=None)
+
+
+def _first_step(record: JobRecord, number: int) -> float | None:
+    """The end of the generation's first step, as its own nodes timed it."""
+    row = record.generation(number)
+    assert row is not None, "both are read of the same rows"
+    after = [g.opened_at for g in record.generations if g.number > number]
+    ends = (
+        span[2]
+        for span in record.by_id[row.attempt].spans
+        if span[0] == "first_step" and row.opened_at <= span[1] < min(after, default=span[1] + 1)
+    )
+    return min(ends, default=None)
+
+
+async def _all(
+    database: psycopg.AsyncConnection[Any], query: str, job: str
+) -> list[tuple[Any, ...]]:
+    return await (await database.execute(query, [job])).fetchall()
+
+
+_WORLDS = """select number, jsonb_array_length(content->'members'), lost_steps
+             from generations where job_id = %s order by number"""
+_PAID = """select extract(epoch from sum(coalesce(ended_at, now()) - started_at))
+           from ledger where job_id = %s"""
+_PACE = "select generation, seconds from metrics where job_id = %s"

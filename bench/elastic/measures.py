@@ -1,0 +1,94 @@
+"""From two jobs' lives to numbers: the elastic one's, with the rigid one's as their rival."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from bench.elastic.lives import Life, Recovery, recovery
+from bench.report import Measure, rounded
+
+PARTS = ("detect", "halt", "machines", "load", "training", "full")
+_SECONDS = {
+    "detect": "detect_s",
+    "halt": "halt_s",
+    "machines": "machines_s",
+    "load": "load_s",
+    "training": "training_again_s",
+    "full": "full_again_s",
+}
+
+
+def measures(elastic: Life, rigid: Life) -> list[Measure]:
+    """Those of each strike, then those of the whole job."""
+    return [
+        *(m for noticed in (False, True) for m in _of_strike(elastic, rigid, noticed=noticed)),
+        _compared("steps_lost", "steps", elastic, rigid, _lost, limit=0),
+        _compared(
+            "paid_node_s", "s", elastic, rigid, lambda life: life.paid_node_seconds, digits=0
+        ),
+        _goodput(elastic, rigid),
+    ]
+
+
+def rows(lives: Iterable[Life]) -> Sequence[tuple[object, ...]]:
+    """For people: a line for each strike."""
+    return [
+        (
+            f"{'elastic' if life.elastic else 'rigid'}, {'' if found.noticed else 'no '}notice",
+            found.nodes or None,
+            *(rounded(getattr(found, part), 1) for part in PARTS),
+            found.lost_steps,
+        )
+        for life in lives
+        for found in (recovery(life, strike) for strike in life.strikes)
+    ]
+
+
+def _of_strike(elastic: Life, rigid: Life, *, noticed: bool) -> Iterable[Measure]:
+    ours, theirs = _recovery(elastic, noticed=noticed), _recovery(rigid, noticed=noticed)
+    prefix = "noticed" if noticed else "unnoticed"
+    for part in PARTS:
+        yield Measure(
+            name=f"{prefix}_{_SECONDS[part]}",
+            value=rounded(getattr(ours, part), 2),
+            unit="s",
+            rivals={"rigid": rounded(getattr(theirs, part), 2)},
+        )
+    lost = {"rigid": theirs.lost_steps}
+    name = f"{prefix}_steps_lost"
+    yield Measure(name=name, value=ours.lost_steps, unit="steps", limit=0, rivals=lost)
+
+
+def _recovery(life: Life, *, noticed: bool) -> Recovery:
+    strikes = (s for s in life.strikes if s.noticed is noticed)
+    return next((recovery(life, s) for s in strikes), Recovery(noticed=noticed))
+
+
+def _compared(
+    name: str,
+    unit: str,
+    elastic: Life,
+    rigid: Life,
+    of: Callable[[Life], float],
+    *,
+    limit: float | None = None,
+    digits: int = 3,
+) -> Measure:
+    rivals = {"rigid": rounded(of(rigid), digits)}
+    value = rounded(of(elastic), digits)
+    return Measure(name=name, value=value, unit=unit, limit=limit, rivals=rivals)
+
+
+def _lost(life: Life) -> float:
+    return sum(world.lost_steps for world in life.worlds.values())
+
+
+def _goodput(elastic: Life, rigid: Life) -> Measure:
+    """The limit is what four nodes do while they train: nothing boots, waits or is done again."""
+    pace = [life.step_seconds[life.nodes] for life in (elastic, rigid)]
+    return Measure(
+        name="steps_per_node_s",
+        value=rounded(elastic.steps_per_node_second, 4),
+        unit="steps/node-s",
+        limit=rounded(1 / (elastic.nodes * min(pace)), 4),
+        rivals={"rigid": rounded(rigid.steps_per_node_second, 4)},
+        higher_is_better=True,
+    )

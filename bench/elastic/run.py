@@ -1,0 +1,188 @@
+"""One stack, and on it the same job twice: elastic, and keeping its world size.
+
+Each loses one machine without notice and one with it. The second is taken only once the first
+has been made good.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+from bench.elastic import lives
+from bench.elastic.lives import Life, Strike
+from bench.recovery.run import CannotMeasure, free_ports
+from rekindle import faults
+from rekindle.layout import BASE_MODEL, Layout
+from rekindle.running import Facts
+from rekindle.stack import stack
+from rekindle.state import Ports, State
+
+NODES, LEAST = 4, 2
+BATCH, MICRO_BATCH = 24, 2  # 3 micro-steps on four nodes, 4 on three, 6 on two
+ROWS = 600
+STEPS_AN_EPOCH = ROWS // BATCH
+BEFORE_STEPS = 60  # that a full world does before a machine of it is taken
+PATIENCE_SECONDS = 900.0
+OVER = ("succeeded", "failed", "cancelled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is asked for on the command line."""
+
+    epochs: int
+    boot_seconds: float | None  # None: the emulator's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """What a run works with."""
+
+    stack: Facts
+    api: httpx.AsyncClient
+    database: psycopg.AsyncConnection[Any]
+    say: Callable[[str], None]
+
+
+async def run(plan: Plan, folder: Path, port: int | None, say: Callable[[str], None]) -> list[Life]:
+    """The elastic job's life, and the rigid one's."""
+    ports = Ports.starting_at(port or free_ports())
+    layout = Layout(State(folder), ports, create_seconds=plan.boot_seconds)
+    say(f"starting a stack in {folder}")
+    async with stack(layout, lambda _: None), _tools(folder, say) as tools:
+        file = await _upload(tools, folder)
+        return [await _live(tools, plan, file, elastic=elastic) for elastic in (True, False)]
+
+
+@asynccontextmanager
+async def _tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[Tools]:
+    facts = Facts.read(folder)
+    async with AsyncExitStack() as ends:
+        api = await ends.enter_async_context(
+            httpx.AsyncClient(
+                base_url=f"{facts.api_url}/v1",
+                headers={"Authorization": f"Bearer {facts.api_key}"},
+                trust_env=False,
+                timeout=30,
+            )
+        )
+        url = facts.database_url.replace("+psycopg", "")
+        database = await psycopg.AsyncConnection.connect(url, autocommit=True)
+        ends.push_async_callback(database.close)
+        yield Tools(stack=facts, api=api, database=database, say=say)
+
+
+async def _upload(tools: Tools, folder: Path) -> str:
+    path = folder / "chats.jsonl"
+    argv = ["-m", "trainer.samples", str(path), "--rows", str(ROWS), "--seed", "1"]
+    process = await asyncio.create_subprocess_exec(sys.executable, *argv)
+    if await process.wait():
+        raise CannotMeasure(f"trainer.samples failed with {process.returncode}")
+    files = {"file": (path.name, path.read_bytes())}
+    answer = await tools.api.post("/files", data={"purpose": "fine-tune"}, files=files)
+    return str(answer.raise_for_status().json()["id"])
+
+
+async def _live(tools: Tools, plan: Plan, file: str, *, elastic: bool) -> Life:
+    name = "elastic" if elastic else "rigid"
+    job = await _submit(tools, plan, file, elastic=elastic)
+    tools.say(f"{name}: {job}, {plan.epochs * STEPS_AN_EPOCH} steps on {NODES} nodes")
+    strikes: list[Strike] = []
+    generation = 0
+    for noticed in (False, True):
+        generation, attempt, step = await _full_world(tools, job, after=generation)
+        if generation == 0:
+            tools.say("  it ended before all nodes trained again: use more --epochs")
+            break
+        strikes.append(await _strike(tools, attempt, generation, noticed=noticed))
+        how = "with" if noticed else "without"
+        tools.say(f"  after step {step}: a machine is taken {how} notice")
+    await _ended(tools, job)
+    tools.say("  it has succeeded, and its machines are gone")
+    return await lives.read(tools.database, job, strikes, elastic=elastic, nodes=NODES)
+
+
+async def _submit(tools: Tools, plan: Plan, file: str, *, elastic: bool) -> str:
+    hyper = {"n_epochs": plan.epochs, "batch_size": BATCH}
+    training = {
+        "max_seq_len": 64,
+        "learning_rate": 0.001,
+        "checkpoint_seconds": 3,
+        "micro_batch": MICRO_BATCH,
+        "zero_stage": 2,
+    }
+    allowed = {"elastic": {"min_nodes": LEAST}} if elastic else {}
+    body = {
+        "model": BASE_MODEL,
+        "training_file": file,
+        "seed": 5,
+        "method": {"type": "supervised", "supervised": {"hyperparameters": hyper}},
+        "infrastructure": {"nodes": NODES, **allowed},
+        "training": training,
+    }
+    answer = await tools.api.post("/fine_tuning/jobs", json=body)
+    return str(answer.raise_for_status().json()["id"])
+
+
+async def _full_world(tools: Tools, job: str, *, after: int) -> tuple[int, str, int]:
+    """Wait until all nodes have trained for a while, in a generation after that one.
+
+    Its number, its attempt and its last step; the number is 0 when the job has ended before.
+    """
+    latest = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < latest:
+        row = await (await tools.database.execute(_NEWEST, [job])).fetchone()
+        if row is not None and row[0] > after and row[2] == NODES and row[4] >= BEFORE_STEPS:
+            return row[0], row[1], row[3]
+        if await _state(tools, job) in OVER:
+            return 0, "", 0
+        await asyncio.sleep(0.1)
+    raise CannotMeasure(f"{job} did not come to train on {NODES} nodes")
+
+
+async def _strike(tools: Tools, attempt: str, generation: int, *, noticed: bool) -> Strike:
+    victim = max(await faults.machines(tools.stack, attempt), key=lambda vm: vm.vm_id)
+    began = time.time()
+    await faults.evict(tools.stack, victim, notice=noticed)
+    at = began if noticed else time.time()
+    return Strike(noticed=noticed, at=at, attempt=attempt, generation=generation)
+
+
+async def _ended(tools: Tools, job: str) -> None:
+    """Wait until the job has succeeded and nothing of it is paid for any more."""
+    latest = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < latest:
+        if await _state(tools, job) in OVER and await _given_back(tools, job):
+            break
+        await asyncio.sleep(0.3)
+    state = await _state(tools, job)
+    if state != "succeeded":
+        raise CannotMeasure(f"job {job} is {state}; what was to be measured needs its end")
+
+
+async def _state(tools: Tools, job: str) -> str:
+    query = "select state from jobs where id = %s"
+    row = await (await tools.database.execute(query, [job])).fetchone()
+    assert row is not None, "the job was accepted"
+    return str(row[0])
+
+
+async def _given_back(tools: Tools, job: str) -> bool:
+    query = "select bool_and(state = 'ended') from attempts where job_id = %s"
+    row = await (await tools.database.execute(query, [job])).fetchone()
+    return bool(row and row[0])
+
+
+_NEWEST = """
+select g.number, g.attempt_id, jsonb_array_length(g.content->'members'),
+       (select max(step) from metrics where job_id = g.job_id and generation = g.number),
+       (select count(*) from metrics where job_id = g.job_id and generation = g.number)
+from generations g where g.job_id = %s order by g.number desc limit 1"""

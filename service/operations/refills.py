@@ -1,0 +1,55 @@
+"""Machines in place of those that Azure took: what is written down and told of asking for them."""
+
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import attempts, events
+from service.db.attempts import AttemptRow
+from service.db.leases import Claim
+from service.domain import wording
+from service.domain.attempt import Seen
+from service.domain.fleet import ScaleSetPhase
+
+
+async def intend(
+    conn: AsyncConnection, claim: Claim, row: AttemptRow, seen: Seen, now: datetime
+) -> None:
+    """Before the cloud is asked; told the first time, and once that the first order came to none.
+
+    Raises LeaseLost when another worker has taken over meanwhile; it then does the same.
+    """
+    await attempts.note_refill(conn, claim, row, now)
+    missing = row.instance_count - seen.running_instances
+    found = seen.scale_set
+    if row.refills == 0:
+        await events.add(
+            conn,
+            row.job_id,
+            now,
+            "node.replacement_asked",
+            f"Azure is asked for {wording.machines(missing)} in place of what was taken",
+            attempt_id=row.id,
+            data={"machines": missing},
+        )
+    elif row.refills == 1 and found and found.phase is ScaleSetPhase.FAILED:
+        await _no_room(conn, row, found.error_message or found.error_code, now)
+
+
+async def refused(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
+    """At once. Told the first time; that it is refused again is no news."""
+    if row.refills == 0:
+        await _no_room(conn, row, why, now)
+
+
+async def _no_room(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
+    await events.add(
+        conn,
+        row.job_id,
+        now,
+        "node.no_replacement",
+        f"Azure gives no more machines now ({wording.sentence(why).rstrip('.')}); training"
+        " goes on with what is left, and they are asked for again, every 5 minutes in the end",
+        attempt_id=row.id,
+        level="warn",
+    )

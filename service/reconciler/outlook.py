@@ -1,0 +1,93 @@
+"""What an elastic job has ahead of it, from what this very attempt has measured so far."""
+
+import math
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import generations, jobs, nodes
+from service.db.attempts import AttemptRow
+from service.db.generations import Opened
+from service.db.jobs import JobRow
+from service.domain.attempt import Attempt
+from service.domain.elastic import Outlook
+from service.domain.fleet import ScaleSet, ScaleSetPhase
+from service.domain.plan import Plan
+from trainer.contract import DirectiveKind
+
+_COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
+
+
+async def ahead(
+    conn: AsyncConnection,
+    attempt: Attempt,
+    row: AttemptRow,
+    scale_set: ScaleSet | None,
+    opened: Opened | None,
+    now: datetime,
+) -> Outlook:
+    """Looked up only where something may be decided by it: while an elastic job is short."""
+    short = opened and len(opened.generation.members) < attempt.instance_count
+    missing = scale_set and sum(i.running for i in scale_set.instances) < attempt.instance_count
+    if attempt.elastic is None or opened is None or not (short or missing):
+        return Outlook()
+    job = await jobs.find(conn, row.job_id)
+    assert job is not None, "an attempt has a job: the foreign key says so"
+    worlds = await generations.of_attempt(conn, row.id)
+    arrival = (worlds[0].opened_at - row.created_at).total_seconds()
+    known = {r.vm_id for r in await nodes.of_attempt(conn, row.id)}
+    return Outlook(
+        remaining=_remaining(job),
+        disruption=_disruption(job, row),
+        restart=await _restart(conn, row, worlds),
+        arrival=arrival,
+        next_join=_next_join(row, scale_set, known, arrival, now),
+    )
+
+
+def _remaining(job: JobRow) -> float:
+    pace = job.progress.get("seconds_per_step")
+    if pace is None:
+        return math.inf
+    return float(max(job.total_steps - job.progress.get("step", 0), 0) * pace)
+
+
+def _disruption(job: JobRow, row: AttemptRow) -> float:
+    """The mean time between two evictions, as the plan expects them at this offering."""
+    plan = Plan.from_dict(job.plan)
+    option = next((o for o in plan.options if o.offering == row.offering), plan.chosen)
+    evictions = option.expected_evictions
+    return option.duration_p50 / evictions if evictions > 0 else math.inf
+
+
+async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[Opened]) -> float:
+    """What a restart in place took last time: saving and stopping, and up to the first step."""
+    began = worlds[-1].opened_at
+    steps = [
+        datetime.fromtimestamp(span.ended_at, UTC)
+        for span in await nodes.spans_named(conn, row.id, "first_step")
+    ]
+    first = min((at for at in steps if at > began), default=began)
+    saved = [
+        (after.opened_at - before.halted_at).total_seconds()
+        for before, after in pairwise(worlds)
+        if before.halted_at and before.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
+    ]
+    return (first - began).total_seconds() + (saved[-1] if saved else 0.0)
+
+
+def _next_join(
+    row: AttemptRow, scale_set: ScaleSet | None, known: set[str], arrival: float, now: datetime
+) -> float:
+    """When a machine that is on its way has joined, if it takes as long as the first ones did.
+
+    One that is late is not waited for.
+    """
+    if scale_set is None or row.refilled_at is None or scale_set.phase not in _COMING:
+        return math.inf
+    boots = any(i.running and i.vm_id not in known for i in scale_set.instances)
+    if not boots and scale_set.phase is ScaleSetPhase.READY:
+        return math.inf
+    left = arrival - (now - row.refilled_at).total_seconds()
+    return left if left > 0 else math.inf

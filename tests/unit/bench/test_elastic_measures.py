@@ -1,0 +1,105 @@
+"""From two jobs' records to what elasticity was worth."""
+
+from bench.elastic.lives import Life, Strike, World, recovery
+from bench.elastic.measures import measures, rows
+from bench.recovery.records import AttemptRow, GenerationRow, JobRecord
+
+STRUCK = Strike(noticed=False, at=100.0, attempt="a1", generation=1)
+
+
+def generation(number: int, attempt: str, opened: float, halted: float | None) -> GenerationRow:
+    return GenerationRow(number=number, attempt=attempt, opened_at=opened, halted_at=halted)
+
+
+def attempt(name: str, number: int, created: float, ended: float | None = None) -> AttemptRow:
+    return AttemptRow(
+        id=name, number=number, created_at=created, terminating_at=ended, joined_at=created + 5
+    )
+
+
+def world(number: int, nodes: int, first: float | None, lost: int = 0) -> World:
+    return World(number=number, nodes=nodes, lost_steps=lost, first_step_at=first)
+
+
+def life(record: JobRecord, *worlds: World, elastic: bool, paid: float) -> Life:
+    return Life(
+        elastic=elastic,
+        job="j",
+        nodes=4,
+        steps=1000,
+        strikes=[STRUCK],
+        record=record,
+        worlds={w.number: w for w in worlds},
+        paid_node_seconds=paid,
+        step_seconds={4: 0.1},
+    )
+
+
+def elastic() -> Life:
+    """Three nodes go on at once, and a fourth joins them; the first try to go on is struck too."""
+    only = attempt("a1", 1, 0.0)
+    record = JobRecord(
+        generations=[
+            generation(1, "a1", 10.0, 101.0),
+            generation(2, "a1", 102.0, 103.0),
+            generation(3, "a1", 104.0, 150.0),
+            generation(4, "a1", 153.0, None),
+        ],
+        attempts=[only],
+        by_id={"a1": only},
+    )
+    worlds = [world(1, 4, 15.0), world(2, 3, None, 7), world(3, 3, 110.0), world(4, 4, 160.0)]
+    return life(record, *worlds, elastic=True, paid=5000.0)
+
+
+def rigid() -> Life:
+    """Another set is made, and its four nodes go on."""
+    first, second = attempt("a1", 1, 0.0, 101.0), attempt("a2", 2, 101.5)
+    record = JobRecord(
+        generations=[generation(1, "a1", 10.0, None), generation(2, "a2", 121.5, None)],
+        attempts=[first, second],
+        by_id={"a1": first, "a2": second},
+    )
+    return life(record, world(1, 4, 15.0), world(2, 4, 130.0, 9), elastic=False, paid=8000.0)
+
+
+def test_survivors_go_on_in_place_and_a_try_that_never_trained_is_a_part_of_the_way() -> None:
+    found = recovery(elastic(), STRUCK)
+
+    assert (found.detect, found.halt, found.machines, found.load) == (1.0, 3.0, None, 6.0)
+    assert (found.training, found.full, found.nodes) == (10.0, 60.0, 3)
+
+
+def test_a_rigid_job_waits_for_another_set_and_is_full_with_its_first_step() -> None:
+    found = recovery(rigid(), STRUCK)
+
+    assert (found.detect, found.halt, found.machines, found.load) == (1.0, 0.5, 20.0, 8.5)
+    assert found.training == found.full == 30.0
+    assert found.lost_steps == 9
+
+
+def test_steps_that_a_try_which_never_trained_had_to_do_again_are_counted() -> None:
+    assert recovery(elastic(), STRUCK).lost_steps == 7
+
+
+def test_what_never_came_is_not_a_number() -> None:
+    found = recovery(rigid(), Strike(noticed=True, at=140.0, attempt="a2", generation=2))
+
+    assert (found.detect, found.training, found.full) == (None, None, None)
+
+
+def test_the_rigid_job_is_the_rival_of_every_number() -> None:
+    found = {m.name: m for m in measures(elastic(), rigid())}
+
+    assert found["unnoticed_training_again_s"].value == 10.0
+    assert found["unnoticed_training_again_s"].rivals == {"rigid": 30.0}
+    assert found["noticed_full_again_s"].value is None
+    goodput = found["steps_per_node_s"]
+    assert (goodput.value, goodput.limit, goodput.rivals) == (0.2, 2.5, {"rigid": 0.125})
+
+
+def test_people_see_a_line_for_each_strike() -> None:
+    assert [row[0] for row in rows([elastic(), rigid()])] == [
+        "elastic, no notice",
+        "rigid, no notice",
+    ]

@@ -1,0 +1,251 @@
+"""What an elastic job may train on, when it grows, and what its attempt does next."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from service.domain.attempt import (
+    JOINS,
+    Attempt,
+    Move,
+    OpenGeneration,
+    Refill,
+    Seen,
+    Step,
+    Wait,
+    next_step,
+)
+from service.domain.elastic import (
+    Batch,
+    Elastic,
+    Outlook,
+    batch_to_choose,
+    growth_pays,
+    largest,
+    node_counts,
+    worth_asking,
+)
+from service.domain.generation import Halt, without_excuse
+from service.domain.states import Outcome
+from tests.unit.attempt_facts import (
+    BROKEN,
+    CRASHED,
+    CREATING,
+    GENERATION,
+    MINUTE,
+    NOW,
+    PACE,
+    READY,
+    RUNNING,
+    SAVE_AND_STOP,
+    SECOND,
+    STARTING,
+    STOP,
+    STOPPED,
+    TERMINATING,
+    TRAINING,
+    attempt,
+    halted,
+    machines,
+    node,
+)
+from trainer.contract import Member
+from trainer.data.order import micro_steps
+
+BATCH = Batch(rows=12, rows_per_node=1)
+THREE = replace(
+    GENERATION,
+    members=tuple(
+        Member(node_id=f"n{r}", vm_id=f"v{r}", address="", node_rank=r) for r in range(3)
+    ),
+)
+ELASTIC = Elastic(min_nodes=2, node_counts=(2, 3), batch=BATCH)
+ALL = replace(
+    TRAINING, scale_set=machines(running=3), generation=THREE, nodes=[node(r) for r in range(3)]
+)
+TAKEN = replace(node(2), present=False)
+LOST = replace(ALL, scale_set=machines(running=2), nodes=[node(0), node(1), TAKEN])
+LOST_AND_STOPPED = replace(LOST, nodes=[node(0, STOPPED), node(1, STOPPED), TAKEN])
+LOST_AND_FAILED = replace(LOST, fruitless=1, nodes=[node(0, CRASHED), node(1, CRASHED), TAKEN])
+LEAVING = replace(node(2, STOPPED), evicting=True)
+SAVED = replace(ALL, nodes=[node(0, STOPPED), node(1, STOPPED), LEAVING])
+ONE_LEFT = replace(
+    ALL,
+    scale_set=machines(running=1),
+    nodes=[node(0, STOPPED), replace(node(1), present=False), TAKEN],
+)
+ON_TWO = replace(TRAINING, nodes=[node(0), node(1)], scale_set=machines(running=2))
+NEW = replace(node(3, READY, 0))
+WITH_NEW = replace(ON_TWO, nodes=[*ON_TWO.nodes, NEW], scale_set=machines(running=3))
+SHORT_LIFE = Outlook(remaining=30.0, restart=20.0)
+
+
+def _of_three(row: Attempt) -> Attempt:
+    return replace(row, instance_count=3, elastic=ELASTIC)
+
+
+def _asked(row: Attempt, times: int, ago: float) -> Attempt:
+    return replace(row, refills=times, refilled_at=NOW - ago * SECOND)
+
+
+TRAINS = _of_three(attempt(RUNNING))
+GROWING = Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason=JOINS)
+RULES: dict[str, tuple[Attempt, Seen, Step]] = {
+    "full and healthy, it is left alone": (TRAINS, ALL, Wait()),
+    "when a machine is gone the survivors are stopped first": (
+        TRAINS,
+        LOST,
+        Halt(kind=STOP, node_ids=("n0", "n1"), reason="a machine is gone"),
+    ),
+    "once they are told, another machine is asked for": (
+        TRAINS,
+        halted(LOST, STOP, SECOND),
+        Refill(),
+    ),
+    "survivors that have stopped go on in place": (
+        _asked(TRAINS, 1, 1),
+        LOST_AND_STOPPED,
+        OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(TAKEN,)),
+    ),
+    "a failure of survivors is no trainer error": (
+        replace(_asked(TRAINS, 1, 1), trainer_errors=2),
+        LOST_AND_FAILED,
+        OpenGeneration(nodes=(node(0, CRASHED), node(1, CRASHED)), lost=(TAKEN,)),
+    ),
+    "after a notice nobody waits until the machine is gone": (
+        TRAINS,
+        SAVED,
+        OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(LEAVING,)),
+    ),
+    "what still boots is not waited for": (
+        _asked(TRAINS, 1, 60),
+        replace(LOST_AND_STOPPED, scale_set=machines(running=3)),
+        OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED)), lost=(TAKEN,)),
+    ),
+    "the first generation begins without a machine that was taken at once": (
+        _of_three(attempt(STARTING)),
+        Seen(scale_set=machines(running=2), nodes=[node(0, READY, 0), node(1, READY, 0)]),
+        OpenGeneration(nodes=(node(0, READY, 0), node(1, READY, 0))),
+    ),
+    "a machine that is missing is asked for": (TRAINS, ON_TWO, Refill()),
+    "not while one is under way": (
+        TRAINS,
+        replace(ON_TWO, scale_set=machines(CREATING, running=2)),
+        Wait(),
+    ),
+    "after a refusal not before a while has passed": (_asked(TRAINS, 1, 14), ON_TWO, Wait()),
+    "a refusal does not stop survivors, and is asked again": (
+        _asked(TRAINS, 5, 301),
+        replace(ON_TWO, scale_set=machines(BROKEN, running=2)),
+        Refill(),
+    ),
+    "not for a job that ends before it could help": (
+        TRAINS,
+        replace(ON_TWO, outlook=Outlook(remaining=100.0, arrival=200.0)),
+        Wait(),
+    ),
+    "not when the cloud does not answer": (TRAINS, replace(ON_TWO, blind=True), Wait()),
+    "a machine that has come joins at a checkpoint": (TRAINS, WITH_NEW, GROWING),
+    "not where that does not pay": (TRAINS, replace(WITH_NEW, outlook=SHORT_LIFE), Wait()),
+    "not before the generation has done a step": (
+        TRAINS,
+        replace(WITH_NEW, stepped=False),
+        Wait(),
+    ),
+    "not one that has fallen silent": (
+        TRAINS,
+        replace(WITH_NEW, nodes=[*ON_TWO.nodes, replace(NEW, quiet=2 * MINUTE)]),
+        Wait(),
+    ),
+    "a join that is begun is ended, whatever it pays by then": (
+        TRAINS,
+        halted(replace(WITH_NEW, outlook=SHORT_LIFE), SAVE_AND_STOP, SECOND),
+        GROWING,
+    ),
+    "when all have saved the new one is a member": (
+        TRAINS,
+        replace(WITH_NEW, nodes=[node(0, STOPPED), node(1, STOPPED), NEW]),
+        OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED), NEW)),
+    ),
+    "too few of them end the attempt": (
+        TRAINS,
+        ONE_LEFT,
+        Move(
+            to=TERMINATING,
+            outcome=Outcome.EVICTED,
+            reason="2 of 3 instances evicted without notice; fewer than 2 are left",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule(rule: str) -> None:
+    row, seen, step = RULES[rule]
+
+    assert next_step(row, seen, NOW, PACE) == step
+
+
+@pytest.mark.parametrize("rows", [1, 8, 12, 60, 64])
+@pytest.mark.parametrize("micro_batch", [1, 2, 4])
+@pytest.mark.parametrize("processes", [1, 8])
+def test_the_service_counts_micro_steps_as_the_trainer_does(
+    rows: int, micro_batch: int, processes: int
+) -> None:
+    batch = Batch(rows=rows, rows_per_node=micro_batch * processes)
+
+    for nodes in range(1, 9):
+        assert batch.micro_steps(nodes) == micro_steps(rows, micro_batch, nodes * processes)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 7])
+@pytest.mark.parametrize("rows_per_node", [1, 3, 16])
+def test_a_batch_that_divides_evenly_is_always_allowed_and_the_one_advised_admits_fewer_nodes(
+    nodes: int, rows_per_node: int
+) -> None:
+    for rounds in (1, 2, 5):
+        batch = Batch(rows=nodes * rows_per_node * rounds, rows_per_node=rows_per_node)
+        assert batch.admits(nodes)
+        for least in range(1, nodes):
+            rows = batch_to_choose(batch, min_nodes=least, nodes=nodes)
+            chosen = Batch(rows=rows, rows_per_node=rows_per_node)
+            assert rows >= batch.rows
+            assert rows % (nodes * rows_per_node) == 0
+            assert len(node_counts(chosen, min_nodes=least, nodes=nodes)) > 1
+
+
+def test_no_node_that_is_allowed_is_there_for_nothing() -> None:
+    batch = Batch(rows=64, rows_per_node=16)
+
+    assert node_counts(batch, min_nodes=1, nodes=4) == (1, 2, 4)
+    assert [largest((1, 2, 4), n) for n in range(6)] == [0, 1, 2, 2, 4, 4]
+
+
+@pytest.mark.parametrize("nodes", [2, 8, 32])
+def test_one_node_more_pays_when_the_horizon_is_longer_than_as_many_restarts_as_nodes(
+    nodes: int,
+) -> None:
+    even = Batch(rows=nodes * (nodes - 1) * 8, rows_per_node=1)
+    for horizon in ("remaining", "disruption", "next_join"):
+        just = Outlook(restart=118.0, **{horizon: nodes * 118.0})
+        over = Outlook(restart=118.0, **{horizon: nodes * 118.0 + 1})
+
+        assert not growth_pays(even, nodes - 1, nodes, just)
+        assert growth_pays(even, nodes - 1, nodes, over)
+
+
+def test_a_machine_is_asked_for_only_if_it_comes_in_time() -> None:
+    ahead = Outlook(remaining=500.0, restart=20.0, arrival=300.0)
+
+    assert worth_asking(BATCH, 2, 3, ahead)
+    assert not worth_asking(BATCH, 2, 3, replace(ahead, arrival=450.0))
+    assert worth_asking(BATCH, 2, 3, replace(ahead, remaining=math.inf))
+
+
+def test_generations_that_lost_a_machine_are_not_held_against_the_job() -> None:
+    on_two = replace(THREE, number=2, members=THREE.members[:2])
+
+    assert without_excuse([THREE, on_two], LOST.nodes) == 1
+    assert without_excuse([THREE, on_two], SAVED.nodes) == 1
+    assert without_excuse([THREE, on_two], ALL.nodes) == 2
