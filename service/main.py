@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,15 +32,21 @@ from service.db.notices import Listener
 from service.domain.attempt import Pace
 from service.domain.dataset import Limits
 from service.domain.errors import ServiceError
+from service.domain.tiers import Account
 from service.operations import keys
 from service.operations.grants import Granter
+from service.operations.tiers import Outside
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.source import PriceSource
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.loop import Loop
+from service.reconciler.model_copies import ModelCopies
 from service.reconciler.orphans import OrphanSweep
+from service.reconciler.retention import CheckpointSweep
 from service.reconciler.scale_sets import SpecMaker
+from service.reconciler.storage_cost import StorageMeters
+from service.reconciler.tiers import TierMoves
 from service.reconciler.uploads import UploadSweep
 from service.settings import Settings
 from service.storage.azure import AzureBlobStore
@@ -49,6 +55,9 @@ from service.storage.store import BlobStore
 WATCH_SECONDS = 10.0
 SWEEP_SECONDS = 60.0
 UPLOAD_SWEEP_SECONDS = 600.0
+CHECKPOINT_SWEEP_SECONDS = 600.0
+COPY_SECONDS = 30.0
+METER_SECONDS = 10.0
 
 
 def main() -> int:
@@ -86,6 +95,7 @@ class Adapters:
     engine: AsyncEngine
     cloud: CloudProvider
     store: BlobStore
+    regional: Mapping[str, BlobStore]  # region -> the account there
     prices: PriceSource
     listener: Listener
 
@@ -98,6 +108,10 @@ async def adapters(settings: Settings) -> AsyncIterator[Adapters]:
         engine=make_engine(url),
         cloud=_cloud(settings),
         store=AzureBlobStore(settings.storage.get_secret_value()),
+        regional={
+            region: AzureBlobStore(account.get_secret_value())
+            for region, account in settings.region_storage.items()
+        },
         prices=RetailPrices(base_url=settings.prices_url, ca_path=_ca(settings)),
         listener=Listener(driver_url(url)),
     )
@@ -108,6 +122,8 @@ async def adapters(settings: Settings) -> AsyncIterator[Adapters]:
         listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await listening
+        for store in made.regional.values():
+            await store.close()
         for part in (made.cloud, made.store, made.prices):
             await part.close()
         await made.engine.dispose()
@@ -153,14 +169,23 @@ def _reconcilers(
     )
     jobs = JobReconciler(engine=world.engine, store=world.store, prices=world.prices, now=now)
     uploads = UploadSweep(engine=world.engine, store=world.store, now=now)
+    copies = ModelCopies(store=world.store, regional=world.regional, now=now)
     orphans = OrphanSweep(engine=world.engine, cloud=world.cloud)
+    saves = CheckpointSweep(engine=world.engine, store=world.store, now=now)
+    outside = Outside(store=world.store, prices=world.prices, account=_account(settings))
+    moves = TierMoves(engine=world.engine, store=world.store, now=now)
+    meters = StorageMeters(engine=world.engine, outside=outside, now=now)
     loop = Loop(listener=world.listener, stop=stop)
     return [
         loop.whenever_due("attempts", attempts.claim),
         loop.whenever_due("jobs", jobs.claim),
         loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
         loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
+        loop.every(COPY_SECONDS, "copies", copies.run_once),
         loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once),
+        loop.whenever_due("tiers", moves.claim),
+        loop.every(METER_SECONDS, "storage", meters.run_once),
+        loop.every(CHECKPOINT_SWEEP_SECONDS, "checkpoints", saves.run_once),
     ]
 
 
@@ -201,7 +226,11 @@ def _parts(settings: Settings, world: Adapters, clock: Callable[[], datetime]) -
         store=world.store,
         prices=world.prices,
         listener=world.listener,
-        granter=Granter(store=world.store, life=timedelta(hours=settings.grant_hours)),
+        granter=Granter(
+            store=world.store,
+            life=timedelta(hours=settings.grant_hours),
+            regional=world.regional,
+        ),
         plan_defaults=PlanDefaults(
             offerings=settings.offerings,
             hazard_per_hour=settings.hazard_per_hour,
@@ -213,12 +242,18 @@ def _parts(settings: Settings, world: Adapters, clock: Callable[[], datetime]) -
         secret=settings.secret_key.get_secret_value(),
         outage=timedelta(seconds=settings.outage_seconds),
         now=clock,
+        account=_account(settings),
         limits=Limits(
             max_bytes=settings.file_max_bytes,
             max_line_bytes=settings.file_max_line_bytes,
             max_examples=settings.file_max_examples,
         ),
     )
+
+
+def _account(settings: Settings) -> Account:
+    region = settings.storage_region or settings.offerings[0].region
+    return Account(region=region, redundancy=settings.storage_redundancy)
 
 
 def _pace(settings: Settings) -> Pace:

@@ -1,5 +1,6 @@
 """One frozen object from the environment (REKINDLE_*); read by main only, passed down as values."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -18,6 +19,9 @@ class Settings(BaseSettings):
 
     database_url: SecretStr
     storage: SecretStr  # connection string of the storage account
+    region_storage: Annotated[dict[str, SecretStr], NoDecode] = {}  # for copies of base models
+    storage_region: str = ""  # for its prices; "": the first offering's
+    storage_redundancy: Literal["LRS", "ZRS", "GRS", "RAGRS", "GZRS", "RAGZRS"] = "LRS"
     public_url: str = Field(description="Where nodes reach this service")
     secret_key: SecretStr = Field(min_length=32, description="Node tokens are derived from it")
     deployment: str = Field(  # the owner tag of every scale set
@@ -68,6 +72,15 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         return tuple(_offering(part.strip()) for part in value.split(",") if part.strip())
+
+    @field_validator("region_storage", mode="before")
+    @classmethod
+    def parse_region_storage(cls, value: object) -> object:
+        """'{"REGION": "CONNECTION STRING"}' -> accounts."""
+        try:
+            return json.loads(value or "{}") if isinstance(value, str) else value
+        except ValueError:
+            raise ValueError('write it as JSON: {"REGION": "CONNECTION STRING"}') from None
 
     @field_validator("azure_ca", mode="before")
     @classmethod

@@ -18,6 +18,7 @@ from service.api import (
     logs,
     models,
     nodes,
+    tiers,
 )
 from service.api.deps import Parts
 
@@ -28,7 +29,7 @@ def make_app(parts: Parts) -> FastAPI:
     """Return the app; the caller owns what is behind ``parts``."""
     app = FastAPI(title="Rekindle", version="1", redoc_url=None)
     app.state.parts = parts
-    for module in (files, jobs, events, attempts, costs, logs, models, api_keys):
+    for module in (files, jobs, events, attempts, costs, logs, tiers, models, api_keys):
         app.include_router(module.router, prefix="/v1")
     app.include_router(nodes.router, prefix="/internal/nodes")
     app.include_router(health.router)

@@ -117,6 +117,7 @@ def _shown(record: _Record, now: datetime) -> dict[str, Any]:
         **_steps(record),
         "cost": money(cost.spent(record.ledger, now)),
         "machine_hours": money(cost.machine_hours(record.ledger, now)),
+        "generations": [_generation(o) for o in record.generations],
         "timeline": [_entry(e, now) for e in _timeline(record)],
     }
 
@@ -135,6 +136,18 @@ def _steps(record: _Record) -> dict[str, Any]:
     }
 
 
+def _generation(opened: Opened) -> dict[str, Any]:
+    """One membership of nodes; an elastic job's attempt may have several that differ."""
+    return {
+        "number": opened.generation.number,
+        "nodes": len(opened.generation.members),
+        "from_step": _start(opened),
+        "opened_at": seconds(opened.opened_at),
+        "halted_at": seconds(opened.halted_at),
+        "halted_because": opened.halt_reason or None,
+    }
+
+
 def _start(opened: Opened) -> int:
     checkpoint = opened.generation.checkpoint
     return checkpoint.step if checkpoint else 0
@@ -142,7 +155,13 @@ def _start(opened: Opened) -> int:
 
 def _timeline(record: _Record) -> list[Entry]:
     worlds = [
-        World(opened_at=o.opened_at, halted_at=o.halted_at, halt_kind=o.halt_kind)
+        World(
+            opened_at=o.opened_at,
+            halted_at=o.halted_at,
+            halt_kind=o.halt_kind,
+            number=o.generation.number,
+            nodes=len(o.generation.members),
+        )
         for o in record.generations
     ]
     return timeline(record.moves, worlds, [t.time for t in record.nodes])
@@ -154,6 +173,7 @@ def _entry(entry: Entry, now: datetime) -> dict[str, Any]:
     return {
         "name": entry.name,
         "title": entry.title,
+        "generation": entry.generation or None,
         "started_at": round(entry.started_at.timestamp(), 3),
         "ended_at": round(ended.timestamp(), 3) if ended else None,
         "seconds": round(((ended or now) - entry.started_at).total_seconds(), 3),

@@ -14,8 +14,10 @@ from service.db.notices import Listener
 from service.domain.dataset import Limits
 from service.domain.errors import InvalidRequest
 from service.domain.fleet import Offering
+from service.domain.tiers import Account
 from service.operations import keys
 from service.operations.grants import Granter
+from service.operations.tiers import Outside
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore
 from trainer.contract import LONG_POLL_SECONDS
@@ -46,8 +48,14 @@ class Parts:
     secret: str  # that node tokens are derived from
     outage: timedelta  # how long a node may go on without hearing from us
     now: Callable[[], datetime]
+    account: Account = field(default_factory=Account)  # that the jobs' containers are in
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
+
+    @property
+    def outside(self) -> Outside:
+        """What is asked when folders are moved between tiers."""
+        return Outside(store=self.store, prices=self.prices, account=self.account)
 
 
 async def get_parts(request: Request) -> Parts:

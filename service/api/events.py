@@ -72,6 +72,7 @@ def _checkpoint(job: JobRow, checkpoint: Checkpoint) -> dict[str, Any]:
             k: v for k, v in measured.items() if v is not None and math.isfinite(v)
         },  # JSON has no NaN, and OpenAI's members are numbers or left out
         "kind": checkpoint.kind,
+        "kept_as": checkpoint.kept_as,
         "size_bytes": checkpoint.size,
         "world_size": checkpoint.world_size,
         "generation": checkpoint.generation,

@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import Hyperparameters, Training
-from trainer.contract import Lora
+from service.domain.recipe import MAX_KEPT, Hyperparameters, Training
+from trainer.contract import CHECKPOINTS_KEPT, Lora
 
 Auto = Literal["auto"]
 
@@ -83,14 +83,23 @@ class TrainingRequest(Strict):
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     micro_batch: int | None = Field(default=None, ge=1, le=1024)
     learning_rate: float | None = Field(default=None, gt=0, lt=1)
-    checkpoint_seconds: float = Field(default=300.0, ge=1, le=86_400)
+    checkpoint_seconds: float | None = Field(default=None, ge=1, le=86_400)
     eval_steps: int | None = Field(default=None, ge=0)
+    keep_checkpoints: int = Field(default=CHECKPOINTS_KEPT, ge=1, le=MAX_KEPT)
+    milestone_every_steps: int = Field(default=0, ge=0)
+
+
+class ElasticRequest(Strict):
+    """May train on fewer nodes for a while; the sums change then, the order of samples never."""
+
+    min_nodes: int = Field(ge=1, le=100)
 
 
 class InfrastructureRequest(Strict):
     """Ours: what to run on."""
 
     nodes: int | None = Field(default=None, ge=1, le=100)
+    elastic: ElasticRequest | None = None  # None: the world size is kept
 
 
 class JobRequest(Strict):

@@ -8,13 +8,15 @@ from service.db.job_facts import Around, Checkpoint
 from service.db.jobs import JobRow
 from service.domain import cost, story
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
+from service.domain.storage_cost import HOURS_PER_MONTH
 
 
 def listed(around: Around) -> dict[str, Any]:
     """What a list shows of it."""
     whole = _progress(around)
     progress = {name: whole[name] for name in ("step", "total_steps", "percent")}
-    spent = {"spent": money(around.machines.spent), "currency": cost.CURRENCY}
+    total = around.machines.spent + around.storage.spent
+    spent = {"spent": money(total), "currency": cost.CURRENCY}
     return _basic(around) | {"progress": progress, "cost": spent}
 
 
@@ -33,6 +35,7 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
         },
         "latest_checkpoint": _checkpoint(around.checkpoint),
         "cost": costs(around, now),
+        "elastic": job.plan.get("elastic"),
         "plan": job.plan,
         "result": job.result,
         "links": {name: f"{path}/{name}" for name in _LINKS} | {"self": path},
@@ -40,17 +43,22 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
 
 
 def costs(around: Around, now: datetime) -> dict[str, Any]:
-    """Spent so far, what it will be, what it would have been on demand. Decimal strings."""
-    job, machines = around.job, around.machines
+    """Spent so far, what it will be, what it would have been on demand. Decimal strings.
+
+    Storage is the same either way, so it saves nothing; it goes on for as long as the bytes lie.
+    """
+    job, machines, storage = around.job, around.machines, around.storage
     over = job.state in JOB_TERMINAL
     saved = machines.on_demand - machines.spent
     total = machines.spent if over else _forecast(around)
     return {
         "currency": cost.CURRENCY,
-        "spent": money(machines.spent),
-        "forecast_total": money(total),
+        "spent": money(machines.spent + storage.spent),
+        "storage": money(storage.spent),
+        "storage_a_month": money(storage.a_month),
+        "forecast_total": money(total + storage.spent + (0 if over else _storage_to_come(around))),
         "planned_total": money(Decimal(job.plan["options"][0]["cost_p50"])),
-        "on_demand_equivalent": money(machines.on_demand),
+        "on_demand_equivalent": money(machines.on_demand + storage.spent),
         "saved": money(saved),
         "saved_percent": round(float(100 * saved / machines.on_demand), 1)
         if machines.on_demand
@@ -80,7 +88,7 @@ def seconds(moment: datetime | None) -> int | None:
     return int(moment.timestamp()) if moment else None
 
 
-_LINKS = ("events", "attempts", "checkpoints", "metrics", "logs", "cost", "model")
+_LINKS = ("events", "attempts", "checkpoints", "metrics", "logs", "cost", "storage", "model")
 
 
 def _basic(around: Around) -> dict[str, Any]:
@@ -145,6 +153,12 @@ def _seconds_left(job: JobRow) -> float:
     return float(max(job.total_steps - job.progress.get("step", 0), 0) * pace)
 
 
+def _storage_to_come(around: Around) -> Decimal:
+    """Until the last step, if as much is kept as now."""
+    hours = Decimal(str(_seconds_left(around.job))) / 3600
+    return around.storage.a_month * hours / HOURS_PER_MONTH
+
+
 def _forecast(around: Around) -> Decimal:
     job, machines = around.job, around.machines
     chosen = job.plan["options"][0]
@@ -156,6 +170,6 @@ def _forecast(around: Around) -> Decimal:
         machines.spent,
         remaining_steps=job.total_steps - job.progress["step"],
         seconds_per_step=pace,
-        nodes=chosen["nodes"],
+        nodes=machines.running or chosen["nodes"],
         hourly=hourly,
     )

@@ -22,7 +22,7 @@ from service.domain import results
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
-from service.operations import jobs, models
+from service.operations import jobs, models, tiers
 from service.operations.jobs import Sending, Submission
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
@@ -112,10 +112,12 @@ async def pause(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, A
 
 
 @router.post("/{job_id}/resume")
-async def resume(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
+async def resume(parts: PartsDep, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
     """Take a pause back."""
-    await jobs.request_resume(db, caller.project_id, job_id, now)
-    return await _shown(db, job_id, caller, now)
+    await tiers.may_resume(parts.engine, parts.outside, caller.project_id, job_id)
+    async with parts.engine.begin() as conn:
+        await jobs.request_resume(conn, caller.project_id, job_id, now)
+        return await _shown(conn, job_id, caller, now)
 
 
 async def _shown(
@@ -181,7 +183,7 @@ async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File,
 async def _plan(parts: Parts, asked: JobRequest, training: File) -> Plan:
     """The plan, or InvalidRequest for a model that is not there or cannot fit."""
     model = await models.find(parts.store, asked.model)
-    defaults = parts.plan_defaults
+    defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
     prices = await parts.prices.prices(list(defaults.offerings))
     offers = tuple(
         Offer(
@@ -201,6 +203,7 @@ async def _plan(parts: Parts, asked: JobRequest, training: File) -> Plan:
             mean_tokens=training.mean_tokens,
             offers=offers,
             nodes=asked.infrastructure.nodes,
+            min_nodes=elastic.min_nodes if elastic else None,
             processes_per_node=defaults.processes_per_node,
             accelerator=accelerator,
             cpu_flops=defaults.cpu_flops,

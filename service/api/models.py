@@ -7,12 +7,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
-from service.api.deps import CallerDep, PartsDep
+from service.api.deps import CallerDep, Parts, PartsDep
 from service.api.job_views import fine_tuned_model, seconds
 from service.db.jobs import JobRow
 from service.db.keys import Caller
+from service.domain import tiers as tier_rules
 from service.domain.errors import ModelNotFound
-from service.operations import jobs, models
+from service.domain.tiers import Presence
+from service.operations import jobs, models, tiers
 from service.operations.models import Base
 from service.storage.store import BlobNotFound
 from trainer.contract import MANIFEST, Manifest
@@ -69,10 +71,7 @@ async def get_model_file(
     if file is None:
         names = ", ".join(f.name for f in manifest.files)
         raise ModelNotFound(f"The model has no file {name!r}. It has: {names}.")
-    try:
-        await parts.store.properties(job_id, f"{path}/{name}")
-    except BlobNotFound:
-        raise _gone(job_id, f"{path}/{name}") from None
+    await _must_be_online(parts, caller, job_id, f"{path}/{name}")
     begin = _begin(wanted, file.size)
     stream: AsyncIterator[bytes] = parts.store.stream(job_id, f"{path}/{name}", offset=begin)
     headers = {"content-length": str(file.size - begin), "accept-ranges": "bytes"}
@@ -115,6 +114,17 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
     except BlobNotFound:
         raise _gone(job_id, f"{path}/{MANIFEST}") from None
     return path, Manifest.from_json(data)
+
+
+async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) -> None:
+    """ModelNotFound when the blob is gone; Archived, with the ways back, when it cannot be read."""
+    listed = await parts.store.list_stored(job_id, name)
+    blob = next((found for found in listed if found.name == name), None)
+    if blob is None:
+        raise _gone(job_id, name)
+    if tier_rules.presence([blob]) is not Presence.ONLINE:
+        seen = await tiers.look(parts.engine, parts.outside, caller.project_id, job_id, None)
+        tiers.must_be_online(seen)
 
 
 def _gone(job_id: str, name: str) -> ModelNotFound:

@@ -24,6 +24,7 @@ from trainer.contract import (
     PROTOCOL,
     Directive,
     DirectiveKind,
+    Grants,
     Heartbeat,
     HeartbeatAnswer,
     Message,
@@ -63,7 +64,7 @@ async def register(
             epoch=standing.node.epoch,
             now=now.timestamp(),
             stop_by=_stop_by(parts, now),
-            grants=parts.granter.grant(standing.job, now),
+            grants=await _grants(parts, standing, now),
         )
     )
 
@@ -127,8 +128,12 @@ async def _directive(parts: Parts, standing: Standing, after: int) -> Directive:
         stop_by=_stop_by(parts, now),
         number=number,
         generation=generation,
-        grants=parts.granter.grant(standing.job, now) if renew else None,
+        grants=await _grants(parts, standing, now) if renew else None,
     )
+
+
+async def _grants(parts: Parts, standing: Standing, now: datetime) -> Grants:
+    return await parts.granter.grant(standing.job, standing.attempt.offering.region, now)
 
 
 async def _read(request: Request, message: type[M], most: int) -> M:

@@ -15,7 +15,12 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.polling import AsyncLROPoller
 from azure.mgmt.compute.aio import ComputeManagementClient
-from azure.mgmt.compute.models import VirtualMachineScaleSet, VirtualMachineScaleSetVM
+from azure.mgmt.compute.models import (
+    VirtualMachineScaleSet,
+    VirtualMachineScaleSetUpdate,
+    VirtualMachineScaleSetVM,
+    VirtualMachineScaleSetVMInstanceRequiredIDs,
+)
 
 from service.cloud.azure_errors import translated
 from service.cloud.azure_template import AzureSettings, scale_set_body
@@ -82,6 +87,29 @@ class AzureCloud:
                 return seen
             view = await self._sets.get_instance_view(group, name)
             return failure(seen, view, machines)
+
+    async def refill(self, name: str, instance_count: int) -> None:
+        """An eviction lowers the capacity, unless it leaves the instance behind: raise it again."""
+        group = self._settings.resource_group
+        async with self._call(f"refill {name}"):
+            found = await self._sets.get(group, name)
+            self._check_owner(name, found)
+            pages = self._machines.list(group, name, expand="instanceView")
+            seen = scale_set(found, [machine async for machine in pages])
+            if seen.phase in (ScaleSetPhase.CREATING, ScaleSetPhase.DELETING):
+                return
+            if stopped := [i.instance_id for i in seen.instances if not i.running]:
+                those = VirtualMachineScaleSetVMInstanceRequiredIDs(instance_ids=stopped)
+                await self._sets.begin_delete_instances(
+                    group, name, those, force_deletion=True, polling=False
+                )
+            elif len(seen.instances) < instance_count:
+                sku = found.sku
+                assert sku is not None, "Azure shows it with every scale set"
+                sku.capacity = instance_count
+                await self._sets.begin_update(
+                    group, name, VirtualMachineScaleSetUpdate(sku=sku), polling=False
+                )
 
     async def list_owned(self) -> list[ScaleSet]:
         """Those of the resource group that carry our owner tag."""

@@ -1,8 +1,8 @@
 """The cloud-init of a node: leave its configuration, start the supervisor's container.
 
-The same text boots a VM in Azure and an emulated one, so that beyond GPUs and disks it
-uses `sh`, `date`, `uptime` and `docker` only. What took how long is left for the supervisor
-in TIMES_PATH (`trainer/supervisor/boot.py` reads it).
+The same text boots a VM in Azure and an emulated one, so that beyond GPUs, disks and Azure's own
+registries it uses `sh`, `date`, `uptime` and `docker` only. What took how long is left for the
+supervisor in TIMES_PATH (`trainer/supervisor/boot.py` reads it).
 """
 
 import json
@@ -53,6 +53,21 @@ took pull_image $began ) &
 echo "start_supervisor $(now)" >>{times}
 """
 
+# The node's identity signs in to an Azure registry; no token is an argument that a process list
+# shows. Where it fails the pull is tried all the same: it may be open to everybody.
+_LOGIN = """\
+said() {{ awk -F'"' -v RS=, -v name=$1 '$2 == name {{ printf "%s", $4 }}'; }}
+ask() {{ curl -sS --max-time 20 "$@"; }}
+login() {{
+  ask -H Metadata:true 'http://169.254.169.254/metadata/identity/oauth2/token\
+?api-version=2018-02-01&resource=https://management.azure.com/' | said access_token |
+    ask https://{registry}/oauth2/exchange -d grant_type=access_token -d service={registry} \
+      --data-urlencode access_token@- | said refresh_token |
+    docker login {registry} --username {nobody} --password-stdin
+}}
+"""
+_NOBODY = "00000000-0000-0000-0000-000000000000"  # who signs in with a token, to a registry
+
 _DEVICES = f"""\
 (
 {_MOUNT_LOCAL_DISKS})
@@ -97,7 +112,11 @@ def _pull(image: str) -> str:
     """Registries fail now and then; a node that boots in vain costs as much as one that works."""
     look = shlex.join(["docker", "image", "inspect", image])
     pull = shlex.join(["docker", "pull", "--quiet", image])
-    return f"{look} >/dev/null 2>&1 || for try in 1 2 3 4 5 6; do {pull} && break; sleep 10; done"
+    registry, login = image.partition("/")[0], ""
+    if registry.endswith(".azurecr.io"):
+        login, pull = _LOGIN.format(registry=registry, nobody=_NOBODY), f"login; {pull}"
+    tries = f"for try in 1 2 3 4 5 6; do {pull} && break; sleep 10; done"
+    return f"{login}{look} >/dev/null 2>&1 || {tries}"
 
 
 def _hand_over() -> str:
@@ -118,7 +137,9 @@ def _run(image: str, *, cuda: bool) -> str:
             *("--volume", "/etc/rekindle:/etc/rekindle:ro"),
             *("--volume", f"{WORK_PATH}:/var/lib/rekindle"),
             *("--env", f"REKINDLE_NODE_CONFIG={CONFIG_PATH}"),
+            *("--volume", "/dev/shm:/dev/shm"),  # noqa: S108 - saves lie in memory
             *("--env", "REKINDLE_WORK_DIR=/var/lib/rekindle"),
+            *("--env", "REKINDLE_MEMORY_DIR=/dev/shm/rekindle"),
             *(("--gpus", "all") if cuda else ()),
         ]
     )

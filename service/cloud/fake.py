@@ -29,6 +29,10 @@ class _Entry:
     refused: bool
     instances: dict[str, Instance]
     late_code: str
+    next_number: int  # of the next instance; none is given twice
+    refill_at: datetime | None = None  # accepted then, and under way
+    refill_count: int = 0  # so many are added
+    refill_failed: bool = False  # the last one
     deleting_since: datetime | None = None
     delete_fails: bool = False  # the deletion under way
     delete_failed: bool = False  # the last one
@@ -75,6 +79,7 @@ class FakeCloud:
             refused=refused,
             instances={str(i): _instance(spec.name, i) for i in range(count)},
             late_code=self.late_code,
+            next_number=spec.instance_count,
         )
         return self._answer()
 
@@ -94,11 +99,32 @@ class FakeCloud:
             if self._visible(entry) and entry.tags[OWNER_TAG] == self.owner
         ]
 
+    async def refill(self, name: str, instance_count: int) -> None:
+        self._admit()
+        entry = self._visible_entry(name)
+        made = self.now() - entry.accepted_at >= entry.create_time
+        if entry.deleting_since or entry.refill_at or not made:
+            return self._answer()
+        running = {key: i for key, i in entry.instances.items() if i.running}
+        if len(running) < len(entry.instances):
+            entry.instances = running
+            return self._answer()
+        if len(running) >= instance_count:
+            return self._answer()
+        offering = entry.spec.offering
+        if offering in self.sold_out:
+            raise InsufficientCapacity(f"SkuNotAvailable: {offering}", "SkuNotAvailable")
+        entry.refill_at, entry.refill_failed = self.now(), False
+        entry.refill_count = instance_count - len(running)
+        entry.refused = offering in self.sold_out_late | self.partial.keys()
+        entry.late_code = self.late_code
+        return self._answer()
+
     async def delete(self, name: str) -> None:
         self._admit()
         entry = self._visible_entry(name)
         if entry.deleting_since is None:
-            entry.deleting_since = self.now()
+            entry.deleting_since, entry.refill_at = self.now(), None
             entry.delete_fails = self.failing_deletes > 0
             self.failing_deletes -= entry.delete_fails
         self._answer()
@@ -119,9 +145,7 @@ class FakeCloud:
 
     def restore(self, name: str) -> None:
         """Bring an instance back under a new id, as a Spot restore policy does."""
-        entry = self._entries[name]
-        number = max(entry.spec.instance_count, *(int(i) + 1 for i in ("-1", *entry.instances)))
-        entry.instances[str(number)] = _instance(name, number)
+        _add(self._entries[name])
 
     def costing(self) -> set[str]:
         """Names of all that exists and costs money, visible to the calls above or not."""
@@ -149,8 +173,15 @@ class FakeCloud:
         return self.now() - entry.accepted_at >= self.visible_after
 
     def _settle(self) -> None:
-        """Drop what has been deleted by now; where that failed, all of it is still there."""
+        """Drop what has been deleted by now; where that failed, all of it is still there.
+
+        What was to be added is there by now, all or none of it.
+        """
         for name, entry in list(self._entries.items()):
+            if entry.refill_at and self.now() - entry.refill_at >= entry.create_time:
+                entry.refill_at, entry.refill_failed = None, entry.refused
+                for _ in range(0 if entry.refused else entry.refill_count):
+                    _add(entry)
             if entry.deleting_since and self.now() - entry.deleting_since >= self.delete_time:
                 if entry.delete_fails:
                     entry.deleting_since, entry.delete_failed = None, True
@@ -176,7 +207,9 @@ class FakeCloud:
                 error_code="InternalExecutionError",
                 error_message="An internal execution error occurred. Please retry later.",
             )
-        if created and entry.refused:
+        if entry.refill_at:
+            return replace(seen, phase=ScaleSetPhase.CREATING)
+        if created and (entry.refill_failed if entry.refill_count else entry.refused):
             return replace(
                 seen,
                 phase=ScaleSetPhase.FAILED,
@@ -184,6 +217,11 @@ class FakeCloud:
                 error_message=f"There is no capacity left for {entry.spec.offering}.",
             )
         return seen
+
+
+def _add(entry: _Entry) -> None:
+    number, entry.next_number = entry.next_number, entry.next_number + 1
+    entry.instances[str(number)] = _instance(entry.spec.name, number)
 
 
 def _instance(scale_set: str, number: int) -> Instance:

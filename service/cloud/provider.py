@@ -59,6 +59,16 @@ class CloudProvider(Protocol):
         """
         ...
 
+    async def refill(self, name: str, instance_count: int) -> None:
+        """Begin replacing instances that were taken, so that there are this many again.
+
+        One call takes one step: instances that linger stopped are deleted first, and no running
+        one ever. Call it again until ``get`` shows them all; while something is under way it
+        changes nothing. Raises InsufficientCapacity when refused at once; a later refusal shows
+        as phase FAILED, and what runs goes on running. Raises ScaleSetNotFound.
+        """
+        ...
+
     async def delete(self, name: str) -> None:
         """Begin deleting, or raise ScaleSetNotFound once it is gone. Twice is harmless."""
         ...

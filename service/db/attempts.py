@@ -5,13 +5,15 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, leases, notices
 from service.db.leases import Claim
-from service.db.tables import attempts, jobs, nodes
+from service.db.tables import attempts, jobs, ledger, nodes
+from service.domain import wording
 from service.domain.attempt import Attempt, Move
+from service.domain.elastic import Elastic
 from service.domain.errors import IllegalMove
 from service.domain.fleet import Offering, Price
 from service.domain.states import (
@@ -22,6 +24,11 @@ from service.domain.states import (
     Outcome,
 )
 
+# The members of the job's plan that an elastic job is made of.
+_BATCH = [
+    jobs.c.plan[name].label(name)
+    for name in ("elastic", "global_batch", "micro_batch", "processes_per_node")
+]
 _AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
 
 
@@ -44,6 +51,8 @@ class AttemptRow:
     vm_ids: tuple[str, ...]
     evicted_noticed: int
     evicted_unnoticed: int
+    refills: int
+    refilled_at: datetime | None
     created_at: datetime
     ended_at: datetime | None
 
@@ -96,7 +105,9 @@ async def live_ids(conn: AsyncConnection) -> set[str]:
 
 async def snapshot(conn: AsyncConnection, row: AttemptRow) -> Attempt:
     """The attempt as the decision sees it, with its job's wishes."""
-    query = select(jobs.c.cancel_requested_at, jobs.c.pause_requested_at, jobs.c.trainer_errors)
+    query = select(
+        jobs.c.cancel_requested_at, jobs.c.pause_requested_at, jobs.c.trainer_errors, *_BATCH
+    )
     job = (await conn.execute(query.where(jobs.c.id == row.job_id))).one()
     wish = Outcome.PAUSED if job.pause_requested_at else None
     wish = Outcome.CANCELLED if job.cancel_requested_at else wish
@@ -111,6 +122,9 @@ async def snapshot(conn: AsyncConnection, row: AttemptRow) -> Attempt:
         outcome=row.outcome,
         wish=wish,
         trainer_errors=job.trainer_errors,
+        elastic=Elastic.of_plan(job._asdict()),
+        refills=row.refills,
+        refilled_at=row.refilled_at,
     )
 
 
@@ -127,7 +141,7 @@ async def move(
     if step.to is AttemptState.RUNNING:
         values["ran_at"] = now
     if step.outcome is Outcome.EVICTED and row.state in ATTEMPT_WITH_NODES:
-        values |= await _evicted(conn, row)
+        values |= await evicted(conn, row)
     await leases.release(conn, claim, now, now, **values)
     await leases.hint(conn, jobs, row.job_id, now)
     level = "info" if step.outcome in _AS_WISHED else "warn"
@@ -143,18 +157,35 @@ async def move(
     )
 
 
-async def release(conn: AsyncConnection, claim: Claim, now: datetime, delay: timedelta) -> None:
-    """Give the lease back and ask to be looked at again after ``delay``."""
-    await leases.release(conn, claim, now, now + delay)
+async def release(
+    conn: AsyncConnection, claim: Claim, now: datetime, delay: timedelta, **values: object
+) -> None:
+    """Give the lease back and ask to be looked at again after ``delay``; write what was counted."""
+    await leases.release(conn, claim, now, now + delay, **values)
 
 
-async def _evicted(conn: AsyncConnection, row: AttemptRow) -> dict[str, int]:
-    """How many machines were taken back, with notice and without, as far as it is known now."""
+async def note_refill(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
+    """Write that machines are asked for in place of lost ones: the intent, before the effect."""
+    await leases.write(conn, claim, refills=row.refills + 1, refilled_at=now)
+
+
+async def outlived(conn: AsyncConnection, row: AttemptRow) -> dict[str, object]:
+    """What to write when the attempt goes on after an eviction."""
+    return {"survived": attempts.c.survived + 1, **await evicted(conn, row)}
+
+
+async def evicted(conn: AsyncConnection, row: AttemptRow) -> dict[str, int]:
+    """How many machines were taken back, with notice and without, as far as it is known now.
+
+    Every machine has a row in the ledger, so those are counted too that came in place of others.
+    """
     fresh = select(attempts.c.vm_ids).where(attempts.c.id == row.id)
     present = (await conn.execute(fresh)).scalar_one()
+    billed = select(func.count(ledger.c.vm_id.distinct())).where(ledger.c.attempt_id == row.id)
+    had = max(row.instance_count, (await conn.execute(billed)).scalar_one())
     evicting = select(nodes.c.vm_id).where(nodes.c.attempt_id == row.id, nodes.c.evicting)
     noticed = set((await conn.execute(evicting)).scalars())
-    lost = row.instance_count - len(present) - len(noticed - set(present))
+    lost = had - len(present) - len(noticed - set(present))
     return {"evicted_noticed": len(noticed), "evicted_unnoticed": max(lost, 0)}
 
 
@@ -165,7 +196,7 @@ def _sentence(row: AttemptRow, step: Move) -> str:
         case AttemptState.PROVISIONING:
             return f"{which}: asking Azure for {where}"
         case AttemptState.STARTING:
-            return f"{which}: all {row.instance_count} instances are allocated, nodes are booting"
+            return f"{which}: Azure has given {wording.machines(row.instance_count)}; booting"
         case AttemptState.RUNNING:
             return f"{which}: training"
         case AttemptState.TERMINATING:
@@ -194,6 +225,8 @@ def _row(r: Row[Any]) -> AttemptRow:
         vm_ids=tuple(r.vm_ids),
         evicted_noticed=r.evicted_noticed,
         evicted_unnoticed=r.evicted_unnoticed,
+        refills=r.refills,
+        refilled_at=r.refilled_at,
         created_at=r.created_at,
         ended_at=r.ended_at,
     )

@@ -3,7 +3,7 @@
 Their order is that of their steps, not of their ids: several may be learnt at the same moment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -31,9 +31,12 @@ class Checkpoint:
     loss: float | None
     valid_loss: float | None
     accuracy: float | None
+    kept_as: str  # "recent", "best" or "milestone"
 
 
-async def add(conn: AsyncConnection, job_id: str, entry: Committed, now: datetime) -> bool:
+async def add(
+    conn: AsyncConnection, job_id: str, entry: Committed, kept_as: str, now: datetime
+) -> bool:
     """Keep what HEAD names; True when it was news. ``committed_at`` is by the node's clock."""
     row = {
         "id": new_id("ftckpt", now),
@@ -45,23 +48,50 @@ async def add(conn: AsyncConnection, job_id: str, entry: Committed, now: datetim
         "size": entry.size,
         "world_size": entry.world_size,
         "committed_at": datetime.fromtimestamp(entry.committed_at, UTC),
+        "kept_as": kept_as,
     }
     statement = upsert(checkpoints).values(row).on_conflict_do_nothing()
     done = await conn.execute(statement.returning(checkpoints.c.id))
     return done.one_or_none() is not None
 
 
-async def match(conn: AsyncConnection, job_id: str, paths: Sequence[str], now: datetime) -> bool:
-    """HEAD names exactly ``paths``: they exist, the others do not; True when that is news.
+async def known(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> frozenset[str]:
+    """Those of ``paths`` that have a row."""
+    c = checkpoints.c
+    query = select(c.path).where(c.job_id == job_id, c.path.in_(paths))
+    return frozenset((await conn.execute(query)).scalars())
+
+
+async def match(conn: AsyncConnection, job_id: str, kept: Mapping[str, str], now: datetime) -> bool:
+    """HEAD names exactly the paths of ``kept``, each for that reason; True when that is news.
 
     One that was dropped exists again when a person restores an older HEAD.
     """
     c = checkpoints.c
-    named = c.path.in_(paths)
-    wrong = or_(and_(named, c.dropped_at.is_not(None)), and_(~named, c.dropped_at.is_(None)))
+    named = c.path.in_(kept)
+    best, milestones = ([p for p, w in kept.items() if w == why] for why in ("best", "milestone"))
+    reason = case((c.path.in_(milestones), "milestone"), (c.path.in_(best), "best"), else_="recent")
+    there = and_(named, or_(c.dropped_at.is_not(None), c.kept_as != reason))
+    wrong = or_(there, and_(~named, c.dropped_at.is_(None)))
     dropped_at = case((named, None), else_=now)
-    right = update(checkpoints).where(c.job_id == job_id, wrong).values(dropped_at=dropped_at)
-    return (await conn.execute(right.returning(c.id))).first() is not None
+    right = update(checkpoints).where(c.job_id == job_id, wrong)
+    values = {"dropped_at": dropped_at, "kept_as": reason}
+    return (await conn.execute(right.values(values).returning(c.id))).first() is not None
+
+
+async def condemn(conn: AsyncConnection, job_id: str, path: str, because: str) -> bool:
+    """Never load or show it again; True when that is news. HEAD lets go of it at the next fence."""
+    c = checkpoints.c
+    whole = (c.job_id == job_id, c.path == path, c.broken_because.is_(None))
+    marked = update(checkpoints).where(*whole).values(broken_because=because).returning(c.id)
+    return (await conn.execute(marked)).first() is not None
+
+
+async def broken(conn: AsyncConnection, job_id: str) -> frozenset[str]:
+    """Where those lie that must not be loaded any more."""
+    c = checkpoints.c
+    query = select(c.path).where(c.job_id == job_id, c.broken_because.is_not(None))
+    return frozenset((await conn.execute(query)).scalars())
 
 
 async def newest(
@@ -84,12 +114,13 @@ async def newest(
         select(
             *(c[n] for n in ("id", "job_id", "step", "kind", "size", "world_size", "generation")),
             c.committed_at,
+            c.kept_as,
             m.loss,
             m.valid_loss,
             m.accuracy,
         )
         .outerjoin(metrics, (m.job_id == c.job_id) & (m.step == c.step))
-        .where(c.job_id == job_id, c.dropped_at.is_(None))
+        .where(c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
     )
     if cursor is not None:
         query = query.where(place < tuple_(cursor.step, cursor.generation))

@@ -47,12 +47,20 @@ async def of_job(conn: AsyncConnection, job_id: str) -> list[Opened]:
     return [_opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
-async def without_news(conn: AsyncConnection, attempt_id: str, newest: str | None) -> int:
-    """How many generations of the attempt loaded the checkpoint at ``newest``, still the newest."""
+async def without_news(
+    conn: AsyncConnection, attempt_id: str, newest: str | None
+) -> list[Generation]:
+    """The attempt's generations that loaded the checkpoint at ``newest``, still the newest."""
     loaded = generations.c.content["checkpoint"]["path"].astext
     same = loaded.is_(None) if newest is None else loaded == newest
-    query = select(func.count()).where(generations.c.attempt_id == attempt_id, same)
-    return int((await conn.execute(query)).scalar_one())
+    query = select(generations.c.content).where(generations.c.attempt_id == attempt_id, same)
+    return [Generation.from_dict(c) for c in (await conn.execute(query)).scalars()]
+
+
+async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[Opened]:
+    """Every generation of the attempt, oldest first."""
+    query = select(generations).where(generations.c.attempt_id == attempt_id)
+    return [_opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
 async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> int:

@@ -18,7 +18,9 @@ from service.db import jobs
 from service.db.jobs import JobRow
 from service.domain.fleet import Offering
 from service.domain.states import JOB_TERMINAL, AttemptState, CapacityType, Outcome
+from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.story import AttemptFacts, JobFacts
+from service.domain.tiers import GIB
 from trainer.contract import DirectiveKind
 
 _HELP = "attempt.needs_help"
@@ -30,10 +32,12 @@ select j.*,
   a.reason a_reason, a.region a_region, a.vm_size a_vm_size, a.capacity_type a_capacity_type,
   a.instance_count a_instance_count, a.hourly a_hourly, a.refusals a_refusals, a.duds a_duds,
   a.ran_at a_ran_at, a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
+  jsonb_array_length(a.vm_ids) a_running, jsonb_array_length(g.content -> 'members') g_members,
   t.attempts, t.evictions, t.live, n.joined, n.evicting,
   g.number g_number, (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
   g.halt_reason, k.id k_id, k.step k_step, k.committed_at k_committed_at,
-  e.code e_code, e.message e_message, l.spent, l.on_demand
+  e.code e_code, e.message e_message, l.spent, l.on_demand,
+  s.kept, s.a_month, m.charges
 from (
   select {columns}, state not in ({terminal}) goes_on from jobs where {which}
 ) j
@@ -41,20 +45,21 @@ left join lateral (
   select * from attempts where job_id = j.id order by number desc limit 1
 ) a on true
 left join lateral (
-  select count(*) attempts, count(*) filter (where outcome = 'evicted') evictions,
+  select count(*) attempts,
+    count(*) filter (where outcome = 'evicted') + coalesce(sum(survived), 0) evictions,
     count(*) filter (where state <> 'ended') live
   from attempts where job_id = j.id
 ) t on true
 left join lateral (
   select count(*) joined, count(*) filter (where evicting) evicting
-  from nodes where attempt_id = a.id and j.goes_on
+  from nodes where attempt_id = a.id and j.goes_on and jsonb_exists(a.vm_ids, vm_id)
 ) n on true
 left join lateral (
   select * from generations where attempt_id = a.id and j.goes_on order by number desc limit 1
 ) g on true
 left join lateral (
   select id, step, committed_at from checkpoints
-  where job_id = j.id and dropped_at is null{and_shown}
+  where job_id = j.id and dropped_at is null and broken_because is null{and_shown}
   order by step desc, generation desc limit 1
 ) k on true
 left join lateral (
@@ -71,6 +76,16 @@ left join lateral (
     from ledger where job_id = j.id
   ) meters
 ) l on true
+left join lateral (
+  select sum(size * month * greatest(extract(epoch from
+      least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
+    ), 0) / 3600) / ({gib} * {hours}) kept,
+    sum(size * month) filter (where ended_at is null) / {gib} a_month
+  from storage_ledger where job_id = j.id
+) s on true
+left join lateral (
+  select sum(charge) charges from tier_moves where job_id = j.id
+) m on true
 """
 
 
@@ -81,7 +96,16 @@ class Machines:
     spent: Decimal
     on_demand: Decimal  # the same machine time at that price
     hourly: Decimal | None  # of one machine of the newest attempt
+    running: int  # machines of that attempt, while it trains; 0 otherwise
     gone: bool  # every scale set is seen to be gone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """What the job's bytes in Blob have cost until now, moves between tiers included."""
+
+    spent: Decimal
+    a_month: Decimal  # of what is there now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +124,7 @@ class Around:
     job: JobRow
     facts: JobFacts
     machines: Machines
+    storage: Storage
     checkpoint: Checkpoint | None
     attempts: int
     current_attempt: str | None
@@ -144,6 +169,7 @@ def _query(which: str, and_shown: str = "", order: str = "") -> TextClause:
     terminal = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
     columns = ", ".join(JobRow.__dataclass_fields__)
     parts = {"columns": columns, "terminal": terminal, "which": which, "and_shown": and_shown}
+    parts |= {"gib": f"{GIB}.0", "hours": str(HOURS_PER_MONTH)}
     return text(_QUERY.format(**parts) + order)
 
 
@@ -157,7 +183,12 @@ def _around(r: Row[Any]) -> Around:
             spent=r.spent or Decimal(0),
             on_demand=r.on_demand or Decimal(0),
             hourly=r.a_hourly,
+            running=r.a_running if r.a_state == AttemptState.RUNNING else 0,
             gone=not r.live,
+        ),
+        storage=Storage(
+            spent=(r.kept or Decimal(0)) + (r.charges or Decimal(0)),
+            a_month=r.a_month or Decimal(0),
         ),
         checkpoint=Checkpoint(**dict(zip(("id", "step", "committed_at"), newest, strict=True)))
         if r.k_id
@@ -206,6 +237,7 @@ def _attempt(r: Row[Any]) -> AttemptFacts:
         joined=r.joined,
         evicting=r.evicting,
         generation=r.g_number or 0,
+        members=r.g_members or 0,
         from_step=r.g_from_step or 0,
         halt_kind=DirectiveKind(r.halt_kind) if r.halt_kind else None,
         halt_reason=r.halt_reason or "",

@@ -130,6 +130,13 @@ async def spans(conn: AsyncConnection, node_id: str) -> list[Span]:
     return [Span.from_dict(s) for s in known]
 
 
+async def spans_named(conn: AsyncConnection, attempt_id: str, name: str) -> list[Span]:
+    """Those of this name that any node of the attempt has told."""
+    query = select(nodes.c.spans).where(nodes.c.attempt_id == attempt_id)
+    told = (s for spans in (await conn.execute(query)).scalars() for s in spans)
+    return [Span.from_dict(s) for s in told if s["name"] == name]
+
+
 async def add_spans(conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]) -> None:
     """Add what the node measured of its own time; what was told before is known already."""
     if not spans:

@@ -1,20 +1,15 @@
 """Every table. The schema is the last line of defence, so it states the invariants."""
 
-from collections.abc import Iterable
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
     Float,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
-    Numeric,
     PrimaryKeyConstraint,
     Table,
     Text,
@@ -24,38 +19,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from service.db import columns, storage_tables  # noqa: F401 - one schema, in two files
+from service.db.columns import Moment, Money, leased, one_of
 from service.domain.states import AttemptState, CapacityType, JobState, Outcome
 from trainer.contract import DirectiveKind, NodePhase
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "%(table_name)s_%(column_0_N_name)s",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
-        "ck": "%(table_name)s_%(constraint_name)s_check",
-        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
-        "pk": "%(table_name)s_pkey",
-    }
-)
-
-Moment = DateTime(timezone=True)
-Money = Numeric(14, 6)
-
-
-def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
-    """CHECK that ``column`` holds one of the enum's values."""
-    listed = ", ".join(f"'{v}'" for v in values)
-    return CheckConstraint(f"{column} in ({listed})", name=column)
-
-
-def leased() -> list[Column[object]]:
-    """Columns of a row that a reconciler claims: when it is due, who has it, who hinted."""
-    return [
-        Column("due_at", Moment, nullable=False, server_default=func.now()),
-        Column("lease_token", Text),
-        Column("lease_expires_at", Moment),
-        Column("hints", BigInteger, nullable=False, server_default="0"),
-    ]
-
+metadata = columns.metadata
 
 projects = Table(
     "projects",
@@ -148,6 +117,7 @@ jobs = Table(
     Column("lost_steps", Integer, nullable=False, server_default="0"),  # done, then done again
     Column("trained_tokens", BigInteger),  # once it is over
     Column("result_file", ForeignKey("files.id")),  # the metrics as CSV
+    Column("collected_generation", Integer, nullable=False, server_default="0"),  # see retention
     *leased(),
     one_of("state", JobState),
     CheckConstraint(
@@ -193,8 +163,11 @@ attempts = Table(
     Column("duds", Integer, nullable=False, server_default="0"),  # likewise, that never trained
     Column("ran_at", Moment),  # first training step
     Column("vm_ids", JSONB, nullable=False, server_default="[]"),  # running, as last seen in ARM
-    Column("evicted_noticed", Integer, nullable=False, server_default="0"),  # machines, at its end
+    Column("evicted_noticed", Integer, nullable=False, server_default="0"),  # machines
     Column("evicted_unnoticed", Integer, nullable=False, server_default="0"),
+    Column("survived", Integer, nullable=False, server_default="0"),  # evictions that it outlived
+    Column("refills", Integer, nullable=False, server_default="0"),  # asked for, none came yet
+    Column("refilled_at", Moment),  # when machines were last asked for in place of lost ones
     Column("created_at", Moment, nullable=False),
     Column("ended_at", Moment),
     *leased(),
@@ -295,7 +268,10 @@ checkpoints = Table(
     Column("world_size", Integer, nullable=False),
     Column("committed_at", Moment, nullable=False),
     Column("dropped_at", Moment),  # since when HEAD does not name it any more
+    Column("broken_because", Text),  # the next generation takes it out of HEAD
+    Column("kept_as", Text, nullable=False, server_default="recent"),
     UniqueConstraint("job_id", "path"),
+    one_of("kept_as", ("recent", "best", "milestone")),
     Index("checkpoints_of_job", "job_id", "id"),
     Index(
         "checkpoints_newest",
@@ -304,6 +280,19 @@ checkpoints = Table(
         text("generation desc"),
         postgresql_where=text("dropped_at is null"),
     ),
+)
+
+findings = Table(  # a node's word, in one generation, that it could not load a checkpoint
+    "findings",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("path", Text, nullable=False),
+    Column("node_id", ForeignKey("nodes.id"), nullable=False),
+    Column("attempt_id", ForeignKey("attempts.id"), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("file", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    PrimaryKeyConstraint("job_id", "path", "node_id", "generation"),
 )
 
 metrics = Table(

@@ -5,22 +5,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from service.domain import wording
+from service.domain.elastic import UNKNOWN, Elastic, Outlook, growth_pays, largest, worth_asking
 from service.domain.fleet import Offering, ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.generation import (
     Halt,
     NodeView,
     Open,
+    going_on,
     halt,
     is_finished,
     is_settled,
     is_trainers_fault,
+    joining,
     members_of,
     next_membership,
 )
+from service.domain.job import pause_after
 from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from trainer.contract import DirectiveKind, Generation
 
-LAST_WORD = timedelta(seconds=30)  # three heartbeats
+JOINS = "a machine joins"  # why a generation is halted that nothing is wrong with
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
 TOO_LONG_TO_DELETE = timedelta(minutes=15)  # ten times what Azure usually takes
 MAX_FRUITLESS = 10  # generations in a row without one, for whatever reason
@@ -53,6 +57,9 @@ class Attempt:
     outcome: Outcome | None = None
     wish: Outcome | None = None  # CANCELLED, PAUSED or OVER_BUDGET: what the job wants of it
     trainer_errors: int = 0  # of the job, in a row
+    elastic: Elastic | None = None  # None: the world size is kept
+    refills: int = 0  # how often machines were asked for in place of lost ones, in a row ...
+    refilled_at: datetime | None = None  # ... and when last
 
     @property
     def scale_set_name(self) -> str:
@@ -74,6 +81,7 @@ class Seen:
     halt_kind: DirectiveKind | None = None  # ... in this way
     stepped: bool = False  # a training step of the generation is done
     model_committed: bool = False  # HEAD names the final model
+    outlook: Outlook = UNKNOWN
     blind: bool = False  # the cloud did not answer; with nodes, ``scale_set`` is as before
 
     @property
@@ -95,6 +103,11 @@ class Create:
 
 
 @dataclass(frozen=True)
+class Refill:
+    """Ask the cloud for machines in place of those that are gone."""
+
+
+@dataclass(frozen=True)
 class Delete:
     """Ask the cloud to delete the scale set."""
 
@@ -105,6 +118,7 @@ class OpenGeneration:
 
     nodes: tuple[NodeView, ...]
     after_error: bool = False
+    lost: tuple[NodeView, ...] = ()  # members of the one before that Azure takes or has taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +130,7 @@ class Move:
     reason: str = ""
 
 
-Step = Wait | Create | Delete | Halt | OpenGeneration | Move
+Step = Wait | Create | Refill | Delete | Halt | OpenGeneration | Move
 
 
 def next_step(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
@@ -154,30 +168,45 @@ def _provisioning(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> St
 
 
 def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    step = _train(attempt, seen, now, pace)
+    step = _running(attempt, seen, now, pace)
     if isinstance(step, Move):
         return step
-    if seen.stepped and isinstance(step, Wait):
+    if seen.stepped and isinstance(step, Wait | Refill):
         return Move(to=AttemptState.RUNNING)
     return _out_of_time(attempt, now) or step
+
+
+def _running(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    """Training comes first; while it needs nothing, machines are asked for in place of lost ones.
+
+    Members that have been told to stop need nothing either.
+    """
+    step = _train(attempt, seen, now, pace)
+    told = isinstance(step, Halt) and step.kind is seen.halt_kind
+    if (told or isinstance(step, Wait)) and _refill_is_due(attempt, seen, now):
+        return Refill()
+    return step
 
 
 def _train(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """STARTING and RUNNING: keep one generation alive, or end for the right reason."""
     current = seen.generation
     if seen.model_committed:  # whatever else happened: the result is there
-        if current is not None and _last_word_due(current, seen, now):
-            return Wait()
         return _end(Outcome.SUCCEEDED, "the final model is committed")
     finished = current is not None and is_finished(current, seen.nodes)
     if finished and attempt.wish is not Outcome.CANCELLED:  # HEAD is about to say so too
         return _silent(seen, now, pace) or Wait()
     if attempt.wish:
         return _wind_down(attempt, seen, now, pace)
-    membership = next_membership(current, seen.nodes, attempt.instance_count)
+    wanted = _wanted(attempt, seen)
+    membership = next_membership(current, seen.nodes, wanted)
     if isinstance(membership, Halt):
         return _halt_or_move_on(membership, seen, now, pace)
-    if _short_of_nodes(attempt, seen):
+    if current is not None and not is_settled(current, seen.nodes):
+        grown = _grow(attempt, current, seen)
+        ill = _silent(seen, now, pace)
+        return ill or (_halt_or_move_on(grown, seen, now, pace) if grown else Wait())
+    if not wanted:
         return _end(Outcome.EVICTED, _what_was_lost(attempt, seen))
     if isinstance(membership, Open):
         return _open(attempt, membership, seen, now)
@@ -202,7 +231,7 @@ DECIDE: dict[AttemptState, Callable[[Attempt, Seen, datetime, Pace], Step]] = {
     AttemptState.PENDING: _pending,
     AttemptState.PROVISIONING: _provisioning,
     AttemptState.STARTING: _starting,
-    AttemptState.RUNNING: _train,
+    AttemptState.RUNNING: _running,
     AttemptState.TERMINATING: _terminating,
     AttemptState.ENDED: _ended,
 }
@@ -239,23 +268,64 @@ def _halt_or_move_on(asked: Halt, seen: Seen, now: datetime, pace: Pace) -> Step
     told = seen.halt_kind is DirectiveKind.STOP or not stop
     allowed = pace.settle if stop else pace.save
     if told and seen.halted_at and now - seen.halted_at > allowed:
-        return _end(Outcome.EVICTED, f"{asked.reason}; members did not stop in time")
+        return _end(Outcome.EVICTED, f"{asked.reason}; machines did not stop in time")
     return asked
 
 
-def _short_of_nodes(attempt: Attempt, seen: Seen) -> bool:
-    """True when the generation has settled (or never was) and nodes to go on with are missing."""
-    if seen.generation and not is_settled(seen.generation, seen.nodes):
+def _wanted(attempt: Attempt, seen: Seen) -> int:
+    """How many nodes the next generation is to have; 0 when what is left is not enough.
+
+    The first one waits for machines that still boot, a later one only for those that stay.
+    """
+    elastic, running = attempt.elastic, seen.running_instances
+    if elastic is None:
+        short = any(n.evicting for n in seen.nodes) or running < attempt.instance_count
+        return 0 if short else attempt.instance_count
+    if seen.generation is None:
+        leaving = sum(n.present and n.evicting for n in seen.nodes)
+        return largest(elastic.node_counts, running - leaving)
+    return largest(elastic.node_counts, going_on(seen.generation, seen.nodes))
+
+
+def _grow(attempt: Attempt, current: Generation, seen: Seen) -> Halt | None:
+    """Halt a healthy generation for a larger one, once that pays; what is begun is ended."""
+    elastic = attempt.elastic
+    if elastic is None or not seen.stepped:
+        return None
+    now = len(current.members)
+    then = largest(elastic.node_counts, now + len(joining(current, seen.nodes)))
+    begun = seen.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
+    if begun or growth_pays(elastic.batch, now, then, seen.outlook):
+        return halt(current, seen.nodes, DirectiveKind.CHECKPOINT_AND_STOP, JOINS)
+    return None
+
+
+def _refill_is_due(attempt: Attempt, seen: Seen, now: datetime) -> bool:
+    """True when machines are missing, nothing is under way, and one more could be of use."""
+    elastic, found = attempt.elastic, seen.scale_set
+    if elastic is None or found is None or seen.blind or attempt.wish:
         return False
-    evicting = any(n.evicting for n in seen.nodes)
-    return evicting or seen.running_instances < attempt.instance_count
+    quiet = found.phase in (ScaleSetPhase.READY, ScaleSetPhase.FAILED)
+    if not quiet or seen.running_instances >= attempt.instance_count:
+        return False
+    pause = pause_after(attempt.refills, 0)
+    if attempt.refilled_at and now - attempt.refilled_at < pause:
+        return False
+    if seen.generation is None:
+        return True
+    if is_finished(seen.generation, seen.nodes):
+        return False
+    left = largest(elastic.node_counts, going_on(seen.generation, seen.nodes))
+    full = attempt.instance_count
+    return left > 0 and worth_asking(elastic.batch, left, full, seen.outlook)
 
 
 def _what_was_lost(attempt: Attempt, seen: Seen) -> str:
     lost = attempt.instance_count - seen.running_instances
-    noticed = sum(n.evicting for n in seen.nodes)
+    noticed = sum(n.evicting and (n.present or not attempt.elastic) for n in seen.nodes)
     how = "after notice" if noticed else "without notice"
-    return f"{max(lost, noticed)} of {attempt.instance_count} instances evicted {how}"
+    few = f"; fewer than {attempt.elastic.node_counts[0]} are left" if attempt.elastic else ""
+    return f"{max(lost, noticed)} of {attempt.instance_count} instances evicted {how}{few}"
 
 
 def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
@@ -271,18 +341,9 @@ def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
     left = pause - (now - seen.opened_at) if seen.opened_at else timedelta(0)
     if left > timedelta(0):
         return Wait(left)
-    return OpenGeneration(nodes=asked.nodes, after_error=error)
-
-
-def _last_word_due(current: Generation, seen: Seen, now: datetime) -> bool:
-    """True while rank 0 is about to say that it has finished: that brings the last metrics."""
-    if any(n.restarted_in >= current.number for n in members_of(current, seen.nodes)):
-        return False  # rank 0 waits for a peer that is gone, and goes on saying that it runs
-    rank0 = current.members[0].node_id
-    due = any(
-        n.node_id == rank0 and n.present and not n.settled(current.number) for n in seen.nodes
-    )
-    return due and seen.heard_at is not None and now - seen.heard_at <= LAST_WORD
+    before = members_of(seen.generation, seen.nodes) if seen.generation else []
+    lost = tuple(n for n in before if not n.stays)
+    return OpenGeneration(nodes=asked.nodes, after_error=error, lost=lost)
 
 
 def _silent(seen: Seen, now: datetime, pace: Pace) -> Move | None:

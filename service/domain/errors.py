@@ -18,6 +18,7 @@
     +-- Conflict              409
     |   +-- InvalidState           invalid_job_state
     |   +-- FileInUse              file_in_use
+    |   +-- Archived               archived
     |   +-- IdempotencyMismatch    idempotency_key_reused
     |   +-- GenerationIsStale      stale_generation
     |   +-- StaleEpoch             stale_epoch
@@ -174,6 +175,12 @@ class FileInUse(Conflict):
     """A job that is not over needs the file."""
 
     code = "file_in_use"
+
+
+class Archived(Conflict):
+    """It is in the archive tier, or on its way back: bring it back first, or wait."""
+
+    code = "archived"
 
 
 class IdempotencyMismatch(Conflict):

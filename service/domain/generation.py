@@ -5,9 +5,11 @@ before has said that its trainer is gone, or is gone itself. Whoever is merely s
 blocks; the attempt's time limits deal with that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
+from service.domain.elastic import LIVELY
 from trainer.contract import DirectiveKind, Generation, NodePhase
 
 _SETTLED = frozenset({NodePhase.STOPPED, NodePhase.FAILED, NodePhase.FINISHED})
@@ -26,6 +28,12 @@ class NodeView:
     present: bool  # in the cloud's instance list, running
     evicting: bool = False  # it has reported an eviction notice
     restarted_in: int = 0  # the generation that was current when it last registered afresh
+    quiet: timedelta = timedelta(0)  # since it was last heard, as far as it could be heard
+
+    @property
+    def stays(self) -> bool:
+        """True when Azure has neither taken the machine nor announced that it will."""
+        return self.present and not self.evicting
 
     def settled(self, number: int) -> bool:
         """True when no trainer of generation ``number`` can run here any more."""
@@ -40,7 +48,7 @@ class NodeView:
         Not before its first heartbeat: only that names a port for the ranks to meet.
         """
         idle = self.phase is not NodePhase.RUNNING
-        return self.present and not self.evicting and idle and self.free_port > 0
+        return self.stays and idle and self.free_port > 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +73,28 @@ class Open:
 
 
 MembershipStep = Hold | Halt | Open
+LOST = (  # ways to lose a machine's part; what comes first brings about what comes after
+    "a machine is gone",
+    "a machine's supervisor was started again",
+    "a machine's trainer failed",
+    "a machine has gone on without this generation",
+)
 
 
 def next_membership(
     current: Generation | None, nodes: Sequence[NodeView], wanted: int
 ) -> MembershipStep:
-    """Decide what to do about an attempt's current generation; ``wanted`` nodes make the next."""
+    """Decide what to do about an attempt's current generation; ``wanted`` nodes make the next.
+
+    Where more are free, those go on that have the data and the checkpoint already.
+    """
     if current is not None and not is_settled(current, nodes):
         return _watch(current, nodes)
-    free = sorted((n for n in nodes if n.free), key=lambda n: n.vm_id)
-    return Open(nodes=tuple(free[:wanted])) if len(free) >= wanted else Hold()
+    strangers = [] if current is None else strangers_to(current, nodes)
+    free = sorted((n for n in nodes if n.free), key=lambda n: (n in strangers, n.vm_id))
+    if len(free) < wanted:
+        return Hold()
+    return Open(nodes=tuple(sorted(free[:wanted], key=lambda n: n.vm_id)))
 
 
 def is_settled(current: Generation, nodes: Sequence[NodeView]) -> bool:
@@ -94,18 +114,41 @@ def is_finished(current: Generation, nodes: Sequence[NodeView]) -> bool:
 def is_trainers_fault(current: Generation, nodes: Sequence[NodeView]) -> bool:
     """True when the trainer failed by itself.
 
-    When a supervisor has started anew, its trainer was ended with it and those of the other
-    members failed because theirs had lost a peer.
+    When a supervisor has started anew or Azure has taken a machine, the trainer there was ended
+    with it, and those of the other members failed because theirs had lost a peer.
     """
     members = members_of(current, nodes)
     failed = any(n.generation == current.number and n.phase is NodePhase.FAILED for n in members)
-    return failed and not any(n.restarted_in >= current.number for n in members)
+    return failed and all(n.stays and n.restarted_in < current.number for n in members)
+
+
+def without_excuse(generations: Iterable[Generation], nodes: Sequence[NodeView]) -> int:
+    """How many of these have lost no machine: nobody but the run itself was in their way."""
+    taken = {n.node_id for n in nodes if not n.stays}
+    return sum(not any(m.node_id in taken for m in g.members) for g in generations)
 
 
 def members_of(current: Generation, nodes: Sequence[NodeView]) -> list[NodeView]:
     """The views of the members of ``current``."""
     ids = {m.node_id for m in current.members}
     return [n for n in nodes if n.node_id in ids]
+
+
+def strangers_to(current: Generation, nodes: Sequence[NodeView]) -> list[NodeView]:
+    """Nodes that ``current`` trains without."""
+    ids = {m.node_id for m in current.members}
+    return [n for n in nodes if n.node_id not in ids]
+
+
+def joining(current: Generation, nodes: Sequence[NodeView]) -> list[NodeView]:
+    """Nodes that could train along from the next generation on."""
+    return [n for n in strangers_to(current, nodes) if n.free and n.quiet <= LIVELY]
+
+
+def going_on(current: Generation, nodes: Sequence[NodeView]) -> int:
+    """How many nodes are there for the next generation; nobody waits for what still boots."""
+    staying = sum(n.stays for n in members_of(current, nodes))
+    return staying + len(joining(current, nodes))
 
 
 def halt(current: Generation, nodes: Sequence[NodeView], kind: DirectiveKind, reason: str) -> Halt:
@@ -119,19 +162,25 @@ def _watch(current: Generation, nodes: Sequence[NodeView]) -> MembershipStep:
     members = members_of(current, nodes)
     if is_finished(current, nodes):
         return Hold()  # the others are about to say so too
-    if any(_lost(n, current.number) for n in members):
-        return halt(current, nodes, DirectiveKind.STOP, "a member of the generation is gone")
+    if lost := {why for n in members if (why := _lost(n, current.number))}:
+        return halt(current, nodes, DirectiveKind.STOP, min(lost, key=LOST.index))
     if any(n.evicting for n in members):
         kind = DirectiveKind.CHECKPOINT_AND_STOP
         return halt(current, nodes, kind, "Azure announced an eviction")
     ended = (n for n in members if n.phase is not NodePhase.FINISHED)
     if any(n.settled(current.number) for n in ended):  # the finished ones wait for rank 0's model
         kind = DirectiveKind.CHECKPOINT_AND_STOP
-        return halt(current, nodes, kind, "a member of the generation has stopped")
+        return halt(current, nodes, kind, "a machine has stopped")
     return Hold()
 
 
-def _lost(node: NodeView, number: int) -> bool:
-    """True when the node's part of generation ``number`` is gone without a save of its own."""
-    failed = node.generation == number and node.phase is NodePhase.FAILED
-    return not node.present or failed or node.restarted_in >= number or node.generation > number
+def _lost(node: NodeView, number: int) -> str:
+    """Why the node's part of generation ``number`` is gone without a save of its own, if it is."""
+    gone, restarted, failed, elsewhere = LOST
+    if not node.present:
+        return gone
+    if node.restarted_in >= number:
+        return restarted
+    if node.generation == number and node.phase is NodePhase.FAILED:
+        return failed
+    return elsewhere if node.generation > number else ""

@@ -68,6 +68,14 @@ def fit(needs: Needs, sku: Sku) -> Layout | Misfit:
     return next(found)
 
 
+def has_room(needs: Needs, layout: Layout, sku: Sku, nodes: int) -> bool:
+    """True when the same run, shared out over this many nodes, fits too."""
+    world = nodes * layout.processes_per_node
+    stage, micro_batch = layout.zero_stage, layout.micro_batch
+    memory = _memory(needs.arch, layout.recipe, stage, world, micro_batch)
+    return memory.needed <= sku.gpu_memory_gib * GIB
+
+
 def refusal(needs: Needs, misfit: Misfit) -> str:
     """Says by how much it is too large, and what would make it fit."""
     return (

@@ -5,6 +5,7 @@ whatever does not carry news changes nothing, so every handler may be called aga
 """
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from hashlib import sha256
 
 from service.domain.generation import NodeView
@@ -137,7 +138,7 @@ def directed(record: NodeRecord, kind: DirectiveKind, number: int) -> NodeRecord
     )
 
 
-def view(record: NodeRecord, present: bool) -> NodeView:
+def view(record: NodeRecord, present: bool, quiet: timedelta = timedelta(0)) -> NodeView:
     """What the membership rules need to know; ``present`` is what the cloud says."""
     return NodeView(
         node_id=record.node_id,
@@ -149,4 +150,5 @@ def view(record: NodeRecord, present: bool) -> NodeView:
         present=present,
         evicting=record.evicting,
         restarted_in=record.restarted_in,
+        quiet=quiet,
     )

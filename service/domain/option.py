@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Self
 
+from service.domain.cadence import plan
 from service.domain.cost import cents, cost_of
 from service.domain.fleet import Offering, Price
 from service.domain.layout import Layout
 from service.domain.memory import MemoryEstimate
 from service.domain.states import CapacityType
 from service.domain.throughput import StepTime
+from trainer.contract import Cadence
 
 _P90 = 1.2816  # standard deviations
 
@@ -41,6 +43,8 @@ class Option:
     cost_p50: Decimal
     cost_p90: Decimal
     on_demand_cost: Decimal  # the same machines on demand, without any eviction
+    checkpoint_seconds: float = 300.0  # plans of an earlier release do not say
+    cadence: Cadence | None = None  # what that rests on; None: the user chose it
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
@@ -64,6 +68,8 @@ class Option:
         )
         parts = {name: data["memory"][name] for name in MemoryEstimate.__dataclass_fields__}
         memory = MemoryEstimate(**parts)
+        if isinstance(told := members.get("cadence"), Mapping):
+            members["cadence"] = Cadence.from_dict(told)
         return cls(**members | money | {"offering": offering, "price": price, "memory": memory})
 
 
@@ -73,6 +79,7 @@ class Hazard:
 
     evictions_per_hour: float  # of one node
     recovery_seconds: float  # from an eviction to the next training step; a first start as well
+    trained: int = 0  # parameters, whose state a save holds
 
 
 def weigh(
@@ -81,7 +88,8 @@ def weigh(
     """Duration and cost of the whole job there; None when it is evicted too often to advance."""
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
-    lost = hazard.recovery_seconds + recipe.checkpoint_seconds / 2
+    every, cadence = _cadence(price, layout, step, hazard)
+    lost = hazard.recovery_seconds + every / 2
     useful = 1 - per_second * lost  # of the time, once evictions and recoveries are paid for
     if useful <= 0:
         return None
@@ -112,4 +120,20 @@ def weigh(
         on_demand_cost=cents(
             cost_of(seconds=start + work, nodes=nodes, hourly=price.on_demand_hourly)
         ),
+        checkpoint_seconds=every,
+        cadence=cadence,
+    )
+
+
+def _cadence(
+    price: Price, layout: Layout, step: StepTime, hazard: Hazard
+) -> tuple[float, Cadence | None]:
+    if layout.recipe.checkpoint_seconds is not None:
+        return layout.recipe.checkpoint_seconds, None
+    return plan(
+        layout,
+        hazard.trained,
+        step=step.seconds,
+        evictions_per_hour=layout.nodes * hazard.evictions_per_hour,
+        dollars_per_hour=layout.nodes * float(price.hourly),
     )

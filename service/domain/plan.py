@@ -4,16 +4,17 @@ Offerings are ranked by what the whole job is expected to cost there, evictions 
 is the cost per useful training step: the steps are the same everywhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from service.domain.architecture import Architecture
 from service.domain.catalogue import SKUS, Sku, lookup
 from service.domain.cost import CURRENCY
+from service.domain.elastic import Batch, Elastic, batch_to_choose, node_counts
 from service.domain.errors import InvalidRequest
 from service.domain.fleet import Offering, Price
-from service.domain.layout import Layout, Misfit, Needs, fit, refusal
+from service.domain.layout import Layout, Misfit, Needs, fit, has_room, refusal
 from service.domain.memory import GIB
 from service.domain.option import Hazard, Option, weigh
 from service.domain.recipe import Hyperparameters, Recipe, Training
@@ -47,6 +48,7 @@ class PlanRequest:
     mean_tokens: int  # of one row, before it is cut to max_seq_len
     offers: tuple[Offer, ...]
     nodes: int | None = None
+    min_nodes: int | None = None  # of an elastic job; None: the world size is kept
     processes_per_node: int | None = None  # None: one per GPU
     accelerator: Accelerator = "cuda"
     cpu_flops: float = CPU_FLOPS
@@ -81,6 +83,7 @@ class Plan:
     rejected: tuple[str, ...]  # what cannot be taken, and why
     why: str
     warnings: tuple[str, ...]
+    elastic: Elastic | None = None  # None: the world size is kept
 
     @property
     def chosen(self) -> Option:
@@ -97,6 +100,7 @@ class Plan:
             "rejected": list(self.rejected),
             "why": self.why,
             "warnings": list(self.warnings),
+            "elastic": self.elastic and self.elastic.as_dict(),
         }
 
     @classmethod
@@ -114,6 +118,7 @@ class Plan:
             rejected=tuple(data["rejected"]),
             why=data["why"],
             warnings=tuple(data["warnings"]),
+            elastic=Elastic.of_plan(data),
         )
 
 
@@ -134,6 +139,7 @@ def make_plan(request: PlanRequest) -> Plan:
     options = _weighed(request, skus, {s: layout for s in skus if _runs(layout, skus[s], request)})
     taken = {option.offering for option in options}
     alternatives = tuple(option for option in own if option.offering not in taken)
+    elastic = _elastic(request, layout, [skus[o.offering.vm_size] for o in options])
     return Plan(
         recipe=layout.recipe,
         options=options,
@@ -141,7 +147,40 @@ def make_plan(request: PlanRequest) -> Plan:
         rejected=_rejected(request, fits, own),
         why=_why(options[0], len(options) + len(alternatives), skus),
         warnings=(*layout.recipe.warnings, *_warnings(options[0], layout.recipe, request)),
+        elastic=elastic,
     )
+
+
+def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elastic | None:
+    """What an elastic job may train on: what batch and memory allow on every offering."""
+    least, nodes = request.min_nodes, layout.nodes
+    if least is None:
+        return None
+    if not 1 <= least <= nodes:
+        raise _refused(f"min_nodes is {least}, but it must be 1 to {nodes}, the number of nodes.")
+    batch = Batch(
+        rows=layout.recipe.global_batch,
+        rows_per_node=layout.micro_batch * layout.processes_per_node,
+    )
+    counts = node_counts(batch, min_nodes=least, nodes=nodes)
+    roomy = tuple(n for n in counts if all(has_room(request.needs, layout, s, n) for s in skus))
+    if least < nodes and len(counts) == 1:
+        rows = batch_to_choose(batch, min_nodes=least, nodes=nodes)
+        raise _refused(
+            f"With a batch of {batch.rows} and micro_batch {layout.micro_batch}, fewer than "
+            f"{nodes} nodes are no faster than fewer than {least}. Ask for a batch_size of {rows} "
+            f"and micro_batch {layout.micro_batch}, or for a lower min_nodes."
+        )
+    if least < nodes and len(roomy) == 1:
+        raise _refused(
+            f"This training run does not fit into the memory of fewer than {nodes} nodes. Ask for "
+            "more nodes, or leave elastic out."
+        )
+    return Elastic(min_nodes=least, node_counts=roomy, batch=batch)
+
+
+def _refused(message: str) -> InvalidRequest:
+    return InvalidRequest(message, param="infrastructure.elastic.min_nodes")
 
 
 def _check(request: PlanRequest) -> None:
@@ -168,10 +207,16 @@ def _weighed(
         hazard = Hazard(
             evictions_per_hour=offer.evictions_per_hour if spot else 0.0,
             recovery_seconds=request.recovery_seconds,
+            trained=_trained(request),
         )
         if option := weigh(offer.offering, offer.price, layouts[size], step, hazard):
             options.append(option)
     return tuple(sorted(options, key=lambda o: (o.cost_p50, o.duration_p50, o.offering)))
+
+
+def _trained(request: PlanRequest) -> int:
+    lora = request.training.lora
+    return request.arch.lora_parameters(lora.rank) if lora else request.arch.parameters
 
 
 def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from trainer.contract import Lora
+from trainer.contract import CHECKPOINTS_KEPT, MILESTONES_KEPT, Lora
 
 Auto = Literal["auto"]
 Precision = Literal["bf16", "fp32"]
@@ -26,6 +26,7 @@ MAX_GRAD_NORM = 1.0
 DEFAULT_MAX_SEQ_LEN = 2048
 MAX_BATCH = 1024
 MAX_EPOCHS = 50
+MAX_KEPT = 20  # checkpoints, beside the best and milestones
 EVALUATIONS = 10  # validation losses over a job when eval_steps is not given
 
 _PRECISIONS = ("bf16", "fp32")
@@ -53,8 +54,10 @@ class Training:
     zero_stage: int | None = None
     micro_batch: int | None = None
     learning_rate: float | None = None  # before the multiplier, instead of our own
-    checkpoint_seconds: float = 300.0
+    checkpoint_seconds: float | None = None
     eval_steps: int | None = None
+    keep_checkpoints: int = CHECKPOINTS_KEPT  # the newest, beside the best and milestones
+    milestone_every_steps: int = 0  # 0: none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +78,10 @@ class Recipe:
     precision: Precision
     gradient_checkpointing: bool
     lora: Lora | None
-    checkpoint_seconds: float
+    checkpoint_seconds: float | None  # None: as often as pays (`service/domain/cadence.py`)
     eval_steps: int
+    keep_checkpoints: int = CHECKPOINTS_KEPT  # plans of an earlier release do not say
+    milestone_every_steps: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -99,6 +104,7 @@ def resolve(
     unit = world * (training.micro_batch or 1)
     global_batch, warnings = _share_out(batch, unit, asked=hyper.batch_size != "auto")
     total_steps = math.ceil(examples * epochs / global_batch)
+    _check_milestones(training, total_steps)
     chosen = hyper.learning_rate_multiplier
     multiplier = 1.0 if chosen == "auto" else float(chosen)
     return Recipe(
@@ -118,6 +124,8 @@ def resolve(
         lora=training.lora,
         checkpoint_seconds=training.checkpoint_seconds,
         eval_steps=_eval_steps(training, total_steps),
+        keep_checkpoints=training.keep_checkpoints,
+        milestone_every_steps=training.milestone_every_steps,
         warnings=warnings,
     )
 
@@ -160,8 +168,23 @@ def _training_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
     yield _rule("zero_stage", stage, fits, f"{lowest} to 3 with precision {training.precision}")
     yield _rule("micro_batch", micro, micro is None or 1 <= micro <= MAX_BATCH, f"1 to {MAX_BATCH}")
     yield _rule("learning_rate", rate, rate is None or 0 < rate < 1, "between 0 and 1")
-    yield _rule("checkpoint_seconds", save, 1 <= save <= _DAY, f"1 to {_DAY}")
+    yield _rule("checkpoint_seconds", save, save is None or 1 <= save <= _DAY, f"1 to {_DAY}")
     yield _rule("eval_steps", evaluate, evaluate is None or evaluate >= 0, "0 or more")
+    keep, every = training.keep_checkpoints, training.milestone_every_steps
+    yield _rule("keep_checkpoints", keep, 1 <= keep <= MAX_KEPT, f"1 to {MAX_KEPT}")
+    yield _rule("milestone_every_steps", every, every >= 0, "0 or more")
+
+
+def _check_milestones(training: Training, total_steps: int) -> None:
+    """All of them are kept for as long as the job is, and HEAD names each."""
+    every = training.milestone_every_steps
+    if every and total_steps // every > MILESTONES_KEPT:
+        least = math.ceil(total_steps / MILESTONES_KEPT)
+        raise InvalidRequest(
+            f"training.milestone_every_steps is {every}, which makes more than {MILESTONES_KEPT} "
+            f"milestones in {total_steps} steps. Make it {least} or more.",
+            param="training.milestone_every_steps",
+        )
 
 
 def _lora_rules(lora: Lora | None) -> Iterator[_Rule]:

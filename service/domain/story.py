@@ -40,6 +40,7 @@ class AttemptFacts:
     joined: int = 0  # nodes that have registered
     evicting: int = 0  # nodes with an eviction notice
     generation: int = 0  # 0: none was opened yet
+    members: int = 0  # nodes of that generation
     from_step: int = 0  # of the checkpoint that the generation loads
     halt_kind: DirectiveKind | None = None
     halt_reason: str = ""
@@ -205,7 +206,7 @@ def _booting(job: JobFacts, attempt: AttemptFacts) -> Story:
 
 def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
     """Machines with a generation: it loads, trains, saves or stops."""
-    who = f"{machines(attempt.instance_count)} of {attempt.offering}"
+    who = f"{_at_work(attempt)} of {attempt.offering}"
     if attempt.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP:
         why = (
             f"Azure takes back {attempt.evicting} of {machines(attempt.instance_count)}"
@@ -223,7 +224,7 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
     if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
         load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
         text = wording.either(
-            attempt.instance_count,
+            attempt.members or attempt.instance_count,
             f"{who} loads model and data{load}.",
             f"{who} load model and data{load}.",
         )
@@ -232,6 +233,12 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
         text = f"All {job.total_steps} steps are done; the final model is being saved."
         return Story("saving", "saving_model", text)
     return Story("training", "training", f"Training on {who}.")
+
+
+def _at_work(attempt: AttemptFacts) -> str:
+    """The machines of the generation; an elastic job's may be fewer than it was given."""
+    few = 0 < attempt.members < attempt.instance_count
+    return f"{attempt.members} of " * few + machines(attempt.instance_count)
 
 
 def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from service.domain import wording
 from service.domain.states import AttemptState
 from trainer.contract import DirectiveKind, Span
 
@@ -56,6 +57,8 @@ class World:
     opened_at: datetime
     halted_at: datetime | None
     halt_kind: DirectiveKind | None
+    number: int = 0
+    nodes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +68,21 @@ class Entry:
     name: str
     started_at: datetime
     ended_at: datetime | None
+    generation: int = 0  # that trains or is stopped; 0 where it is none's alone
+    nodes: int = 0  # of that generation, where they are not always as many
 
     @property
     def title(self) -> str:
         """For people."""
-        return _TITLES.get(self.name, self.name.replace("_", " ").capitalize())
+        title = _TITLES.get(self.name, self.name.replace("_", " ").capitalize())
+        return f"{title} on {wording.machines(self.nodes)}" if self.nodes else title
 
 
 def timeline(
     moves: Mapping[AttemptState, datetime], worlds: Sequence[World], nodes: Sequence[NodeTime]
 ) -> list[Entry]:
     """Every entry that is known, by its start. Entries of different nodes are drawn together."""
-    measured = _measured(nodes)
+    measured = _measured(nodes, worlds)
     entries = [*_moves(moves, measured, nodes), *_worlds(moves, worlds, measured), *measured]
     return sorted(entries, key=lambda e: (e.started_at, e.ended_at or _at(_LATEST)))
 
@@ -110,6 +116,7 @@ def _worlds(
         opened = worlds[0].opened_at if worlds else over
         first = min(joined) if opened is None else min(*joined, opened)
         yield Entry(name="wait_for_nodes", started_at=first, ended_at=opened)
+    sizes = {world.nodes for world in worlds}
     for number, world in enumerate(worlds):
         following = worlds[number + 1].opened_at if number + 1 < len(worlds) else over
         halted = world.halted_at
@@ -121,25 +128,35 @@ def _worlds(
             and (following is None or e.started_at < following)
         ]
         if steps and (halted is None or min(steps) < halted):  # told to stop while it loaded
-            yield Entry(name="train", started_at=min(steps), ended_at=halted or following)
+            yield Entry(
+                name="train",
+                started_at=min(steps),
+                ended_at=halted or following,
+                generation=world.number,
+                nodes=world.nodes if len(sizes) > 1 else 0,
+            )
         if halted is not None:
             saves = world.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
             name = "save" if saves else "stop"
-            yield Entry(name=name, started_at=halted, ended_at=following)
+            yield Entry(name=name, started_at=halted, ended_at=following, generation=world.number)
 
 
 def _has(measured: Sequence[Entry], name: str) -> bool:
     return any(e.name == name for e in measured)
 
 
-def _measured(nodes: Sequence[NodeTime]) -> list[Entry]:
-    """The nodes' own spans: the first of a name on each node together, the second, and so on."""
-    drawn: dict[tuple[str, int], Entry] = {}
+def _measured(nodes: Sequence[NodeTime], worlds: Sequence[World]) -> list[Entry]:
+    """The nodes' own spans: the first of a name on each node together, the second, and so on.
+
+    A machine that came later, in place of a lost one, is drawn apart from the first ones.
+    """
+    drawn: dict[tuple[str, int, int], Entry] = {}
     for node in nodes:
+        late = sum(w.opened_at < node.registered_at for w in worlds)
         seen: Counter[str] = Counter()
         for span in sorted(node.spans, key=lambda s: s.started_at):
             name = _CALLED.get(span.name, span.name)
-            key = (name, seen[name])
+            key = (name, seen[name], late)
             seen[name] += 1
             started, ended = _at(span.started_at), _at(span.ended_at)
             if known := drawn.get(key):

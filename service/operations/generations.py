@@ -7,7 +7,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import attempts, events, generations, jobs, nodes
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
-from service.domain.attempt import OpenGeneration
+from service.domain import wording
+from service.domain.attempt import JOINS, OpenGeneration
 from service.domain.generation import Halt
 from service.operations import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
@@ -29,9 +30,11 @@ async def open_next(
     Raises LeaseLost when another worker has taken over meanwhile; it then does the same.
     """
     generation = _generation(row, step, head, run_spec_sha256)
+    before = await generations.current(conn, row.id)
     ids = [m.node_id for m in generation.members]
     await nodes.direct(conn, ids, DirectiveKind.START, generation.number)
-    await attempts.release(conn, claim, now, _SOON)  # locks: nodes, attempt, job
+    counted = await attempts.outlived(conn, row) if step.lost else {}
+    await attempts.release(conn, claim, now, _SOON, **counted)  # locks: nodes, attempt, job
     lost = await generations.add(conn, generation, now)
     await heads.record(conn, row.job_id, head, now)
     await jobs.count_lost_steps(conn, row.job_id, lost)
@@ -39,15 +42,24 @@ async def open_next(
     await jobs.progressed(conn, row.job_id, now, {"step": from_step})  # what is lost is not done
     if step.after_error:
         await jobs.count_trainer_error(conn, row.job_id)
-    start = f"from step {head.newest.step}" if head.newest else "from the base model"
+    if step.lost:
+        await events.add(
+            conn,
+            row.job_id,
+            now,
+            "node.evicted",
+            _taken(row, step),
+            attempt_id=row.id,
+            level="warn",
+        )
     await events.add(
         conn,
         row.job_id,
         now,
         "generation.opened",
-        f"{len(ids)} nodes start training {start} (generation {generation.number})",
+        _sentence(row, generation, before.generation if before else None),
         attempt_id=row.id,
-        data={"generation": generation.number, "step": from_step},
+        data={"generation": generation.number, "step": from_step, "nodes": len(ids)},
     )
     return generation
 
@@ -72,7 +84,7 @@ async def halt(
             "generation.halted",
             f"Generation {generation.number} is stopped: {step.reason}",
             attempt_id=row.id,
-            level="warn",
+            level="info" if step.reason == JOINS else "warn",
             data={"kind": step.kind},
         )
 
@@ -95,3 +107,25 @@ def _generation(
         checkpoint=head.newest,
         run_spec_sha256=run_spec_sha256,
     )
+
+
+def _taken(row: AttemptRow, step: OpenGeneration) -> str:
+    noticed = sum(n.evicting for n in step.lost)
+    how = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
+    how = how or (" with notice" if noticed else " without notice")
+    return f"Azure took {len(step.lost)} of {wording.machines(row.instance_count)} back{how}"
+
+
+def _sentence(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
+    """What is new about the generation: how it begins, or who is not there or has joined."""
+    count, full = len(opened.members), row.instance_count
+    start = f"from step {opened.checkpoint.step}" if opened.checkpoint else "from the base model"
+    number = f"(generation {opened.number})"
+    known = {m.node_id for m in before.members} if before else set()
+    fresh = sum(m.node_id not in known for m in opened.members)
+    if before is None or (count == len(known) == full and not fresh):
+        return f"{count} nodes start training {start} {number}"
+    on = f"oing on with {count} of {full} nodes {start} {number}"
+    if fresh == 1:
+        return f"The {wording.nth(count)} node joins: g{on}"
+    return f"{fresh} nodes join: g{on}" if fresh else f"G{on}"

@@ -1,6 +1,7 @@
 """HEAD: taking it for a new generation, and copying what it says into the database."""
 
 import logging
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -43,8 +44,10 @@ async def measured(store: BlobStore, job_id: str, entry: Committed) -> list[Step
         return []
 
 
-async def fence(store: BlobStore, job_id: str, after: int) -> Head:
+async def fence(store: BlobStore, job_id: str, after: int, broken: Collection[str] = ()) -> Head:
     """Take HEAD for the generation that follows number ``after``; return HEAD as it is then.
+
+    The same write takes out what lies at ``broken``.
 
     From then on no older generation can commit, so the newest checkpoint in the answer is
     the one to load. A service killed right after this finds HEAD taken already and takes
@@ -55,17 +58,19 @@ async def fence(store: BlobStore, job_id: str, after: int) -> Head:
     number = after + 1
     if head.generation > number:
         raise PreconditionFailed(f"HEAD is generation {head.generation}'s, beyond {number}")
-    if head.generation == number:
-        return head
-    head = head.fenced(number)
-    await store.write(job_id, HEAD, head.to_json().encode(), if_match=etag)
-    return head
+    fenced = head.fenced(number, broken)
+    if fenced != head:
+        await store.write(job_id, HEAD, fenced.to_json().encode(), if_match=etag)
+    return fenced
 
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     """Copy what is new in HEAD; True when there was something new."""
-    news = [c for c in head.checkpoints if await checkpoints.add(conn, job_id, c, now)]
-    if await checkpoints.match(conn, job_id, [c.path for c in head.checkpoints], now):
+    kept = {c.path: head.kept_as(c) for c in head.checkpoints}
+    known = await checkpoints.known(conn, job_id, kept)
+    fresh = [c for c in head.checkpoints if c.path not in known]
+    news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
+    if await checkpoints.match(conn, job_id, kept, now):
         await versions.raise_one(conn, job_id, now)
     for entry in news:
         await events.add(conn, job_id, now, "checkpoint.committed", _sentence(entry))

@@ -170,10 +170,13 @@ def run_spec(job: JobRow, plan: Plan, model: StagedModel, files: dict[str, File]
         zero_stage=chosen.zero_stage,
         lora=recipe.lora,
         gradient_checkpointing=recipe.gradient_checkpointing,
-        checkpoint_seconds=recipe.checkpoint_seconds,
+        checkpoint_seconds=recipe.checkpoint_seconds or chosen.checkpoint_seconds,
+        cadence=chosen.cadence,
         eval_steps=recipe.eval_steps,
         nodes=chosen.nodes,
         processes_per_node=chosen.processes_per_node,
+        keep_checkpoints=recipe.keep_checkpoints,
+        milestone_every_steps=recipe.milestone_every_steps,
         date=job.created_at.astimezone(UTC).date().isoformat(),
     )
 

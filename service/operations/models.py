@@ -19,8 +19,8 @@ from service.domain.states import JobState
 from service.storage.store import BlobNotFound, BlobStore, Container
 from trainer.contract import BaseModel, InputFile
 
-_HEAD = "HEAD"
-_PREFIX = "base-"
+HEAD = "HEAD"
+PREFIX = "base-"
 _AGAIN = "Stage it with `python -m rekindle.stage`, or use rekindle/tiny-llama."
 
 
@@ -42,15 +42,15 @@ class Base:
 
 def container(name: str) -> str:
     """The container that a model of this name always has."""
-    return f"{_PREFIX}{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+    return f"{PREFIX}{hashlib.sha256(name.encode()).hexdigest()[:24]}"
 
 
 async def find(store: BlobStore, name: str) -> StagedModel:
     """The staged model, or raise InvalidRequest (unsupported_model)."""
     where = container(name)
     try:
-        data, _ = await store.read(where, _HEAD)
-        return _parsed(where, data)
+        data, _ = await store.read(where, HEAD)
+        return parsed(where, data)
     except BlobNotFound:
         fault = f"Model {name!r} is not staged here. {_AGAIN}"
     except ValueError as error:
@@ -61,7 +61,7 @@ async def find(store: BlobStore, name: str) -> StagedModel:
 async def staged(store: BlobStore) -> list[Base]:
     """Every base model that a job may start from, by name."""
     found = await asyncio.gather(
-        *(_base(store, where) for where in await store.list_containers(_PREFIX))
+        *(_base(store, where) for where in await store.list_containers(PREFIX))
     )
     return sorted((b for b in found if b is not None), key=lambda b: b.name)
 
@@ -85,16 +85,8 @@ async def base(store: BlobStore, name: str) -> Base | None:
     return None
 
 
-async def _base(store: BlobStore, where: Container) -> Base | None:
-    try:
-        data, _ = await store.read(where.name, _HEAD)
-        return Base(name=_parsed(where.name, data).model.name, staged_at=where.modified_at)
-    except (BlobNotFound, ValueError):
-        return None  # on its way, or unusable: a job on it is refused with the reason
-
-
-def _parsed(where: str, data: bytes) -> StagedModel:
-    """What HEAD says; ValueError when it makes no sense."""
+def parsed(where: str, data: bytes) -> StagedModel:
+    """What the HEAD of a container says; ValueError when it makes no sense."""
     try:
         head = json.loads(data)
         prefix = f"{where}/{head['revision']}"
@@ -108,3 +100,11 @@ def _parsed(where: str, data: bytes) -> StagedModel:
         raise ValueError(f"its HEAD lacks {error}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"its HEAD is no JSON: {error}") from None
+
+
+async def _base(store: BlobStore, where: Container) -> Base | None:
+    try:
+        data, _ = await store.read(where.name, HEAD)
+        return Base(name=parsed(where.name, data).model.name, staged_at=where.modified_at)
+    except (BlobNotFound, ValueError):
+        return None  # on its way, or unusable: a job on it is refused with the reason

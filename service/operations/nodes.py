@@ -11,11 +11,22 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempts, events, generations, jobs, leases, metrics, nodes, tables
+from service.db import (
+    attempts,
+    events,
+    findings,
+    generations,
+    jobs,
+    leases,
+    metrics,
+    nodes,
+    tables,
+)
 from service.db.attempts import AttemptRow
 from service.db.generations import Opened
 from service.db.jobs import JobRow
 from service.domain.errors import Gone, NodeNotFound
+from service.domain.findings import Finding
 from service.domain.node import (
     Ignored,
     NodeRecord,
@@ -28,6 +39,7 @@ from service.domain.node import (
 from service.domain.states import ATTEMPT_OVER
 from trainer.contract import Generation, Heartbeat, Registration, Span, Trouble
 
+_LONGEST = 400  # of what a node says in a sentence
 _SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
 
 
@@ -85,6 +97,7 @@ async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: date
     await nodes.add_spans(conn, node, [s.to_plain() for s in heartbeat.spans])
     await metrics.add(conn, attempt.job_id, heartbeat.generation, heartbeat.metrics)
     await _report(conn, attempt, record, after, heartbeat, now)
+    await _believe_later(conn, attempt, node, heartbeat)
     for trouble in heartbeat.troubles:
         await _complain(conn, attempt, node, trouble, now)
     number = await _current_number(conn, attempt.id)
@@ -180,6 +193,30 @@ async def _report(
         )
 
 
+async def _believe_later(
+    conn: AsyncConnection, attempt: AttemptRow, node: str, heartbeat: Heartbeat
+) -> None:
+    """Keep a complaint about the checkpoint that the node's generation was to load.
+
+    It is judged before the next generation opens. Of any other checkpoint a node knows nothing.
+    """
+    broken = heartbeat.broken
+    if broken is None:
+        return
+    generation = await generation_of(conn, attempt.id, heartbeat.generation)
+    loaded = generation.checkpoint if generation else None
+    if loaded is None or loaded.path != broken.path:
+        return
+    finding = Finding(
+        node_id=node,
+        attempt_id=attempt.id,
+        generation=heartbeat.generation,
+        file=printable(broken.file)[:_LONGEST],
+        reason=printable(broken.reason)[:_LONGEST],
+    )
+    await findings.add(conn, attempt.job_id, broken.path, finding)
+
+
 async def _progress(
     conn: AsyncConnection, job_id: str, heartbeat: Heartbeat, now: datetime
 ) -> None:
@@ -202,6 +239,9 @@ async def _complain(
     conn: AsyncConnection, attempt: AttemptRow, node: str, trouble: Trouble, now: datetime
 ) -> None:
     """One event when trouble begins and one when it is over, however often a node says so."""
+    if trouble.kind == "notice":
+        await _tell_choice(conn, attempt, node, trouble, now)
+        return
     over = trouble.until > 0
     code = "checkpoint.caught_up" if over else "checkpoint.delayed"
     data = {"node": node, "kind": trouble.kind, "since": trouble.since}
@@ -219,6 +259,18 @@ async def _complain(
         level="info" if over else "warn",
         data=data,
     )
+
+
+async def _tell_choice(
+    conn: AsyncConnection, attempt: AttemptRow, node: str, said: Trouble, now: datetime
+) -> None:
+    """What a machine does with its last seconds."""
+    data = {"node": node, "since": said.since}
+    if not await events.known(conn, attempt.job_id, "eviction.answered", data):
+        text = printable(said.message)
+        await events.add(
+            conn, attempt.job_id, now, "eviction.answered", text, attempt_id=attempt.id, data=data
+        )
 
 
 def printable(text: str) -> str:

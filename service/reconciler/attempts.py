@@ -29,6 +29,7 @@ from service.domain.attempt import (
     Move,
     OpenGeneration,
     Pace,
+    Refill,
     Step,
     Wait,
     next_step,
@@ -38,7 +39,8 @@ from service.domain.errors import LeaseLost
 from service.domain.fleet import scale_set_name
 from service.domain.generation import Halt
 from service.domain.states import AttemptState, Outcome
-from service.operations import generations, heads, help_wanted
+from service.operations import generations, heads, help_wanted, refills
+from service.reconciler import findings
 from service.reconciler.look import Look, look
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.watch import Watch
@@ -116,6 +118,8 @@ class AttemptReconciler:
                 await self._release(claim, max([delay or self.pace.poll, *patience]))
             case Create():
                 await self._create(claim, row)
+            case Refill():
+                await self._refill(claim, row, found)
             case Delete():
                 with suppress(ScaleSetNotFound):
                     await self.cloud.delete(found.attempt.scale_set_name)
@@ -141,6 +145,17 @@ class AttemptReconciler:
         else:
             await self._release(claim, self.pace.poll)
 
+    async def _refill(self, claim: Claim, row: AttemptRow, found: Look) -> None:
+        """Survivors train on whatever comes of it: a refusal is told once, and asked again."""
+        async with self.engine.begin() as conn:
+            await refills.intend(conn, claim, row, found.seen, self.now())
+        try:
+            await self.cloud.refill(scale_set_name(row.id), row.instance_count)
+        except (InsufficientCapacity, Misconfigured) as refusal:
+            async with self.engine.begin() as conn:
+                await refills.refused(conn, row, str(refusal), self.now())
+        await self._release(claim, _SOON)
+
     async def _halt(self, claim: Claim, row: AttemptRow, found: Look, step: Halt) -> None:
         generation = found.seen.generation
         assert generation is not None, "only a generation can be halted"
@@ -156,8 +171,12 @@ class AttemptReconciler:
             job = await jobs.find(conn, row.job_id)
         assert job is not None
         assert job.run_spec_sha256 is not None, "a job is prepared before its first attempt"
+        broken = await findings.broken(self.engine, self.store, claim, row, self.now())
+        if isinstance(broken, Move):
+            await self._move(claim, row, broken)
+            return
         try:
-            head = await heads.fence(self.store, row.job_id, after)
+            head = await heads.fence(self.store, row.job_id, after, broken)
         except PreconditionFailed:
             head = None
         if head is None or head.model is not None:  # look again: somebody was quicker

@@ -12,7 +12,7 @@ from functools import partial
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import attempts, files, jobs, leases, nodes, versions
+from service.db import attempts, files, jobs, leases, nodes, storage_cost, versions
 from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.leases import Claim
@@ -98,6 +98,7 @@ class JobReconciler:
             empty = Head(generation=0).to_json().encode()
             await self.store.write(job.id, HEAD, empty, if_absent=True)
         async with self.engine.begin() as conn:
+            await storage_cost.begin(conn, job.id, self.now())
             await jobs.move(
                 conn,
                 claim,

@@ -16,10 +16,12 @@ from service.db.generations import Opened
 from service.db.leases import Claim
 from service.domain.attempt import Attempt, Seen
 from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.generation import NodeView, without_excuse
 from service.domain.node import NodeRecord, view
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations import heads, help_wanted
 from service.operations.help_wanted import Call
+from service.reconciler import outlook
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
 
@@ -54,7 +56,7 @@ async def look(
     head, head_fault = await _head(store, row)
     async with engine.begin() as conn:
         records = await nodes.of_attempt(conn, row.id)
-        await leases.write(conn, claim, vm_ids=_running(scale_set))
+        await leases.write(conn, claim, vm_ids=_running(scale_set), **_refilled(scale_set, row))
         if cloud_fault is None:
             await _meter(conn, row, scale_set, now)
         if head is not None:
@@ -62,17 +64,19 @@ async def look(
         committed_at = await events.last_at(conn, row.job_id, "checkpoint.committed")
         opened = await generations.current(conn, row.id)
         newest = head.newest.path if head and head.newest else None
-        fruitless = await generations.without_news(conn, row.id, newest) if head else 0
+        same = await generations.without_news(conn, row.id, newest) if head else []
         attempt = await attempts.snapshot(conn, row)
+        ahead = await outlook.ahead(conn, attempt, row, scale_set, opened, now)
         call = await help_wanted.newest(conn, row.job_id)
         newest_number = await generations.newest_number(conn, row.job_id)
-    seen = _seen(scale_set, records, opened, head)
+    seen = _seen(scale_set, _views(scale_set, records, awake_since, now), records, opened, head)
     signs = [t for t in (seen.heard_at, awake_since, committed_at) if t is not None]
     seen = replace(
         seen,
         blind=cloud_fault is not None,
         heard_at=max(signs) if seen.heard_at else None,
-        fruitless=fruitless,
+        fruitless=without_excuse(same, seen.nodes),
+        outlook=ahead,
     )
     return Look(
         attempt=attempt,
@@ -124,31 +128,48 @@ async def _meter(
 ) -> None:
     """Every machine that exists is billed, one that lingers stopped as well.
 
-    Each is billed from when Azure took the order, whenever it is seen first. One that Azure adds
-    later, under a vm_id that is new to us, is billed for the time before it as well: who watches
-    what is spent may read too much, and never less than the invoice will say. What has no vm_id
-    yet is billed once it has one, from that same moment on.
+    Each is billed from when Azure took the order, whenever it is seen first: the first one, or the
+    one for machines in place of lost ones. One that Azure adds by itself, under a vm_id that is
+    new to us, is billed for the time before it as well: who watches what is spent may read too
+    much, and never less than the invoice will say. What has no vm_id yet is billed once it has
+    one, from that same moment on.
     """
     exist = [i.vm_id for i in scale_set.instances if i.vm_id] if scale_set else []
     since = now
-    if scale_set and scale_set.created_at:
+    if row.refilled_at:
+        since = min(now, row.refilled_at)
+    elif scale_set and scale_set.created_at:
         since = min(now, max(row.created_at, scale_set.created_at))
     price = row.price
     prices = (price.hourly, price.on_demand_hourly)
     await ledger.meter(conn, row.job_id, row.id, exist, *prices, now, since=since)
 
 
+def _refilled(scale_set: ScaleSet | None, row: AttemptRow) -> dict[str, int]:
+    """Once every machine is there, the next that is lost is asked for at once again."""
+    full = row.refills > 0 and len(_running(scale_set)) >= row.instance_count
+    return {"refills": 0} if full else {}
+
+
+def _views(
+    scale_set: ScaleSet | None, records: list[NodeRecord], awake_since: datetime, now: datetime
+) -> list[NodeView]:
+    running = set(_running(scale_set))
+    heard = ((r, datetime.fromtimestamp(r.heard_at, UTC)) for r in records)
+    return [view(r, r.vm_id in running, now - max(at, min(awake_since, now))) for r, at in heard]
+
+
 def _seen(
     scale_set: ScaleSet | None,
+    views: list[NodeView],
     records: list[NodeRecord],
     opened: Opened | None,
     head: Head | None,
 ) -> Seen:
-    running = set(_running(scale_set))
     generation = opened.generation if opened else None
     return Seen(
         scale_set=scale_set,
-        nodes=[view(r, r.vm_id in running) for r in records],
+        nodes=views,
         heard_at=_heard_at(generation, records),
         generation=generation,
         opened_at=opened.opened_at if opened else None,
