@@ -1,0 +1,211 @@
+"""`python -m bench.checkpoint [--gib X ...] [--ranks N ...] [--wire plain tls] [--json [FILE]]`.
+
+Saves the same state (fp32 masters and both moments of a DeepSpeed engine, in ZeRO shares) by
+every path in one run, to a small store on this machine that keeps what it gets, and loads it back.
+
+How to read the table. One line is one contestant in one case:
+
+    blocked     seconds until the call returned: the loop stands still
+    stall       the loop with one save against its twin that never saves, from the call until the
+                save is stored and committed. A step waits 0.05 s, as for a GPU, and meets the
+                other ranks; so what a save takes from the loop behind its back is in it
+    save, load  GiB of state over the time until it was stored and committed, or was in the engine.
+                What is moved beside the state (16-bit weights) is not counted, see `stored`
+    cpu         seconds of all its processes, the supervisor's too, the sink's not
+    mem         the most bytes of all its processes above those before it was made, per byte of
+                state; pages of files that the system keeps are not in it
+    stored      bytes that the sink got, per byte of state
+    bytes       "same": two loads into an emptied state gave every element back, while the loop
+                had gone on changing the original, and every byte of them came from the sink
+
+`rekindle` is ours as it is today. `raw_sink` sends the state's own memory over bare HTTP
+connections and hashes nothing; `raw_sockets` is bytes without HTTP, kept nowhere. They are
+limits, not ways to save. Client and sink share this machine's cores: compare rows of one run with
+each other, never with a network. Times are the best of the tries, memory is the worst.
+
+The measures below the table are those of the last case (the largest state, the most ranks,
+plain). Bars are shown, a missed one changes no exit status. Exit 1: bytes differed. 2: it could
+not measure.
+"""
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+
+import psutil
+
+from bench import report
+from bench.checkpoint import measures, run, sink
+from bench.checkpoint.case import GIB, MIB, OURS, Case
+from bench.checkpoint.limits import Raw
+from bench.checkpoint.measures import Row
+
+STDOUT = Path("-")
+DIFFERED, CANNOT_MEASURE = 1, 2
+SHARE = 0.85  # of the free memory that a case may take
+NOTES = [
+    "reshard_s: rivals none. torch.save and DCP under keys of their ranks cannot load on another"
+    " number of ranks; DeepSpeed needs its offline conversion, which is not measured here",
+    "emergency_s: from the call to the commit, nothing else going on",
+    "stall_pct: at the interval that the formula gives for this stall and this save time, at 7.5 %"
+    " evictions an hour without notice",
+]
+
+
+@dataclass
+class Found:
+    """All rows so far."""
+
+    rows: list[Row] = field(default_factory=list)
+    reshards: list[Row] = field(default_factory=list)
+    raws: dict[bool, Raw] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+def main() -> int:
+    """Measure, print, and say whether every byte came back."""
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ranks must not outlive us
+    found = Found()
+    warm = int(max(options.gib) * 2.5 * 1024)
+    with (
+        tempfile.TemporaryDirectory(prefix="rekindle-bench-", dir=options.state) as name,
+        sink.running(Path(name), warm_mib=warm, check=options.check, kind=options.sink) as store,
+    ):
+        if store.kind == "python":
+            _say("no C compiler: the sink is in Python, and it is what limits every row")
+        tools = run.Tools(sink=store, folder=Path(name), packages=options.packages)
+        try:
+            _measure(tools, options, found)
+        except KeyboardInterrupt:
+            found.missing.append("interrupted: what follows was measured before")
+    _show(found)
+    if options.json:
+        whole = report.Report(
+            bench="checkpoint", measures=_last(found), more=_more(options, found, store)
+        )
+        whole.write(None if options.json == STDOUT else options.json)
+    if any(not r.same for r in (*found.rows, *found.reshards)):
+        return DIFFERED
+    return CANNOT_MEASURE if found.missing else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.checkpoint",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--gib", type=float, nargs="+", default=[0.25], help="of state, all ranks")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--wire", nargs="+", choices=("plain", "tls"), default=["plain", "tls"])
+    parser.add_argument("--only", nargs="+", default=[], help="these contestants")
+    parser.add_argument("--saves", type=int, default=2, help="tries; the best one counts")
+    parser.add_argument("--steps", type=int, default=20, help="of the twin that never saves")
+    parser.add_argument("--check", action="store_true", help="the sink checks every CRC-64")
+    parser.add_argument("--sink", choices=("c", "python"), default="", help="insist on one")
+    parser.add_argument(
+        "--packages",
+        default="",
+        help="a folder that only rivals see: pip install --target FOLDER --no-deps adlfs"
+        " azure-datalake-store adal",
+    )
+    parser.add_argument("--state", type=Path, help="where saves lie on their way to the sink")
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    return parser.parse_args()
+
+
+def _measure(tools: run.Tools, options: argparse.Namespace, found: Found) -> None:
+    for wire in options.wire:
+        found.raws[wire == "tls"] = run.raw(tools, tls=wire == "tls")
+    names = [n for n in run.contestants(tools.packages) if n in options.only or not options.only]
+    for case in _cases(tools, options):
+        for name in names:
+            _one(tools, Case(**{**asdict(case), "contestant": name}), found)
+
+
+def _cases(tools: run.Tools, options: argparse.Namespace) -> Iterator[Case]:
+    """The headline case comes last."""
+    wires = sorted(options.wire, reverse=True)
+    for gib, ranks, wire in product(sorted(options.gib), sorted(options.ranks), wires):
+        yield Case(
+            contestant="",
+            mib=round(gib * GIB / MIB),
+            ranks=ranks,
+            tls=wire == "tls",
+            url=tools.sink.url(tls=wire == "tls"),
+            folder="",
+            saves=options.saves,
+            steps=options.steps,
+        )
+
+
+def _one(tools: run.Tools, case: Case, found: Found) -> None:
+    label = (
+        f"{case.contestant}, {case.mib} MiB, {case.ranks} ranks, {'tls' if case.tls else 'plain'}"
+    )
+    needed, free = run.needed_gib(case), psutil.virtual_memory().available / GIB
+    if needed > free * SHARE:
+        found.missing.append(f"{label}: needs about {needed:.1f} GiB, {free:.1f} are free")
+        return
+    _say(label)
+    try:
+        if case.contestant == OURS:
+            other = 2 if case.ranks == 1 else case.ranks // 2
+            same, reshard = run.measure_ours(tools, case, other)
+            found.rows.append(same)
+            found.reshards.append(reshard)
+        else:
+            found.rows.append(run.measure(tools, case))
+    except run.CannotMeasure as e:
+        tools.sink.forget()
+        found.missing.append(f"{label}: {e}")
+
+
+def _last(found: Found) -> list[report.Measure]:
+    """The measures of the last case."""
+    if not found.rows:
+        return []
+    last = found.rows[-1]
+    rows = [r for r in found.rows if (r.mib, r.ranks, r.tls) == (last.mib, last.ranks, last.tls)]
+    if all(r.contestant != OURS for r in rows):
+        return []
+    return measures.measures(rows, found.reshards[-1], found.raws[last.tls])
+
+
+def _show(found: Found) -> None:
+    lines = [measures.raw_cells(raw, tls=tls) for tls, raw in found.raws.items()]
+    report.table(measures.HEAD, [*lines, *map(measures.cells, found.rows)])
+    if found.reshards:
+        report.table(
+            ("on another number of ranks", *measures.HEAD[1:]),
+            list(map(measures.cells, found.reshards)),
+        )
+    report.show(_last(found))
+    for line in found.missing:
+        _say(f"MISSING: {line}")
+
+
+def _more(options: argparse.Namespace, found: Found, store: sink.Sink) -> dict[str, object]:
+    return {
+        "arguments": {"gib": options.gib, "ranks": options.ranks, "wire": options.wire},
+        "sink": {"kind": store.kind, "checks_crc64": options.check},
+        "cases": [asdict(r) for r in found.rows],
+        "reshards": [asdict(r) for r in found.reshards],
+        "raw_sockets": {"tls" if tls else "plain": asdict(r) for tls, r in found.raws.items()},
+        "missing": found.missing,
+        "notes": NOTES,
+    }
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

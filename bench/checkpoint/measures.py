@@ -1,0 +1,181 @@
+"""The arithmetic: from what the ranks measured to rows, and from rows to measures with bars."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.checkpoint.case import GIB, LIMIT, OURS, Case, RankResult
+from bench.checkpoint.limits import Raw
+from bench.report import Measure, rounded
+
+STALL_BAR = 1.0  # per cent of the time, at the chosen interval
+EVICTED_PER_HOUR = 0.075  # of machines: the middle of Azure's second bucket, 5 to 10 %
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One contestant in one case. Of several tries the best one, memory the worst."""
+
+    contestant: str
+    mib: int
+    ranks: int
+    tls: bool
+    stall_s: float | None  # None: nothing can train meanwhile, or it only loaded
+    blocked_s: float | None
+    save_s: float | None
+    load_s: float
+    save_cpu_s_per_gib: float | None
+    load_cpu_s_per_gib: float
+    save_memory_ratio: float | None  # bytes above what was there, per byte of state
+    load_memory_ratio: float | None
+    stored_ratio: float | None  # bytes that the sink got for one save, per byte of state
+    gib: float  # of state, really
+    same: bool  # what came back is what went
+
+    @property
+    def save_gib_s(self) -> float | None:
+        """State that is stored and committed, over the time from the call."""
+        return None if self.save_s is None else self.gib / self.save_s
+
+    @property
+    def load_gib_s(self) -> float:
+        """State that is in the engine's memory, over the time from the call."""
+        return self.gib / self.load_s
+
+
+def row(case: Case, ranks: Sequence[RankResult], *, stored: int, fetched: int) -> Row:
+    """All ranks together: the slowest one's time, everybody's CPU and memory."""
+    size = sum(r.state_bytes for r in ranks)
+    durable = _slowest([r.durable_s for r in ranks])
+    saves = len(durable) + bool(ranks[0].loop_s)
+    loads = len(ranks[0].load_s)
+    return Row(
+        contestant=case.contestant,
+        mib=case.mib,
+        ranks=case.ranks,
+        tls=case.tls,
+        stall_s=max(filter(None, map(_stall, ranks)), default=None),
+        blocked_s=min(_slowest([r.blocked_s for r in ranks]), default=None),
+        save_s=min(durable, default=None),
+        load_s=min(_slowest([r.load_s for r in ranks])),
+        save_cpu_s_per_gib=_each(_together([r.save_cpu_s for r in ranks]), size / GIB),
+        load_cpu_s_per_gib=min(_together([r.load_cpu_s for r in ranks])) / (size / GIB),
+        save_memory_ratio=_ratio([r.save_memory for r in ranks], size),
+        load_memory_ratio=_ratio([r.load_memory for r in ranks], size),
+        stored_ratio=stored / saves / size if saves else None,
+        gib=size / GIB,
+        # A load that did not fetch every byte was served from somewhere else.
+        same=all(r.same for r in ranks) and fetched >= loads * size,
+    )
+
+
+def interval(stall_s: float, save_s: float, evicted_per_hour: float = EVICTED_PER_HOUR) -> float:
+    """Seconds from save to save that cost the least on one machine when no notice helps.
+
+    >>> round(interval(0.0, 5.0)), round(interval(1.0, 5.0))
+    (5, 304)
+    """
+    rate = -math.log(1 - evicted_per_hour) / 3600
+    return max(save_s, math.sqrt(2 * stall_s / rate))
+
+
+def stall_percent(found: Row) -> float | None:
+    """Of the time, when a save is made at the best interval for it."""
+    if found.stall_s is None or found.save_s is None:
+        return None
+    return 100 * found.stall_s / interval(found.stall_s, found.save_s)
+
+
+def measures(rows: Sequence[Row], reshard: Row | None, raw: Raw) -> list[Measure]:
+    """Of one case: ours, its bars, its limits, and the rivals in the same case."""
+    by = {r.contestant: r for r in rows}
+    ours, most = by[OURS], by.get(LIMIT)
+    others = [r for r in rows if r.contestant not in (OURS, LIMIT)]
+
+    def rivals(of: "Mapping[str, float | None]") -> dict[str, float | None]:
+        return {r.contestant: rounded(of[r.contestant]) for r in others}
+
+    def measure(name: str, unit: str, of: "Mapping[str, float | None]", **more: float) -> Measure:
+        value = rounded(of[OURS])
+        return Measure(name=name, value=value, unit=unit, rivals=rivals(of), **more)  # type: ignore[arg-type]  # numbers only
+
+    def ratios(of: "Mapping[str, float | None]") -> dict[str, float | None]:
+        best = of.get(LIMIT)
+        return {name: v / best if v and best else None for name, v in of.items()}
+
+    save, load = ({n: getattr(r, k) for n, r in by.items()} for k in ("save_gib_s", "load_gib_s"))
+    cpu = {name: r.save_cpu_s_per_gib for name, r in by.items()}
+    stall = {name: r.stall_s for name, r in by.items()}
+    percent = {name: stall_percent(r) for name, r in by.items()}
+    memory = {name: r.save_memory_ratio for name, r in by.items()}
+    least = most.save_cpu_s_per_gib if most else None
+    return [
+        measure("stall_pct", "%", percent, bar=STALL_BAR, limit=0),
+        measure("stall_s", "s", stall, limit=0),
+        measure("save_ratio_to_limit", "of raw_sink", ratios(save), limit=1),
+        measure("load_ratio_to_limit", "of raw_sink", ratios(load), limit=1),
+        measure("save_ratio_to_sockets", "of sockets", _over(save, raw.save_gib_s), limit=1),
+        measure("load_ratio_to_sockets", "of sockets", _over(load, raw.load_gib_s), limit=1),
+        measure("cpu_s_per_gib", "s/GiB", cpu, **({"limit": round(least, 3)} if least else {})),
+        measure("save_memory_ratio", "of state", memory, limit=0),
+        Measure(name="emergency_s", value=rounded(ours.save_s), unit="s"),
+        Measure(name="reshard_s", value=rounded(reshard.load_s) if reshard else None, unit="s"),
+    ]
+
+
+HEAD = (
+    "contestant",
+    *("GiB", "ranks", "wire", "blocked s", "stall s", "save GiB/s", "load GiB/s"),
+    *("save cpu s/GiB", "load cpu s/GiB", "save mem", "load mem", "stored", "bytes"),
+)
+
+
+def cells(found: Row) -> tuple[object, ...]:
+    """A line of the table under `HEAD`."""
+    numbers = (
+        *(found.blocked_s, found.stall_s, found.save_gib_s, found.load_gib_s),
+        *(found.save_cpu_s_per_gib, found.load_cpu_s_per_gib),
+        *(found.save_memory_ratio, found.load_memory_ratio, found.stored_ratio),
+    )
+    where = (round(found.gib, 3), found.ranks, "tls" if found.tls else "plain")
+    same = "same" if found.same else "DIFFER"
+    return (found.contestant, *where, *(rounded(n) for n in numbers), same)
+
+
+def raw_cells(found: Raw, *, tls: bool) -> tuple[object, ...]:
+    """The same for bare sockets."""
+    where = ("-", "-", "tls" if tls else "plain", None, None)
+    speeds = (rounded(found.save_gib_s), rounded(found.load_gib_s), rounded(found.cpu_s_per_gib))
+    return ("raw_sockets", *where, *speeds, *[None] * 4, "-")
+
+
+def _stall(rank: RankResult) -> float | None:
+    """What the loop with the save took longer than as many steps of the twin.
+
+    The call itself is lost in any case; less than that is noise of the twin.
+    """
+    if not rank.loop_s or not rank.twin_s:
+        return None
+    each = sum(rank.twin_s) / len(rank.twin_s)
+    return max(sum(rank.loop_s) - each * len(rank.loop_s), rank.loop_blocked_s)
+
+
+def _slowest(by_rank: Sequence[Sequence[float]]) -> list[float]:
+    return [max(tries) for tries in zip(*by_rank, strict=True)]
+
+
+def _together(by_rank: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(tries) for tries in zip(*by_rank, strict=True)]
+
+
+def _each(seconds: Sequence[float], gib: float) -> float | None:
+    return min(seconds) / gib if seconds else None
+
+
+def _ratio(above: Sequence[int | None], size: int) -> float | None:
+    known = [n for n in above if n is not None]
+    return sum(known) / size if len(known) == len(above) else None
+
+
+def _over(of: Mapping[str, float | None], best: float) -> dict[str, float | None]:
+    return {name: v / best if v else None for name, v in of.items()}

@@ -1,0 +1,175 @@
+"""One rank of one case: `python -m bench.checkpoint.ranks CASE.json`, with torchrun's variables.
+
+First saves with nothing else going on, then a loop that never saves, then the same loop with one
+save in it, then loads of that save into an emptied state.
+"""
+
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from bench.checkpoint.case import Case, RankResult
+from bench.checkpoint.ranks import sdk
+from bench.checkpoint.ranks.contestant import Contestant, folder_name
+from bench.checkpoint.ranks.engine import State
+from bench.checkpoint.ranks.node import committed_file
+from bench.checkpoint.ranks.ours import Rekindle
+from bench.checkpoint.ranks.raw_sink import RawSink
+from bench.checkpoint.ranks.torch_dcp import DcpDisk, DcpFsspec
+from bench.checkpoint.ranks.torch_save import TorchSave
+from bench.checkpoint.ranks.usage import Usage
+from bench.checkpoint.ranks.with_deepspeed import DeepSpeedSave
+
+CONTESTANTS: dict[str, Callable[[Case, State], Contestant]] = {
+    "rekindle": Rekindle,
+    "torch_save": TorchSave,
+    "torch_dcp_adlfs": DcpFsspec,
+    "torch_dcp_disk": DcpDisk,
+    "deepspeed": DeepSpeedSave,
+    "raw_sink": RawSink,
+}
+LOADS = 2
+MOST_STEPS = 5000
+
+
+class Rank:
+    """What this rank does, and what it finds."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.found = case, RankResult()
+        self.state = State(case.mib)
+        self.state.fill()
+        self.container = sdk.client(case.url)
+        before = Usage().resident()
+        self.way = CONTESTANTS[case.contestant](case, self.state)
+        self.usage = Usage(self.way.helpers)
+        helpers = (self.usage.resident() or 0) - (Usage().resident() or 0)
+        self.before = None if before is None else before + helpers
+        self.usage.forget_highest()
+        self.newest = 0
+
+    def run(self) -> RankResult:
+        """All of it."""
+        self.found.state_bytes = self.state.bytes
+        if self.case.load_only:
+            self.newest = _entry_placed(self.case, self.state.rank)
+            dist.barrier()
+        else:
+            for _ in range(self.case.saves):
+                self._save_alone()
+            if self.way.isolated:
+                self._twin()
+                self._loop()
+            self.found.save_memory = self._above()
+        for _ in range(LOADS):
+            self._load()
+        self.way.close()
+        return self.found
+
+    def _save_alone(self) -> None:
+        self._forget()
+        busy, began = self.usage.cpu(), time.perf_counter()
+        saving = self.way.save(self.newest)
+        self.found.blocked_s.append(time.perf_counter() - began)
+        saving.result()
+        self.found.durable_s.append(time.perf_counter() - began)
+        self.found.save_cpu_s.append(self.usage.cpu() - busy)
+
+    def _forget(self) -> None:
+        """The sink's memory is not endless: only the newest save is kept."""
+        dist.barrier()
+        if self.newest and self.state.rank == 0:
+            sdk.discard(self.container, folder_name(self.newest))
+        self.newest += 1
+        dist.barrier()
+
+    def _twin(self) -> None:
+        for _ in range(self.case.steps):
+            self.found.twin_s.append(_timed(lambda: self._step(done=False)))
+
+    def _loop(self) -> None:
+        self._forget()
+        began = time.perf_counter()
+        saving = self.way.save(self.newest)
+        self.found.loop_blocked_s = time.perf_counter() - began
+        self.state.touch()
+        self._step(done=False)
+        self.found.loop_s.append(time.perf_counter() - began)
+        while not self._stored(saving) and len(self.found.loop_s) < MOST_STEPS:
+            pass
+        saving.result()
+
+    def _stored(self, saving: "Future[Any]") -> bool:
+        began = time.perf_counter()
+        everywhere = self._step(done=saving.done())
+        self.found.loop_s.append(time.perf_counter() - began)
+        return everywhere
+
+    def _step(self, *, done: bool) -> bool:
+        """Wait as for a GPU, then meet the others; whether all of them are done."""
+        time.sleep(self.case.step_seconds)
+        votes = torch.tensor([float(done)])
+        dist.all_reduce(votes)
+        return bool(votes.item() == self.state.ranks)
+
+    def _load(self) -> None:
+        self.state.clear()
+        self.usage.forget_highest()
+        dist.barrier()
+        busy, began = self.usage.cpu(), time.perf_counter()
+        self.way.load(self.newest)
+        dist.barrier()
+        self.found.load_s.append(time.perf_counter() - began)
+        self.found.load_cpu_s.append(self.usage.cpu() - busy)
+        self.found.load_memory = max(self._above() or 0, self.found.load_memory or 0) or None
+        self.found.same = self.state.matches() and (self.found.same or len(self.found.load_s) == 1)
+
+    def _above(self) -> int | None:
+        highest = self.usage.highest()
+        return None if highest is None or self.before is None else max(highest - self.before, 0)
+
+
+def _timed(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def _entry_placed(case: Case, rank: int) -> int:
+    """The step of the entry to load; it is put where a commit of our own would have left it."""
+    source = Path(case.load_only)
+    number = int(source.stem.rpartition("-")[2])
+    if rank == 0:
+        shutil.copy(source, committed_file(Path(case.folder), number))
+    return number
+
+
+def _failed(*error: Any) -> None:  # noqa: ANN401 - as sys.excepthook is called
+    """End at once: threads that wait for others would hold the process, and these for it."""
+    traceback.print_exception(*error)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def main(words: Sequence[str]) -> int:
+    """Leaves without DeepSpeed's teardown, which now and then aborts."""
+    sys.excepthook = _failed
+    case = Case.read(Path(words[0]))
+    rank = Rank(case)
+    rank.run().write(Path(case.folder) / f"result-{rank.state.rank}.json")
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""Our path: the trainer's saver into shared memory, the supervisor's uploads and commit."""
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import torch.distributed as dist
+
+from bench.checkpoint.case import Case
+from bench.checkpoint.ranks.contestant import Local
+from bench.checkpoint.ranks.engine import State
+from bench.checkpoint.ranks.node import (
+    GENERATION,
+    SPEC_SHA256,
+    committed_file,
+    memory_of,
+)
+from trainer import state as trainer_state
+from trainer.checkpoint import randomness
+from trainer.checkpoint.loader import load, open_checkpoint
+from trainer.checkpoint.saver import Saver
+from trainer.contract import MANIFEST
+from trainer.rundir import RunDir, drop_checkpoint, write_whole
+
+LOOK_SECONDS = 0.005
+PATIENCE = 120.0
+
+
+class Rekindle(Local):
+    """Rank 0 has the node's supervisor beside it."""
+
+    isolated = True
+
+    def __init__(self, case: Case, state: State) -> None:
+        super().__init__(case, state)
+        self._node = _started(self.root) if state.rank == 0 else None
+        self.helpers: Sequence[int] = [self._node.pid] if self._node else []
+        self._thread = ThreadPoolExecutor(1)
+        self._identity = trainer_state.Identity(
+            rank=state.rank,
+            local_rank=state.rank,
+            world_size=state.ranks,
+            generation=GENERATION,
+            run_spec_sha256=SPEC_SHA256,
+            nonce="bench",
+        )
+        dist.barrier()  # the node's memory is there
+        if not case.load_only:
+            self._saver = Saver(state.engine, RunDir(self.root), self._identity)
+        dist.barrier()
+
+    def save(self, number: int) -> "Future[None]":
+        """Blocks for the copy into the host buffer."""
+        at = trainer_state.State(step=number, consumed_samples=number)
+        self._saver.save(at, randomness.capture(), "periodic")
+        return self._thread.submit(_there, committed_file(self.root, number))
+
+    def load(self, number: int) -> None:
+        """The supervisor brings and verifies what the ranks ask for; they copy it as it comes."""
+        rundir = RunDir(self.root)
+        if self._node:
+            assert self._node.stdin
+            self._node.stdin.write(f"load {number}\n")
+            self._node.stdin.flush()
+        _there(rundir.checkpoint / MANIFEST)
+        wanted = rundir.wanted(self.state.rank)
+        load(
+            self.state.engine,
+            open_checkpoint(rundir.checkpoint, SPEC_SHA256),
+            1,
+            self._identity,
+            lambda ask: write_whole(wanted, ask.to_json()),
+        )
+        dist.barrier()
+        if self._node:
+            _said(self._node, "loaded")
+            drop_checkpoint(rundir.checkpoint)
+            rundir.checkpoint.unlink()
+            shutil.rmtree(wanted.parent)
+
+    def close(self) -> None:
+        """The supervisor ends when it hears no more."""
+        self._thread.shutdown()
+        if self._node:
+            assert self._node.stdin
+            self._node.stdin.close()
+            self._node.wait(timeout=PATIENCE)
+            shutil.rmtree(memory_of(self.root), ignore_errors=True)
+
+
+def _started(root: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "bench.checkpoint.ranks.node", str(root / "case.json")]
+    node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    _said(node, "ready")
+    return node
+
+
+def _said(node: "subprocess.Popen[str]", word: str) -> None:
+    assert node.stdout
+    if node.stdout.readline() != f"{word}\n":
+        raise RuntimeError(f"the supervisor ended before it was {word}")
+
+
+def _there(path: Path) -> None:
+    latest = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > latest:
+            raise TimeoutError(f"{path.name} did not come within {PATIENCE:.0f} s")
+        time.sleep(LOOK_SECONDS)

@@ -1,0 +1,107 @@
+"""torch.distributed.checkpoint's async_save: over fsspec and adlfs, or to disk and uploaded.
+
+Each rank's views have keys of their own, so that no rank's are taken for copies of another's;
+stored like that it cannot load on another number of ranks.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
+
+from bench.checkpoint.case import Case
+from bench.checkpoint.ranks import sdk
+from bench.checkpoint.ranks.contestant import Local, folder_name
+from bench.checkpoint.ranks.engine import State
+
+
+class DcpFsspec(Local):
+    """Straight to Blob through adlfs."""
+
+    isolated = True
+    helpers: Sequence[int] = ()
+
+    def __init__(self, case: Case, state: State) -> None:
+        super().__init__(case, state)
+        self._group = dist.new_group(backend="gloo")  # it speaks while training speaks
+        parts = urlsplit(case.url)
+        self._container = parts.path.rpartition("/")[2]
+        endpoint = f"{parts.scheme}://{parts.netloc}{parts.path.rpartition('/')[0]}"
+        self._access = {
+            "account_name": "bench",
+            "connection_string": f"BlobEndpoint={endpoint};SharedAccessSignature={parts.query}",
+        }
+
+    def save(self, number: int) -> "Future[Any]":
+        """Blocks for a copy in host memory."""
+        writer = FsspecWriter(self._url(number), **self._access)
+        return _async_save(self.state, writer, self._group)
+
+    def load(self, number: int) -> None:
+        """In place."""
+        reader = FsspecReader(self._url(number), **self._access)
+        dcp.load(_named(self.state), storage_reader=reader, process_group=self._group)
+
+    def close(self) -> None:
+        """Nothing of it outlives the process."""
+
+    def _url(self, number: int) -> str:
+        return f"abfs://{self._container}/{folder_name(number)}"
+
+
+class DcpDisk(Local):
+    """To disk, and from there with azure-storage-blob: where no adlfs is."""
+
+    isolated = True
+    helpers: Sequence[int] = ()
+
+    def __init__(self, case: Case, state: State) -> None:
+        super().__init__(case, state)
+        self._group = dist.new_group(backend="gloo")
+        self._container = sdk.client(case.url)
+        self._thread = ThreadPoolExecutor(1)
+
+    def save(self, number: int) -> "Future[None]":
+        """Blocks for a copy in host memory."""
+        writer = dcp.FileSystemWriter(self.folder(number))
+        written = _async_save(self.state, writer, self._group)
+        return self._thread.submit(self._upload, number, written)
+
+    def load(self, number: int) -> None:
+        """Download together, then read in place."""
+        folder = self.folder(number)
+        names = sdk.listed(self._container, folder.name)
+        sdk.download(self._container, folder, names[self.state.rank :: self.state.ranks])
+        dist.barrier()
+        reader = dcp.FileSystemReader(folder)
+        dcp.load(_named(self.state), storage_reader=reader, process_group=self._group)
+        dist.barrier()
+        self.drop(number)
+
+    def close(self) -> None:
+        """End the thread and the connections."""
+        self._thread.shutdown()
+        self._container.close()
+
+    def _upload(self, number: int, written: "Future[Any]") -> None:
+        written.result()
+        folder = self.folder(number)
+        names = [f"__{self.state.rank}_0.distcp", *([".metadata"] if self.state.rank == 0 else [])]
+        sdk.upload(self._container, folder, names)
+        for name in names:
+            (folder / name).unlink()
+
+
+def _async_save(state: State, writer: Any, group: Any) -> "Future[Any]":  # noqa: ANN401
+    saving = dcp.async_save(_named(state), storage_writer=writer, process_group=group)
+    assert isinstance(saving, Future)  # the thread's kind
+    return saving
+
+
+def _named(state: State) -> dict[str, torch.Tensor]:
+    return {f"{state.rank}/{name}": view for name, view in state.views()}

@@ -1,0 +1,63 @@
+"""DeepSpeed's save_checkpoint to disk on the loop, then azure-storage-blob in a thread.
+
+It saves the 16-bit weights as well, so it moves more bytes; throughput counts the state alone.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import torch.distributed as dist
+
+from bench.checkpoint.case import Case
+from bench.checkpoint.ranks import sdk
+from bench.checkpoint.ranks.contestant import Local, folder_name
+from bench.checkpoint.ranks.engine import State
+
+
+class DeepSpeedSave(Local):
+    """The ranks share out the files among them."""
+
+    isolated = True
+    helpers: Sequence[int] = ()
+
+    def __init__(self, case: Case, state: State) -> None:
+        super().__init__(case, state)
+        self._container = sdk.client(case.url)
+        self._thread = ThreadPoolExecutor(1)
+
+    def save(self, number: int) -> "Future[None]":
+        """Blocks for the files; not its `latest`, which points at what is not there yet."""
+        tag = folder_name(number)
+        self.state.engine.save_checkpoint(str(self.root), tag=tag, save_latest=False)
+        dist.barrier()
+        folder = self.folder(number)
+        mine = self._share(sorted(str(p.relative_to(folder)) for p in _files(folder)))
+        return self._thread.submit(self._upload, folder, mine)
+
+    def load(self, number: int) -> None:
+        """Download together, then DeepSpeed's own load."""
+        folder = self.folder(number)
+        mine = self._share(sdk.listed(self._container, folder.name))
+        sdk.download(self._container, folder, mine)
+        dist.barrier()
+        self.state.engine.load_checkpoint(str(self.root), tag=folder.name)
+        dist.barrier()
+        self.drop(number)
+
+    def close(self) -> None:
+        """End the thread and the connections."""
+        self._thread.shutdown()
+        self._container.close()
+
+    def _share(self, names: Sequence[str]) -> Sequence[str]:
+        return names[self.state.rank :: self.state.ranks]
+
+    def _upload(self, folder: Path, names: Sequence[str]) -> None:
+        sdk.upload(self._container, folder, names)
+        for name in names:
+            (folder / name).unlink()
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

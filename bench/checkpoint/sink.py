@@ -1,0 +1,117 @@
+"""Starting a sink: the C one where a compiler is, else the Python one, which says that it limits.
+
+It is a process of its own, so that its work is in nobody's CPU seconds; it ends with ours.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+import trustme
+
+SOURCE = Path(__file__).with_name("sink.c")
+LIBRARIES = ("-lssl", "-lcrypto", "-lpthread")
+READY = "sink ready:"
+ACCOUNT, CONTAINER = "bench", "job"
+SAS = "sv=2026-06-06&sig=nobody-looks"
+
+
+class CannotStart(Exception):
+    """The sink did not come up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """A running sink."""
+
+    kind: str  # "c", or "python": then it is what limits
+    blob: int  # ports
+    raw: int
+    blob_tls: int
+    raw_tls: int
+    authority: Path  # whose certificate the TLS ports show
+
+    def url(self, *, tls: bool = False) -> str:
+        """The container, with a SAS as a grant has one."""
+        scheme, port = ("https", self.blob_tls) if tls else ("http", self.blob)
+        return f"{scheme}://localhost:{port}/{ACCOUNT}/{CONTAINER}?{SAS}"
+
+    def stats(self) -> dict[str, int]:
+        """Bytes that came in and went out so far."""
+        connection = HTTPConnection("localhost", self.blob, timeout=30)
+        connection.request("GET", "/stats")
+        told: dict[str, int] = json.loads(connection.getresponse().read())
+        connection.close()
+        return told
+
+    def forget(self) -> None:
+        """Drop every blob."""
+        connection = HTTPConnection("localhost", self.blob, timeout=30)
+        connection.request("DELETE", f"/{ACCOUNT}/{CONTAINER}?restype=container")
+        connection.getresponse().read()
+        connection.close()
+
+
+def built(folder: Path) -> Path | None:
+    """The C sink, compiled into the folder; None without a compiler or OpenSSL's headers."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    program = folder / "sink"
+    command = [compiler, "-O2", "-o", str(program), str(SOURCE), *LIBRARIES]
+    done = subprocess.run(command, capture_output=True, check=False)
+    return program if done.returncode == 0 else None
+
+
+@contextmanager
+def running(
+    folder: Path, *, warm_mib: int = 0, check: bool = False, kind: str = ""
+) -> Iterator[Sink]:
+    """A sink with an own certificate; ``kind`` "c" or "python" insists on one."""
+    program = None if kind == "python" else built(folder)
+    if program is None and kind == "c":
+        raise CannotStart("no C compiler, or no OpenSSL headers")
+    authority, certificate = _certificate(folder)
+    how = "check" if check else "ignore"
+    command = (
+        [str(program), str(warm_mib), how]
+        if program
+        else [sys.executable, "-m", "bench.checkpoint.slow_sink", how]
+    )
+    with subprocess.Popen(
+        [*command, str(certificate)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stdin
+        words = process.stdout.readline()
+        try:
+            if not words.startswith(READY):
+                raise CannotStart(f"the sink said {words!r}")
+            blob, raw, blob_tls, raw_tls = map(int, words.split()[2:])
+            yield Sink(
+                kind="c" if program else "python",
+                blob=blob,
+                raw=raw,
+                blob_tls=blob_tls,
+                raw_tls=raw_tls,
+                authority=authority,
+            )
+        finally:
+            process.stdin.close()
+            process.wait(timeout=30)
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    authority = trustme.CA(organization_name="Rekindle bench")
+    trusted, own = folder / "ca.pem", folder / "sink.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    leaf = authority.issue_cert("localhost", "127.0.0.1")
+    own.touch(mode=0o600)
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(own))
+    return trusted, own

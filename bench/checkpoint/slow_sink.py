@@ -1,0 +1,337 @@
+"""The sink where no C compiler is: the same answers, but then the sink is what limits.
+
+`python -m bench.checkpoint.slow_sink check|ignore [CERTIFICATE.pem]`; `sink.c` is the other one,
+and tests hold both to the same answers.
+"""
+
+import base64
+import itertools
+import json
+import re
+import socketserver
+import ssl
+import sys
+import threading
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from functools import cache
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from awscrt import checksums
+
+PIECE = 1 << 20
+ONE_OF_A_LIST = re.compile(r"<(Latest|Uncommitted|Committed)>([^<]*)</")
+
+
+@dataclass(frozen=True)
+class Blob:
+    """One blob as it was committed."""
+
+    parts: dict[str, bytearray]  # by block id
+    metadata: dict[str, str]
+    etag: str
+    modified: str = field(default_factory=lambda: formatdate(usegmt=True))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return sum(map(len, self.parts.values()))
+
+
+@dataclass
+class Store:
+    """All that the sink keeps."""
+
+    checks: bool
+    blobs: dict[str, Blob] = field(default_factory=dict)
+    staged: dict[str, dict[str, bytearray]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def fresh(self, parts: dict[str, bytearray], metadata: dict[str, str]) -> Blob:
+        """A blob with an ETag of its own."""
+        return Blob(parts, metadata, f'"0x{next(self.numbers):X}"')
+
+
+class Refused(Exception):
+    """What is asked cannot be: the status and Azure's code."""
+
+    def __init__(self, status: HTTPStatus, code: str) -> None:
+        super().__init__(code)
+        self.status, self.code = status, code
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    store: Store
+
+    def log_message(self, *words: object) -> None:
+        """Say nothing."""
+
+    def parse_request(self) -> bool:
+        """Take the address apart as well."""
+        if not super().parse_request():
+            return False
+        parts = urlsplit(self.path)
+        self.name = unquote(parts.path)
+        self.query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        return True
+
+    def do_PUT(self) -> None:
+        """Put Block, Put Block List, Put Blob, Copy Blob, Create Container."""
+        body = self._body()
+        self._answered(self._put, body)
+
+    def do_GET(self) -> None:
+        """A blob or a range of it, a listing, or the sink's own numbers."""
+        if self.name == "/stats":
+            told = {"bytes_in": self.store.bytes_in, "bytes_out": self.store.bytes_out}
+            self._say(HTTPStatus.OK, {}, json.dumps(told).encode())
+        else:
+            self._answered(self._get)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def do_DELETE(self) -> None:
+        """A blob, or all of a container."""
+        self._answered(self._delete)
+
+    def _answered(self, act: Any, *given: object) -> None:  # noqa: ANN401
+        try:
+            act(*given)
+        except Refused as e:
+            said = f"<Code>{e.code}</Code><Message>{e.code}</Message>"
+            text = f"<?xml version='1.0'?><Error>{said}</Error>".encode()
+            kind = {"x-ms-error-code": e.code, "Content-Type": "application/xml"}
+            self._say(e.status, kind, text if self.command != "HEAD" else b"")
+
+    def _put(self, body: bytearray) -> None:
+        more = self._checked(body)
+        comp, kind = self.query.get("comp", ""), self.headers.get("x-ms-blob-type")
+        if self.query.get("restype") == "container":
+            self._say(
+                HTTPStatus.CREATED, {"ETag": '"0x0"', "Last-Modified": formatdate(usegmt=True)}
+            )
+        elif comp == "block":
+            with self.store.lock:
+                self.store.staged.setdefault(self.name, {})[self.query["blockid"]] = body
+            self._say(HTTPStatus.CREATED, more)
+        elif comp == "blocklist":
+            self._publish(self._listed(body.decode()), HTTPStatus.CREATED)
+        elif kind == "BlockBlob":
+            self._publish({"": body}, HTTPStatus.CREATED, more)
+        elif source := self.headers.get("x-ms-copy-source"):
+            copied = self._there(unquote(urlsplit(source).path)).parts
+            told = {"x-ms-copy-id": "0", "x-ms-copy-status": "success"}
+            self._publish(copied, HTTPStatus.ACCEPTED, told)
+        else:
+            raise Refused(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented")
+
+    def _checked(self, body: bytearray) -> dict[str, str]:
+        self.store.bytes_in += len(body)
+        if not self.store.checks:
+            return {}
+        found = base64.b64encode(checksums.crc64nvme(body).to_bytes(8, "little")).decode()
+        if self.headers.get("x-ms-content-crc64", found) != found:
+            raise Refused(HTTPStatus.BAD_REQUEST, "Crc64Mismatch")
+        return {"x-ms-content-crc64": found}
+
+    def _listed(self, text: str) -> dict[str, bytearray]:
+        staged = self.store.staged.get(self.name, {})
+        old = self.store.blobs[self.name].parts if self.name in self.store.blobs else {}
+        places = {"Latest": old | staged, "Uncommitted": staged, "Committed": old}
+        try:
+            return {id_: places[kind][id_] for kind, id_ in ONE_OF_A_LIST.findall(text)}
+        except KeyError:
+            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidBlockList") from None
+
+    def _publish(
+        self, parts: dict[str, bytearray], status: HTTPStatus, more: dict[str, str] | None = None
+    ) -> None:
+        prefix = "x-ms-meta-"
+        metadata = {k.lower(): v for k, v in self.headers.items() if k.lower().startswith(prefix)}
+        with self.store.lock:
+            self._conditions(self.store.blobs.get(self.name))
+            blob = self.store.blobs[self.name] = self.store.fresh(parts, metadata)
+            self.store.staged.pop(self.name, None)
+        self._say(status, {"ETag": blob.etag, "Last-Modified": blob.modified, **(more or {})})
+
+    def _conditions(self, there: Blob | None) -> None:
+        missing, match = self.headers.get("If-None-Match"), self.headers.get("If-Match")
+        mine = ("*", there.etag, there.etag.strip('"')) if there else ()  # quotes may be missing
+        if there and missing == "*":
+            raise Refused(HTTPStatus.CONFLICT, "BlobAlreadyExists")
+        if (missing and missing in mine) or (match and match not in mine):
+            raise Refused(HTTPStatus.PRECONDITION_FAILED, "ConditionNotMet")
+
+    def _there(self, name: str) -> Blob:
+        blob = self.store.blobs.get(name)
+        if blob is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "BlobNotFound")
+        return blob
+
+    def _get(self) -> None:
+        if self.query.get("restype") == "container":
+            listing = self._listing() if self.query.get("comp") == "list" else b""
+            kind = {"Content-Type": "application/xml", "ETag": '"0x0"'}
+            self._say(HTTPStatus.OK, kind | {"Last-Modified": formatdate(usegmt=True)}, listing)
+            return
+        blob = self._there(self.name)
+        self._conditions(blob)
+        headers = {"ETag": blob.etag, "Last-Modified": blob.modified, **blob.metadata}
+        headers |= {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
+        wish = self.headers.get("x-ms-range") or self.headers.get("Range")
+        first, _, last = (wish or "bytes=0-").removeprefix("bytes=").partition("-")
+        start, end = int(first), min(int(last or blob.size) + 1, blob.size)
+        if wish and start >= blob.size:
+            raise Refused(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "InvalidRange")
+        if wish:
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.size}"
+        self._head(HTTPStatus.PARTIAL_CONTENT if wish else HTTPStatus.OK, headers, end - start)
+        if self.command == "GET":
+            self._send(blob, start, end)
+
+    def _send(self, blob: Blob, start: int, end: int) -> None:
+        at = 0
+        for part in blob.parts.values():
+            here = memoryview(part)[max(start - at, 0) : max(end - at, 0)]
+            for piece in range(0, len(here), PIECE):
+                self.wfile.write(here[piece : piece + PIECE])
+            at += len(part)
+        self.store.bytes_out += end - start
+
+    def _listing(self) -> bytes:
+        prefix, delimiter = self.query.get("prefix", ""), self.query.get("delimiter", "")
+        base, lines, seen = f"{self.name.rstrip('/')}/", [], set()
+        with self.store.lock:
+            found = sorted(self.store.blobs.items())
+        for path, blob in found:
+            name = path.removeprefix(base)
+            if not path.startswith(base + prefix):
+                continue
+            head, cut, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+            if not cut:
+                lines.append(_described(name, blob))
+            elif (folder := f"{prefix}{head}{cut}") not in seen:
+                seen.add(folder)
+                lines.append(f"<BlobPrefix><Name>{escape(folder)}</Name></BlobPrefix>")
+        inside = f"<Blobs>{''.join(lines)}</Blobs><NextMarker/>"
+        return f"<?xml version='1.0'?><EnumerationResults>{inside}</EnumerationResults>".encode()
+
+    def _delete(self) -> None:
+        with self.store.lock:
+            if self.query.get("restype") == "container":
+                for kept in (self.store.blobs, self.store.staged):
+                    for name in [n for n in kept if n.startswith(f"{self.name}/")]:
+                        del kept[name]
+            else:
+                self._conditions(self._there(self.name))
+                del self.store.blobs[self.name]
+        self._say(HTTPStatus.ACCEPTED, {})
+
+    def _body(self) -> bytearray:
+        body = bytearray(int(self.headers.get("Content-Length", 0)))
+        into = memoryview(body)
+        while into and (got := self.rfile.readinto(into)):
+            into = into[got:]
+        return body
+
+    def _say(self, status: HTTPStatus, headers: dict[str, str], body: bytes = b"") -> None:
+        self._head(status, headers, len(body))
+        self.wfile.write(body)
+
+    def _head(self, status: HTTPStatus, headers: dict[str, str], length: int) -> None:
+        self.send_response_only(status)
+        for name, value in {"x-ms-version": "2026-06-06", "x-ms-request-id": "0"}.items():
+            self.send_header(name, value)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+
+class RawHandler(socketserver.StreamRequestHandler):
+    """'S' + length: takes so many bytes, answers one. 'R' + length: sends so many."""
+
+    def handle(self) -> None:
+        """Until the other side has enough."""
+        scratch = memoryview(bytearray(PIECE))
+        while order := self.rfile.read(9):
+            left = int.from_bytes(order[1:], "little")
+            while left:
+                piece = scratch[: min(left, PIECE)]
+                if order[:1] == b"R":
+                    self.wfile.write(piece)
+                    left -= len(piece)
+                else:
+                    left -= self.rfile.readinto(piece)
+            if order[:1] == b"S":
+                self.wfile.write(b"k")
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """A port of the sink."""
+
+    daemon_threads = True
+    request_queue_size = 512
+    tls: ssl.SSLContext | None = None
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        """In the connection's own thread; the handshake too."""
+        if self.tls:
+            request = self.tls.wrap_socket(request, server_side=True)
+        super().finish_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        """A client that went away is no news."""
+
+
+def main(words: list[str]) -> int:
+    """Serve until standard input ends."""
+    store = Store(checks=words[0] == "check")
+    handler = type("Bound", (Handler,), {"store": store})
+    kinds: list[Any] = [handler, RawHandler]
+    contexts: list[ssl.SSLContext | None] = [None, *map(_context, words[1:2])]
+    ports = [_opened(kind, context) for context in contexts for kind in kinds]
+    print("sink ready:", *ports, flush=True)
+    sys.stdin.read()
+    return 0
+
+
+def _opened(kind: Any, context: ssl.SSLContext | None) -> int:  # noqa: ANN401
+    server = Server(("127.0.0.1", 0), kind)
+    server.tls = context
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return int(server.server_address[1])
+
+
+@cache
+def _context(certificate: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def _described(name: str, blob: Blob) -> str:
+    metadata = {key.removeprefix("x-ms-meta-"): value for key, value in blob.metadata.items()}
+    told = "".join(f"<{key}>{escape(value)}</{key}>" for key, value in metadata.items())
+    etag = blob.etag.strip('"')
+    return (
+        f"<Blob><Name>{escape(name)}</Name><Properties><Last-Modified>{blob.modified}"
+        f"</Last-Modified><Etag>{etag}</Etag><Content-Length>{blob.size}</Content-Length>"
+        "<BlobType>BlockBlob</BlobType></Properties>"
+        f"<Metadata>{told}</Metadata></Blob>"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

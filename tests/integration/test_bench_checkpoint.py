@@ -1,0 +1,51 @@
+"""The checkpoint benchmark end to end on a few MiB: each way really stores, and really loads."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.checkpoint.case import LIMIT, OURS, Case
+from bench.checkpoint.run import DCP_DISK, Tools, measure, measure_ours
+from bench.checkpoint.sink import running
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]  # processes import for long
+TINY = Case(contestant="", mib=3, ranks=1, tls=False, url="", folder="", saves=1, steps=2)
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    """A sink that looks at checksums."""
+    folder = tmp_path_factory.mktemp("bench")
+    with running(folder, warm_mib=16, check=True) as sink:
+        yield Tools(sink=sink, folder=folder, packages="")
+
+
+@pytest.mark.parametrize("contestant", ["torch_save", DCP_DISK, "deepspeed", LIMIT])
+def test_what_it_saved_it_loads_from_the_sink(tools: Tools, contestant: str) -> None:
+    case = replace(TINY, contestant=contestant, url=tools.sink.url(tls=True), tls=True)
+    found = measure(tools, case)
+
+    assert found.same
+    assert found.stored_ratio is not None
+    assert found.stored_ratio >= 1
+    assert (found.stall_s is None) is (contestant == LIMIT)
+
+
+def test_ours_loads_on_the_same_and_on_another_number_of_ranks(tools: Tools) -> None:
+    case = replace(TINY, contestant=OURS, url=tools.sink.url())
+    found, reshard = measure_ours(tools, case, 2)
+
+    assert found.same
+    assert reshard.same
+    assert (found.ranks, reshard.ranks) == (1, 2)
+    assert found.stall_s is not None
+    assert reshard.save_s is None
+
+
+def test_a_case_leaves_nothing_behind(tools: Tools) -> None:
+    measure(tools, replace(TINY, contestant=LIMIT, url=tools.sink.url()))
+    left = [path.name for path in Path(tools.folder).iterdir() if path.is_dir()]
+
+    assert left == []

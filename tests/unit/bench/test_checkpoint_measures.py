@@ -1,0 +1,131 @@
+"""The arithmetic of the checkpoint benchmark, on numbers that were made up."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.checkpoint.case import GIB, LIMIT, OURS, Case, RankResult
+from bench.checkpoint.limits import Raw
+from bench.checkpoint.measures import HEAD, Row, cells, interval, measures, row, stall_percent
+from bench.checkpoint.run import needed_gib
+
+CASE = Case(contestant=OURS, mib=2048, ranks=2, tls=False, url="", folder="")
+RAW = Raw(save_gib_s=8.0, load_gib_s=4.0, cpu_s_per_gib=0.1)
+
+
+def _rank(durable: list[float], *, loop: list[float], same: bool = True) -> RankResult:
+    return RankResult(
+        state_bytes=GIB,
+        blocked_s=[0.2] * len(durable),
+        durable_s=durable,
+        save_cpu_s=[1.0, 3.0],
+        load_s=[2.0, 1.0],
+        load_cpu_s=[0.5, 0.5],
+        twin_s=[1.0, 1.0],
+        loop_s=loop,
+        loop_blocked_s=0.25,
+        save_memory=GIB // 2,
+        load_memory=None,
+        same=same,
+    )
+
+
+def _row(*ranks: RankResult, fetched: int = 4 * GIB) -> Row:
+    return row(CASE, ranks, stored=6 * GIB, fetched=fetched)
+
+
+def test_a_save_is_as_slow_as_its_slowest_rank_and_the_best_try_counts() -> None:
+    found = _row(_rank([4.0, 9.0], loop=[1.0]), _rank([8.0, 2.0], loop=[1.0]))
+
+    assert found.save_s == 8.0
+    assert found.save_gib_s == 2.0 / 8.0
+    assert (found.load_s, found.load_gib_s) == (1.0, 2.0)
+
+
+def test_cpu_seconds_and_memory_are_everybodys() -> None:
+    found = _row(_rank([1.0, 1.0], loop=[1.0]), _rank([1.0, 1.0], loop=[1.0]))
+
+    assert found.save_cpu_s_per_gib == 1.0
+    assert found.load_cpu_s_per_gib == 0.5
+    assert found.save_memory_ratio == 0.5
+    assert found.load_memory_ratio is None
+
+
+def test_what_the_sink_got_is_counted_for_each_save() -> None:
+    found = _row(_rank([1.0, 1.0], loop=[1.0]), _rank([1.0, 1.0], loop=[1.0]))
+
+    assert found.stored_ratio == 1.0  # two alone, one in the loop, 2 GiB each
+
+
+def test_the_stall_is_what_the_loop_took_longer_than_its_twin() -> None:
+    found = _row(_rank([1.0, 1.0], loop=[1.5, 1.25]), _rank([1.0, 1.0], loop=[1.0, 1.0]))
+
+    assert found.stall_s == 0.75
+
+
+def test_a_stall_is_never_less_than_the_call_itself() -> None:
+    found = _row(_rank([1.0, 1.0], loop=[0.9, 0.9]), _rank([1.0, 1.0], loop=[0.9, 0.9]))
+
+    assert found.stall_s == 0.25
+
+
+def test_without_a_loop_there_is_no_stall() -> None:
+    found = _row(_rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[]))
+
+    assert found.stall_s is None
+    assert stall_percent(found) is None
+    assert len(cells(found)) == len(HEAD)
+
+
+@pytest.mark.parametrize(("fetched", "same"), [(4 * GIB, True), (4 * GIB - 1, False)])
+def test_bytes_that_did_not_come_from_the_sink_do_not_count(fetched: int, same: bool) -> None:
+    found = _row(_rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[]), fetched=fetched)
+
+    assert found.same is same
+
+
+def test_one_rank_with_other_bytes_is_enough_to_differ() -> None:
+    whole, broken = _rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[], same=False)
+
+    assert not _row(whole, broken).same
+    assert cells(_row(whole, broken))[-1] == "DIFFER"
+
+
+@given(st.floats(0.001, 100), st.floats(0.001, 100), st.floats(0.01, 0.9))
+def test_saves_never_come_faster_than_they_are_stored(
+    stall: float, save: float, evicted: float
+) -> None:
+    assert interval(stall, save, evicted) >= save
+    assert interval(2 * stall, save, evicted) >= interval(stall, save, evicted)
+
+
+def test_ours_is_shown_with_its_bars_its_limits_and_its_rivals() -> None:
+    ours = _row(_rank([1.0, 1.0], loop=[1.5]), _rank([1.0, 1.0], loop=[1.5]))
+    rival = replace(ours, contestant="other", save_s=2.0)
+    most = replace(ours, contestant=LIMIT, stall_s=None, save_s=0.5)
+    found = {m.name: m for m in measures([ours, rival, most], ours, RAW)}
+
+    assert {
+        *("stall_pct", "save_ratio_to_limit", "load_ratio_to_limit"),
+        *("cpu_s_per_gib", "emergency_s", "reshard_s"),
+    } <= set(found)
+    assert (found["stall_pct"].bar, found["stall_pct"].limit) == (1.0, 0)
+    assert found["save_ratio_to_limit"].value == 0.5
+    assert found["save_ratio_to_limit"].rivals == {"other": 0.25}
+    assert found["save_ratio_to_sockets"].value == 0.25
+    assert found["reshard_s"].value == 1.0
+
+
+def test_without_a_limit_in_the_run_there_is_no_ratio_to_it() -> None:
+    ours = _row(_rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[]))
+    found = {m.name: m.value for m in measures([ours], None, RAW)}
+
+    assert found["save_ratio_to_limit"] is None
+    assert found["reshard_s"] is None
+
+
+def test_a_quarter_of_a_gib_on_two_ranks_fits_a_small_machine_and_four_on_four_fit_24_gib() -> None:
+    assert needed_gib(replace(CASE, mib=256)) < 4
+    assert needed_gib(replace(CASE, mib=4096, ranks=4)) < 27
