@@ -17,7 +17,7 @@ UV = ("uv", "pip", "compile", "-", "--quiet", "--no-header", "--generate-hashes"
 PLATFORM = ("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_36")
 OF_TORCH = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)==")
 # Of the base and of `local`: what compose.yaml's emulator needs beyond the trainer's packages.
-OF_EMULATOR = re.compile(r"(PyYAML|fastapi|trustme|uvicorn)\b")
+OF_EMULATOR = re.compile(r"(PyJWT|PyYAML|fastapi|trustme|uvicorn)\b")
 HEADER = "# By `python -m docker.lock` from pyproject.toml; do not edit.\n"
 
 

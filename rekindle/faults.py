@@ -7,7 +7,8 @@ Every function returns once the harm is done; NotThere says what there was nothi
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 
 import psutil
 
@@ -73,9 +74,48 @@ async def pause_vm(stack: Facts, vm: Machine, seconds: float) -> None:
     await _paused([p for p in _found(vm) if p.pid != vm.pid], seconds)
 
 
-async def cut_node(stack: Facts, vm: Machine, seconds: float) -> None:
-    """The service hears nothing of the machine for a while, which trains on."""
+async def freeze_supervisor(stack: Facts, vm: Machine, seconds: float) -> None:
+    """The machine's supervisor stands still for a while; its trainer goes on."""
     await _paused(_found(vm, SUPERVISOR), seconds)
+
+
+async def cut_node(
+    stack: Facts, vm: Machine, seconds: float, *, to: str = "*", mode: str = "drop"
+) -> None:
+    """Cut the machine off from service and Blob for a while; it trains on, and then is back."""
+    async with cut_off(stack, vm, to=to, mode=mode):
+        await asyncio.sleep(seconds)
+
+
+@asynccontextmanager
+async def cut_off(
+    stack: Facts, vm: Machine, *, to: str = "*", mode: str = "drop"
+) -> AsyncIterator[None]:
+    """Meanwhile the machine is cut off from what matches ``to``: HOST or HOST:PORT, with *.
+
+    Not from other machines and not from Azure's metadata service. ``mode`` drop: what is under
+    way hangs and goes on after; reset: it breaks off.
+    """
+    cut = {"vm": vm.name, "to": to}
+    await ask(stack, "POST", "partition", {**cut, "cut": True, "mode": mode})
+    try:
+        yield
+    finally:
+        await ask(stack, "POST", "partition", {**cut, "cut": False})
+
+
+async def slow_disk(stack: Facts, vm: Machine, seconds: float, *, most: int = 1_000_000) -> None:
+    """For a while the machine's disk takes no more than ``most`` bytes per second."""
+    await ask(stack, "POST", "disk", {"vm": vm.name, "bytes_per_second": most})
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        await ask(stack, "POST", "disk", {"vm": vm.name, "bytes_per_second": None})
+
+
+async def crash_vm(stack: Facts, vm: Machine, how: str = "panic") -> None:
+    """The machine dies without a word, and stays in Azure's list; ``how``: as `crash` takes."""
+    await ask(stack, "POST", "crash", {"vm": vm.name, "as": how})
 
 
 async def kill_service(stack: Facts) -> int:

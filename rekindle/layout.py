@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import shutil
 import signal
 import ssl
@@ -29,6 +30,7 @@ SUBNET = (
 SSH_KEY = "ssh-ed25519 AAAA nobody"  # Azure wants one; emulated VMs have no sshd
 VM_SIZE = "Standard_ND96amsr_A100_v4"
 BLOB_ACCOUNT = "rekindle"
+REGION_ACCOUNT = f"rekindle{REGION}"  # holds copies of the base models
 TRAINER_IMAGE = "rekindle-trainer:local"
 BASE_MODEL = "rekindle/tiny-llama"
 
@@ -40,6 +42,8 @@ class Layout:
     state: State
     ports: Ports
     restarts: int = MOST_RESTARTS  # of one part within a minute, before the stack gives up
+    weather: Path | None = None  # Spot capacity over time, as docs/emulator.md has it
+    create_seconds: float | None = None  # until machines are there; None: the emulator's own
 
     @property
     def api_url(self) -> str:
@@ -78,11 +82,8 @@ class Layout:
 
     @property
     def storage(self) -> str:
-        """Azurite's connection string."""
-        return (
-            f"DefaultEndpointsProtocol=http;AccountName={BLOB_ACCOUNT};"
-            f"AccountKey={self._account_key};BlobEndpoint={self.blob_url};"
-        )
+        """The connection string of the main account in Azurite."""
+        return self._connection(BLOB_ACCOUNT)
 
     def postgres(self) -> Part:
         """The database; durable, as jobs are meant to survive the stack."""
@@ -100,17 +101,18 @@ class Layout:
         )
 
     def azurite(self) -> Part:
-        """Microsoft's Blob emulator, with an account of our own."""
+        """Microsoft's Blob emulator, with two accounts of our own."""
         main = ROOT / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
         node = shutil.which("node", path=tools_path())
         if node is None or not main.exists():
             raise CannotStart("Azurite is not installed: run make setup")
         where = ["--blobHost", "127.0.0.1", "--blobPort", str(self.ports.blob)]
+        key = self._account_key
         flags = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
         return Part(
             name="azurite",
             argv=[node, str(main), "--location", str(self.state / "azurite"), *where, *flags],
-            env={"AZURITE_ACCOUNTS": f"{BLOB_ACCOUNT}:{self._account_key}"},
+            env={"AZURITE_ACCOUNTS": f"{BLOB_ACCOUNT}:{key};{REGION_ACCOUNT}:{key}"},
             ready=_answers(f"http://127.0.0.1:{self.ports.blob}/"),
         )
 
@@ -123,9 +125,12 @@ class Layout:
             str(self.state / "images.json"),
         ]
         ports = ["--arm-port", str(self.ports.arm), "--metadata-port", str(self.ports.metadata)]
+        sky = ["--weather", str(self.weather)] if self.weather else []
+        if self.create_seconds is not None:
+            sky += ["--create-seconds", str(self.create_seconds)]
         return Part(
             name="emulator",
-            argv=[sys.executable, "-m", "emulator", *folders, *ports],
+            argv=[sys.executable, "-m", "emulator", *folders, *ports, *sky, "--proxies"],
             ready=_answers(f"{self.arm_url}/metadata/endpoints?api-version=2022-09-01", self.ca),
         )
 
@@ -143,6 +148,7 @@ class Layout:
         return {
             "REKINDLE_DATABASE_URL": postgres.url(self.state / "postgres"),
             "REKINDLE_STORAGE": self.storage,
+            "REKINDLE_REGION_STORAGE": json.dumps({REGION: self._connection(REGION_ACCOUNT)}),
             "REKINDLE_PUBLIC_URL": self.api_url,
             "REKINDLE_SECRET_KEY": self._derived("service").hex(),
             "REKINDLE_DEPLOYMENT": "local",
@@ -172,6 +178,13 @@ class Layout:
         """What the emulator's VMs run instead of a container image."""
         command = [sys.executable, "-m", "trainer.supervisor"]
         return {TRAINER_IMAGE: {"command": command, "env": {"PYTHONPATH": str(ROOT)}}}
+
+    def _connection(self, account: str) -> str:
+        where = f"http://127.0.0.1:{self.ports.blob}/{account}"
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={account};"
+            f"AccountKey={self._account_key};BlobEndpoint={where};"
+        )
 
     @property
     def _account_key(self) -> str:

@@ -59,9 +59,9 @@ def stage(storage: str, name: str, folder: Path, revision: str = "") -> str:
     with BlobServiceClient.from_connection_string(storage, retry_connect=0) as account:
         container = account.get_container_client(container_name(name))
         _ensure(container)
+        for file in files:  # again, too: it mends what was deleted
+            _upload(container.get_blob_client(f"{revision}/{file.name}"), folder, file)
         if _content(container.get_blob_client(HEAD)) != text:
-            for file in files:
-                _upload(container.get_blob_client(f"{revision}/{file.name}"), folder, file)
             container.upload_blob(HEAD, text, overwrite=True)
     return revision
 

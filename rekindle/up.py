@@ -19,6 +19,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make up", description=__doc__)
     parser.add_argument("--state", type=Path, default=Path(".rekindle"), help="the state folder")
     parser.add_argument("--port", type=int, default=8080, help="the first of four ports")
+    parser.add_argument(
+        "--weather",
+        type=Path,
+        metavar="FILE",
+        help="how many Spot machines Azure has, over time: docs/emulator.md",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the emulated VMs running")
     parser.add_argument(
         "--restarts",
@@ -28,7 +34,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     ports = Ports.starting_at(options.port)
-    layout = Layout(State(options.state.resolve()), ports, options.restarts)
+    weather = options.weather and options.weather.resolve()
+    layout = Layout(State(options.state.resolve()), ports, options.restarts, weather)
     try:
         asyncio.run(_run(layout, keep_vms=options.keep))
     except CannotStart as error:

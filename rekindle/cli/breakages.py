@@ -9,12 +9,18 @@ from rekindle.faults import Facts, Machine
 
 @dataclass(frozen=True, kw_only=True)
 class Breakage:
-    """One thing that can be broken; one of the three says how."""
+    """One thing that can be broken; one of the four says how."""
 
     then: str  # what happens, for the list
     part: Callable[[Facts], Awaitable[object]] | None = None
     machine: Callable[[Facts, Machine], Awaitable[object]] | None = None
+    machine_lasting: Callable[[Facts, Machine, float], Awaitable[object]] | None = None
     lasting: Callable[[Facts, float], Awaitable[object]] | None = None
+
+    @property
+    def of_a_machine(self) -> bool:
+        """Whether somebody has to say which machine."""
+        return self.machine is not None or self.machine_lasting is not None
 
 
 BREAKAGES = {
@@ -50,6 +56,24 @@ BREAKAGES = {
     "vm": Breakage(
         then="A machine is gone without notice; the job resumes on new ones.",
         machine=faults.kill_vm,
+    ),
+    "crash": Breakage(
+        then="A machine's system dies, and Azure counts it as running. The others stop; the job "
+        "resumes on new machines, once it is plain that this one stays silent.",
+        machine=faults.crash_vm,
+    ),
+    "node": Breakage(
+        then="A machine is cut off from service and Blob for --seconds; it trains on, and "
+        "saves what it could not once it is back.",
+        machine_lasting=faults.cut_node,
+    ),
+    "freeze": Breakage(
+        then="A machine's supervisor stands still for --seconds; its trainer goes on.",
+        machine_lasting=faults.freeze_supervisor,
+    ),
+    "disk": Breakage(
+        then="A machine's disk takes 1 MB/s for --seconds; saves take longer.",
+        machine_lasting=faults.slow_disk,
     ),
     "throttle": Breakage(
         then="Azure answers 429 for --seconds; the service waits as it is told.",
@@ -88,5 +112,7 @@ async def carry_out(found: Breakage, stack: Facts, victim: Machine | None, secon
         await found.part(stack)
     if found.machine is not None and victim is not None:
         await found.machine(stack, victim)
+    if found.machine_lasting is not None and victim is not None:
+        await found.machine_lasting(stack, victim, seconds)
     if found.lasting is not None:
         await found.lasting(stack, seconds)

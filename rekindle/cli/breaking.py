@@ -54,10 +54,11 @@ def break_something(
             code="unknown_breakage",
         )
     stack = local.stack(cli)
-    victim = local.one(local.machines_of(cli, stack, job), machine) if found.machine else None
+    victim = local.one(local.machines_of(cli, stack, job), machine) if found.of_a_machine else None
     if not cli.as_json:
         cli.note(found.then.replace("--seconds", f"{seconds:g} s"))
     local.run(carry_out(found, stack, victim, seconds))
     name = victim.name if victim else None
     document_done = {"object": "breakage", "what": what, "machine": name, "seconds": seconds}
-    cli.show(document_done, lambda: [f"done: {what}{f' of {name}' if name else ''}"])
+    lines = [f"done: {what}, machine {name}", f"Next: rekindle watch {job}"]
+    cli.show(document_done, lambda: lines if name else [f"done: {what}"])

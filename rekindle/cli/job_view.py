@@ -124,6 +124,7 @@ def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
     final = "final: every machine is seen to be gone" if bill.get("final") else "so far"
     pairs = [
         ("spent", f"{money(bill.get('spent'), unit)} ({final})"),
+        ("of it storage", _stored(bill)),
         ("forecast", f"{money(bill.get('forecast_total'), unit)} in all"),
         ("planned", money(bill.get("planned_total"), unit)),
         ("on demand", f"{money(bill.get('on_demand_equivalent'), unit)} for the same hours"),
@@ -133,6 +134,12 @@ def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
     yield facts(pairs)
     if attempts:
         yield attempts_table(attempts, unit)
+
+
+def _stored(bill: Json) -> str:
+    unit = bill.get("currency", "USD")
+    monthly = money(bill.get("storage_a_month"), unit)
+    return f"{money(bill.get('storage'), unit)}, now {monthly} a month"
 
 
 def has_spent(shown: Json) -> bool:

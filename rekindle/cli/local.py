@@ -13,6 +13,7 @@ from rekindle.cli.choose import JOBS, JobArgument, job_id
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import find_stack
 from rekindle.cli.trouble import ExitCode, Trouble
+from rekindle.cli.words import OVER
 
 if TYPE_CHECKING:
     from rekindle.faults import Facts, Machine
@@ -26,6 +27,12 @@ def up(
         Path, typer.Option("--state", metavar="DIR", help="Where it keeps everything.")
     ] = Path(".rekindle"),
     port: Annotated[int, typer.Option("--port", help="The first of four ports.")] = 8080,
+    weather: Annotated[
+        Path | None,
+        typer.Option(
+            "--weather", metavar="FILE", help="Spot capacity over time: docs/emulator.md."
+        ),
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the emulated machines running at the end.")
     ] = False,
@@ -39,7 +46,8 @@ def up(
         )
         raise typer.Exit(ExitCode.FAILED)
     argv = ["-m", "rekindle.up", "--state", str(state), "--port", str(port)]
-    more = ["--keep"] if keep else []
+    more = ["--weather", str(weather)] if weather else []
+    more += ["--keep"] if keep else []
     os.execv(sys.executable, [sys.executable, *argv, *more])  # noqa: S606 - becomes that program
 
 
@@ -102,17 +110,20 @@ def machines_of(cli: Cli, facts: "Facts", job: str) -> "list[Machine]":
     from rekindle import faults
 
     name = job_id(cli.client, job)
-    attempt = cli.client.get(f"{JOBS}/{name}")["attempts"]["current"]
+    shown = cli.client.get(f"{JOBS}/{name}")
+    attempt = shown["attempts"]["current"]
     found = run(faults.machines(facts, attempt)) if attempt else []
     running = sorted((vm for vm in found if vm.pid is not None), key=lambda vm: vm.name)
     if not running:
-        raise Trouble(
-            f"{name} has no machine that runs just now.",
-            f"Wait until it has: rekindle watch {name}",
-            exit_code=ExitCode.NOT_FOUND,
-            code="no_machine",
-        )
+        raise _no_machine(name, shown["status"])
     return running
+
+
+def _no_machine(name: str, status: str) -> Trouble:
+    said, next_step = f"{name} has no machine that runs just now.", f"rekindle watch {name}"
+    if status in OVER:
+        said, next_step = f"{name} {status} already: it has no machines.", "rekindle submit --help"
+    return Trouble(said, f"Next: {next_step}", exit_code=ExitCode.NOT_FOUND, code="no_machine")
 
 
 def one(found: "list[Machine]", number: int | None) -> "Machine":

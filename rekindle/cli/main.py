@@ -10,7 +10,19 @@ from collections.abc import Callable
 
 import typer
 
-from rekindle.cli import breaking, doctor, download, files, jobs, keys, local, logs, submit, watch
+from rekindle.cli import (
+    breaking,
+    doctor,
+    download,
+    files,
+    jobs,
+    keys,
+    local,
+    logs,
+    submit,
+    tier,
+    watch,
+)
 from rekindle.cli.command import command
 from rekindle.cli.trouble import ExitCode
 
@@ -57,6 +69,7 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "pause": jobs.pause,
     "resume": jobs.resume,
     "download": download.download,
+    "tier": tier.tier,
 }
 for _name, _function in _COMMANDS.items():
     app.command(_name, rich_help_panel=_JOBS)(command(_function))

@@ -38,6 +38,7 @@ def submit(
     lora_alpha: options.LoraAlpha = None,
     lora_dropout: options.LoraDropout = None,
     nodes: options.Nodes = None,
+    min_nodes: options.MinNodes = None,
     name: options.Name = None,
     watch: options.Watch = False,
 ) -> int | None:
@@ -48,7 +49,7 @@ def submit(
         "seed": seed,
         "metadata": _pairs(metadata or []),
         "method": _method(n_epochs=epochs, batch_size=batch_size),
-        "infrastructure": _set(nodes=nodes),
+        "infrastructure": _set(nodes=nodes, elastic=_set(min_nodes=min_nodes) or None),
         "training": _set(
             learning_rate=learning_rate,
             max_seq_len=max_seq_len,

@@ -76,6 +76,15 @@ Nodes = Annotated[
         "--nodes", min=1, help="Machines; else the planner chooses.", rich_help_panel=_MACHINES
     ),
 ]
+MinNodes = Annotated[
+    int | None,
+    typer.Option(
+        "--min-nodes",
+        min=1,
+        help="Elastic: go on with so few when others are evicted, not bit for bit.",
+        rich_help_panel=_MACHINES,
+    ),
+]
 Name = Annotated[
     str | None,
     typer.Option(
