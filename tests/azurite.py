@@ -22,6 +22,7 @@ from azure.storage.blob import (
 
 from rekindle.setup import tools_path
 
+NEAR = "near"  # another account of the same Azurite, with the same key
 ACCOUNT = "devstoreaccount1"  # Azurite's one account and key are public knowledge
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
@@ -44,6 +45,11 @@ class Azurite:
             f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
             f"BlobEndpoint={self.url};"
         )
+
+    @property
+    def near_connection_string(self) -> str:
+        """The same for the other account."""
+        return self.connection_string.replace(ACCOUNT, NEAR)
 
     @contextmanager
     def container(self, prefix: str = "test") -> Iterator[ContainerClient]:
@@ -73,6 +79,7 @@ def server() -> Iterator[Azurite]:
     command = [_node(), str(_program()), "--blobPort", str(port), "--inMemoryPersistence"]
     process = subprocess.Popen(
         [*command, "--skipApiVersionCheck", "--disableTelemetry", "--silent"],
+        env=os.environ | {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY};{NEAR}:{KEY}"},  # noqa: TID251
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )

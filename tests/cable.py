@@ -1,7 +1,8 @@
-"""The network between a node and Blob, that a test can cut: a TCP proxy on loopback."""
+"""The network between a node and Blob, that a test can cut or narrow: a TCP proxy on loopback."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 
@@ -14,6 +15,8 @@ class Cable:
         self._whole = asyncio.Event()
         self._whole.set()
         self.port = 0
+        self.rate = math.inf  # bytes a second, towards Blob, of all connections together
+        self._turn = asyncio.Lock()
 
     def cut(self) -> None:
         """Nothing gets through from now on."""
@@ -37,8 +40,14 @@ class Cable:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._there)
         ours = {writer, far_writer}
         self._lines |= ours
-        await asyncio.gather(_pass(reader, far_writer), _pass(far_reader, writer))
+        await asyncio.gather(
+            _pass(reader, far_writer, self._squeeze), _pass(far_reader, writer, _at_once)
+        )
         self._lines -= ours
+
+    async def _squeeze(self, size: int) -> None:
+        async with self._turn:
+            await asyncio.sleep(size / self.rate)
 
 
 @asynccontextmanager
@@ -55,9 +64,18 @@ async def laid_to(port: int) -> AsyncIterator[Cable]:
         await server.wait_closed()
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _at_once(size: int) -> None:
+    """Nothing holds it back."""
+
+
+async def _pass(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    held_back: Callable[[int], Awaitable[None]],
+) -> None:
     with suppress(ConnectionError):
         while data := await reader.read(65536):
+            await held_back(len(data))
             writer.write(data)
             await writer.drain()
     writer.close()

@@ -74,6 +74,7 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
     async def clear() -> None:
         cloud.delete_time = timedelta(minutes=2)
         cloud.fail_next.clear()
+        cloud.sold_out_late.intersection_update({SCARCE})
 
     yield World(
         cloud=cloud,

@@ -11,7 +11,7 @@ from service.cloud.provider import (
     Misconfigured,
     ScaleSetNotFound,
 )
-from service.domain.fleet import ScaleSetPhase, ScaleSetSpec
+from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
 from tests.contract.clouds import NOT_SOLD, SCARCE, World, a_spec
 
 CREATING, READY, FAILED, DELETING = (
@@ -118,6 +118,85 @@ class TestEvictions:
         await world.evict(spec.name, "0")
 
         assert (await world.cloud.get(spec.name)).instances == ()
+
+
+class TestRefilling:
+    async def test_what_was_evicted_is_replaced_by_a_machine_that_is_new(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.cloud.create(spec)
+        before = await world.seen(spec.name, READY)
+        await world.evict(spec.name, "1")
+        await world.cloud.refill(spec.name, 3)
+        meanwhile = await world.cloud.get(spec.name)
+        after = await _full(world, spec.name)
+
+        assert meanwhile.phase is CREATING
+        assert sum(i.running for i in meanwhile.instances) == 2
+        assert after.instances[:2] == (before.instances[0], before.instances[2])
+        assert after.instances[2].instance_id == "3"
+        assert after.instances[2].vm_id not in {i.vm_id for i in before.instances}
+
+    async def test_asking_again_makes_no_more_machines_than_are_wanted(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.cloud.create(spec)
+        await world.seen(spec.name, READY)
+        await world.evict(spec.name, "0")
+        await world.cloud.refill(spec.name, 3)
+        await world.cloud.refill(spec.name, 3)
+        after = await _full(world, spec.name)
+        await world.cloud.refill(spec.name, 3)
+
+        assert (await world.cloud.get(spec.name)).instances == after.instances
+
+    async def test_a_machine_that_lingers_is_deleted_before_it_is_replaced(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.cloud.create(spec)
+        await world.seen(spec.name, READY)
+        await world.evict(spec.name, "2", lingers=True)
+        await world.until(
+            lambda: world.cloud.get(spec.name),
+            lambda seen: sum(i.running for i in seen.instances) == 2,
+        )
+        await world.cloud.refill(spec.name, 3)
+        left = await world.until(
+            lambda: world.cloud.get(spec.name),
+            lambda seen: seen.phase is READY and len(seen.instances) == 2,
+        )
+        await world.cloud.refill(spec.name, 3)
+        after = await _full(world, spec.name)
+
+        assert [i.instance_id for i in left.instances] == ["0", "1"]
+        assert [i.instance_id for i in after.instances] == ["0", "1", "3"]
+
+    async def test_a_refusal_leaves_those_that_run_alone_and_may_be_followed_by_a_grant(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.cloud.create(spec)
+        await world.seen(spec.name, READY)
+        await world.evict(spec.name, "1")
+        await world.arm("allocation_failed", code="AllocationFailed", method="PUT", count=1)
+        await world.cloud.refill(spec.name, 3)
+        refused = await world.seen(spec.name, FAILED)
+        await world.clear()
+        await world.cloud.refill(spec.name, 3)
+
+        assert refused.error_code == "AllocationFailed"
+        assert [i.instance_id for i in refused.instances if i.running] == ["0", "2"]
+        assert len((await _full(world, spec.name)).instances) == 3
+
+    async def test_a_scale_set_that_is_gone_cannot_be_refilled(self, world: World) -> None:
+        with pytest.raises(ScaleSetNotFound):
+            await world.cloud.refill("rk-unknown", 3)
+
+
+async def _full(world: World, name: str) -> ScaleSet:
+    return await world.until(
+        lambda: world.cloud.get(name),
+        lambda seen: seen.phase is READY and sum(i.running for i in seen.instances) == 3,
+    )
 
 
 class TestDeleting:

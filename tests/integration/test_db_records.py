@@ -16,7 +16,7 @@ from service.operations import heads
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, generation
 from tests.scripted_node import metrics as measured
-from trainer.contract import DirectiveKind, Head
+from trainer.contract import DirectiveKind, Head, Retention
 
 HOURLY, ON_DEMAND = Decimal(8), Decimal(32)
 WHOLE = {"from_step": 0, "to_step": 99, "limit": 99}
@@ -310,3 +310,23 @@ async def test_the_time_to_stop_starts_anew_when_stop_follows_save_and_stop(
     async with engine.connect() as conn:
         columns = select(tables.generations.c.content)
         assert (await conn.execute(columns)).scalar_one() == row.to_plain()
+
+
+async def test_a_list_says_why_each_checkpoint_is_kept_as_head_changes(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    every = Retention(newest=1, milestone_every=2)
+    head, told = Head(generation=1), list[dict[int, str]]()
+    async with engine.begin() as conn:
+        for step, loss in ((1, 0.5), (2, 0.9), (3, 0.4)):
+            entry = replace(checkpoint(step), valid_loss=loss)
+            head = head.with_checkpoint(entry, every)
+            await heads.record(conn, "job", head, clock())
+            found = await checkpoints.newest(conn, "job", after=None, limit=10) or []
+            told.append({c.step: c.kept_as for c in found})
+
+    assert told == [
+        {1: "best"},
+        {2: "milestone", 1: "best"},
+        {3: "best", 2: "milestone"},
+    ]

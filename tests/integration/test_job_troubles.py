@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from service.cloud.provider import Misconfigured
 from service.domain.fleet import Offering, Price, scale_set_name
+from service.domain.storage_cost import StoragePrices
+from service.domain.tiers import Account
 from service.pricing.source import PricesUnavailable
 from tests.scripted_node import boot, commit, committed, metrics, train
 from tests.world import World
@@ -111,6 +113,9 @@ class NoPrices:
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
         raise PricesUnavailable(f"429 for {len(offerings)} offerings")
+
+    async def storage(self, account: Account) -> StoragePrices:
+        raise PricesUnavailable(f"429 for {account}")
 
     async def close(self) -> None:
         """Nothing to close."""

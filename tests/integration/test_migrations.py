@@ -1,16 +1,19 @@
 """The migrations and the tables in the code describe one schema."""
 
 import asyncio
+from datetime import UTC, datetime
 
 from alembic import command
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import jobs, metrics, tables
+from service.db import jobs, metrics, storage_cost, tables
 from tests.clock import Clock
 from tests.integration.rows import add_job
 from tests.postgres import migrations
 from tests.scripted_node import metrics as measured
+
+FAR_AHEAD = datetime(2099, 1, 1, tzinfo=UTC)
 
 
 def test_the_migrations_lead_to_the_tables_in_the_code(database_url: str) -> None:
@@ -47,7 +50,20 @@ async def test_jobs_of_an_earlier_release_show_how_far_they_came(
     }
 
 
-def _again(url: str) -> None:
-    """Migrate from the release before."""
-    command.downgrade(migrations(url), "0003")
+async def test_what_jobs_of_an_earlier_release_have_stored_is_metered_from_now_on(
+    engine: AsyncEngine, database_url: str, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id="prepared", run_spec_sha256="0")
+        await add_job(conn, clock(), id="validating", state="validating")
+    await asyncio.to_thread(_again, database_url, "0007")
+
+    async with engine.begin() as conn:
+        due = await storage_cost.claim_due(conn, FAR_AHEAD, 10)
+    assert [claim.row_id for claim in due] == ["prepared"]
+
+
+def _again(url: str, release: str = "0003") -> None:
+    """Migrate from an earlier release."""
+    command.downgrade(migrations(url), release)
     command.upgrade(migrations(url), "head")

@@ -33,6 +33,18 @@ async def test_delayed_uploads_are_one_warning_and_one_all_clear(world: World) -
     assert "after 90 s" in told[1]["message"]
 
 
+async def test_what_a_machine_does_with_its_last_seconds_is_told_once(world: World) -> None:
+    nodes = await booted(world)
+    number = await train(world, nodes, step=1)
+    said = Trouble(kind="notice", message="Azure takes the machine in 27 s: saving", since=1000.0)
+    for _ in range(2):  # answers get lost
+        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(said,))
+
+    [told] = await _events(world, nodes[0])
+    assert (told["level"], told["code"]) == ("info", "eviction.answered")
+    assert told["message"] == said.message
+
+
 async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: World) -> None:
     node = (await booted(world))[0]
     off, now = 3 * 3600.0, world.clock().timestamp()
@@ -97,6 +109,6 @@ async def _events(world: World, node: ScriptedNode) -> list[dict[str, Any]]:
         c = tables.events.c
         query = select(c.level, c.code, c.message).where(
             c.attempt_id == node.attempt_id,
-            c.code.in_(("checkpoint.delayed", "checkpoint.caught_up")),
+            c.code.in_(("checkpoint.delayed", "checkpoint.caught_up", "eviction.answered")),
         )
         return [dict(r) for r in (await conn.execute(query.order_by(c.seq))).mappings()]

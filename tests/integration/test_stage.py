@@ -53,6 +53,18 @@ def test_staging_again_changes_nothing(azurite: Azurite, folder: Path, name: str
     assert _blobs(azurite, name) == before
 
 
+def test_staging_again_brings_back_what_was_deleted(
+    azurite: Azurite, folder: Path, name: str
+) -> None:
+    revision = stage(azurite.connection_string, name, folder)
+    with BlobServiceClient.from_connection_string(azurite.connection_string) as account:
+        account.get_blob_client(container_name(name), f"{revision}/config.json").delete_blob()
+
+    stage(azurite.connection_string, name, folder)
+
+    assert f"{revision}/config.json" in _blobs(azurite, name)
+
+
 def test_other_weights_are_another_revision_and_the_old_one_stays(
     azurite: Azurite, folder: Path, name: str
 ) -> None:

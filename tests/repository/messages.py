@@ -13,7 +13,7 @@ from tests.repository.sources import functions, python_files, text
 
 VARIES = "\0"  # what an f-string fills in
 _TOLD = ("service", "trainer", "rekindle")
-_EVENT = re.compile(r"(attempt|node|generation|checkpoint|job|file)\.[a-z_]+")
+_EVENT = re.compile(r"(attempt|node|generation|checkpoint|job|file|storage)\.[a-z_]+")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

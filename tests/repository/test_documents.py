@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator import app as emulator_app
+from emulator import options as emulator_options
 from service.settings import Settings
 from tests.repository import lifecycle, messages
 from tests.repository.sources import ROOT, files, functions, text
@@ -15,6 +17,7 @@ HEADINGS = ["Context", "Decision", "Consequences", "Alternatives"]
 PAGES = [file for file in files() if file.suffix == ".md"]
 TROUBLESHOOTING = Path("docs/troubleshooting.md")
 FAULTS = Path("docs/faults.md")
+EMULATOR = Path("docs/emulator.md")
 
 
 def test_the_life_cycle_page_is_what_the_tables_say() -> None:
@@ -108,6 +111,22 @@ def test_every_fault_has_a_test_that_exists() -> None:
     assert len(rows) > 30
     assert [fault for fault, tests in named.items() if not tests] == []
     assert [test for tests in named.values() for test in tests if not _is_test(*test)] == []
+
+
+def test_every_option_of_the_emulator_is_on_its_page_and_no_other() -> None:
+    said = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", emulator_options.parser().format_help()))
+    others = {"--endpoint-resource-manager", "--service-principal", "--tenant", "--cacert"}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text(EMULATOR)))
+
+    assert named - others == said - {"--help"}
+
+
+def test_every_admin_call_of_the_emulator_is_on_its_page_and_no_other() -> None:
+    admin = [path for part in emulator_app.PARTS for _, path, _ in part.admin]
+    routes = {path for path in admin if path.startswith("/_emulator/")}
+    named = set(re.findall(r"/_emulator/[A-Za-z/]+", text(EMULATOR)))
+
+    assert {path.rstrip("/") for path in named} == routes
 
 
 def _rows(page: Path) -> list[list[str]]:

@@ -154,7 +154,7 @@ def test_commands_of_the_compose_file_exist() -> None:
         module = COMPOSE["services"][name]["command"][2].replace(".", "/")
         assert (ROOT / f"{module}.py").exists() or (ROOT / module / "__main__.py").exists()
     for option in COMPOSE["services"]["emulator"]["command"][3:]:
-        assert f'"{option.partition("=")[0]}"' in text(Path("emulator/__main__.py"))
+        assert f'"{option.partition("=")[0]}"' in text(Path("emulator/options.py"))
 
 
 def test_the_settings_of_the_compose_file_are_the_services() -> None:

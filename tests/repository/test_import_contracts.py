@@ -27,6 +27,30 @@ PLANTS = {
     ),
     "The contract needs only the standard library": ("trainer/contract.py", "import torch"),
     "The emulator is a program of its own": ("emulator/__init__.py", "import rekindle"),
+    "Floors of the emulator: imports only go down": (
+        "emulator/state.py",
+        "import emulator.fabric",
+    ),
+    "Azure ML and deployments are known to the emulator's application only": (
+        "emulator/scale_sets.py",
+        "import emulator.aml.runs",
+    ),
+    "Of the emulator's parts, deployments alone know the resources": (
+        "emulator/aml/jobs.py",
+        "import emulator.resources.store",
+    ),
+    "The emulator asks about access at its doors": (
+        "emulator/resources/requests.py",
+        "import emulator.access.enforcement",
+    ),
+    "The emulator's market and weather are asked by few": (
+        "emulator/weather/reclaims.py",
+        "import emulator.market.costs",
+    ),
+    "Harm to emulated VMs is known to few": (
+        "emulator/weather/reclaims.py",
+        "import emulator.vm_faults.harm",
+    ),
     "The command line knows the parts only as processes": (
         "rekindle/__init__.py",
         "import emulator",

@@ -1,6 +1,7 @@
 """What tests of the whole product share."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -13,7 +14,14 @@ from tests.system.stacks import four_free_ports, up
 
 @pytest.fixture
 async def product(tmp_path: Path) -> AsyncIterator[Product]:
-    async with up(tmp_path / "state", four_free_ports()) as running:
+    async with opened(tmp_path) as made:
+        yield made
+
+
+@asynccontextmanager
+async def opened(folder: Path, **settings: str) -> AsyncIterator[Product]:
+    """A stack whose service has these settings, and a client of it."""
+    async with up(folder / "state", four_free_ports(), **settings) as running:
         stack = Facts.read(running.state)
         headers = {"Authorization": f"Bearer {stack.api_key}"}
         url = f"{stack.api_url}/v1"

@@ -22,6 +22,8 @@ JOB = {
     "infrastructure": {"nodes": 2},
     "training": {"max_seq_len": 64, "learning_rate": 0.001, "checkpoint_seconds": 2},
 }
+LINES = [json.dumps(ROW).replace("{n}", str(n)) for n in range(320)]
+DATA = "\n".join(LINES).replace("{m}", "the next").encode()
 
 
 @dataclass
@@ -31,14 +33,14 @@ class Product:
     stack: Facts
     http: httpx.AsyncClient
 
-    async def submit(self, epochs: int) -> str:
-        lines = [json.dumps(ROW).replace("{n}", str(n)) for n in range(320)]
-        data = "\n".join(lines).replace("{m}", "the next").encode()
+    async def submit(
+        self, epochs: int, data: bytes = DATA, *, batch_size: int = 8, **more: object
+    ) -> str:
         form = {"files": {"file": ("chats.jsonl", data)}, "data": {"purpose": "fine-tune"}}
         file = (await self.http.post("/files", **form)).raise_for_status().json()  # type: ignore[arg-type] # a form
-        hyper = {"hyperparameters": {"n_epochs": epochs, "batch_size": 8}}
+        hyper = {"hyperparameters": {"n_epochs": epochs, "batch_size": batch_size}}
         method = {"type": "supervised", "supervised": hyper}
-        body = {**JOB, "method": method, "training_file": file["id"]}
+        body = {**JOB, "method": method, "training_file": file["id"], **more}
         answer = (await self.http.post("/fine_tuning/jobs", json=body)).raise_for_status()
         return str(answer.json()["id"])
 

@@ -1,18 +1,17 @@
 """A run that was stopped and resumed is the run that never was.
 
-Every test starts real torchrun worlds on CPU; `tests/system/exactness.py` has the whole matrix.
+Every test starts real torchrun worlds on CPU; `tests/system/exactness.py` has the whole matrices.
 """
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from tests.system import exactness
-from tests.system.exactness import LORA, Outcome, prepare, run_world
+from tests.system import exactness, worlds
+from tests.system.worlds import LORA, Outcome, prepare, run_world, without_dropout
 from trainer.checksum import describe
 from trainer.contract import MANIFEST, Manifest, RunSpec
 from trainer.rundir import RankSave
@@ -33,8 +32,8 @@ class Bench:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """The tiny model with its data."""
     root = tmp_path_factory.mktemp("exact")
-    inputs = exactness.build_inputs(root / "inputs")
-    return Bench(root, inputs, exactness.make_spec(inputs))
+    inputs = worlds.build_inputs(root / "inputs")
+    return Bench(root, inputs, worlds.make_spec(inputs))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,7 @@ def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Ben
 
 
 def test_another_world_and_stage_goes_on_within_rounding(bench: Bench) -> None:
-    inputs = without_dropout(bench)
+    inputs = without_dropout(bench.inputs, bench.root / "calm")
     spec = replace(bench.spec, precision="fp32", zero_stage=0)
     straight = run_world(prepare(bench.root / "two", spec, inputs))
     halted = run_world(prepare(bench.root / "halted", spec, inputs), stop_at=3)
@@ -105,18 +104,34 @@ def test_another_world_and_stage_goes_on_within_rounding(bench: Bench) -> None:
         assert loss == pytest.approx(straight.losses[step], abs=2e-5)
 
 
+def test_worlds_of_changing_size_train_the_same_rows_in_the_same_order_within_rounding(
+    bench: Bench,
+) -> None:
+    inputs = without_dropout(bench.inputs, bench.root / "calm-chain")
+    spec = replace(bench.spec, precision="fp32", zero_stage=3)
+    found = exactness.change_worlds(
+        bench.root / "chain", spec, inputs, chain=(2, 3, 1), stops=(3, 7)
+    )
+
+    assert found["steps_equal"]
+    assert found["rows_equal"]
+    assert found["tokens_equal"]
+    assert found["consumed_equal"]
+    assert found["within"], found
+
+
 def test_a_world_killed_while_it_saves_leaves_only_whole_saves_or_none(bench: Bench) -> None:
     spec = replace(bench.spec, checkpoint_seconds=0.0)
     rundir = prepare(bench.root / "killed", spec, bench.inputs)
-    process = exactness.start_world(rundir)
-    exactness.wait_until(lambda: any(rundir.outbox.glob("*/rank-*.safetensors")), process)
-    exactness.kill_world(process)
+    process = worlds.start_world(rundir)
+    worlds.wait_until(lambda: any(rundir.outbox.glob("*/rank-*.safetensors")), process)
+    worlds.kill_world(process)
 
     assert not rundir.result(0).exists()
     for folder in rundir.outbox.iterdir():
         for record in records(folder):
             described = [describe(folder / file.name, file.name) for file in record.files]
-            assert described == list(record.files)
+            assert described == [replace(f, block_size=0, blocks=()) for f in record.files]
 
 
 def test_a_checkpoint_of_the_last_step_goes_straight_to_export(
@@ -146,15 +161,6 @@ def forget_randomness(checkpoint: Path) -> None:
         sizes[path.name] = path.stat().st_size
     files = tuple(replace(f, size=sizes.get(f.name, f.size)) for f in manifest.files)
     (checkpoint / MANIFEST).write_text(replace(manifest, files=files).to_json())
-
-
-def without_dropout(bench: Bench) -> Path:
-    """The inputs with a model that draws nothing: dropout differs from world to world."""
-    inputs = bench.root / "calm"
-    shutil.copytree(bench.inputs, inputs)
-    config = inputs / "models" / "tiny" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
-    return inputs
 
 
 def base_weights_moved(base: Path, model: Path) -> bool:

@@ -7,7 +7,7 @@ The decisions and every rule about nodes are the real ones. It may be killed bet
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
 
@@ -15,11 +15,12 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, InsufficientCapacity, ScaleSetNotFound
 from service.domain import attempt as attempts
 from service.domain import job as jobs
-from service.domain.attempt import Attempt, Create, Delete, OpenGeneration, Pace, Seen
+from service.domain.attempt import Attempt, Create, Delete, OpenGeneration, Pace, Refill, Seen
+from service.domain.elastic import Elastic, Outlook
 from service.domain.fleet import Instance, Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
-from service.domain.generation import Halt, is_finished, is_settled
+from service.domain.generation import Halt, is_finished, is_settled, without_excuse
 from service.domain.job import Job, LastAttempt, Prepare, StartAttempt
-from service.domain.node import directed, view
+from service.domain.node import NodeRecord, directed, view
 from service.domain.states import (
     ATTEMPT_MOVES,
     ATTEMPT_OVER,
@@ -90,7 +91,14 @@ class Service:
         self.head = Head(generation=0)
         self.recorded: set[str] = set()  # checkpoints that the service knows of
         self.trainer_errors = 0
+        self.elastic: Elastic | None = None
+        self.outlook = Outlook()
         self.mortality = 0.0  # of the service, at each place where it can die
+
+    @property
+    def full(self) -> int:
+        """How many machines an attempt has, when all are there."""
+        return self.elastic.node_counts[-1] if self.elastic else NODES
 
     def reconcile(self) -> None:
         """Everything that is not over is looked at once."""
@@ -159,7 +167,8 @@ class Service:
             state=AttemptState.PENDING,
             since=self.clock(),
             offering=SPOT,
-            instance_count=NODES,
+            instance_count=self.full,
+            elastic=self.elastic,
         )
         if number != len(self.attempts) + 1:
             raise Violation("attempts are numbered without gaps", number)
@@ -180,6 +189,8 @@ class Service:
         wish = Outcome.PAUSED if self.job.pause_requested else None
         wish = Outcome.CANCELLED if self.job.cancel_requested else wish
         scale_set = self._ask(row)
+        if scale_set and sum(i.running for i in scale_set.instances) >= self.full:
+            row = self.attempts[index] = replace(row, refills=0)
         seen = self._look(row, scale_set)
         asked = replace(row, wish=wish, trainer_errors=self.trainer_errors)
         step = self.decide.attempt(asked, seen, self.clock(), PACE)
@@ -217,28 +228,39 @@ class Service:
         start = generation.checkpoint.step if generation and generation.checkpoint else 0
         halt = self.halts.get(number)
         heard = min((r.heard_at for r in members), default=None)
+        nodes = [view(r, r.vm_id in running, self._quiet(r)) for r in records]
         return Seen(
             scale_set=scale_set,
-            nodes=[view(r, r.vm_id in running) for r in records],
+            nodes=nodes,
             heard_at=None if heard is None else datetime.fromtimestamp(heard, UTC),
             generation=generation,
             halted_at=halt[0] if halt else None,
             halt_kind=halt[1] if halt else None,
             stepped=any(r.generation == number and r.step > start for r in members),
             model_committed=looks and self.head.model is not None,
-            fruitless=self._without_news(row.id),
+            fruitless=without_excuse(self._without_news(row.id), nodes),
+            outlook=self.outlook,
         )
 
-    def _without_news(self, attempt_id: str) -> int:
+    def _quiet(self, record: NodeRecord) -> timedelta:
+        return self.clock() - datetime.fromtimestamp(record.heard_at, UTC)
+
+    def _without_news(self, attempt_id: str) -> list[Generation]:
         """Generations of the attempt that loaded what is still the newest checkpoint."""
         mine = [g for g in self.generations.values() if g.attempt_id == attempt_id]
-        return sum(g.checkpoint == self.head.newest for g in mine)
+        return [g for g in mine if g.checkpoint == self.head.newest]
 
     def _act(self, index: int, step: attempts.Step, seen: Seen) -> None:
         row = self.attempts[index]
         match step:
             case Create():
                 self._create(index)
+            case Refill():
+                asked = replace(row, refills=row.refills + 1, refilled_at=self.clock())
+                self.attempts[index] = asked
+                self._may_die()
+                with suppress(InsufficientCapacity, ScaleSetNotFound):
+                    done(self.cloud.refill(row.scale_set_name, self.full))
             case Delete():
                 with suppress(ScaleSetNotFound):
                     done(self.cloud.delete(row.scale_set_name))
@@ -255,7 +277,7 @@ class Service:
     def _create(self, index: int) -> None:
         row = self.attempts[index]
         spec = ScaleSetSpec(
-            name=row.scale_set_name, offering=SPOT, instance_count=NODES, cloud_init=""
+            name=row.scale_set_name, offering=SPOT, instance_count=self.full, cloud_init=""
         )
         try:
             done(self.cloud.create(spec))
@@ -264,6 +286,11 @@ class Service:
             self._move(index, AttemptState.TERMINATING, Outcome.NO_CAPACITY)
 
     def _open(self, row: Attempt, step: OpenGeneration) -> None:
+        allowed = self.elastic.node_counts if self.elastic else (NODES,)
+        if len(step.nodes) not in allowed:
+            raise Violation("a world is one that job and batch allow", step.nodes)
+        if step.after_error and step.lost:
+            raise Violation("an eviction is no trainer error", step.lost)
         number = max(self.generations, default=0) + 1
         if self.head.generation not in (number - 1, number):
             raise Violation("the number of generations grows by one", (self.head, number))

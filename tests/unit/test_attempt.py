@@ -58,7 +58,6 @@ from tests.unit.attempt_facts import (
 PEER_RESTARTED = replace(
     TRAINING, nodes=[node(0, CRASHED), replace(node(1, STOPPED), restarted_in=1)]
 )
-LEFT_ALONE = replace(PEER_RESTARTED, model_committed=True, nodes=[node(0), PEER_RESTARTED.nodes[1]])
 WITH_MODEL = replace(TRAINING, model_committed=True)
 RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "the intent is written before the cloud is asked": (
@@ -98,7 +97,7 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "when a machine is gone the other ones are stopped at once": (
         attempt(RUNNING),
         ONE_GONE,
-        Halt(kind=STOP, node_ids=("n0",), reason="a member of the generation is gone"),
+        Halt(kind=STOP, node_ids=("n0",), reason="a machine is gone"),
     ),
     "under an eviction notice everybody saves and stops": (
         attempt(RUNNING),
@@ -131,7 +130,6 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         reopened(ALL_STOPPED, after_error=False),
     ),
     "a finished rank 0 is about to be believed": (attempt(RUNNING), RANK_0_FINISHED, Wait()),
-    "a committed model waits for rank 0's last metrics": (attempt(RUNNING), WITH_MODEL, Wait()),
     "a pause waits for a model that is about to be seen": (
         attempt(RUNNING, wish=Outcome.PAUSED),
         RANK_0_FINISHED,
@@ -155,12 +153,12 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "survivors who were told to save are told to stop before they are given up": (
         attempt(RUNNING),
         halted(ONE_GONE, SAVE_AND_STOP, 5 * MINUTE),
-        Halt(kind=STOP, node_ids=("n0",), reason="a member of the generation is gone"),
+        Halt(kind=STOP, node_ids=("n0",), reason="a machine is gone"),
     ),
     "survivors have a minute to stop": (
         attempt(RUNNING),
         halted(ONE_GONE, STOP, MINUTE),
-        Halt(kind=STOP, node_ids=("n0",), reason="a member of the generation is gone"),
+        Halt(kind=STOP, node_ids=("n0",), reason="a machine is gone"),
     ),
     "who saves has a quarter of an hour": (
         attempt(RUNNING),
@@ -299,12 +297,11 @@ ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
         Outcome.SUCCEEDED,
         "committed",
     ),
-    "a committed model, a gone peer": (attempt(RUNNING), LEFT_ALONE, Outcome.SUCCEEDED, "model"),
-    "a committed model whose node has been silent since": (
+    "a committed model, whatever its nodes still say": (
         attempt(RUNNING),
-        replace(WITH_MODEL, heard_at=NOW - 31 * SECOND),
+        WITH_MODEL,
         Outcome.SUCCEEDED,
-        "committed",
+        "model",
     ),
     "a committed model, though the machines are gone": (
         attempt(RUNNING),

@@ -67,6 +67,8 @@ def test_the_container_finds_its_configuration_and_its_disk(document: dict[str, 
     assert "/mnt/rekindle:/var/lib/rekindle" in words
     assert "REKINDLE_NODE_CONFIG=/etc/rekindle/node.json" in words
     assert "REKINDLE_WORK_DIR=/var/lib/rekindle" in words
+    assert "/dev/shm:/dev/shm" in words
+    assert "REKINDLE_MEMORY_DIR=/dev/shm/rekindle" in words
     assert words[-1] == IMAGE
 
 
@@ -123,6 +125,28 @@ def test_a_registry_that_fails_is_asked_again(tmp_path: Path) -> None:
     _prepare(tmp_path, "cpu", docker=docker, sleep="exit 0")
 
     assert said.read_text().splitlines() == ["pull"] * 3
+
+
+def test_the_nodes_identity_signs_in_to_an_azure_registry(tmp_path: Path) -> None:
+    said = _pull_from_azure(tmp_path)
+
+    assert said[0].startswith("curl -sS --max-time 20 -H Metadata:true http://169.254.169.254/")
+    assert said[0].endswith("token?api-version=2018-02-01&resource=https://management.azure.com/")
+    assert said[1:] == [
+        "curl -sS --max-time 20 https://mine.azurecr.io/oauth2/exchange -d grant_type=access_token"
+        " -d service=mine.azurecr.io --data-urlencode access_token@- < of-arm",
+        "docker login mine.azurecr.io --username 00000000-0000-0000-0000-000000000000"
+        " --password-stdin < of-registry",
+        "docker pull --quiet mine.azurecr.io/trainer:1",
+    ]
+
+
+def test_an_image_that_needs_no_sign_in_is_pulled_without_one(tmp_path: Path) -> None:
+    """Where there is no identity, too: the registry may be open to everybody."""
+    said = _pull_from_azure(tmp_path, curl="exit 7", login="exit 1")
+
+    assert said == ["docker pull --quiet mine.azurecr.io/trainer:1"]
+    assert "login" not in render(CONFIG, IMAGE, "cpu")
 
 
 def test_the_image_comes_while_the_driver_gets_ready(tmp_path: Path) -> None:
@@ -184,14 +208,40 @@ def _boot_disks(folder: Path, **programs: str) -> list[str]:
     return log.read_text().splitlines()
 
 
-def _prepare(folder: Path, accelerator: str, **programs: str) -> Path:
+def _pull_from_azure(folder: Path, curl: str = "", login: str = "") -> list[str]:
+    """What is called to get an image of an Azure registry, with what was piped to it."""
+    log = folder / "said"
+    note = f'echo "${{0##*/}} $*$(input)" >>{log}'
+    piped = 'input() { read -r word || [ "$word" ] && echo " < $word"; }\n'
+    answers = """
+        case $* in
+          *oauth2/exchange*) echo '{"refresh_token":"of-registry"}' ;;
+          *) echo '{"access_token":"of-arm","client_id":"c","expires_in":"86400"}' ;;
+        esac"""
+    _prepare(
+        folder,
+        "cpu",
+        image="mine.azurecr.io/trainer:1",
+        curl=curl
+        or piped + note.replace("$(input)", "$(case $* in *@-*) input ;; esac)") + answers,
+        docker=f"""{piped}
+            case $1 in
+              login) {login or note} ;;
+              pull) {note.replace("$(input)", "")} ;;
+              *) exit 1 ;;
+            esac""",
+    )
+    return log.read_text().splitlines()
+
+
+def _prepare(folder: Path, accelerator: str, image: str = IMAGE, **programs: str) -> Path:
     """Run what comes before the supervisor's start, with programs that do as told; its notes."""
     for name, line in (
         {"nvidia-smi": "exit 0", "uptime": "echo 2026-11-20 21:00:00"} | programs
     ).items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n")
         (folder / name).chmod(0o755)
-    script = yaml.safe_load(render(CONFIG, IMAGE, accelerator))["runcmd"][0][2]
+    script = yaml.safe_load(render(CONFIG, image, accelerator))["runcmd"][0][2]
     times = folder / TIMES
     script = script.replace(TIMES_PATH, str(times))
     path = f"{folder}:/usr/bin:/bin"

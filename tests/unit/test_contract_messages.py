@@ -104,6 +104,14 @@ def test_equal_messages_are_equal_bytes() -> None:
     assert AT_3.to_json() == Committed.from_dict(AT_3.to_plain()).to_json()
 
 
+def test_a_reader_of_before_is_told_of_later_members_only_where_they_say_something() -> None:
+    best = replace(AT_3, valid_loss=0.5)
+
+    assert not {"valid_loss", "milestone"} & set(AT_3.to_plain())
+    assert set(best.to_plain()) - set(AT_3.to_plain()) == {"valid_loss"}
+    assert Committed.from_json(best.to_json()) == best
+
+
 # --- HEAD ----------------------------------------------------------------------------------------
 
 
@@ -141,10 +149,11 @@ def test_head_does_not_go_back_in_steps() -> None:
 def test_head_keeps_the_newest_checkpoints_oldest_first() -> None:
     head = Head(generation=3)
     for step in range(CHECKPOINTS_KEPT + 2):
-        head = head.with_checkpoint(replace(AT_3, step=step))
+        head = head.with_checkpoint(replace(AT_3, step=step, path=f"checkpoints/{step}"))
 
     assert [c.step for c in head.checkpoints] == [2, 3, 4]
-    assert head.newest == replace(AT_3, step=CHECKPOINTS_KEPT + 1)
+    assert head.newest is not None
+    assert head.newest.step == CHECKPOINTS_KEPT + 1
 
 
 def test_the_model_stands_beside_the_checkpoints() -> None:

@@ -93,6 +93,22 @@ def test_a_member_that_cannot_go_on_halts_the_others(zero: NodeView, kind: Direc
 
 
 @pytest.mark.parametrize(
+    ("zero", "one", "reason"),
+    [
+        (GONE, ONE, "a machine is gone"),
+        (RESTARTED, node("1", FAILED), "a machine's supervisor was started again"),  # so it failed
+        (node("0", FAILED), ONE, "a machine's trainer failed"),
+        (node("0", generation=3), ONE, "a machine has gone on without this generation"),
+    ],
+)
+def test_a_loss_is_told_by_what_came_first(zero: NodeView, one: NodeView, reason: str) -> None:
+    step = next_membership(GENERATION_2, [one, zero], 2)
+
+    assert isinstance(step, Halt)
+    assert step.reason == reason
+
+
+@pytest.mark.parametrize(
     "nodes",
     [
         [node("0"), ONE],

@@ -173,6 +173,9 @@ def test_rows_are_at_most_as_long_as_the_base_model_takes() -> None:
         (Hyperparameters(), Training(learning_rate=0.0), "training.learning_rate"),
         (Hyperparameters(), Training(checkpoint_seconds=0.0), "training.checkpoint_seconds"),
         (Hyperparameters(), Training(eval_steps=-1), "training.eval_steps"),
+        (Hyperparameters(), Training(keep_checkpoints=0), "training.keep_checkpoints"),
+        (Hyperparameters(), Training(keep_checkpoints=21), "training.keep_checkpoints"),
+        (Hyperparameters(), Training(milestone_every_steps=-1), "training.milestone_every_steps"),
         (Hyperparameters(), Training(lora=replace(LORA, rank=0)), "training.adapter.r"),
         (Hyperparameters(), Training(lora=replace(LORA, dropout=1.0)), "training.adapter.dropout"),
     ],
@@ -215,3 +218,14 @@ def test_every_recipe_covers_every_epoch_and_divides_evenly(
     assert rows <= made.total_steps * made.global_batch < rows + made.global_batch
     assert 0 <= made.warmup_steps < made.total_steps
     assert made.eval_steps >= 1
+
+
+def test_more_milestones_than_are_kept_are_refused_with_what_would_do() -> None:
+    hyper = Hyperparameters(n_epochs=1, batch_size=1)
+
+    kept = recipe(hyper, Training(milestone_every_steps=10), examples=1000)
+    with pytest.raises(InvalidRequest, match=r"Make it 10 or more\.") as refused:
+        recipe(hyper, Training(milestone_every_steps=9), examples=1000)
+
+    assert kept.milestone_every_steps == 10
+    assert refused.value.param == "training.milestone_every_steps"

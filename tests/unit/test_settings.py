@@ -57,6 +57,27 @@ def test_an_offering_that_makes_no_sense_is_named(environment: pytest.MonkeyPatc
         load()
 
 
+def test_accounts_of_regions_are_read_from_json(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("REKINDLE_REGION_STORAGE", '{"westus3": "AccountName=near"}')
+
+    assert load().region_storage["westus3"].get_secret_value() == "AccountName=near"
+
+
+def test_an_empty_variable_names_no_regions(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("REKINDLE_REGION_STORAGE", "")
+
+    assert load().region_storage == {}
+
+
+def test_accounts_of_regions_that_make_no_sense_are_refused(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    environment.setenv("REKINDLE_REGION_STORAGE", "westus3=AccountName=near")
+
+    with pytest.raises(ValidationError, match="write it as JSON"):
+        load()
+
+
 def test_secrets_are_never_printed(environment: pytest.MonkeyPatch) -> None:
     assert "x" * 32 not in repr(load())
     assert "AccountKey" not in repr(load())

@@ -167,10 +167,10 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "to go on from step 40.",
     ),
     (
-        trained(RECOVERING, over(Outcome.EVICTED, reason="members did not stop in time")),
+        trained(RECOVERING, over(Outcome.EVICTED, reason="machines did not stop in time")),
         "recovering",
         "spot_evicted",
-        "Members did not stop in time. Looking for machines to go on from step 40.",
+        "Machines did not stop in time. Looking for machines to go on from step 40.",
     ),
     (
         job(QUEUED, over(Outcome.NO_CAPACITY, refusals=1, reason="AllocationFailed: sold out")),

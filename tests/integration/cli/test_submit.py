@@ -37,6 +37,7 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
         *("--epochs", "2", "--batch-size", "4", "--learning-rate", "0.001", "--seed", "11"),
         *("--suffix", "mine", "--metadata", "team=red", "--metadata", "note=a=b"),
         *("--lora-rank", "8", "--max-seq-len", "64", "--checkpoint-seconds", "9", "--nodes", "1"),
+        *("--min-nodes", "1"),
         *("--validation", shell.dataset("check.jsonl")),
     )
 
@@ -49,6 +50,7 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
     assert (recipe["lora"]["rank"], recipe["max_seq_len"]) == (8, 64)
     assert recipe["checkpoint_seconds"] == 9
     assert job["plan"]["nodes"] == 1
+    assert job["elastic"] == {"min_nodes": 1, "node_counts": [1]}
     assert job["validation_file"].startswith("file-")
 
 

@@ -42,12 +42,15 @@ async def printed(reading: asyncio.StreamReader, part: str) -> str:
 @pytest.fixture
 async def watching(shell: Shell, job: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """`rekindle watch` as a process of its own, without a terminal."""
+    # Tests that a shell runs in its background ignore Ctrl-C, and a process inherits that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "rekindle.cli.main", "watch", job),
         env={"REKINDLE_URL": shell.url, "REKINDLE_API_KEY": shell.key},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+    signal.signal(signal.SIGINT, before)
     yield process
     if process.returncode is None:
         process.kill()
