@@ -5,11 +5,12 @@ PYTHON ?= $(shell for p in python3.11 python3 python; do \
 VENV := .venv/bin
 STATE ?= .rekindle
 PORT ?= 8080
+WEATHER ?=
 TORCH ?=
 T ?= tests
 JOBS ?= 2
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check fmt docs exactness images
+.PHONY: help setup demo up test long check fmt docs exactness az images
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -21,11 +22,14 @@ setup: ## install everything into .venv and node_modules (TORCH="wheel or pip ar
 demo: setup ## train a model on the local stack, evict it, watch it come back; the last line is JSON
 	@$(VENV)/python -m rekindle.demo
 
-up: setup ## run the local stack in the foreground (STATE=dir PORT=n)
-	@$(VENV)/python -m rekindle.up --state '$(STATE)' --port $(PORT)
+up: setup ## run the local stack in the foreground (STATE=dir PORT=n WEATHER=file)
+	@$(VENV)/python -m rekindle.up --state '$(STATE)' --port $(PORT) $(if $(WEATHER),--weather '$(WEATHER)')
 
 test: check ## lint, types, import contracts and every test that needs no cloud and no GPU (T=path narrows)
-	@$(VENV)/python -m pytest $(T) -q -n $(JOBS) --dist loadgroup -m 'not azure and not gpu'
+	@$(VENV)/python -m pytest $(T) -q -n $(JOBS) --dist loadgroup -m 'not azure and not gpu and not long'
+
+long: setup ## the tests that need minutes each: partitions, foreign programs, bench.checkpoint
+	@$(VENV)/python -m pytest tests -q -m long
 
 check: setup ## lint, types and import contracts alone
 	@$(VENV)/ruff format --check --quiet .
@@ -40,8 +44,12 @@ fmt: setup ## format the code and mend what ruff can mend
 	@$(VENV)/ruff format --quiet .
 	@$(VENV)/ruff check --quiet --fix .
 
-exactness: setup ## the whole exact-resume matrix of the trainer
+exactness: setup ## the whole exact-resume matrices of the trainer, on as many ranks and on others
 	@$(VENV)/python -m tests.system.exactness
+
+az: setup ## the real az on the emulator, with its transcript (installs it into .venv-az, 730 MB)
+	@test -x .venv-az/bin/az || { $(PYTHON) -m venv .venv-az && .venv-az/bin/pip install -q 'azure-cli==2.91.*'; }
+	@$(VENV)/python -m tests.system.az
 
 images: setup ## build and try the container images (IMAGES="options"; docs/images.md)
 	@$(VENV)/python -m docker.build $(IMAGES)
