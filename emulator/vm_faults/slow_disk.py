@@ -7,6 +7,7 @@ a second is right; a process that waits for the disk stands still as a whole, wh
 real one does only in the thread that writes.
 """
 
+import contextlib
 import os
 import signal
 import threading
@@ -56,16 +57,22 @@ def possible() -> bool:
 
 
 def descendants(root: int) -> list[int]:
-    """Every process below this one."""
+    """Every process below this one. One that ends while it is looked at has none."""
     found, left = [], [root]
     while left:
-        for task in Path(f"/proc/{left.pop()}/task").glob("*/children"):
-            try:
-                children = [int(word) for word in task.read_text().split()]
-            except OSError:
-                continue  # it ended meanwhile
-            found += children
-            left += children
+        children = _children(left.pop())
+        found += children
+        left += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    folder = Path(f"/proc/{pid}/task")
+    found = []
+    with contextlib.suppress(OSError):  # even to list them fails where the process ends meanwhile
+        for thread in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                found += [int(word) for word in (folder / thread / "children").read_text().split()]
     return found
 
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from emulator.processes import alive, init_pid
+from emulator.vm_faults.slow_disk import descendants as children_of
 from tests.emulator_process import descendants, runs, wait_for
 from tests.emulator_vm import Vm
 
@@ -70,6 +71,17 @@ def test_a_chain_of_forks_cannot_outrun_the_kill(vm: Vm) -> None:
 
     assert not (vm.folder / "runner.pid").exists()
     assert not descendants(vm.url)
+
+
+def test_processes_that_end_while_they_are_listed_are_passed_over() -> None:
+    """It once raised, from two of three calls at /proc, and took the whole emulator along."""
+    churn = "while :; do sh -c 'true & true & wait'; done"
+    shell = subprocess.Popen(["sh", "-c", churn], start_new_session=True)
+    try:
+        assert any([children_of(shell.pid) for _ in range(20_000)])
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
 
 
 def test_what_a_dead_init_left_behind_is_found(vm: Vm) -> None:
