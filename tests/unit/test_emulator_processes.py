@@ -78,10 +78,12 @@ def test_processes_that_end_while_they_are_listed_are_passed_over() -> None:
     churn = "while :; do sh -c 'true & true & wait'; done"
     shell = subprocess.Popen(["sh", "-c", churn], start_new_session=True)
     try:
-        assert any([children_of(shell.pid) for _ in range(20_000)])
+        seen = [children_of(shell.pid) for _ in range(20_000)]
     finally:
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
+
+    assert any(seen)
 
 
 def test_what_a_dead_init_left_behind_is_found(vm: Vm) -> None:

@@ -5,7 +5,7 @@ the interpreter). Its own retries are off: a conditional write must not be repea
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from trainer.supervisor.blocks import Blocks
+from trainer.supervisor.blocks import Blocks, Part, receive
+from trainer.supervisor.fetchers import Fetchers
 from trainer.supervisor.refusals import (
     AccessRefused,
     BlobError,
@@ -67,6 +68,7 @@ class Access:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blob")
         self.blocks = Blocks(THREADS)
+        self._fetchers = Fetchers()
         self._session = requests.Session()
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(pool_maxsize=THREADS))
@@ -88,19 +90,18 @@ class Access:
 
     async def stubbornly(self, call: Callable[[], T]) -> T:
         """Run a call that may be repeated without harm, a few times when Blob is unavailable."""
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(BlobUnavailable),
-            stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.2, max=3.0),
-            reraise=True,
-        ):
-            with attempt:
-                return await self.once(call)
-        raise AssertionError("tenacity either returns or raises")
+        return await _stubbornly(partial(self.once, call))
+
+    async def receive(self, part: Part, *, apart: bool) -> tuple[int, int]:
+        """Read a part into its file: (CRC, size of the blob). ``apart``: by a process."""
+        if apart:
+            return await _stubbornly(partial(self._fetchers.receive, part))
+        return await self.stubbornly(partial(receive, self.blocks, part))
 
     def close(self) -> None:
         """Let go of connections; threads end with their present call."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._fetchers.close()
         self._session.close()
         self.blocks.close()
 
@@ -164,6 +165,18 @@ class JobContainer:
             await self.access.stubbornly(self.blob(name).delete_blob)
         except BlobNotFound:
             return
+
+
+async def _stubbornly(call: Callable[[], Awaitable[T]]) -> T:
+    async for attempt in AsyncRetrying(
+        retry=retry_if_exception_type(BlobUnavailable),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.2, max=3.0),
+        reraise=True,
+    ):
+        with attempt:
+            return await call()
+    raise AssertionError("tenacity either returns or raises")
 
 
 def _download(blob: BlobClient) -> tuple[bytes, str]:

@@ -5,10 +5,13 @@ here, taken from the training beside it. So data goes by urllib3, from the calle
 it piece by piece; everything else still goes by Azure's client (`blobs.py`).
 """
 
+import os
 import ssl
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 from urllib.parse import quote
 
@@ -28,6 +31,17 @@ from trainer.supervisor.refusals import (
 API_VERSION = "2023-11-03"
 PIECE = 2**20  # each gets READ_SECONDS of its own, so that a slow link is not a dead one
 CONNECT_SECONDS, READ_SECONDS = 5, 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Bytes of a blob, and the file in which they have the same place."""
+
+    url: str
+    offset: int
+    length: int
+    path: Path
+    etag: str = ""  # of the blob that is meant; any other is refused
 
 
 class Blocks:
@@ -129,6 +143,18 @@ class Blocks:
             raise _unavailable(e) from None
         code = answer.headers.get("x-ms-error-code") or answer.reason or ""
         raise refusal(url, answer.status, code)
+
+
+def receive(blocks: Blocks, part: Part) -> tuple[int, int]:
+    """Read a part into its file, which is there; returns and raises as `Blocks.get` does."""
+    with part.path.open("r+b", buffering=0) as file:
+
+        def write(piece: memoryview, at: int) -> None:
+            while piece:
+                written = os.pwrite(file.fileno(), piece, at)
+                piece, at = piece[written:], at + written
+
+        return blocks.get(part.url, part.offset, part.length, write, part.etag)
 
 
 def _pieces(data: memoryview) -> Iterable[bytes]:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from azure.core import MatchConditions
 from azure.storage.blob import BlobBlock, BlobClient
@@ -19,8 +18,11 @@ from azure.storage.blob import BlobBlock, BlobClient
 from trainer.checksum import combined, in_hex
 from trainer.contract import BLOCK
 from trainer.supervisor.blobs import Access, PreconditionFailed
+from trainer.supervisor.blocks import Part
 from trainer.supervisor.pace import Pace
 from trainer.supervisor.together import together
+
+LARGE = 64 * 2**20  # bytes of a file that is fetched by processes; others are here before those
 
 
 class Corrupt(Exception):
@@ -74,12 +76,9 @@ async def download(access: Access, blob: BlobClient, path: Path, size: int, etag
     With ``etag`` raises PreconditionFailed when the blob is not that one any more.
     """
     await asyncio.to_thread(_make_way, path)
+    spans = _spans(size)
     with path.open("wb") as file:
-        spans = _spans(size)
-        crcs = await together(
-            access.stubbornly(partial(_fetch, access, blob, file, (*span, size), etag))
-            for span in spans
-        )
+        crcs = await together(_receive(access, blob, path, span, size, etag) for span in spans)
         await asyncio.to_thread(os.fsync, file.fileno())  # of a large file it takes long
     return _combined(crcs, spans)
 
@@ -91,8 +90,8 @@ async def download_part(
 
     Raises as `download` does.
     """
+    crc = await _receive(access, blob, path, span, size, etag)
     with path.open("r+b") as file:
-        crc = await access.stubbornly(partial(_fetch, access, blob, file, (*span, size), etag))
         await asyncio.to_thread(os.fdatasync, file.fileno())  # before anybody hears of it
     return in_hex(crc)
 
@@ -118,21 +117,15 @@ def _mapped(path: Path) -> memoryview:
 
 def _make_way(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # a thread of a download that was given up may still write to it
+    path.unlink(missing_ok=True)  # a download that was given up may still write to it
 
 
-def _fetch(
-    access: Access, blob: BlobClient, file: BinaryIO, span: tuple[int, int, int], etag: str
+async def _receive(
+    access: Access, blob: BlobClient, path: Path, span: tuple[int, int], size: int, etag: str
 ) -> int:
-    offset, length, size = span
-    with os.fdopen(os.dup(file.fileno()), "wb", buffering=0) as own:  # may outlive ``file``
-
-        def write(piece: memoryview, at: int) -> None:
-            while piece:
-                written = os.pwrite(own.fileno(), piece, at)
-                piece, at = piece[written:], at + written
-
-        crc, whole = access.blocks.get(blob.url, offset, length, write, etag)
+    offset, length = span
+    part = Part(url=blob.url, offset=offset, length=length, path=path, etag=etag)
+    crc, whole = await access.receive(part, apart=size >= LARGE)
     if whole != size:
         raise Corrupt(f"{blob.blob_name}: {whole} bytes, not {size}")
     return crc

@@ -11,13 +11,13 @@ import psutil
 
 @dataclass(frozen=True)
 class Usage:
-    """This process and its helpers."""
+    """This process, its helpers and whatever these have started."""
 
     helpers: Sequence[int] = ()
 
     def cpu(self) -> float:
         """Seconds so far; a helper's are counted in hundredths by the system."""
-        times = [psutil.Process(pid).cpu_times() for pid in self.helpers]
+        times = [psutil.Process(pid).cpu_times() for pid in self._others()]
         return time.process_time() + sum(t.user + t.system for t in times)
 
     def resident(self) -> int | None:
@@ -30,13 +30,17 @@ class Usage:
 
     def forget_highest(self) -> None:
         """Count the highest from now on."""
-        for pid in (os.getpid(), *self.helpers):
+        for pid in (os.getpid(), *self._others()):
             mark = Path(f"/proc/{pid}/clear_refs")
             if mark.exists():
                 mark.write_text("5")
 
+    def _others(self) -> list[int]:
+        started = [psutil.Process(pid).children(recursive=True) for pid in self.helpers]
+        return [*self.helpers, *(child.pid for children in started for child in children)]
+
     def _sum(self, name: str) -> int | None:
-        found = [_of(pid, name) for pid in (os.getpid(), *self.helpers)]
+        found = [_of(pid, name) for pid in (os.getpid(), *self._others())]
         return None if None in found else sum(n for n in found if n)
 
 
