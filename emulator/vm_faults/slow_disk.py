@@ -67,12 +67,11 @@ def descendants(root: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    folder = Path(f"/proc/{pid}/task")
     found = []
     with contextlib.suppress(OSError):  # even to list them fails where the process ends meanwhile
-        for thread in os.listdir(folder):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                found += [int(word) for word in (folder / thread / "children").read_text().split()]
+                found += [int(word) for word in (thread / "children").read_text().split()]
     return found
 
 

@@ -33,6 +33,8 @@ def submit(
     max_seq_len: options.MaxSeqLen = None,
     seed: options.Seed = None,
     checkpoint_seconds: options.CheckpointSeconds = None,
+    keep_checkpoints: options.KeepCheckpoints = None,
+    milestone_every: options.MilestoneEvery = None,
     lora: options.IsLora = False,
     lora_rank: options.LoraRank = None,
     lora_alpha: options.LoraAlpha = None,
@@ -54,6 +56,8 @@ def submit(
             learning_rate=learning_rate,
             max_seq_len=max_seq_len,
             checkpoint_seconds=checkpoint_seconds,
+            keep_checkpoints=keep_checkpoints,
+            milestone_every_steps=milestone_every,
             adapter=_adapter(wanted=lora, r=lora_rank, alpha=lora_alpha, dropout=lora_dropout),
         ),
     }

@@ -54,6 +54,25 @@ CheckpointSeconds = Annotated[
         "--checkpoint-seconds", min=1, help="Between two checkpoints.", rich_help_panel=_TRAINING
     ),
 ]
+KeepCheckpoints = Annotated[
+    int | None,
+    typer.Option(
+        "--keep-checkpoints",
+        min=1,
+        help="The newest so many, beside the best and milestones.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+MilestoneEvery = Annotated[
+    int | None,
+    typer.Option(
+        "--milestone-every",
+        metavar="STEPS",
+        min=1,
+        help="Keep a checkpoint for good every so many steps.",
+        rich_help_panel=_TRAINING,
+    ),
+]
 IsLora = Annotated[
     bool,
     typer.Option("--lora", help="Train low-rank adapters only.", rich_help_panel=_TRAINING),

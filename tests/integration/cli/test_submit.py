@@ -37,7 +37,7 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
         *("--epochs", "2", "--batch-size", "4", "--learning-rate", "0.001", "--seed", "11"),
         *("--suffix", "mine", "--metadata", "team=red", "--metadata", "note=a=b"),
         *("--lora-rank", "8", "--max-seq-len", "64", "--checkpoint-seconds", "9", "--nodes", "1"),
-        *("--min-nodes", "1"),
+        *("--min-nodes", "1", "--keep-checkpoints", "5", "--milestone-every", "7"),
         *("--validation", shell.dataset("check.jsonl")),
     )
 
@@ -49,6 +49,7 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
     assert job["metadata"] == {"team": "red", "note": "a=b"}
     assert (recipe["lora"]["rank"], recipe["max_seq_len"]) == (8, 64)
     assert recipe["checkpoint_seconds"] == 9
+    assert (recipe["keep_checkpoints"], recipe["milestone_every_steps"]) == (5, 7)
     assert job["plan"]["nodes"] == 1
     assert job["elastic"] == {"min_nodes": 1, "node_counts": [1]}
     assert job["validation_file"].startswith("file-")
