@@ -6,7 +6,7 @@ scale set itself, so that it can be told after a restart of the service too.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -88,7 +88,7 @@ class AzureCloud:
             view = await self._sets.get_instance_view(group, name)
             return failure(seen, view, machines)
 
-    async def refill(self, name: str, instance_count: int) -> None:
+    async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         """An eviction lowers the capacity, unless it leaves the instance behind: raise it again."""
         group = self._settings.resource_group
         async with self._call(f"refill {name}"):
@@ -98,8 +98,11 @@ class AzureCloud:
             seen = scale_set(found, [machine async for machine in pages])
             if seen.phase in (ScaleSetPhase.CREATING, ScaleSetPhase.DELETING):
                 return
-            if stopped := [i.instance_id for i in seen.instances if not i.running]:
-                those = VirtualMachineScaleSetVMInstanceRequiredIDs(instance_ids=stopped)
+            bad = [i for i in seen.instances if not i.running or i.vm_id in useless]
+            if bad:
+                those = VirtualMachineScaleSetVMInstanceRequiredIDs(
+                    instance_ids=[i.instance_id for i in bad]
+                )
                 await self._sets.begin_delete_instances(
                     group, name, those, force_deletion=True, polling=False
                 )

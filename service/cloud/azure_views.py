@@ -73,6 +73,7 @@ def _instance(machine: VirtualMachineScaleSetVM) -> Instance:
         vm_id=(machine.properties.vm_id or "") if machine.properties else "",
         name=machine.name or "",
         running=_running(machine),
+        created_at=machine.properties.time_created if machine.properties else None,
     )
 
 

@@ -5,7 +5,7 @@ be seen for a while, deletion takes time, instances are evicted or linger stoppe
 are throttled, answers get lost. Held to the same contract tests as the Azure adapter.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import NAMESPACE_URL, uuid5
@@ -77,7 +77,7 @@ class FakeCloud:
             accepted_at=self.now(),
             create_time=self.create_time,
             refused=refused,
-            instances={str(i): _instance(spec.name, i) for i in range(count)},
+            instances={str(i): _instance(spec.name, i, self.now()) for i in range(count)},
             late_code=self.late_code,
             next_number=spec.instance_count,
         )
@@ -99,13 +99,15 @@ class FakeCloud:
             if self._visible(entry) and entry.tags[OWNER_TAG] == self.owner
         ]
 
-    async def refill(self, name: str, instance_count: int) -> None:
+    async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         self._admit()
         entry = self._visible_entry(name)
         made = self.now() - entry.accepted_at >= entry.create_time
         if entry.deleting_since or entry.refill_at or not made:
             return self._answer()
-        running = {key: i for key, i in entry.instances.items() if i.running}
+        running = {
+            key: i for key, i in entry.instances.items() if i.running and i.vm_id not in useless
+        }
         if len(running) < len(entry.instances):
             entry.instances = running
             return self._answer()
@@ -145,7 +147,7 @@ class FakeCloud:
 
     def restore(self, name: str) -> None:
         """Bring an instance back under a new id, as a Spot restore policy does."""
-        _add(self._entries[name])
+        _add(self._entries[name], self.now())
 
     def costing(self) -> set[str]:
         """Names of all that exists and costs money, visible to the calls above or not."""
@@ -181,7 +183,7 @@ class FakeCloud:
             if entry.refill_at and self.now() - entry.refill_at >= entry.create_time:
                 entry.refill_at, entry.refill_failed = None, entry.refused
                 for _ in range(0 if entry.refused else entry.refill_count):
-                    _add(entry)
+                    _add(entry, self.now())
             if entry.deleting_since and self.now() - entry.deleting_since >= self.delete_time:
                 if entry.delete_fails:
                     entry.deleting_since, entry.delete_failed = None, True
@@ -219,14 +221,17 @@ class FakeCloud:
         return seen
 
 
-def _add(entry: _Entry) -> None:
+def _add(entry: _Entry, now: datetime) -> None:
     number, entry.next_number = entry.next_number, entry.next_number + 1
-    entry.instances[str(number)] = _instance(entry.spec.name, number)
+    entry.instances[str(number)] = _instance(entry.spec.name, number, now)
 
 
-def _instance(scale_set: str, number: int) -> Instance:
+def _instance(scale_set: str, number: int, now: datetime) -> Instance:
     """Instance ids are numbers, the VM id a UUID that the same name always gives."""
     name = f"{scale_set}_{number}"
     return Instance(
-        instance_id=str(number), vm_id=str(uuid5(NAMESPACE_URL, f"vm:{name}")), name=name
+        instance_id=str(number),
+        vm_id=str(uuid5(NAMESPACE_URL, f"vm:{name}")),
+        name=name,
+        created_at=now,
     )

@@ -1,5 +1,6 @@
 """The seam to a cloud. Everything above it knows scale sets, nothing knows Azure."""
 
+from collections.abc import Collection
 from typing import Protocol
 
 from service.domain.fleet import ScaleSet, ScaleSetSpec
@@ -59,13 +60,14 @@ class CloudProvider(Protocol):
         """
         ...
 
-    async def refill(self, name: str, instance_count: int) -> None:
+    async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         """Begin replacing instances that were taken, so that there are this many again.
 
-        One call takes one step: instances that linger stopped are deleted first, and no running
-        one ever. Call it again until ``get`` shows them all; while something is under way it
-        changes nothing. Raises InsufficientCapacity when refused at once; a later refusal shows
-        as phase FAILED, and what runs goes on running. Raises ScaleSetNotFound.
+        One call takes one step: instances that linger stopped are deleted first, and of those that
+        run only the ``useless``, by vm_id. Call it again until ``get`` shows them all; while
+        something is under way it changes nothing. Raises InsufficientCapacity when refused at
+        once; a later refusal shows as phase FAILED, and what runs goes on running. Raises
+        ScaleSetNotFound.
         """
         ...
 

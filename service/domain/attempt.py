@@ -104,7 +104,9 @@ class Create:
 
 @dataclass(frozen=True)
 class Refill:
-    """Ask the cloud for machines in place of those that are gone."""
+    """Ask the cloud for machines in place of those that are gone, and of the ``useless``."""
+
+    useless: tuple[str, ...] = ()  # vm_ids
 
 
 @dataclass(frozen=True)
@@ -183,8 +185,11 @@ def _running(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """
     step = _train(attempt, seen, now, pace)
     told = isinstance(step, Halt) and step.kind is seen.halt_kind
-    if (told or isinstance(step, Wait)) and _refill_is_due(attempt, seen, now):
-        return Refill()
+    if told or isinstance(step, Wait):
+        if useless := _useless(attempt, seen, now, pace):
+            return Refill(useless)
+        if _refill_is_due(attempt, seen, now):
+            return Refill()
     return step
 
 
@@ -298,6 +303,24 @@ def _grow(attempt: Attempt, current: Generation, seen: Seen) -> Halt | None:
     if begun or growth_pays(elastic.batch, now, then, seen.outlook):
         return halt(current, seen.nodes, DirectiveKind.CHECKPOINT_AND_STOP, JOINS)
     return None
+
+
+def _useless(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> tuple[str, ...]:
+    """Machines that came later and never joined, or hang: they cost money and train nothing.
+
+    While they are there no other is asked for in their place.
+    """
+    if attempt.elastic is None or seen.scale_set is None or seen.generation is None:
+        return ()
+    allowed, _ = TIME_LIMITS[AttemptState.STARTING]
+    of_use = {m.vm_id for m in seen.generation.members}
+    of_use |= {n.vm_id for n in seen.nodes if n.quiet <= pace.silence}
+    return tuple(
+        i.vm_id
+        for i in seen.scale_set.instances
+        if i.running and i.vm_id and i.vm_id not in of_use
+        if i.created_at and now - i.created_at > allowed
+    )
 
 
 def _refill_is_due(attempt: Attempt, seen: Seen, now: datetime) -> bool:

@@ -56,6 +56,7 @@ class Instance:
     vm_id: str
     name: str
     running: bool = True
+    created_at: datetime | None = None  # by the cloud's clock
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,11 +90,21 @@ def next_membership(
     """
     if current is not None and not is_settled(current, nodes):
         return _watch(current, nodes)
-    strangers = [] if current is None else strangers_to(current, nodes)
-    free = sorted((n for n in nodes if n.free), key=lambda n: (n in strangers, n.vm_id))
+    free = _candidates(current, nodes)
     if len(free) < wanted:
         return Hold()
     return Open(nodes=tuple(sorted(free[:wanted], key=lambda n: n.vm_id)))
+
+
+def _candidates(current: Generation | None, nodes: Sequence[NodeView]) -> list[NodeView]:
+    """Who may be a member, those first that were: a newcomer must also have been heard lately."""
+    if current is None:
+        return sorted((n for n in nodes if n.free), key=lambda n: n.vm_id)
+    before = (n for n in members_of(current, nodes) if n.free)
+    return [
+        *sorted(before, key=lambda n: n.vm_id),
+        *sorted(joining(current, nodes), key=lambda n: n.vm_id),
+    ]
 
 
 def is_settled(current: Generation, nodes: Sequence[NodeView]) -> bool:

@@ -1,5 +1,6 @@
 """Machines in place of those that Azure took: what is written down and told of asking for them."""
 
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -10,16 +11,25 @@ from service.db.leases import Claim
 from service.domain import wording
 from service.domain.attempt import Seen
 from service.domain.fleet import ScaleSetPhase
+from service.domain.states import TIME_LIMITS, AttemptState
 
 
 async def intend(
-    conn: AsyncConnection, claim: Claim, row: AttemptRow, seen: Seen, now: datetime
+    conn: AsyncConnection,
+    claim: Claim,
+    row: AttemptRow,
+    seen: Seen,
+    useless: Collection[str],
+    now: datetime,
 ) -> None:
     """Before the cloud is asked; told the first time, and once that the first order came to none.
 
     Raises LeaseLost when another worker has taken over meanwhile; it then does the same.
     """
     await attempts.note_refill(conn, claim, row, now)
+    if useless:
+        await _tell_useless(conn, row, useless, now)
+        return
     missing = row.instance_count - seen.running_instances
     found = seen.scale_set
     if row.refills == 0:
@@ -40,6 +50,27 @@ async def refused(conn: AsyncConnection, row: AttemptRow, why: str, now: datetim
     """At once. Told the first time; that it is refused again is no news."""
     if row.refills == 0:
         await _no_room(conn, row, why, now)
+
+
+async def _tell_useless(
+    conn: AsyncConnection, row: AttemptRow, useless: Collection[str], now: datetime
+) -> None:
+    facts = {"vm_ids": sorted(useless)}
+    if await events.known(conn, row.job_id, "node.useless", facts):
+        return  # its deletion takes a while
+    limit, _ = TIME_LIMITS[AttemptState.STARTING]
+    await events.add(
+        conn,
+        row.job_id,
+        now,
+        "node.useless",
+        f"{wording.machines(len(useless))} of attempt {row.number} did not join within"
+        f" {wording.duration(limit.total_seconds())}, or went silent: deleted, as it costs money;"
+        " another is asked for while it can be of use",
+        attempt_id=row.id,
+        level="warn",
+        data=facts,
+    )
 
 
 async def _no_room(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:

@@ -118,8 +118,8 @@ class AttemptReconciler:
                 await self._release(claim, max([delay or self.pace.poll, *patience]))
             case Create():
                 await self._create(claim, row)
-            case Refill():
-                await self._refill(claim, row, found)
+            case Refill(useless):
+                await self._refill(claim, row, found, useless)
             case Delete():
                 with suppress(ScaleSetNotFound):
                     await self.cloud.delete(found.attempt.scale_set_name)
@@ -145,12 +145,14 @@ class AttemptReconciler:
         else:
             await self._release(claim, self.pace.poll)
 
-    async def _refill(self, claim: Claim, row: AttemptRow, found: Look) -> None:
+    async def _refill(
+        self, claim: Claim, row: AttemptRow, found: Look, useless: tuple[str, ...]
+    ) -> None:
         """Survivors train on whatever comes of it: a refusal is told once, and asked again."""
         async with self.engine.begin() as conn:
-            await refills.intend(conn, claim, row, found.seen, self.now())
+            await refills.intend(conn, claim, row, found.seen, useless, self.now())
         try:
-            await self.cloud.refill(scale_set_name(row.id), row.instance_count)
+            await self.cloud.refill(scale_set_name(row.id), row.instance_count, useless)
         except (InsufficientCapacity, Misconfigured) as refusal:
             async with self.engine.begin() as conn:
                 await refills.refused(conn, row, str(refusal), self.now())

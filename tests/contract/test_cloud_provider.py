@@ -187,6 +187,26 @@ class TestRefilling:
         assert [i.instance_id for i in refused.instances if i.running] == ["0", "2"]
         assert len((await _full(world, spec.name)).instances) == 3
 
+    async def test_a_running_machine_that_is_of_no_use_is_deleted_before_it_is_replaced(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.cloud.create(spec)
+        before = await world.seen(spec.name, READY)
+        await world.cloud.refill(spec.name, 3, [before.instances[1].vm_id])
+        left = await world.until(
+            lambda: world.cloud.get(spec.name),
+            lambda seen: seen.phase is READY and len(seen.instances) == 2,
+        )
+        await world.cloud.refill(spec.name, 3)
+        after = await _full(world, spec.name)
+
+        assert left.instances == (before.instances[0], before.instances[2])
+        assert [i.instance_id for i in after.instances] == ["0", "2", "3"]
+        first, _, newest = [i.created_at for i in after.instances]
+        assert first is not None
+        assert newest is not None
+        assert first < newest
+
     async def test_a_scale_set_that_is_gone_cannot_be_refilled(self, world: World) -> None:
         with pytest.raises(ScaleSetNotFound):
             await world.cloud.refill("rk-unknown", 3)

@@ -100,6 +100,29 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     assert ("node.evicted", "Azure took 1 of 3 machines back without notice") in told
 
 
+async def test_a_replacement_that_never_joins_is_given_back_and_another_one_asked_for(
+    world: World,
+) -> None:
+    job_id, nodes, number = await _trains(world)
+    number = await _shrunk(world, nodes, number)
+    name = scale_set_name(nodes[0].attempt_id)
+    newcomers: list[str] = []
+    there: set[str] = set()
+    for _ in range(95):  # three quarters of an hour
+        for node in nodes[:2]:
+            await node.say(NodePhase.RUNNING, number, step=4)
+        await world.tick(seconds=28)
+        there = {i.vm_id for i in (await world.cloud.get(name)).instances}
+        newcomers += sorted(there - {n.vm_id for n in nodes} - set(newcomers))
+
+    first, _ = newcomers
+    assert first not in there
+    codes = [code for code, _ in await _events(world, job_id)]
+    assert codes.count("node.useless") == 1
+    (attempt,) = await world.attempts_of(job_id)
+    assert attempt["state"] == "running"
+
+
 async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_machine_to_go(
     world: World,
 ) -> None:

@@ -41,10 +41,15 @@ def attempt(
     )
 
 
-def machines(phase: ScaleSetPhase = IS_READY, running: int = 2, stopped: int = 0) -> ScaleSet:
+def machines(
+    phase: ScaleSetPhase = IS_READY,
+    running: int = 2,
+    stopped: int = 0,
+    created_at: datetime | None = None,
+) -> ScaleSet:
     states = [True] * running + [False] * stopped
     instances = [
-        Instance(instance_id=str(i), vm_id=f"v{i}", name="", running=on)
+        Instance(instance_id=str(i), vm_id=f"v{i}", name="", running=on, created_at=created_at)
         for i, on in enumerate(states)
     ]
     return ScaleSet(name="rk-1", phase=phase, instances=tuple(instances))

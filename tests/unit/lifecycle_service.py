@@ -255,12 +255,12 @@ class Service:
         match step:
             case Create():
                 self._create(index)
-            case Refill():
+            case Refill(useless):
                 asked = replace(row, refills=row.refills + 1, refilled_at=self.clock())
                 self.attempts[index] = asked
                 self._may_die()
                 with suppress(InsufficientCapacity, ScaleSetNotFound):
-                    done(self.cloud.refill(row.scale_set_name, self.full))
+                    done(self.cloud.refill(row.scale_set_name, self.full, useless))
             case Delete():
                 with suppress(ScaleSetNotFound):
                     done(self.cloud.delete(row.scale_set_name))

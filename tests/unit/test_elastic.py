@@ -78,6 +78,8 @@ ONE_LEFT = replace(
 ON_TWO = replace(TRAINING, nodes=[node(0), node(1)], scale_set=machines(running=2))
 NEW = replace(node(3, READY, 0))
 WITH_NEW = replace(ON_TWO, nodes=[*ON_TWO.nodes, NEW], scale_set=machines(running=3))
+FULL_OF_OLD = machines(running=3, created_at=NOW - 31 * MINUTE)
+HUNG = replace(node(2, READY, 0), quiet=20 * MINUTE)
 SHORT_LIFE = Outlook(remaining=30.0, restart=20.0)
 
 
@@ -167,6 +169,41 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         TRAINS,
         replace(WITH_NEW, nodes=[node(0, STOPPED), node(1, STOPPED), NEW]),
         OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED), NEW)),
+    ),
+    "one that hangs is no member, whatever its name: its seat is the lively one's": (
+        TRAINS,
+        replace(WITH_NEW, nodes=[node(0, STOPPED), node(1, STOPPED), HUNG, NEW]),
+        OpenGeneration(nodes=(node(0, STOPPED), node(1, STOPPED), NEW)),
+    ),
+    "a machine that has not joined in half an hour is given back": (
+        TRAINS,
+        replace(ON_TWO, scale_set=FULL_OF_OLD),
+        Refill(useless=("v2",)),
+    ),
+    "so is one that waits to join and hangs": (
+        TRAINS,
+        replace(ON_TWO, scale_set=FULL_OF_OLD, nodes=[*ON_TWO.nodes, HUNG]),
+        Refill(useless=("v2",)),
+    ),
+    "even where no other would be of use any more": (
+        TRAINS,
+        replace(ON_TWO, scale_set=FULL_OF_OLD, outlook=Outlook(remaining=100.0, arrival=200.0)),
+        Refill(useless=("v2",)),
+    ),
+    "a machine that still boots is waited for": (
+        TRAINS,
+        replace(ON_TWO, scale_set=machines(running=3, created_at=NOW - 29 * MINUTE)),
+        Wait(),
+    ),
+    "one that waits to join until it pays is of use": (
+        TRAINS,
+        replace(
+            ON_TWO,
+            scale_set=FULL_OF_OLD,
+            nodes=[*ON_TWO.nodes, node(2, READY, 0)],
+            outlook=SHORT_LIFE,
+        ),
+        Wait(),
     ),
     "too few of them end the attempt": (
         TRAINS,
