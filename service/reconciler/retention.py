@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -45,33 +46,44 @@ class CheckpointSweep:
 
     async def _job(self, found: Due) -> int:
         try:
-            freed = await collect(self.store, found, self.now())
+            swept = await collect(self.store, found, self.now())
         except StorageError as fault:
             log.warning(
                 "checkpoints.not_collected", extra={"job": found.job_id, "cause": str(fault)}
             )
             return 0
-        async with self.engine.begin() as conn:
-            await retention.collected(conn, found)
-        if freed:
-            log.info("checkpoints.collected", extra={"job": found.job_id, "bytes": freed})
-        return freed
+        if not swept.young:
+            async with self.engine.begin() as conn:
+                await retention.collected(conn, found)
+        if swept.freed:
+            log.info("checkpoints.collected", extra={"job": found.job_id, "bytes": swept.freed})
+        return swept.freed
 
 
-async def collect(store: BlobStore, found: Due, now: datetime) -> int:
-    """Delete one job's garbage, each folder's manifest first; return its bytes.
+class Swept(NamedTuple):
+    """What was done about one job's garbage."""
+
+    freed: int  # bytes
+    young: bool  # a job that is over has some left: nodes that are cut off write until the end
+
+
+async def collect(store: BlobStore, found: Due, now: datetime) -> Swept:
+    """Delete one job's garbage, each folder's manifest first.
 
     HEAD of a job that is over is taken once more, so that nobody commits any more.
     """
     if found.is_over:
         await heads.fence(store, found.job_id, found.newest)
-    freed = 0
+    freed, young = 0, False
     for path, blobs in (await _folders(store, found.job_id)).items():
-        if _is_old(blobs, found, now) and await _is_garbage(store, found, path):
-            for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}"):
-                await store.delete(found.job_id, blob.name)
-                freed += blob.size
-    return freed
+        old = _is_old(blobs, found, now)
+        if not (old or found.is_over) or not await _is_garbage(store, found, path):
+            continue
+        young |= not old
+        for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}") if old else ():
+            await store.delete(found.job_id, blob.name)
+            freed += blob.size
+    return Swept(freed, young)
 
 
 async def _folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:

@@ -120,6 +120,23 @@ async def test_what_head_names_and_what_the_newest_generation_loads_stays(
     assert await folders(world) == {named.path, loaded.path}
 
 
+async def test_what_a_machine_that_was_cut_off_wrote_after_the_end_goes_too(
+    world: World, sweep: CheckpointSweep
+) -> None:
+    await job(world)
+    await opened(world, 1)
+    await over(world)
+    world.clock.advance(seconds=60)
+    await saved(world, "checkpoints/step-00000010-late")
+    world.clock.advance(seconds=DAY - 30)
+    too_early = await sweep.run_once()
+    world.clock.advance(seconds=60)
+
+    assert (too_early, await sweep.run_once()) == (0, 15)
+    assert await folders(world) == set()
+    assert await collected(world) == retention.ALL
+
+
 async def test_of_a_job_that_is_over_all_goes_that_head_does_not_name_and_nobody_commits_any_more(
     world: World, sweep: CheckpointSweep
 ) -> None:
