@@ -84,6 +84,8 @@ class JobReconciler:
             case Move() as move:
                 async with self.engine.begin() as conn:
                     await jobs.move(conn, claim, job, move, self.now())
+                    if job.state is not JobState.VALIDATING:  # an older release prepares without
+                        await storage_cost.begin(conn, job.id, self.now())
 
     async def _prepare(self, claim: Claim, job: Job) -> None:
         """Pin model and data, write run spec and HEAD to Blob; safe to do again."""
