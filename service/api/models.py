@@ -16,7 +16,7 @@ from service.domain.errors import ModelNotFound
 from service.domain.tiers import Presence
 from service.operations import jobs, models, tiers
 from service.operations.models import Base
-from service.storage.store import BlobNotFound
+from service.storage.store import BlobArchived, BlobNotFound
 from trainer.contract import MANIFEST, Manifest
 
 router = APIRouter()
@@ -112,7 +112,11 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
     try:
         data, _ = await parts.store.read(job_id, f"{path}/{MANIFEST}")
     except BlobNotFound:
-        raise _gone(job_id, f"{path}/{MANIFEST}") from None
+        raise ModelNotFound(tiers.gone(job_id, f"Blob {path}/{MANIFEST}")) from None
+    except BlobArchived:
+        seen = await tiers.look(parts.engine, parts.outside, caller.project_id, job_id, None)
+        tiers.must_be_online(seen)
+        raise  # it came back this moment
     return path, Manifest.from_json(data)
 
 
@@ -121,17 +125,10 @@ async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) 
     listed = await parts.store.list_stored(job_id, name)
     blob = next((found for found in listed if found.name == name), None)
     if blob is None:
-        raise _gone(job_id, name)
+        raise ModelNotFound(tiers.gone(job_id, f"Blob {name}"))
     if tier_rules.presence([blob]) is not Presence.ONLINE:
         seen = await tiers.look(parts.engine, parts.outside, caller.project_id, job_id, None)
         tiers.must_be_online(seen)
-
-
-def _gone(job_id: str, name: str) -> ModelNotFound:
-    return ModelNotFound(
-        f"Blob {name} of container {job_id} is gone: somebody has deleted it from the storage "
-        "account. Restore it there (soft delete, versions), or train again."
-    )
 
 
 def _begin(wanted: str | None, size: int) -> int:

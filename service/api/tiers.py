@@ -10,7 +10,8 @@ from service.api.deps import CallerDep, Now, Parts, PartsDep
 from service.db.keys import Caller
 from service.db.tiers import open_of
 from service.domain.tiers import Priority, Tier
-from service.operations import jobs, tiers
+from service.operations import jobs, tier_moves, tiers
+from service.operations.tier_moves import Wish
 from service.operations.tiers import Look
 from service.pricing import storage_prices
 
@@ -35,8 +36,8 @@ async def get_storage(parts: PartsDep, caller: CallerDep, now: Now, job_id: str)
         folders = await tiers.folders(conn, job)
         under_way = await open_of(conn, job_id)
         around = await jobs.around(conn, caller.project_id, job_id, now)
-    blobs = await parts.store.list_stored(job_id)
     prices = await parts.outside.listed() or storage_prices.TABLE
+    blobs = await parts.store.list_stored(job_id)
     looks = [
         Look(
             folder=folder,
@@ -53,37 +54,36 @@ async def get_storage(parts: PartsDep, caller: CallerDep, now: Now, job_id: str)
 async def move_checkpoint(
     parts: PartsDep,
     caller: CallerDep,
-    now: Now,
     job_id: str,
     checkpoint_id: str,
     asked: TierRequest,
 ) -> dict[str, Any]:
     """Move a checkpoint; from the archive this brings it back."""
-    return await _move(parts, caller, now, job_id, checkpoint_id, asked)
+    return await _move(parts, caller, job_id, checkpoint_id, asked)
 
 
 @router.post("/{job_id}/model/tier")
 async def move_model(
-    parts: PartsDep, caller: CallerDep, now: Now, job_id: str, asked: TierRequest
+    parts: PartsDep, caller: CallerDep, job_id: str, asked: TierRequest
 ) -> dict[str, Any]:
     """Move the final model; from the archive this brings it back."""
-    return await _move(parts, caller, now, job_id, None, asked)
+    return await _move(parts, caller, job_id, None, asked)
 
 
 async def _move(
-    parts: Parts,
-    caller: Caller,
-    now: Now,
-    job_id: str,
-    checkpoint_id: str | None,
-    asked: TierRequest,
+    parts: Parts, caller: Caller, job_id: str, checkpoint_id: str | None, asked: TierRequest
 ) -> dict[str, Any]:
-    tier, priority = Tier(asked.tier), Priority(asked.priority)
-    seen = await tiers.look(parts.engine, parts.outside, caller.project_id, job_id, checkpoint_id)
-    made = tiers.quote(seen, parts.account.redundancy, tier, priority, now)
-    wish = None
-    if not asked.dry_run:
-        async with parts.engine.begin() as conn:
-            wish = await tiers.move(conn, seen, tier, priority, made, now)
-    shown = tier_views.move(seen, tier, priority, made, wish)
+    wish = Wish(
+        project_id=caller.project_id,
+        job_id=job_id,
+        checkpoint_id=checkpoint_id,
+        tier=Tier(asked.tier),
+        priority=Priority(asked.priority),
+    )
+    if asked.dry_run:
+        seen, made = await tier_moves.price(parts.engine, parts.outside, wish, parts.now)
+        move = None
+    else:
+        seen, made, move = await tier_moves.move(parts.engine, parts.outside, wish, parts.now)
+    shown = tier_views.move(seen, wish.tier, wish.priority, made, move)
     return shown | {"dry_run": asked.dry_run, "account": tier_views.account(parts.account)}

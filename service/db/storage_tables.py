@@ -58,6 +58,7 @@ tier_moves = Table(  # intents: a folder is to be in another tier
     Column("charge", Money, nullable=False),  # paid once, as it was shown
     Column("asked_at", Moment, nullable=False),
     Column("expected_at", Moment),  # a rehydration's end
+    Column("begun_at", Moment),  # since when orders may have been given to Blob
     Column("ended_at", Moment),
     Column("outcome", Text),
     *leased(),

@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, Select, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import leases, notices
@@ -35,12 +35,23 @@ class TierMove:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a committed checkpoint lies, and how many are newer."""
+    """Where a committed checkpoint lies, how many are newer, and whether it is kept for good."""
 
     id: str
     path: str
     step: int
     newer: int
+    milestone: bool
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What changes when anybody asks for, works on or ends a move of a folder."""
+
+    asked: int
+    ended: int
+    due_at: datetime | None  # of the one that is open
+    lease_token: str | None
 
 
 _OPEN = tier_moves.c.ended_at.is_(None)
@@ -52,17 +63,37 @@ async def places(conn: AsyncConnection, job_id: str) -> list[Place]:
     c = checkpoints.c
     order = (c.step.desc(), c.generation.desc())
     newer = (func.row_number().over(order_by=order) - 1).label("newer")
-    query = select(c.id, c.path, c.step, newer).where(
+    milestone = (c.kept_as == "milestone").label("milestone")
+    query = select(c.id, c.path, c.step, newer, milestone).where(
         c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None)
     )
     rows = (await conn.execute(query.order_by(*order))).mappings()
     return [Place(**row) for row in rows]
 
 
-async def ask(conn: AsyncConnection, move: TierMove) -> None:
+async def mark(conn: AsyncConnection, job_id: str, path: str) -> Mark:
+    """Two that are the same: nobody has touched the folder's moves in between."""
+    c = tier_moves.c
+    query = select(
+        func.count(),
+        func.count(c.ended_at),
+        func.max(c.due_at).filter(_OPEN),
+        func.max(c.lease_token).filter(_OPEN),
+    ).where(c.job_id == job_id, c.path == path)
+    return Mark(*(await conn.execute(query)).one())
+
+
+async def hold(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
+    """Who works on it has lost it, and for as long as a lease is nobody else takes it up."""
+    mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
+    free = {"lease_token": None, "lease_expires_at": None}
+    await conn.execute(mine.values(free | {"due_at": now + leases.LEASE}))
+
+
+async def ask(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
     """Write a wish and wake a reconciler."""
     row: dict[str, Any] = {n: v for n, v in vars(move).items() if n != "step"}
-    await conn.execute(insert(tier_moves).values(row | {"due_at": move.asked_at}))
+    await conn.execute(insert(tier_moves).values(row | {"due_at": due_at}))
     await notices.notify(conn, notices.DUE)
 
 
@@ -76,11 +107,12 @@ async def hurry(
     await leases.hint(conn, tier_moves, move.id, now)
 
 
-async def replace(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
-    """Another wish takes its place. Who has claimed this one has lost it."""
-    mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
-    values = {"ended_at": now, "outcome": Outcome.REPLACED, "lease_token": None}
-    await conn.execute(mine.values(values))
+async def replace(conn: AsyncConnection, move: TierMove, not_moved: Decimal, now: datetime) -> None:
+    """Another wish takes its place: of its charge goes what was never moved."""
+    c = tier_moves.c
+    paid = _if_begun(func.greatest(c.charge - not_moved, 0))
+    values = {"ended_at": now, "outcome": Outcome.REPLACED, "charge": paid, "lease_token": None}
+    await conn.execute(update(tier_moves).where(c.id == move.id, _OPEN).values(values))
 
 
 async def open_for(conn: AsyncConnection, job_id: str, path: str) -> TierMove | None:
@@ -106,9 +138,23 @@ async def claim_due(
     return [(claim, found[claim.row_id]) for claim in claims]
 
 
+async def begin(conn: AsyncConnection, claim: Claim, now: datetime) -> None:
+    """An order is given right after this, or raise LeaseLost: another wish has come."""
+    await leases.write(conn, claim, begun_at=func.coalesce(tier_moves.c.begun_at, now))
+
+
 async def end(conn: AsyncConnection, claim: Claim, outcome: Outcome, now: datetime) -> None:
-    """Nothing is left to do, or raise LeaseLost."""
-    await leases.release(conn, claim, now, now, ended_at=now, outcome=outcome)
+    """Nothing is left to do, or raise LeaseLost.
+
+    What is gone cannot be listed: its charge stays, unless no order was ever given for it.
+    """
+    charge = tier_moves.c.charge
+    paid = _if_begun(charge) if outcome is Outcome.GONE else charge
+    await leases.release(conn, claim, now, now, ended_at=now, outcome=outcome, charge=paid)
+
+
+def _if_begun(charge: ColumnElement[Decimal]) -> ColumnElement[Decimal]:
+    return case((tier_moves.c.begun_at.is_(None), Decimal(0)), else_=charge)
 
 
 def _query() -> Select[Any]:

@@ -141,14 +141,20 @@ def changes(
 
     What is new is billed from the last look on, for it may have come right after it; what is gone
     is billed until now. So the ledger may say too much, and never less than the invoice. Bytes that
-    have only changed their tier are not new.
+    have only changed their tier are not new; of several tiers that grew, the dearest has what is.
     """
-    grew = _total(found) > _total(before)
-    return [
-        Change(tier=tier, at=last_look if grew else now, level=found.get(tier))
-        for tier in Tier
-        if before.get(tier) != found.get(tier)
-    ]
+    new = _total(found) - _total(before)
+    news = []
+    for tier in Tier:
+        was, is_now = before.get(tier), found.get(tier)
+        grown = min(_size_of(is_now) - _size_of(was), new)
+        if is_now is not None and grown > 0:
+            new -= grown
+            was = Level(size=_size_of(was) + grown, month=(was or is_now).month)
+            news.append(Change(tier=tier, at=last_look, level=was))
+        if was != is_now:
+            news.append(Change(tier=tier, at=now, level=is_now))
+    return news
 
 
 def quote(
@@ -228,6 +234,10 @@ def _size(blob: StoredBlob) -> Decimal:
 
 def _moved(blob: StoredBlob, to: Tier) -> StoredBlob:
     return StoredBlob(name=blob.name, size=blob.size, tier=to)
+
+
+def _size_of(level: Level | None) -> int:
+    return level.size if level else 0
 
 
 def _total(found: Mapping[Tier, Level]) -> int:

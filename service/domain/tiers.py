@@ -39,6 +39,7 @@ class Presence(StrEnum):
     ONLINE = "online"
     ARCHIVED = "archived"
     REHYDRATING = "rehydrating"
+    GONE = "gone"  # somebody or a lifecycle rule has deleted it
 
 
 class Outcome(StrEnum):
@@ -89,6 +90,7 @@ class Standing:
     what: str  # as a message names it
     job_is_over: bool
     newer: int | None  # checkpoints of the job that are newer than this one; None: the model
+    milestone: bool  # kept for as long as the job is
     redundancy: str
 
 
@@ -124,23 +126,19 @@ def refusal(standing: Standing, tier: Tier) -> str:
         return ""
     if tier is Tier.ARCHIVE:
         return f"The job goes on, and {standing.what} must stay online. Take cool or cold."
-    if standing.newer is not None and standing.newer < NEWEST_HOT:
-        return (
-            f"{standing.what[:1].upper()}{standing.what[1:]} is one of the newest {NEWEST_HOT} of "
-            "a job that goes on: a resume may need it, so it stays hot. Move an older one, or wait "
-            "until the job is over."
-        )
-    return ""
+    return "" if standing.newer is None else _must_stay_hot(standing, standing.newer)
 
 
 def presence(blobs: Iterable[StoredBlob]) -> Presence:
     """Whether all of it can be read."""
-    found = Presence.ONLINE
+    found = Presence.GONE
     for blob in blobs:
         if blob.rehydrating is not None:
             return Presence.REHYDRATING
         if blob.tier is Tier.ARCHIVE:
             found = Presence.ARCHIVED
+        elif found is Presence.GONE:
+            found = Presence.ONLINE
     return found
 
 
@@ -180,6 +178,22 @@ def time_to_rehydrate(size: int, priority: Priority) -> timedelta:
     if priority is Priority.STANDARD:
         return _STANDARD
     return max(_HIGH, timedelta(hours=size / _HIGH_BYTES_PER_HOUR))
+
+
+def _must_stay_hot(standing: Standing, newer: int) -> str:
+    """Why a checkpoint of a job that goes on may not be cooled; empty when it may."""
+    name = f"{standing.what[:1].upper()}{standing.what[1:]}"
+    if newer < NEWEST_HOT:
+        return (
+            f"{name} is one of the newest {NEWEST_HOT} of a job that goes on: a resume may need "
+            "it, so it stays hot. Move an older milestone, or wait until the job is over."
+        )
+    if not standing.milestone:
+        return (
+            f"{name} is no milestone: a job that goes on drops it in time, and Azure bills what is "
+            "deleted early from a cooler tier. Move a milestone, or wait until the job is over."
+        )
+    return ""
 
 
 def _sooner(blob: StoredBlob, priority: Priority) -> bool:

@@ -1,4 +1,4 @@
-"""Moving a checkpoint or the final model to another tier: look, quote, write the wish.
+"""Checkpoints and final models as they lie: in which tier, and whether they can be read.
 
 What lies where is asked of Blob each time, for lifecycle rules and people move blobs as well.
 """
@@ -6,20 +6,18 @@ What lies where is asked of Blob each time, for lifecycle rules and people move 
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import events, jobs, tiers
+from service.db import tiers
 from service.db.jobs import JobRow
-from service.db.tiers import TierMove
+from service.db.tiers import Mark, TierMove
 from service.domain import storage_cost
 from service.domain import tiers as rules
-from service.domain.errors import Archived, CheckpointNotFound, Conflict, ModelNotFound
-from service.domain.ids import new_id
+from service.domain.errors import Archived, CheckpointNotFound, ModelNotFound
 from service.domain.states import JOB_TERMINAL
-from service.domain.storage_cost import Quote, StoragePrices
-from service.domain.tiers import Account, Presence, Priority, Standing, StoredBlob, Tier
+from service.domain.storage_cost import StoragePrices
+from service.domain.tiers import Account, Presence, Priority, StoredBlob
 from service.operations.jobs import get as get_job
 from service.pricing import storage_prices
 from service.pricing.source import PriceSource, PricesUnavailable
@@ -54,6 +52,7 @@ class Folder:
     checkpoint_id: str | None
     step: int | None
     newer: int | None
+    milestone: bool
     job_is_over: bool
 
     @property
@@ -82,6 +81,7 @@ class Look:
     blobs: list[StoredBlob]
     prices: StoragePrices
     under_way: TierMove | None
+    mark: Mark | None = None  # of the folder's moves, before the blobs were listed
 
     @property
     def presence(self) -> Presence:
@@ -99,6 +99,7 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[Folder]:
             checkpoint_id=place.id,
             step=place.step,
             newer=place.newer,
+            milestone=place.milestone,
             job_is_over=over,
         )
         for place in await tiers.places(conn, job.id)
@@ -107,7 +108,13 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[Folder]:
         return found
     path = str(job.result["path"])
     model = Folder(
-        job_id=job.id, path=path, checkpoint_id=None, step=None, newer=None, job_is_over=over
+        job_id=job.id,
+        path=path,
+        checkpoint_id=None,
+        step=None,
+        newer=None,
+        milestone=False,
+        job_is_over=over,
     )
     return [*found, model]
 
@@ -119,95 +126,59 @@ async def look(
     job_id: str,
     checkpoint_id: str | None,
 ) -> Look:
-    """The folder as it is now, or raise CheckpointNotFound or ModelNotFound."""
+    """The folder as it is now, or raise CheckpointNotFound or ModelNotFound.
+
+    The list comes last: what is decided by it must be as new as can be.
+    """
+    prices = await outside.listed() or storage_prices.TABLE
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
         found = [f for f in await folders(conn, job) if f.checkpoint_id == checkpoint_id]
         if not found:
             raise _not_found(job, checkpoint_id)
+        mark = await tiers.mark(conn, job_id, found[0].path)
         under_way = await tiers.open_for(conn, job_id, found[0].path)
     return Look(
         folder=found[0],
         blobs=await outside.store.list_stored(job_id, f"{found[0].path}/"),
-        prices=await outside.listed() or storage_prices.TABLE,
+        prices=prices,
         under_way=under_way,
+        mark=mark,
     )
-
-
-def quote(seen: Look, redundancy: str, tier: Tier, priority: Priority, now: datetime) -> Quote:
-    """What it costs to move the folder there, or raise Conflict when it may not go there."""
-    folder = seen.folder
-    standing = Standing(
-        what=folder.name,
-        job_is_over=folder.job_is_over,
-        newer=folder.newer,
-        redundancy=redundancy,
-    )
-    if why := rules.refusal(standing, tier):
-        raise Conflict(why, param="tier")
-    if seen.presence is Presence.REHYDRATING and _elsewhere(seen, tier):
-        raise Archived(_on_its_way(seen) + " Azure takes no other order until then.")
-    return storage_cost.quote(seen.blobs, tier, priority, seen.prices, now)
-
-
-async def move(
-    conn: AsyncConnection, seen: Look, tier: Tier, priority: Priority, made: Quote, now: datetime
-) -> TierMove | None:
-    """Write the wish; the same one again is answered as it is. None: nothing is left to move."""
-    folder = seen.folder
-    await jobs.take_turn(conn, f"tier:{folder.job_id}:{folder.path}")
-    before = await tiers.open_for(conn, folder.job_id, folder.path)
-    expected_at = _expected(seen.blobs, tier, priority, now)
-    if before is not None and before.tier is tier:
-        if priority is Priority.HIGH and before.priority is not priority and expected_at:
-            await tiers.hurry(conn, before, made.charge, expected_at, now)
-        return await tiers.open_for(conn, folder.job_id, folder.path)
-    if before is not None:
-        await tiers.replace(conn, before, now)
-    if not made.blobs:
-        return None
-    wish = TierMove(
-        id=new_id("tier", now),
-        job_id=folder.job_id,
-        checkpoint_id=folder.checkpoint_id,
-        path=folder.path,
-        tier=tier,
-        priority=priority,
-        charge=made.charge,
-        asked_at=now,
-        expected_at=expected_at,
-        ended_at=None,
-        outcome=None,
-        step=folder.step,
-    )
-    await tiers.ask(conn, wish)
-    data = {"move": wish.id, "tier": tier, "charge": str(made.charge.normalize())}
-    await events.add(conn, folder.job_id, now, "storage.tier_asked", _sentence(wish), data=data)
-    return wish
 
 
 async def may_resume(engine: AsyncEngine, outside: Outside, project_id: str, job_id: str) -> None:
-    """Raise Archived when a paused job's newest checkpoint is no longer to be read.
+    """Raise Archived when the checkpoint that a paused job would go on from is not to be read.
 
-    Where Blob cannot be asked, the wish is taken: the next attempt waits for Blob by itself.
+    One that is gone is passed over, as the next attempt does; when all are, CheckpointNotFound is
+    raised. Where Blob cannot be asked, the wish is taken: the next attempt waits for Blob itself.
     """
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
-        newest = [folder for folder in await folders(conn, job) if folder.newer == 0]
+        kept = [folder for folder in await folders(conn, job) if folder.checkpoint_id]
     if job.pause_requested_at is None or job.state in JOB_TERMINAL:
         return
     with suppress(StorageError):
-        for folder in newest:
+        for folder in kept:
             seen = await look(engine, outside, project_id, job_id, folder.checkpoint_id)
-            must_be_online(seen)
+            if seen.presence is not Presence.GONE:
+                must_be_online(seen)
+                return
+        if kept:
+            raise lost(kept[0])
 
 
 def must_be_online(seen: Look) -> None:
-    """Raise Archived, with every way back, unless the folder can be read."""
+    """Raise Archived, with every way back, unless the folder can be read.
+
+    Raises CheckpointNotFound or ModelNotFound when nothing of it is left.
+    """
     if seen.presence is Presence.ONLINE:
         return
+    if seen.presence is Presence.GONE:
+        raise lost(seen.folder)
     if seen.presence is Presence.REHYDRATING:
-        raise Archived(_on_its_way(seen) + " Try again then.")
+        raise Archived(on_its_way(seen) + " Try again then.")
     name, folder = seen.folder.name, seen.folder
     standard, high = ways_back(seen)
     raise Archived(
@@ -215,6 +186,31 @@ def must_be_online(seen: Look) -> None:
         f'POST {folder.route} {{"tier": "hot"}}. That takes up to {hours(standard)} and costs '
         f'${cents(standard)}; with "priority": "high" (--priority high) about {hours(high)} and '
         f"${cents(high)}."
+    )
+
+
+def gone(job_id: str, what: str) -> str:
+    """What to do about a blob or a folder that is no more."""
+    return (
+        f"{what} of container {job_id} is gone: somebody has deleted it from the storage "
+        "account. Restore it there (soft delete, versions), or train again."
+    )
+
+
+def lost(folder: Folder) -> CheckpointNotFound | ModelNotFound:
+    """Of a folder that holds nothing any more."""
+    text = gone(folder.job_id, f"Folder {folder.path}")
+    return CheckpointNotFound(text) if folder.checkpoint_id else ModelNotFound(text)
+
+
+def on_its_way(seen: Look) -> str:
+    """As a sentence, with the time at which it is there."""
+    name = seen.folder.name
+    expected_at = seen.under_way.expected_at if seen.under_way else None
+    when = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
+    how = next((b.priority for b in seen.blobs if b.priority), Priority.STANDARD)
+    return (
+        f"{name[:1].upper()}{name[1:]} is on its way back from the archive ({how} priority{when})."
     )
 
 
@@ -232,39 +228,6 @@ def hours(way: storage_cost.Rehydration) -> str:
 def cents(way: storage_cost.Rehydration) -> str:
     """To a hundredth of a cent."""
     return f"{way.cost:.4f}"
-
-
-def _elsewhere(seen: Look, tier: Tier) -> bool:
-    return any(b.rehydrating not in (None, tier) for b in seen.blobs)
-
-
-def _expected(
-    blobs: list[StoredBlob], tier: Tier, priority: Priority, now: datetime
-) -> datetime | None:
-    archived = sum(b.size for b in blobs if b.tier is Tier.ARCHIVE)
-    if not archived or tier is Tier.ARCHIVE:
-        return None
-    return now + rules.time_to_rehydrate(archived, priority)
-
-
-def _on_its_way(seen: Look) -> str:
-    name = seen.folder.name
-    expected_at = seen.under_way.expected_at if seen.under_way else None
-    when = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
-    how = next((b.priority for b in seen.blobs if b.priority), Priority.STANDARD)
-    return (
-        f"{name[:1].upper()}{name[1:]} is on its way back from the archive ({how} priority{when})."
-    )
-
-
-def _sentence(wish: TierMove) -> str:
-    what = "the final model" if wish.step is None else f"the checkpoint of step {wish.step}"
-    if wish.expected_at is None:
-        return f"To move {what} to {wish.tier} was asked for"
-    return (
-        f"To bring {what} back from the archive was asked for ({wish.priority} priority): it is "
-        f"there at {wish.expected_at:%Y-%m-%d %H:%M} UTC at the latest"
-    )
 
 
 def _not_found(job: JobRow, checkpoint_id: str | None) -> CheckpointNotFound | ModelNotFound:

@@ -2,7 +2,8 @@
 
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +19,7 @@ from service.pricing.source import PricesUnavailable
 API_VERSION = "2023-01-01-preview"
 REQUEST_SECONDS = 20.0
 PAGES_AT_MOST = 50  # of one size in one region; the real list has one
+STORAGE_SECONDS = 600.0  # so old a price of storage may be: it changes a few times a year
 
 Row = dict[str, Any]
 
@@ -25,7 +27,15 @@ Row = dict[str, Any]
 class RetailPrices:
     """Linux prices per hour in US dollars, as listed right now; and those of Blob Storage."""
 
-    def __init__(self, *, base_url: str = "https://prices.azure.com", ca_path: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        base_url: str = "https://prices.azure.com",
+        ca_path: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._storage: dict[Account, tuple[float, StoragePrices]] = {}
         self._url = f"{base_url}/api/retail/prices"
         self._client = httpx.AsyncClient(
             verify=ssl.create_default_context(cafile=ca_path or None), timeout=REQUEST_SECONDS
@@ -49,9 +59,23 @@ class RetailPrices:
         return found
 
     async def storage(self, account: Account) -> StoragePrices:
-        """The account's meters as listed now; what the list does not know, from the dated table."""
+        """The account's meters as listed lately, else those of the dated table.
+
+        Remembered for some minutes: who asks stands before a person or a move that waits.
+        """
         if not account.region:
             return storage_prices.TABLE
+        read_at, known = self._storage.get(account, (0.0, None))
+        if known is None or self._clock() - read_at > STORAGE_SECONDS:
+            known = await self._listed(account)
+            self._storage[account] = (self._clock(), known)
+        return known
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _listed(self, account: Account) -> StoragePrices:
         conditions = {
             "serviceName": "Storage",
             "productName": storage_prices.PRODUCT,
@@ -59,10 +83,6 @@ class RetailPrices:
             "priceType": "Consumption",
         }
         return storage_prices.listed([row async for row in self._rows(conditions)], account)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
 
     async def _rows(self, conditions: dict[str, str]) -> AsyncIterator[Row]:
         """Every row of every page. The list's values are case-sensitive."""

@@ -2,8 +2,10 @@
 
 Level-triggered: each step lists the folder, and orders what is not where it should be. Killed
 anywhere, it finds the rest at the next look; a blob that is there already is not touched again.
+Before each order it makes sure that nobody wants something else meanwhile.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -34,6 +36,7 @@ class TierMoves:
     engine: AsyncEngine
     store: BlobStore
     now: Callable[[], datetime]
+    patience: float = 4.0  # for an order: it is over before another wish begins (leases.LEASE)
 
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
         """Lease what is due; each lease comes as the step to take under it."""
@@ -64,13 +67,22 @@ class TierMoves:
         match next_step(blobs, move.tier, move.priority):
             case Order(names):
                 for name in names[:AT_ONCE]:
-                    with suppress(BlobNotFound):  # the next look tells what is left
-                        await self.store.set_tier(move.job_id, name, move.tier, move.priority)
+                    await self._order(claim, move, name)
                 await self._again(claim, timedelta(0))
             case Wait():
                 await self._again(claim, _POLL[move.priority])
             case End(outcome):
                 await self._end(claim, move, outcome)
+
+    async def _order(self, claim: Claim, move: TierMove, name: str) -> None:
+        async with self.engine.begin() as conn:
+            await tiers.begin(conn, claim, self.now())
+        try:
+            async with asyncio.timeout(self.patience):
+                with suppress(BlobNotFound):  # the next look tells what is left
+                    await self.store.set_tier(move.job_id, name, move.tier, move.priority)
+        except TimeoutError as late:
+            raise StorageError(f"Blob has not answered for {self.patience:g} s.") from late
 
     async def _again(self, claim: Claim, delay: timedelta) -> None:
         async with self.engine.begin() as conn:

@@ -195,6 +195,24 @@ async def test_storage_that_the_list_does_not_know_has_the_prices_of_the_dated_t
     assert len(price_list.filters) == 1
 
 
+async def test_the_list_of_storage_is_asked_once_in_ten_minutes(price_list: PriceList) -> None:
+    at = [0.0]
+    prices = RetailPrices(base_url=price_list.url, clock=lambda: at[0])
+    price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", "0.015"))
+    asked = []
+    for seconds in (5.0, 600.0, 606.0):
+        at[0] = seconds
+        await prices.storage(Account(region="eastus"))
+        asked.append(len(price_list.filters))
+    price_list.pages[:] = ["<html>"]
+    await prices.storage(Account(region="eastus"))
+    with pytest.raises(PricesUnavailable):
+        await prices.storage(Account(region="westeurope"))
+    await prices.close()
+
+    assert asked == [1, 1, 2]
+
+
 async def test_a_price_of_storage_that_is_no_number_is_unavailable(
     price_list: PriceList, prices: RetailPrices
 ) -> None:

@@ -11,6 +11,7 @@ from service.db.storage_tables import storage_meters
 from service.domain.fleet import scale_set_name
 from service.operations import heads
 from service.storage.store import PreconditionFailed
+from tests.integration.stored import put
 from tests.scripted_node import boot, commit, committed, train
 from tests.world import SPOT, World
 from trainer.contract import RUN_SPEC, DirectiveKind, NodePhase, RunSpec
@@ -196,7 +197,9 @@ async def test_a_paused_job_has_no_machines_and_goes_on_when_resumed(world: Worl
     await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/pause")
     await world.tick(1, seconds=1)
     told = await nodes[0].hear()
-    await commit(world, job["id"], committed(2, number, "stop"))
+    saved = committed(2, number, "stop")
+    await put(world.store, job["id"], saved.path)
+    await commit(world, job["id"], saved)
     for node in nodes:
         await node.say(NodePhase.STOPPED, number, step=2)
     await world.tick(30)

@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from service.api.app import make_app
 from service.db import storage_cost, storage_tables
-from service.domain.storage_cost import StoragePrices, kept
-from service.domain.tiers import GIB, Account, Tier
+from service.domain.storage_cost import StoragePrices, kept, rehydrating
+from service.domain.tiers import GIB, SMALL, Account, Priority, Tier
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE
@@ -21,14 +22,17 @@ from tests.clock import Clock
 from tests.integration.rows import add, add_job, transact
 from tests.integration.stored import finished, meters, moves, training
 from tests.scripted_node import body
-from tests.world import World, open_world
+from tests.world import PRICE, SPOT, World, client, open_world
 
 JOBS = "/v1/fine_tuning/jobs"
 # A price at which 200 KiB are worth money.
 DEAR = StoragePrices(
-    tiers={t: replace(p, month=p.month * 1000 * GIB / 2**20) for t, p in TABLE.tiers.items()},
+    tiers={
+        t: replace(p, month=p.month * 1000 * GIB / 2**20, retrieval=p.retrieval * 10_000)
+        for t, p in TABLE.tiers.items()
+    },
     high_reads=Decimal(1),
-    high_retrieval=Decimal(1),
+    high_retrieval=Decimal(1000),
     source="made up",
     as_of=TABLE.as_of,
 )
@@ -40,6 +44,36 @@ async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIt
     """A service with an empty database."""
     async with open_world(engine, database_url, clock) as made:
         yield made
+
+
+@pytest.fixture
+async def dear(world: World) -> AsyncIterator[World]:
+    """The same, and what is moved is dear."""
+    prices = FixedPrices({SPOT: PRICE}, DEAR)
+    async with client(make_app(replace(world.parts, prices=prices))) as world.http:
+        yield world
+
+
+async def model(world: World, tier: Tier) -> tuple[str, list[str]]:
+    """A job that is over, and the large files of its model, both in that tier."""
+    job = await finished(world)
+    (first,) = [b.name for b in await world.store.list_stored(job, "models/") if b.size > SMALL]
+    files = [first, first.replace("model.", "second.")]
+    await world.store.write(job, files[1], bytes(200 * 1024))
+    for file in files:
+        await world.store.set_tier(job, file, tier)
+    return job, files
+
+
+async def ask(world: World, job: str, **wish: str) -> Decimal:
+    """Move the model; return what is charged for it."""
+    answer = await world.call("POST", f"{JOBS}/{job}/model/tier", json=wish)
+    return Decimal(body(answer)["cost"]["charged"])
+
+
+async def charges(world: World, job: str) -> Decimal:
+    """All that was paid for moves: nothing is metered here."""
+    return Decimal((await cost(world, job))["storage"])
 
 
 async def cost(world: World, job: str) -> dict[str, Any]:
@@ -146,6 +180,69 @@ async def test_what_a_move_cost_is_counted_once(world: World) -> None:
 
     (charge,) = charged
     assert Decimal((await cost(world, job))["storage"]) == before + Decimal(charge)
+
+
+ROUNDED = Decimal("0.0002")  # as what is shown
+
+
+async def test_a_wish_that_was_replaced_before_anything_moved_costs_nothing(dear: World) -> None:
+    job, _ = await model(dear, Tier.COLD)
+    first = await ask(dear, job, tier="hot")
+    dear.clock.advance(days=20)
+    second = await ask(dear, job, tier="cool")
+
+    assert first > 1
+    assert await charges(dear, job) == second
+
+
+async def test_a_wish_that_was_replaced_half_way_costs_what_has_moved(dear: World) -> None:
+    job, files = await model(dear, Tier.COLD)
+    first = await ask(dear, job, tier="hot")
+    await moves(dear).run_once()
+    await dear.store.set_tier(job, files[1], Tier.COLD)  # as if it had not come so far
+    second = await ask(dear, job, tier="archive")
+
+    assert await charges(dear, job) == pytest.approx(first / 2 + second, abs=ROUNDED)
+
+
+async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: World) -> None:
+    (early, _), (late, _) = [await model(dear, Tier.ARCHIVE) for _ in range(2)]
+    dear.store.slow_archive = True
+    await ask(dear, early, tier="hot")
+    for blob in await dear.store.list_stored(early, "models/"):
+        await dear.store.delete(early, blob.name)
+    charge = await ask(dear, late, tier="hot")
+    await carry_out(dear)
+    for blob in await dear.store.list_stored(late, "models/"):
+        await dear.store.delete(late, blob.name)
+    dear.clock.advance(minutes=6)
+    await carry_out(dear)
+
+    assert charge > 0
+    assert [await charges(dear, job) for job in (early, late)] == [0, charge]
+
+
+async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) -> None:
+    job, files = await model(dear, Tier.ARCHIVE)
+    lying = {b.name: b for b in await dear.store.list_stored(job, "models/")}
+    standard, high = (rehydrating([lying[files[1]]], p, DEAR).cost for p in Priority)
+    dear.store.slow_archive = True
+    before = await ask(dear, job, tier="hot")
+    await carry_out(dear)
+    dear.store.slow_archive = False
+    await dear.store.set_tier(job, files[0], Tier.HOT)  # the first is back
+
+    after = await ask(dear, job, tier="hot", priority="high")
+    again = await ask(dear, job, tier="hot", priority="high")
+
+    assert high > 2 * standard
+    assert after - before == pytest.approx(high - standard, abs=ROUNDED)
+    assert again == after == await charges(dear, job)
+
+
+async def carry_out(world: World) -> None:
+    while await moves(world).run_once():
+        pass
 
 
 async def test_what_is_gone_costs_nothing_any_more(world: World) -> None:

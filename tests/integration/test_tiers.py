@@ -1,32 +1,20 @@
 """Checkpoints and models on their way to other tiers, and back from the archive."""
 
-import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.domain.tiers import Priority, StoredBlob, Tier
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
-from tests.clock import Clock
-from tests.integration.stored import STEPS, finished, moves, tiers, training
-from tests.scripted_node import body
-from tests.world import World, open_world
-from trainer.contract import NodePhase
+from tests.integration.stored import STEPS, finished, moves, put, tiers, training
+from tests.scripted_node import body, committed
+from tests.world import World
+from trainer.contract import HEAD, Head, NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
-
-
-@pytest.fixture
-async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """A service with an empty database."""
-    async with open_world(engine, database_url, clock) as made:
-        yield made
 
 
 async def ask(world: World, job: str, what: str = "model", **wish: Any) -> httpx.Response:  # noqa: ANN401
@@ -93,37 +81,6 @@ async def test_a_model_is_archived_and_its_manifest_and_small_files_stay_hot(wor
     shown = await folder(world, job)
     assert (shown["tier"], shown["state"], shown["moving_to"]) == ("archive", "archived", None)
     assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
-
-
-async def test_asking_twice_moves_once(world: World) -> None:
-    job = await finished(world)
-
-    answers = await asyncio.gather(*(ask(world, job, tier="cool") for _ in range(5)))
-    await carry_out(world)
-    again = body(await ask(world, job, tier="cool"))
-
-    assert len({body(a)["id"] for a in answers}) == 1
-    assert again["id"] is None
-    assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
-
-
-async def test_another_wish_takes_the_place_of_the_first(world: World) -> None:
-    job = await finished(world)
-
-    await ask(world, job, tier="cool")
-    steps = await moves(world).claim(10)
-    await ask(world, job, tier="cold")
-    for step in steps:
-        await step()  # it had claimed the first wish, and writes nothing more of it
-    world.clock.advance(seconds=10)
-    await carry_out(world)
-
-    assert (await folder(world, job))["tier"] == "cold"
-    assert await codes(world, job) == [
-        "storage.tier_asked",
-        "storage.tier_asked",
-        "storage.tier_changed",
-    ]
 
 
 async def test_what_is_archived_is_not_downloaded_and_every_way_back_is_told(world: World) -> None:
@@ -217,9 +174,7 @@ async def test_a_checkpoint_of_a_job_that_is_over_is_moved_by_itself(world: Worl
     assert still["checkpoint"] == other["checkpoint"]
 
 
-async def test_a_paused_job_whose_checkpoint_was_archived_is_told_how_to_resume(
-    world: World,
-) -> None:
+async def paused(world: World) -> str:
     job, nodes, number = await training(world)
     await world.call("POST", f"{JOBS}/{job}/pause")
     await world.tick()
@@ -227,6 +182,56 @@ async def test_a_paused_job_whose_checkpoint_was_archived_is_told_how_to_resume(
         await node.say(NodePhase.STOPPED, number, step=max(STEPS))
     await world.tick(10)
     assert (await world.job(job))["status"] == "paused"
+    return job
+
+
+async def test_a_milestone_of_a_job_that_trains_may_be_cooled_and_what_it_will_drop_may_not(
+    world: World,
+) -> None:
+    job, nodes, number = await training(world)
+    entries = [committed(step, number) for step in (2, 4, 6, 8, 10)]
+    entries[0] = replace(entries[0], milestone=True)
+    for entry in entries:
+        await put(world.store, job, entry.path)
+    head = Head.from_json((await world.store.read(job, HEAD))[0])
+    head = replace(head, checkpoints=tuple(entries))
+    await world.store.write(job, HEAD, head.to_json().encode())
+    await nodes[0].say(NodePhase.RUNNING, number, step=10, committed=(entries[-1],))
+    await world.tick()
+    *_, recent, milestone = (await lying(world, job))["folders"]
+
+    kept = await ask(world, job, f"checkpoints/{milestone['checkpoint']}", tier="cool")
+    dropped = await ask(world, job, f"checkpoints/{recent['checkpoint']}", tier="cool")
+
+    assert (milestone["step_number"], recent["step_number"]) == (2, 4)
+    assert (kept.status_code, dropped.status_code) == (200, 409)
+    assert "Move a milestone" in body(dropped)["error"]["message"]
+
+
+async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be_read(
+    world: World,
+) -> None:
+    job = await paused(world)
+    newest, older, oldest = [f["path"] for f in (await lying(world, job))["folders"]]
+    await delete(world, job, newest)
+    for blob in await world.store.list_stored(job, older):
+        await world.store.set_tier(job, blob.name, Tier.ARCHIVE)
+    archived = body(await world.call("POST", f"{JOBS}/{job}/resume"))["error"]
+    await delete(world, job, older)
+    await delete(world, job, oldest)
+    gone = body(await world.call("POST", f"{JOBS}/{job}/resume"))["error"]
+    await put(world.store, job, oldest)
+    resumed = await world.call("POST", f"{JOBS}/{job}/resume")
+
+    assert archived["code"] == "archived"
+    assert (gone["code"], newest in gone["message"]) == ("checkpoint_not_found", True)
+    assert resumed.status_code == 200
+
+
+async def test_a_paused_job_whose_checkpoint_was_archived_is_told_how_to_resume(
+    world: World,
+) -> None:
+    job = await paused(world)
     for blob in await world.store.list_stored(job, "checkpoints/"):
         await world.store.set_tier(job, blob.name, Tier.ARCHIVE)  # a person, or a rule
 
@@ -274,42 +279,49 @@ async def test_what_is_not_there_or_anothers_has_no_tier(world: World) -> None:
     assert body(others)["error"]["code"] == "job_not_found"
 
 
+async def test_a_folder_that_is_gone_is_not_there_already(world: World) -> None:
+    job = await finished(world)
+    checkpoint = (await folder(world, job, "checkpoint"))["checkpoint"]
+    await delete(world, job, "models/")
+    await delete(world, job, "checkpoints/")
+
+    for dry_run in (True, False):
+        refused = await ask(world, job, tier="hot", dry_run=dry_run)
+        error = body(refused)["error"]
+        assert (refused.status_code, error["code"]) == (404, "model_not_found")
+        assert "is gone: somebody has deleted it from the storage account" in error["message"]
+    other = await ask(world, job, f"checkpoints/{checkpoint}", tier="cool")
+    assert body(other)["error"]["code"] == "checkpoint_not_found"
+    assert (await folder(world, job))["state"] == "gone"
+    assert await codes(world, job) == []
+
+
+async def test_an_archived_manifest_is_told_with_every_way_back(world: World) -> None:
+    job = await finished(world)
+    for blob in await world.store.list_stored(job, "models/"):
+        await world.store.set_tier(job, blob.name, Tier.ARCHIVE)  # a rule knows no manifests
+
+    refused = await world.call("GET", f"{JOBS}/{job}/model")
+
+    error = body(refused)["error"]
+    assert (refused.status_code, error["code"]) == (409, "archived")
+    assert f"rekindle tier {job} hot" in error["message"]
+
+
+async def delete(world: World, job: str, prefix: str) -> None:
+    for blob in await world.store.list_stored(job, prefix):
+        await world.store.delete(job, blob.name)
+
+
 async def test_a_folder_that_is_deleted_meanwhile_ends_its_move_with_a_warning(
     world: World,
 ) -> None:
     job = await finished(world)
     await ask(world, job, tier="cool")
-    for blob in await world.store.list_stored(job, "models/"):
-        await world.store.delete(job, blob.name)
+    await delete(world, job, "models/")
     await carry_out(world)
 
     assert (await codes(world, job))[-1] == "storage.tier_gone"
-
-
-@dataclass
-class CountingStore(MemoryStore):
-    """Counts the orders for each blob."""
-
-    orders: Counter[str] = field(default_factory=Counter)
-
-    async def set_tier(
-        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
-    ) -> None:
-        self.orders[name] += 1
-        await super().set_tier(container, name, tier, priority)
-
-
-async def test_of_two_replicas_one_moves_a_folder(world: World) -> None:
-    job = await finished(world)
-    counting = CountingStore(**vars(world.store))
-    world.store = counting
-    await ask(world, job, tier="cold")
-
-    for _ in range(3):
-        await asyncio.gather(*(moves(world).run_once() for _ in range(4)))
-
-    assert set(counting.orders.values()) == {1}
-    assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
 
 
 @dataclass

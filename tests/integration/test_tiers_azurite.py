@@ -8,11 +8,12 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import events, storage_cost, tiers
-from service.db.storage_tables import tier_moves
+from service.db import events, storage_cost, storage_tables, tiers
 from service.domain.storage_cost import billed
 from service.domain.tiers import Account, Outcome, Presence, Priority, Tier, presence
+from service.operations import tier_moves
 from service.operations import tiers as operation
+from service.operations.tier_moves import Wish
 from service.operations.tiers import Look, Outside
 from service.pricing.fixed import FixedPrices
 from service.reconciler.storage_cost import StorageMeters
@@ -69,16 +70,22 @@ async def job(engine: AsyncEngine, store: DyingStore, clock: Clock) -> str:
 
 
 async def look(engine: AsyncEngine, store: DyingStore, job: str) -> Look:
-    outside = Outside(store=store, prices=FixedPrices({}), account=Account())
-    return await operation.look(engine, outside, f"p-{job}", job, None)
+    return await operation.look(engine, outside(store), f"p-{job}", job, None)
 
 
-async def ask(engine: AsyncEngine, store: DyingStore, job: str, tier: Tier, clock: Clock) -> Look:
-    seen = await look(engine, store, job)
-    made = operation.quote(seen, "LRS", tier, Priority.STANDARD, clock())
-    async with engine.begin() as conn:
-        await operation.move(conn, seen, tier, Priority.STANDARD, made, clock())
-    return seen
+async def ask(engine: AsyncEngine, store: DyingStore, job: str, tier: Tier, clock: Clock) -> None:
+    wish = Wish(
+        project_id=f"p-{job}",
+        job_id=job,
+        checkpoint_id=None,
+        tier=tier,
+        priority=Priority.STANDARD,
+    )
+    await tier_moves.move(engine, outside(store), wish, clock)
+
+
+def outside(store: DyingStore) -> Outside:
+    return Outside(store=store, prices=FixedPrices({}), account=Account())
 
 
 async def test_a_model_goes_to_the_archive_and_comes_back_whole(
@@ -135,8 +142,8 @@ async def test_leaving_a_tier_early_is_priced_by_when_azure_says_it_came_there(
     seen = await look(engine, store, job)
     since = max(b.since for b in seen.blobs if b.since)
 
-    early = operation.quote(seen, "LRS", Tier.HOT, Priority.STANDARD, since + timedelta(days=15))
-    late = operation.quote(seen, "LRS", Tier.HOT, Priority.STANDARD, since + timedelta(days=30))
+    early = tier_moves.quote(seen, "LRS", Tier.HOT, Priority.STANDARD, since + timedelta(days=15))
+    late = tier_moves.quote(seen, "LRS", Tier.HOT, Priority.STANDARD, since + timedelta(days=30))
 
     assert early.early_deletion > 0
     assert late.early_deletion == 0
@@ -145,8 +152,7 @@ async def test_leaving_a_tier_early_is_priced_by_when_azure_says_it_came_there(
 async def test_the_meter_reads_the_tiers_from_blob(
     engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
 ) -> None:
-    outside = Outside(store=store, prices=FixedPrices({}), account=Account())
-    meters = StorageMeters(engine=engine, outside=outside, now=clock)
+    meters = StorageMeters(engine=engine, outside=outside(store), now=clock)
     await AzureBlobStore.set_tier(store, job, f"{PATH}/model-2.safetensors", Tier.COLD)
 
     assert await meters.run_once() == 1
@@ -173,5 +179,6 @@ async def test_a_wish_that_was_replaced_is_not_ended_by_who_had_claimed_it(
             await tiers.end(conn, claim, Outcome.DONE, clock())
 
     async with engine.connect() as conn:
-        outcome = select(tier_moves.c.outcome).where(tier_moves.c.id == move.id)
+        c = storage_tables.tier_moves.c
+        outcome = select(c.outcome).where(c.id == move.id)
         assert (await conn.execute(outcome)).scalar_one() == Outcome.REPLACED

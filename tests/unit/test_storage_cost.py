@@ -128,6 +128,26 @@ def test_what_is_gone_or_moved_is_billed_until_now() -> None:
     assert {change.at for change in moved} == {NOW}
 
 
+def test_what_shrank_while_the_whole_grew_is_billed_until_now() -> None:
+    before = {Tier.HOT: HOT, Tier.COOL: COOL}
+    found = {Tier.HOT: replace(HOT, size=5), Tier.COOL: replace(COOL, size=28)}
+
+    assert changes(before, found, LAST, NOW) == [
+        Change(tier=Tier.HOT, at=NOW, level=found[Tier.HOT]),
+        Change(tier=Tier.COOL, at=LAST, level=replace(COOL, size=13)),  # three are new
+        Change(tier=Tier.COOL, at=NOW, level=found[Tier.COOL]),
+    ]
+
+
+def test_a_price_that_changed_meanwhile_holds_from_now_on() -> None:
+    found = Level(size=HOT.size + 1, month=HOT.month + 1)
+
+    assert changes({Tier.HOT: HOT}, {Tier.HOT: found}, LAST, NOW) == [
+        Change(tier=Tier.HOT, at=LAST, level=replace(HOT, size=HOT.size + 1)),
+        Change(tier=Tier.HOT, at=NOW, level=found),
+    ]
+
+
 def test_nothing_is_written_while_nothing_changes() -> None:
     assert changes({Tier.HOT: HOT}, {Tier.HOT: HOT}, LAST, NOW) == []
 

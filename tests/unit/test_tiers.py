@@ -29,7 +29,9 @@ from service.domain.tiers import (
 SHARD = StoredBlob(name="checkpoints/a/rank-0.safetensors", size=GIB)
 MANIFEST = StoredBlob(name="checkpoints/a/manifest.json", size=SMALL + 1)
 SMALL_FILE = StoredBlob(name="checkpoints/a/index.json", size=SMALL - 1)
-OVER = Standing(what="the checkpoint of step 7", job_is_over=True, newer=0, redundancy="LRS")
+OVER = Standing(
+    what="the checkpoint of step 7", job_is_over=True, newer=0, milestone=False, redundancy="LRS"
+)
 LIVE = replace(OVER, job_is_over=False)
 
 
@@ -45,10 +47,19 @@ def test_the_newest_checkpoints_of_a_job_that_goes_on_stay_hot(newer: int, tier:
 
 
 def test_a_milestone_of_a_job_that_goes_on_may_go_where_it_is_still_online() -> None:
-    milestone = replace(LIVE, newer=3)
+    milestone = replace(LIVE, newer=3, milestone=True)
 
     assert [bool(refusal(milestone, tier)) for tier in Tier] == [False, False, False, True]
     assert "must stay online" in refusal(milestone, Tier.ARCHIVE)
+
+
+@pytest.mark.parametrize("tier", [Tier.COOL, Tier.COLD])
+def test_what_a_job_that_goes_on_will_drop_stays_hot_however_old_it_is(tier: Tier) -> None:
+    recent = replace(LIVE, newer=9)
+
+    assert "is no milestone: a job that goes on drops it in time" in refusal(recent, tier)
+    assert refusal(recent, Tier.HOT) == ""
+    assert refusal(replace(recent, what="the final model", newer=None), tier) == ""
 
 
 @pytest.mark.parametrize("redundancy", ["ZRS", "GZRS", "RAGZRS"])
@@ -95,8 +106,13 @@ def test_one_archived_file_keeps_the_whole_from_being_read() -> None:
 
     assert presence([MANIFEST, SHARD]) is Presence.ONLINE
     assert presence([MANIFEST, archived]) is Presence.ARCHIVED
+    assert presence([archived, MANIFEST]) is Presence.ARCHIVED
     assert presence([archived, coming]) is Presence.REHYDRATING
     assert (coolest([MANIFEST, archived]), coolest([])) == (Tier.ARCHIVE, Tier.HOT)
+
+
+def test_of_what_is_gone_nothing_is_online() -> None:
+    assert presence([]) is Presence.GONE
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,181 @@
+"""Moves to another tier: what one costs, and the wish for it, written once.
+
+A look is older than what is decided by it, and a move costs money: before a wish is written, it is
+made sure that nobody has touched the folder's moves since the look.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import events, jobs, leases, tiers
+from service.db.tiers import TierMove
+from service.domain import storage_cost
+from service.domain import tiers as rules
+from service.domain.errors import Archived, Conflict
+from service.domain.ids import new_id
+from service.domain.storage_cost import Quote
+from service.domain.tiers import Presence, Priority, Standing, StoredBlob, Tier
+from service.operations.tiers import Look, Outside, look, lost, on_its_way
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """The folder of a job (None: the final model) is to be in that tier."""
+
+    project_id: str
+    job_id: str
+    checkpoint_id: str | None
+    tier: Tier
+    priority: Priority
+
+
+def quote(seen: Look, redundancy: str, tier: Tier, priority: Priority, now: datetime) -> Quote:
+    """What it costs to move the folder there; raises Conflict when it may not go there.
+
+    Raises CheckpointNotFound or ModelNotFound when nothing of it is left.
+    """
+    folder = seen.folder
+    standing = Standing(
+        what=folder.name,
+        job_is_over=folder.job_is_over,
+        newer=folder.newer,
+        milestone=folder.milestone,
+        redundancy=redundancy,
+    )
+    if why := rules.refusal(standing, tier):
+        raise Conflict(why, param="tier")
+    if seen.presence is Presence.GONE:
+        raise lost(folder)
+    if seen.presence is Presence.REHYDRATING and _elsewhere(seen, tier):
+        raise Archived(on_its_way(seen) + " Azure takes no other order until then.")
+    return storage_cost.quote(seen.blobs, tier, priority, seen.prices, now)
+
+
+async def price(
+    engine: AsyncEngine, outside: Outside, wish: Wish, now: Callable[[], datetime]
+) -> tuple[Look, Quote]:
+    """What it would cost; see ``quote`` for what is raised."""
+    seen = await look(engine, outside, wish.project_id, wish.job_id, wish.checkpoint_id)
+    return seen, quote(seen, outside.account.redundancy, wish.tier, wish.priority, now())
+
+
+async def move(
+    engine: AsyncEngine, outside: Outside, wish: Wish, now: Callable[[], datetime]
+) -> tuple[Look, Quote, TierMove | None]:
+    """Look, quote and write the wish. No move: the folder is there, and nothing moves it away.
+
+    Where anybody has worked on the folder's moves since the look, look again. That ends: who asked
+    at the same time has asked then, and who carries out another wish was stopped.
+    """
+    while True:
+        seen, made = await price(engine, outside, wish, now)
+        folder = seen.folder
+        async with engine.begin() as conn:
+            await jobs.take_turn(conn, f"tier:{folder.job_id}:{folder.path}")
+            before = await tiers.open_for(conn, folder.job_id, folder.path)
+            if before is not None and before.tier is wish.tier:
+                return seen, made, await _again(conn, seen, wish, before, now())
+            if await _still(conn, seen, before, now()):
+                return seen, made, await _ask(conn, seen, wish, made, before, now())
+
+
+async def _still(conn: AsyncConnection, seen: Look, before: TierMove | None, now: datetime) -> bool:
+    """Whether nobody has worked on the folder since it was seen.
+
+    Who carries out another wish is stopped: blob by blob, it makes every look too old.
+    """
+    mark = await tiers.mark(conn, seen.folder.job_id, seen.folder.path)
+    if before is not None and mark.lease_token is not None:
+        await tiers.hold(conn, before, now)
+        return False
+    return mark == seen.mark
+
+
+async def _again(
+    conn: AsyncConnection, seen: Look, wish: Wish, before: TierMove, now: datetime
+) -> TierMove | None:
+    """The same wish is answered as it is; a rehydration can be hurried."""
+    expected_at = _expected(seen.blobs, wish.tier, wish.priority, now)
+    if wish.priority is Priority.HIGH and before.priority is not wish.priority and expected_at:
+        charge = before.charge + _hurrying(seen, wish.tier, now)
+        await tiers.hurry(conn, before, charge, expected_at, now)
+    return await tiers.open_for(conn, before.job_id, before.path)
+
+
+async def _ask(
+    conn: AsyncConnection,
+    seen: Look,
+    wish: Wish,
+    made: Quote,
+    before: TierMove | None,
+    now: datetime,
+) -> TierMove | None:
+    """Write the wish. None: nothing is left to move, and nobody was about to move anything."""
+    if before is None and not made.blobs:
+        return None
+    folder, due_at = seen.folder, now
+    if before is not None:
+        await tiers.replace(conn, before, _not_moved(seen, before), now)
+        due_at += leases.LEASE  # by then an order that is on its way to Blob has come there
+    asked = TierMove(
+        id=new_id("tier", now),
+        job_id=folder.job_id,
+        checkpoint_id=folder.checkpoint_id,
+        path=folder.path,
+        tier=wish.tier,
+        priority=wish.priority,
+        charge=made.charge,
+        asked_at=now,
+        expected_at=_expected(seen.blobs, wish.tier, wish.priority, now),
+        ended_at=None,
+        outcome=None,
+        step=folder.step,
+    )
+    await tiers.ask(conn, asked, due_at)
+    data = {"move": asked.id, "tier": asked.tier, "charge": str(made.charge.normalize())}
+    await events.add(conn, folder.job_id, now, "storage.tier_asked", _sentence(asked), data=data)
+    return asked
+
+
+def _hurrying(seen: Look, tier: Tier, now: datetime) -> Decimal:
+    """What high priority costs more, for what is not back yet."""
+    quick, slow = (
+        storage_cost.quote(seen.blobs, tier, priority, seen.prices, now).charge
+        for priority in (Priority.HIGH, Priority.STANDARD)
+    )
+    return quick - slow
+
+
+def _not_moved(seen: Look, before: TierMove) -> Decimal:
+    """What the rest of a move would have cost: as of when it was asked for, as it was charged."""
+    left = storage_cost.quote(
+        seen.blobs, before.tier, before.priority, seen.prices, before.asked_at
+    )
+    return left.charge
+
+
+def _elsewhere(seen: Look, tier: Tier) -> bool:
+    return any(b.rehydrating not in (None, tier) for b in seen.blobs)
+
+
+def _expected(
+    blobs: list[StoredBlob], tier: Tier, priority: Priority, now: datetime
+) -> datetime | None:
+    archived = sum(b.size for b in blobs if b.tier is Tier.ARCHIVE)
+    if not archived or tier is Tier.ARCHIVE:
+        return None
+    return now + rules.time_to_rehydrate(archived, priority)
+
+
+def _sentence(asked: TierMove) -> str:
+    what = "the final model" if asked.step is None else f"the checkpoint of step {asked.step}"
+    if asked.expected_at is None:
+        return f"To move {what} to {asked.tier} was asked for"
+    return (
+        f"To bring {what} back from the archive was asked for ({asked.priority} priority): it is "
+        f"there at {asked.expected_at:%Y-%m-%d %H:%M} UTC at the latest"
+    )
