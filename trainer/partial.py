@@ -42,6 +42,15 @@ class Partial:
             file.write(bytes(len(self.entry.blocks)))
         part.replace(self.path)
 
+    def forget_lost(self) -> None:
+        """What was spilled may be gone: who drops both files can be killed between them."""
+        if self.spilled.exists() or not self.path.exists():
+            return
+        with self.path.open("r+b", buffering=0) as file:
+            marks = os.pread(file.fileno(), len(self.entry.blocks), self.entry.size)
+            left = marks.replace(bytes([Mark.SPILLED]), bytes([Mark.MISSING]))
+            os.pwrite(file.fileno(), left, self.entry.size)
+
     def lay_spilled(self, place: Path) -> None:
         """Make the other one at ``place``; it has its length before anybody maps it."""
         place.parent.mkdir(parents=True, exist_ok=True)

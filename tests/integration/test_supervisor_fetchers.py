@@ -1,10 +1,14 @@
 """Processes that fetch: what comes, what does not, and what becomes of them."""
 
+import asyncio
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -13,6 +17,7 @@ from awscrt import checksums
 
 from tests.azurite import Azurite
 from tests.emulator_process import runs, wait_for
+from tests.waiting import until
 from trainer.contract import BLOCK
 from trainer.room import is_full
 from trainer.supervisor.blobs import (
@@ -89,6 +94,11 @@ def below_children() -> list[int]:
     return [process.pid for child in children for process in child.children()]
 
 
+async def workers() -> list[int]:
+    """The same, to wait for."""
+    return below_children()
+
+
 def part(url: str, path: Path, name: str = "file", etag: str = "") -> Part:
     """The end of a blob."""
     place, sas = url.split("?")
@@ -155,6 +165,48 @@ async def test_after_a_process_was_killed_others_fetch(
 
     assert started
     assert content(into) == bytes(1000) + DATA[1000:]
+
+
+async def test_where_none_can_start_a_thread_fetches(url: str, into: Path) -> None:
+    def start() -> ProcessPoolExecutor:
+        raise OSError(errno.ENOSPC, "No space left on device")  # for semaphores, in memory
+
+    access = Access(Fetchers(start))
+    await access.receive(part(url, into), apart=True)
+    access.close()
+
+    assert content(into) == bytes(1000) + DATA[1000:]
+
+
+async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: Path) -> None:
+    fetchers = Fetchers(patience=2.0)
+    access = Access(fetchers)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nobody = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)
+        waiting = asyncio.create_task(fetchers.receive(nobody))
+        hung = await until(workers, bool)
+        with pytest.raises(BlobUnavailable, match="into"):
+            await waiting
+    await access.receive(part(url, into), apart=True)
+    access.close()
+
+    assert not any(runs(pid) for pid in hung)
+    assert content(into) == bytes(1000) + DATA[1000:]
+
+
+async def test_a_fetch_that_is_given_up_takes_no_other_along(url: str, into: Path) -> None:
+    fetchers = Fetchers()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nobody = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)
+        waiting = asyncio.create_task(fetchers.receive(nobody))
+        await fetchers.receive(part(url, into))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        crc, _ = await fetchers.receive(part(url, into))
+    fetchers.close()
+
+    assert crc == checksums.crc64nvme(DATA[1000:])
 
 
 def test_they_end_with_a_supervisor_that_is_killed(url: str) -> None:

@@ -278,6 +278,20 @@ async def test_what_memory_has_no_room_for_is_read_from_the_disk(
     assert not list(node.folder.root.parent.rglob("*.safetensors*"))
 
 
+async def test_a_node_whose_supervisor_was_killed_while_it_dropped_a_checkpoint_loads_it_again(
+    client: ContainerClient, place: Place
+) -> None:
+    committed, _ = commit(client, flat)
+    node = place(range(1), 1)
+    node.watched.full = 5
+    await node.whole(committed, flat)
+    for link in node.folder.checkpoint.glob("*.spilled"):
+        link.unlink()  # these went first, and nothing else
+    node.watched.full = None
+
+    assert await node.whole(committed, flat)
+
+
 async def test_what_a_crashed_trainer_has_left_here_is_neither_laid_nor_fetched(
     client: ContainerClient, place: Place
 ) -> None:

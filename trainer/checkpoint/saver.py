@@ -57,7 +57,11 @@ class Saver:
     def __init__(self, engine: Any, rundir: RunDir, identity: Identity) -> None:  # noqa: ANN401
         self._engine, self._rundir, self._identity = engine, rundir, identity
         self._fragments = owned(engine)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
+        # A thread begins on the first GPU, whichever the process has chosen: to pin memory from
+        # there would cost that GPU half a gigabyte for each rank.
+        self._thread = ThreadPoolExecutor(
+            1, thread_name_prefix="saver", initializer=_choose, initargs=(engine.device,)
+        )
         # Ahead of the first save, which may be one with 30 seconds to live.
         self._slots = self._thread.submit(self._make_slots)
         self._writing: Future[None] | None = None
@@ -226,3 +230,8 @@ def give_up(folder: Path) -> None:
 def given_up(folder: Path, error: OSError) -> bool:
     """True when another rank of this node has given up the save into which ours was written."""
     return isinstance(error, FileNotFoundError) or folder.is_file()
+
+
+def _choose(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_device(device)

@@ -5,6 +5,7 @@ the interpreter). Its own retries are off: a conditional write must not be repea
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from tenacity import (
 )
 
 from trainer.supervisor.blocks import Blocks, Part, receive
-from trainer.supervisor.fetchers import Fetchers
+from trainer.supervisor.fetchers import CannotStart, Fetchers
 from trainer.supervisor.refusals import (
     AccessRefused,
     BlobError,
@@ -47,6 +48,7 @@ __all__ = [
     "Stored",
     "without_secrets",
 ]
+log = logging.getLogger(__name__)
 THREADS = 16
 ATTEMPTS = 5
 
@@ -65,10 +67,10 @@ class Stored:
 class Access:
     """Threads and connections that all blob clients of this process share."""
 
-    def __init__(self) -> None:
+    def __init__(self, fetchers: Fetchers | None = None) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blob")
         self.blocks = Blocks(THREADS)
-        self._fetchers = Fetchers()
+        self._fetchers = fetchers or Fetchers()
         self._session = requests.Session()
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(pool_maxsize=THREADS))
@@ -95,7 +97,10 @@ class Access:
     async def receive(self, part: Part, *, apart: bool) -> tuple[int, int]:
         """Read a part into its file: (CRC, size of the blob). ``apart``: by a process."""
         if apart:
-            return await _stubbornly(partial(self._fetchers.receive, part))
+            try:
+                return await _stubbornly(partial(self._fetchers.receive, part))
+            except CannotStart as e:
+                log.warning("fetchers.none reason=%s", e)
         return await self.stubbornly(partial(receive, self.blocks, part))
 
     def close(self) -> None:

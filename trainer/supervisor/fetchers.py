@@ -9,40 +9,82 @@ import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from functools import cache
 
 from trainer.supervisor.blocks import Blocks, Part, receive
 from trainer.supervisor.refusals import BlobUnavailable
 
+PATIENCE = 600.0  # seconds for one block; each MiB of it has its own time-out, so none is this slow
+
+
+class CannotStart(Exception):
+    """This machine has no room for such processes now; threads must do."""
+
+
+def started() -> ProcessPoolExecutor:
+    """As many processes as there are cores; each is there once it is needed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return ProcessPoolExecutor(_count(), mp_context=context, initializer=_begin)
+
 
 class Fetchers:
-    """As many as there are cores, started when they are first needed."""
+    """The processes of one supervisor; where they were killed, others come."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, start: Callable[[], ProcessPoolExecutor] = started, patience: float = PATIENCE
+    ) -> None:
+        self._start, self._patience = start, patience
         self._pool: ProcessPoolExecutor | None = None
+        self._seats = asyncio.Semaphore(_count())
 
     async def receive(self, part: Part) -> tuple[int, int]:
-        """As `blocks.receive`. BlobUnavailable also where a process was killed: others come."""
-        pool = self._pool = self._pool or _started()
-        try:
-            return await asyncio.get_running_loop().run_in_executor(pool, _receive, part)
-        except BrokenExecutor as e:
-            if self._pool is pool:
-                self._pool = None
-                pool.shutdown(wait=False)
-            raise BlobUnavailable(f"a process that fetched {part.path.name} was killed") from e
+        """As `blocks.receive`. BlobUnavailable also where a process was killed, or hangs.
+
+        Raises CannotStart where there is none.
+        """
+        async with self._seats:
+            work = asyncio.wrap_future(self._begun(part))
+            work.add_done_callback(_looked_at)
+            try:
+                async with asyncio.timeout(self._patience):
+                    # Given up, it goes on: with a cancelled one Python 3.11 may lose others.
+                    return await asyncio.shield(work)
+            except (BrokenExecutor, TimeoutError) as e:
+                self._drop()
+                raise BlobUnavailable(f"a process that fetched {part.path.name} is gone") from e
 
     def close(self) -> None:
         """Let them end with what they are at."""
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.shutdown(wait=False)
+
+    def _begun(self, part: Part) -> Future[tuple[int, int]]:
+        try:
+            self._pool = self._pool or self._start()
+            return self._pool.submit(_receive, part)
+        except BrokenExecutor as e:
+            self._drop()
+            raise BlobUnavailable("the processes that fetch are gone") from e
+        except (OSError, EOFError) as e:  # no memory, no semaphore: those are files in memory
+            self._drop()
+            raise CannotStart(str(e)) from e
+
+    def _drop(self) -> None:
+        """Have others come, and these gone."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+            for process in multiprocessing.active_children():
+                process.kill()
 
 
-def _started() -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return ProcessPoolExecutor(_count(), mp_context=context, initializer=_begin)
+def _looked_at(work: "asyncio.Future[tuple[int, int]]") -> None:
+    """How it ends is of no interest any more where it was given up."""
+    if not work.cancelled():
+        work.exception()
 
 
 def _count() -> int:

@@ -97,6 +97,7 @@ class Shards:
     async def lay(self, file: FileEntry, folder: Path) -> None:
         """Have a place for its blocks, or the file itself, if a trainer has left it here."""
         coming = Partial(inside(folder, file.name), file)
+        coming.forget_lost()
         await self._under_way.once(coming.path, partial(self._lay, coming))
 
     async def bring(self, laid: Laid, blocks: Iterable[Block]) -> None:

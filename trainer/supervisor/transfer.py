@@ -22,7 +22,7 @@ from trainer.supervisor.blocks import Part
 from trainer.supervisor.pace import Pace
 from trainer.supervisor.together import together
 
-LARGE = 64 * 2**20  # bytes of a file that is fetched by processes; others are here before those
+LARGE = 2 * BLOCK  # bytes of a file that is fetched by processes; others are here before those
 
 
 class Corrupt(Exception):
