@@ -169,16 +169,16 @@ def halt(current: Generation, nodes: Sequence[NodeView], kind: DirectiveKind, re
 
 def _watch(current: Generation, nodes: Sequence[NodeView]) -> MembershipStep:
     """Halt a live generation as soon as one of its members cannot go on."""
-    members = members_of(current, nodes)
     if is_finished(current, nodes):
         return Hold()  # the others are about to say so too
+    through = (current.number, NodePhase.FINISHED)  # these wait for rank 0's model, there or gone
+    members = [n for n in members_of(current, nodes) if (n.generation, n.phase) != through]
     if lost := {why for n in members if (why := _lost(n, current.number))}:
         return halt(current, nodes, DirectiveKind.STOP, min(lost, key=LOST.index))
     if any(n.evicting for n in members):
         kind = DirectiveKind.CHECKPOINT_AND_STOP
         return halt(current, nodes, kind, "Azure announced an eviction")
-    ended = (n for n in members if n.phase is not NodePhase.FINISHED)
-    if any(n.settled(current.number) for n in ended):  # the finished ones wait for rank 0's model
+    if any(n.settled(current.number) for n in members):
         kind = DirectiveKind.CHECKPOINT_AND_STOP
         return halt(current, nodes, kind, "a machine has stopped")
     return Hold()

@@ -9,7 +9,7 @@ import pytest
 from tests.azurite import Azurite
 from tests.cable import laid_to
 from tests.scripted_service import ScriptedNode
-from tests.supervised import Scene, set_scene
+from tests.supervised import QUICK, Scene, set_scene
 from trainer.contract import NodePhase, Trouble
 
 RATE = 1_000_000  # bytes a second
@@ -37,6 +37,10 @@ async def _noticed(scene: Scene, size: int) -> ScriptedNode:
     return node
 
 
+def _records(scene: Scene) -> list[str]:
+    return [name for name in scene.job.names("checkpoints/") if name.endswith(".json")]
+
+
 def _told(node: ScriptedNode) -> Trouble:
     [said] = {t for h in node.heartbeats for t in h.troubles if t.kind == "notice"}
     return said
@@ -59,3 +63,16 @@ async def test_what_cannot_fit_is_not_begun_and_the_machine_is_let_go_early(scen
     assert (newest.kind, newest.step) == ("periodic", 10)
     assert "it would not be whole" in _told(node).message
     assert node.has_said(NodePhase.STOPPED, 1)
+
+
+async def test_a_notice_while_the_model_is_on_its_way_lets_it_arrive(scene: Scene) -> None:
+    scene.modes["one"] = f"finish:{2 * RATE}"
+    node = scene.service.add("one")
+    scene.start(node, limits=replace(QUICK, uploads_after_kill=0.5))
+    await scene.generation(node)
+    await scene.until(lambda: _records(scene), seconds=30.0)  # the last checkpoint is through
+    node.event, node.notice = "event-1", 6.0
+    await scene.until(lambda: node.acknowledged)
+
+    assert scene.job.head().model is not None
+    assert node.has_said(NodePhase.FINISHED, 1)

@@ -10,6 +10,8 @@ from tests.azurite import Azurite
 from tests.scripted_service import ScriptedNode
 from tests.supervised import ATTEMPT, QUICK, Scene, set_scene
 from trainer.contract import Committed, DirectiveKind, NodePhase, StepMetrics, log_path
+from trainer.supervisor.blobs import Access, BlobUnavailable
+from trainer.supervisor.blocks import Part
 from trainer.supervisor.clock import Limits
 from trainer.supervisor.launch import find_marked
 
@@ -304,6 +306,37 @@ async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None
     await scene.trains(node)
 
     assert scene.progress("one") > 0
+
+
+class Hiccups(Access):
+    """The base model breaks off on its way: before the generation starts, and once after."""
+
+    generation: Path  # is there once it has started
+    over = False
+
+    async def receive(self, part: Part, *, apart: bool) -> tuple[int, int]:
+        """Half of it, or all."""
+        if self.over or "model" not in part.path.name:
+            return await super().receive(part, apart=apart)
+        self.over = self.generation.exists()
+        if self.over:
+            part.path.write_bytes(bytes(part.length // 2))
+        raise BlobUnavailable("the connection broke off")
+
+
+async def test_a_base_model_that_took_longer_than_an_outage_may_survives_a_hiccup(
+    scene: Scene,
+) -> None:
+    scene.access = access = Hiccups()
+    node = scene.service.add("one")
+    work = scene.start(node, limits=replace(QUICK, outage=0.0))  # whatever it took was longer
+    access.generation = work / "gen-0001" / "generation.json"
+    await scene.until(lambda: "prefetch" in {s.name for h in node.heartbeats for s in h.spans})
+    await scene.generation(node)
+    await scene.trains(node)
+    access.close()
+
+    assert access.over
 
 
 async def test_only_what_a_generation_needs_is_fetched_again(scene: Scene) -> None:

@@ -1,21 +1,32 @@
 """What is left in HEAD and in Blob after many commits, and after a sweep; on a real Azurite."""
 
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from service.db.retention import Due
 from service.reconciler.retention import CLOCKS, GRACE, collect
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
 from tests.standin_trainer import save
-from tests.supervised import make_job
+from tests.supervised import QUICK, Job, make_job
+from tests.waiting import until
 from trainer.contract import RUN_SPEC, Committed, Generation, Member, RunSpec, checkpoint_path
 from trainer.rundir import RunDir
 from trainer.supervisor.blobs import Access, JobContainer
+from trainer.supervisor.blocks import Blocks
 from trainer.supervisor.clock import Clock
 from trainer.supervisor.commit import Committer
+from trainer.supervisor.launch import World
 from trainer.supervisor.outbox import Outbox
+from trainer.supervisor.reports import Reports
+from trainer.supervisor.uploads import Uploads
+from trainer.supervisor.wishes import Wish, Wishes
 
+T = TypeVar("T")
 LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: 0.4, 50: 0.3}
 GENERATION = Generation(
     number=1,
@@ -99,3 +110,134 @@ async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
         assert freed.freed == bytes_left > 0
         assert job.names(torn.path) == []
         assert len(job.names(kept.path)) == 3
+
+
+class Overloaded(JobContainer):
+    """Takes everything at once, but has not answered a delete yet."""
+
+    def __init__(self, access: Access, url: str) -> None:
+        super().__init__(access, url)
+        self.begun: list[str] = []
+        self.given_up: list[str] = []
+
+    async def delete(self, name: str) -> None:
+        """Never comes to it."""
+        self.begun.append(name)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.given_up.append(name)
+
+
+async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
+    azurite: Azurite, tmp_path: Path
+) -> None:
+    with azurite.container("job") as client, azurite.container("inputs") as inputs:
+        job = make_job(azurite, client, inputs)
+        job.write_head(job.head().fenced(1))
+        asked = replace(RunSpec.from_json(job.spec), keep_checkpoints=1)
+        client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
+        access, folder, wishes = Access(), RunDir(tmp_path), Wishes(QUICK, Clock())
+        container = Overloaded(access, job.grants.job)
+        working = asyncio.create_task(_uploads(container, folder).work(wishes))
+        for step in (10, 20, 30, 40):
+            save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
+            await _names(job, step)
+        at_once = len(container.begun) - len(container.given_up)
+        wishes.ask(Wish.SAVE)
+        await until(_looked(lambda: container.given_up), bool)
+        save(folder, GENERATION, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
+        wishes.gone(ended_well=True)
+        await asyncio.wait_for(working, 10.0)
+        access.close()
+
+        assert at_once == 1
+        assert [c.step for c in job.head().checkpoints] == [50]
+        assert len(container.begun) == 1  # the rest is left to the sweep
+
+
+async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
+    azurite: Azurite, tmp_path: Path
+) -> None:
+    with azurite.container("job") as client, azurite.container("inputs") as inputs:
+        job = make_job(azurite, client, inputs)
+        job.write_head(job.head().fenced(1))
+        asked = replace(RunSpec.from_json(job.spec), keep_checkpoints=1)
+        client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
+        access, folder, wishes = Access(), RunDir(tmp_path), Wishes(QUICK, Clock())
+        container = JobContainer(access, job.grants.job)
+        working = asyncio.create_task(_uploads(container, folder).work(wishes))
+        for step in (10, 20, 30):
+            save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
+            await _names(job, step)
+        left = _looked(lambda: {name.split("/")[1] for name in job.names("checkpoints/")})
+        await until(left, lambda folders: folders == {checkpoint_path(30, "g1").split("/")[1]})
+        wishes.gone(ended_well=True)
+        await asyncio.wait_for(working, 10.0)
+        access.close()
+
+
+class Stalled(Blocks):
+    """Never comes to the end of the second save."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+        self.over = threading.Event()
+
+    def put(self, url: str, block_id: str, data: memoryview) -> int:
+        """As it is, but for that one."""
+        if "step-00000020" in url:
+            self.over.wait(20.0)
+        return super().put(url, block_id, data)
+
+
+async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
+    azurite: Azurite, tmp_path: Path
+) -> None:
+    with azurite.container("job") as client, azurite.container("inputs") as inputs:
+        job = make_job(azurite, client, inputs)
+        job.write_head(job.head().fenced(1))
+        access, folder, wishes = Access(), RunDir(tmp_path), Wishes(QUICK, Clock())
+        access.blocks = stalled = Stalled()
+        for step, kind in ((10, "periodic"), (20, "stop")):
+            save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, kind)
+        working = asyncio.create_task(
+            _uploads(JobContainer(access, job.grants.job), folder).work(wishes)
+        )
+        await _names(job, 10)
+        stalled.over.set()
+        wishes.gone(ended_well=True)
+        await asyncio.wait_for(working, 10.0)
+        access.close()
+
+        assert [c.step for c in job.head().checkpoints] == [10, 20]
+
+
+async def _names(job: Job, step: int) -> None:
+    """Wait until HEAD names the checkpoint of this step."""
+    steps = _looked(lambda: [c.step for c in job.head().checkpoints])
+    await until(steps, lambda named: step in named)
+
+
+def _looked(at: Callable[[], T]) -> Callable[[], Awaitable[T]]:
+    """The same, to be waited for."""
+
+    async def look() -> T:
+        return at()
+
+    return look
+
+
+def _uploads(container: JobContainer, folder: RunDir) -> Uploads:
+    """Of a node that is alone in its generation."""
+    world = World(
+        generation=GENERATION,
+        member=GENERATION.members[0],
+        folder=folder,
+        logs=folder.root / "logs",
+    )
+    return Uploads(world, container, Reports(), QUICK, Clock(), _nothing, lambda _: ())
+
+
+async def _nothing() -> None:
+    """Grants last."""

@@ -70,6 +70,13 @@ GONE = replace(node("0"), present=False)
 UNDER_NOTICE = replace(node("0"), evicting=True)
 RESTARTED = replace(node("0"), restarted_in=2)
 SPARE = node("9", READY, 0)
+FINISHED_1 = node("1", FINISHED)
+THROUGH = (  # whatever becomes of its machine now
+    FINISHED_1,
+    replace(FINISHED_1, present=False),
+    replace(FINISHED_1, evicting=True),
+    replace(FINISHED_1, restarted_in=2),
+)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +88,7 @@ SPARE = node("9", READY, 0)
         (replace(RESTARTED, evicting=True), STOP),  # there is nothing left to save with
         (UNDER_NOTICE, SAVE_AND_STOP),
         (node("0", STOPPED), SAVE_AND_STOP),
+        (replace(node("0", FINISHED, 1), present=False), STOP),  # it had finished another one
     ],
 )
 def test_a_member_that_cannot_go_on_halts_the_others(zero: NodeView, kind: DirectiveKind) -> None:
@@ -90,6 +98,16 @@ def test_a_member_that_cannot_go_on_halts_the_others(zero: NodeView, kind: Direc
     assert step.kind is kind
     assert "n1" in step.node_ids
     assert "n9" not in step.node_ids
+
+
+def test_the_model_is_lost_with_the_machine_of_rank_0() -> None:
+    two = replace(ONE, node_id="n2", vm_id="v2")
+    third = Member(node_id="n2", vm_id="v2", address="a2", node_rank=2)
+    world = replace(GENERATION_2, members=(*GENERATION_2.members, third))
+    step = next_membership(world, [GONE, FINISHED_1, two], 2)
+
+    assert isinstance(step, Halt)
+    assert (step.kind, step.node_ids) == (STOP, ("n2",))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +133,7 @@ def test_a_loss_is_told_by_what_came_first(zero: NodeView, one: NodeView, reason
         [node("0", READY, 0), ONE],  # it has not heard of its start yet
         [node("0", STOPPED, 1), ONE],
         [node("0", FINISHED), ONE],  # the other is about to say so too
+        *([node("0"), through] for through in THROUGH),  # rank 0 still uploads the model
         [replace(GONE, present=True, restarted_in=1), ONE],  # an older story
     ],
 )

@@ -1,11 +1,15 @@
 """What a machine does with the seconds that Azure leaves it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.contract import Generation, Member
+from trainer.rundir import AFTER_STEP, RankResult, RunDir, write_whole
+from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.emergency import (
     COMMIT_SECONDS,
     Choice,
@@ -14,8 +18,14 @@ from trainer.supervisor.emergency import (
     full_rate,
     seconds_to_save,
     sentence,
+    unsent,
 )
+from trainer.supervisor.launch import World
+from trainer.supervisor.memory import Memory
+from trainer.supervisor.reports import Reports
+from trainer.supervisor.stopping import Stopping
 from trainer.supervisor.tempo import Tempo
+from trainer.supervisor.wishes import Wish, Wishes
 
 GB = 10**9
 LORA = Outlook(left=27.0, step=2.0, micro_steps=4, size=2 * GB, pending=0, rate=2.0 * GB)
@@ -93,3 +103,201 @@ def test_the_time_of_a_step_is_that_of_the_last_few() -> None:
 
     assert unknown is None
     assert tempo.seconds == pytest.approx(3.0)
+
+
+def test_of_a_save_that_is_being_sent_only_the_rest_is_waited_for() -> None:
+    assert unsent([10 * GB, 2 * GB], sent=7.0 * GB) == 5 * GB
+    assert unsent([10 * GB, 2 * GB], sent=70.0 * GB) == 2 * GB
+    assert unsent([], sent=7.0) == 0
+
+
+# --- what the trainer is asked -------------------------------------------------------------------
+
+NOW = ""
+GENERATION = Generation(
+    number=2,
+    job_id="job-test",
+    attempt_id="att-test",
+    members=(Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0),),
+    processes_per_node=2,
+    master_address="127.0.0.1",
+    master_port=1,
+    checkpoint=None,
+    run_spec_sha256="",
+)
+
+
+@dataclass
+class Wire:
+    """Of a machine that has uploaded a save before."""
+
+    pending: int = 0
+    rate: float | None = 2.0 * GB
+
+
+@dataclass
+class Machine:
+    """Its clock stands still until it is moved."""
+
+    folder: RunDir
+    at: float = 1000.0
+
+    def __post_init__(self) -> None:
+        """A trainer of generation 2 has been started from the state after step 10."""
+        clock = Clock(now=self.time, monotonic=self.time)
+        self.reports, self.wire = Reports(), Wire()
+        self.wishes = Wishes(Limits(), clock)
+        self.stopping = Stopping(
+            world=World(
+                generation=GENERATION,
+                member=GENERATION.members[0],
+                folder=self.folder,
+                logs=self.folder.root / "logs",
+            ),
+            wishes=self.wishes,
+            traffic=self.wire,
+            memory=Memory(self.folder.root / "memory"),
+            reports=self.reports,
+            limits=Limits(),
+            clock=clock,
+        )
+        self.folder.lay_stop()
+        self.reports.started(10)
+        self.stopping.followed()
+
+    def time(self) -> float:
+        """Now."""
+        return self.at
+
+    def comes_to(self, step: int, after: float) -> None:
+        """The trainer has loaded or finished a step, so many seconds later."""
+        self.at += after
+        self.reports.stepped(step)
+        self.stopping.followed()
+
+    def trains(self, step_seconds: float) -> None:
+        """It loads for long, and does three steps of its own."""
+        self.comes_to(10, 300.0)
+        for step in (11, 12, 13):
+            self.comes_to(step, step_seconds)
+
+    def ends(self) -> None:
+        """Every rank leaves its result."""
+        for rank in self.stopping.world.ranks:
+            result = RankResult(how="finished", step=13)
+            write_whole(self.folder.result(rank), result.to_json())
+
+    @property
+    def flag(self) -> str | None:
+        """What the trainer finds; None: nothing was asked of it."""
+        return self.folder.stop.read_text() if self.folder.stop.exists() else None
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """With the limits of production."""
+    return Machine(RunDir(tmp_path))
+
+
+def test_what_loading_took_is_not_taken_for_steps(machine: Machine) -> None:
+    machine.trains(2.0)
+    machine.stopping.machine_goes(30.0)
+    machine.stopping.save()
+
+    assert machine.flag == AFTER_STEP
+    assert machine.wishes.strongest is Wish.SAVE
+
+
+@pytest.mark.parametrize(("step_seconds", "asked"), [(2.0, AFTER_STEP), (100.0, NOW)])
+def test_a_machine_that_stays_ends_its_step_first_if_that_is_short(
+    machine: Machine, step_seconds: float, asked: str
+) -> None:
+    machine.trains(step_seconds)
+    machine.stopping.save()
+
+    assert machine.flag == asked
+    assert machine.reports.batch().troubles == ()
+
+
+def test_a_machine_that_has_measured_no_step_saves_at_once(machine: Machine) -> None:
+    machine.comes_to(11, 300.0)
+    machine.stopping.save()
+
+    assert machine.flag == NOW
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(60.0, AFTER_STEP), (25.0, NOW)])
+def test_a_stop_that_was_in_no_hurry_is_in_one_once_the_machine_is_to_go(
+    machine: Machine, seconds: float, asked: str
+) -> None:
+    machine.trains(20.0)
+    machine.stopping.save()
+    machine.stopping.machine_goes(seconds)
+
+    assert machine.flag == asked
+    assert machine.wishes.strongest is Wish.SAVE
+
+
+def test_a_notice_before_any_stop_asks_nothing_by_itself(machine: Machine) -> None:
+    machine.trains(2.0)
+    machine.stopping.machine_goes(30.0)
+
+    assert machine.flag is None
+
+
+def test_before_its_first_own_step_a_trainer_has_nothing_to_save(machine: Machine) -> None:
+    machine.comes_to(10, 300.0)
+    machine.stopping.save()
+
+    assert machine.wishes.strongest is Wish.KILL
+
+
+@pytest.mark.parametrize("own_steps", [0, 3])
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_stop_does_not_cut_the_upload_of_a_trainer_that_has_ended(
+    machine: Machine, own_steps: int, noticed: bool
+) -> None:
+    machine.comes_to(10, 300.0)
+    for number in range(own_steps):
+        machine.comes_to(11 + number, 2.0)
+    machine.ends()
+    machine.wishes.gone(ended_well=True)
+    machine.wire.pending = 140 * GB
+    machine.at += 100.0
+    if noticed:
+        machine.stopping.machine_goes(60.0)
+    machine.stopping.save()
+
+    assert not machine.wishes.uploads_over
+    machine.at += 56.0
+    assert not machine.wishes.uploads_over
+    assert machine.flag is None
+
+
+def test_what_all_ranks_have_ended_is_not_killed_while_the_launcher_still_runs(
+    machine: Machine,
+) -> None:
+    machine.trains(2.0)
+    machine.ends()
+    machine.wire.pending = 140 * GB
+    machine.stopping.machine_goes(30.0)
+    machine.stopping.save()
+
+    assert not machine.wishes.to_be_killed
+
+
+def test_a_kill_long_after_the_trainer_ended_leaves_what_is_on_its_way_its_45_seconds(
+    machine: Machine,
+) -> None:
+    machine.wishes.gone(ended_well=True)
+    waiting_since = machine.at
+    machine.at += 100.0
+    machine.wishes.ask(Wish.KILL)
+    machine.at += 9.9
+    assert not machine.wishes.peers_over(waiting_since)
+    machine.at += 35.0
+    assert not machine.wishes.uploads_over
+    machine.at += 0.2
+
+    assert machine.wishes.peers_over(waiting_since)
+    assert machine.wishes.uploads_over

@@ -16,6 +16,7 @@ from trainer.supervisor.logs import BLOCKS, AppendBlob
 from trainer.supervisor.metadata import find_eviction
 from trainer.supervisor.node import Node
 from trainer.supervisor.outbox import Outbox
+from trainer.supervisor.patience import Standstill, bytes_in
 from trainer.supervisor.ports import free_port
 from trainer.supervisor.reports import METRICS_KEPT, METRICS_SENT, Reports
 from trainer.supervisor.tails import Follower, Tail
@@ -202,6 +203,39 @@ class TestMemory:
         (tmp_path / "node.json").write_text(rest)
 
         assert Duty(tmp_path).node == Node()
+
+
+class TestPatience:
+    def test_an_outage_begins_when_nothing_comes_any_more(self) -> None:
+        at, came = [0.0], [0]
+        enough = Standstill(lambda: came[0], lambda: at[0], 300.0)
+        at[0], came[0] = 5000.0, 70_000  # a base model, and then a hiccup
+        assert not enough()
+        at[0] = 5300.0
+        assert not enough()
+        at[0] = 5301.0
+
+        assert enough()
+
+    def test_a_file_that_comes_to_the_same_place_again_is_no_news(self) -> None:
+        at, came = [0.0], [40_000]
+        enough = Standstill(lambda: came[0], lambda: at[0], 300.0)
+        came[0] = 0  # begun again
+        at[0] = 200.0
+        assert not enough()
+        at[0], came[0] = 301.0, 40_000
+
+        assert enough()
+
+    def test_of_a_file_counts_what_is_there_not_how_long_it_will_be(self, tmp_path: Path) -> None:
+        with (tmp_path / "coming").open("wb") as file:
+            file.truncate(2**30)
+        assert bytes_in(tmp_path) < 2**20
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "here").write_bytes(b"x" * 2**20)
+
+        assert 2**20 <= bytes_in(tmp_path) < 2**21
+        assert bytes_in(tmp_path / "nowhere") == 0
 
 
 def test_a_log_spares_its_last_blocks_for_much_at_once() -> None:

@@ -4,6 +4,7 @@ A save is worth what it saves: the steps since the last committed one. It is wor
 cannot be whole in Blob in time, and then the wire belongs to what can.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -11,6 +12,7 @@ COMMIT_SECONDS = 2.0  # records, manifest and HEAD, once all data is in Blob
 CAUTION = 1.2  # on everything that was measured
 USED = 0.7  # of its cap: an upload that came so far may have been held back by it
 UNCAPPED = 2.0  # what the wire then gives without, at least: ND A100 v4 has three times our cap
+LEISURE = 0.25  # of the time for a save, for a step: asked just after a look, two of them are done
 
 
 class Choice(Enum):
@@ -66,6 +68,17 @@ def seconds_to_save(outlook: Outlook) -> float:
     boundary = outlook.step / outlook.micro_steps
     wire = (outlook.pending + outlook.size) / outlook.rate
     return CAUTION * (boundary + wire) + COMMIT_SECONDS
+
+
+def leaves_a_step(patience: float, step: float | None) -> bool:
+    """Whether a stop for which there are so many seconds may wait for the end of a step."""
+    return step is not None and step <= LEISURE * patience
+
+
+def unsent(sizes: Sequence[int], sent: float) -> int:
+    """Bytes of saves that still have to go, when so many of the first one have."""
+    first, *others = sizes or (0,)
+    return max(first - int(sent), 0) + sum(others)
 
 
 def full_rate(measured: float | None, cap: float) -> float | None:

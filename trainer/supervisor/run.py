@@ -7,13 +7,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception_type,
-    stop_after_delay,
-    wait_random_exponential,
-)
-
 from trainer.contract import (
     ERROR_TAIL_BYTES,
     BrokenCheckpoint,
@@ -25,20 +18,21 @@ from trainer.contract import (
 )
 from trainer.data.order import micro_steps
 from trainer.room import advice
-from trainer.rundir import RankResult, write_whole
-from trainer.supervisor.blobs import AccessRefused, BlobError, BlobUnavailable, JobContainer
+from trainer.rundir import write_whole
+from trainer.supervisor.blobs import BlobError, JobContainer
 from trainer.supervisor.cache import Cache
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import read_head
-from trainer.supervisor.emergency import Choice, Outlook, Verdict, decide, sentence
 from trainer.supervisor.inputs import CheckpointBroken, fetch_run_spec
 from trainer.supervisor.launch import Launcher, World
 from trainer.supervisor.logs import Logs
 from trainer.supervisor.memory import Memory
+from trainer.supervisor.patience import Patience
 from trainer.supervisor.reports import Reports
+from trainer.supervisor.results import how_it_ended, result_of
 from trainer.supervisor.sharing import share
+from trainer.supervisor.stopping import Stopping
 from trainer.supervisor.tails import Follower
-from trainer.supervisor.tempo import Tempo
 from trainer.supervisor.together import first_of
 from trainer.supervisor.transfer import Corrupt
 from trainer.supervisor.uploads import Uploads
@@ -81,8 +75,6 @@ class Run:
         self._grants = grants
         self._tools = tools
         self._wishes = Wishes(tools.limits, tools.clock)
-        self._tempo = Tempo()
-        self._micro_steps = 1
         self._freed = False  # the memory that the checkpoint to load took
         self._uploads = Uploads(
             world,
@@ -93,6 +85,16 @@ class Run:
             tools.regrant,
             self._undelivered,
         )
+        self._stopping = Stopping(
+            world=world,
+            wishes=self._wishes,
+            traffic=self._uploads,
+            memory=tools.memory,
+            reports=tools.reports,
+            limits=tools.limits,
+            clock=tools.clock,
+        )
+        self._patience = _patience(world, tools)
         self._logs = Logs(tools.container, world.generation.attempt_id, world.ranks, world.logs)
         self._follower = Follower(world.folder, tools.reports, tools.clock, tools.local)
 
@@ -102,49 +104,12 @@ class Run:
 
     def machine_goes(self, seconds: float) -> None:
         """Azure takes the machine in that many seconds: everything has to be done by then."""
-        self._wishes.machine_goes(seconds)
+        self._stopping.machine_goes(seconds)
 
     def save(self) -> None:
-        """Ask the trainer to save between two steps and to end.
-
-        Before its first own step there is nothing to save, and it may wait for a peer that
-        never comes.
-        """
+        """Ask the trainer to save between two steps and to end, unless it has ended."""
         self._follow()
-        if self._tools.reports.fresh:
-            self._wishes.ask(Wish.KILL)
-            return
-        verdict = self._verdict()
-        if verdict is not None:
-            log.info("notice.verdict choice=%s needs=%s", verdict.choice.name, verdict.needs)
-            self._tools.reports.said("notice", sentence(verdict), self._tools.clock.now())
-            if verdict.choice is Choice.RELY:
-                self._wishes.ask(Wish.KILL)
-                return
-        after_step = verdict is not None and verdict.choice is Choice.FINISH_STEP
-        try:
-            self._world.folder.raise_stop(after_step=after_step)
-        except OSError as e:
-            log.warning("stop.not_raised reason=%s", e)
-            self._wishes.ask(Wish.KILL)
-        else:
-            self._wishes.ask(Wish.SAVE)
-
-    def _verdict(self) -> Verdict | None:
-        """What the time that is left allows; None when nobody takes the machine."""
-        left = self._wishes.left
-        if left is None:
-            return None
-        limits, folder = self._tools.limits, self._world.folder
-        outlook = Outlook(
-            left=left - limits.upload_margin,
-            step=self._tempo.seconds,
-            micro_steps=self._micro_steps,
-            size=self._tools.memory.save_size(folder),
-            pending=self._uploads.pending,
-            rate=self._uploads.rate,
-        )
-        return decide(outlook)
+        self._stopping.save()
 
     def kill(self) -> None:
         """Kill the trainer; what lies whole is still uploaded and committed."""
@@ -158,7 +123,7 @@ class Run:
         """Live it. Returns when no process of the trainer is left and its uploads are settled."""
         self._began = self._tools.clock.now()
         try:
-            if not await self._unless(Wish.SAVE, self._patiently(self._claim)):
+            if not await self._unless(Wish.SAVE, self._patience.sit_out(self._claim)):
                 return Ending(how=NodePhase.STOPPED)
             process = await self._tools.launcher.start(self._world)
             if await self._unless(Wish.SAVE, self._supply(process)):
@@ -189,22 +154,7 @@ class Run:
 
     async def _supply(self, process: Process) -> None:
         """Fetch while the ranks import and meet; of no use once they have ended."""
-        await first_of(self._patiently(self._fetch), process.wait())
-
-    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Sit out an outage of Blob, and grants that ran out until there are fresh ones."""
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type((BlobUnavailable, AccessRefused)),
-            stop=stop_after_delay(self._tools.limits.outage),
-            wait=wait_random_exponential(multiplier=0.5, max=self._tools.limits.retry),
-            reraise=True,
-        ):
-            with attempt:
-                try:
-                    await work()
-                except AccessRefused:
-                    await self._tools.regrant()
-                    raise
+        await first_of(self._patience.sit_out(self._fetch), process.wait())
 
     async def _claim(self) -> None:
         """Find HEAD to be this generation's."""
@@ -223,13 +173,13 @@ class Run:
         """Bring what the ranks wait for, then tell them."""
         generation, folder, cache = self._world.generation, self._world.folder, self._tools.cache
         spec = await fetch_run_spec(self._tools.container, generation, folder)
-        self._micro_steps = micro_steps(spec.global_batch, spec.micro_batch, generation.world_size)
+        size = generation.world_size
+        self._stopping.micro_steps = micro_steps(spec.global_batch, spec.micro_batch, size)
         await cache.inputs(spec, self._grants, folder)
         self._spent("fetch_inputs")
         write_whole(folder.ready, "")
         if generation.checkpoint is not None:
-            world_size, ranks = generation.world_size, self._world.ranks
-            await cache.checkpoint(generation.checkpoint, folder, world_size, ranks)
+            await cache.checkpoint(generation.checkpoint, folder, size, self._world.ranks)
             self._spent("fetch_checkpoint")
         await asyncio.to_thread(self._tools.memory.keep_only, generation.number)
 
@@ -266,7 +216,7 @@ class Run:
         checkpoint, size = world.generation.checkpoint, world.generation.world_size
         if checkpoint is not None:
             await self._tools.cache.serve(
-                checkpoint, world.folder, size, world.ranks, self._patiently
+                checkpoint, world.folder, size, world.ranks, self._patience.sit_out
             )
 
     async def _until_gone(
@@ -329,20 +279,11 @@ class Run:
         return f"port {port} was taken by another program before the ranks could meet there"
 
     def _how(self) -> NodePhase:
-        """What the ranks themselves have left in writing; torchrun's exit status tells nothing."""
-        results = [self._result(rank) for rank in self._world.ranks]
-        if all(r is not None and r.how == "finished" for r in results):
-            return NodePhase.FINISHED
-        return NodePhase.FAILED if None in results else NodePhase.STOPPED
-
-    def _result(self, rank: int) -> RankResult | None:
-        try:
-            return RankResult.from_json(self._world.folder.result(rank).read_bytes())
-        except (OSError, ValueError):
-            return None
+        return how_it_ended(self._world.folder, self._world.ranks)
 
     def _last_words(self, process: Process) -> str:
-        silent = [rank for rank in self._world.ranks if self._result(rank) is None]
+        folder, ranks = self._world.folder, self._world.ranks
+        silent = [rank for rank in ranks if result_of(folder, rank) is None]
         cause = "killed" if self._wishes.to_be_killed else f"launcher exit {process.returncode}"
         said = f"ranks {silent} ended without a result ({cause})\n{self._logs.tail(silent)}"
         return (
@@ -356,7 +297,7 @@ class Run:
     def _follow(self) -> None:
         try:
             self._follower.look()
-            self._tempo.heard(self._tools.reports.step, self._tools.clock.monotonic())
+            self._stopping.followed()
         except (OSError, ValueError) as e:
             log.warning("trainer.not_followed reason=%s", e)
 
@@ -393,3 +334,10 @@ class Run:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+def _patience(world: World, tools: Tools) -> Patience:
+    """With Blob, while a run begins; it watches the node's copies grow (`cache.py`)."""
+    work = world.folder.root.parent
+    copies = (work / "inputs", work / "checkpoints", tools.memory.checkpoints)
+    return Patience(tools.limits, tools.clock, tools.regrant, *copies)

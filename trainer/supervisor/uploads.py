@@ -9,7 +9,7 @@ from trainer.rundir import RankSave
 from trainer.supervisor.blobs import AccessRefused, BlobError, JobContainer
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import Committer
-from trainer.supervisor.emergency import full_rate
+from trainer.supervisor.emergency import full_rate, unsent
 from trainer.supervisor.launch import World
 from trainer.supervisor.outbox import Outbox
 from trainer.supervisor.pace import Pace
@@ -49,19 +49,31 @@ class Uploads:
         self._recall = False  # expect what an earlier supervisor had sent
         self._hopeless = False  # waiting does not mend what went wrong in this pass
         self._sent, self._seconds = 0, 0.0
+        self._sending_since: float | None = None
+        self._deleting: asyncio.Task[None] | None = None
         self.trouble = ""  # the last thing that went wrong
         self.model: Committed | None = None
 
     @property
     def pending(self) -> int:
-        """Bytes of saves that lie whole and are not in Blob."""
-        return sum(f.size for records in self._outbox.whole() for r in records for f in r.files)
+        """Bytes of saves that lie whole and, going by the last upload's rate, are not in Blob."""
+        saves = [sum(f.size for r in records for f in r.files) for records in self._outbox.whole()]
+        return unsent(saves, self._of_this_one())
 
     @property
     def rate(self) -> float | None:
         """Bytes a second that the wire gives when nothing holds an upload back; None: unknown."""
-        measured = self._sent / self._seconds if self._seconds else None
-        return full_rate(measured, self._limits.upload_rate)
+        return full_rate(self._measured, self._limits.upload_rate)
+
+    @property
+    def _measured(self) -> float | None:
+        return self._sent / self._seconds if self._seconds else None
+
+    def _of_this_one(self) -> float:
+        """Bytes of the save under way that are in Blob by now, as fast as the last one went."""
+        if self._sending_since is None or self._measured is None:
+            return 0.0
+        return self._measured * (self._clock.monotonic() - self._sending_since)
 
     async def work(self, wishes: Wishes, *, recall: bool = False) -> None:
         """Upload and commit until the trainer is gone and nothing is left, or time is up.
@@ -73,11 +85,14 @@ class Uploads:
         try:
             await self._work(wishes, recall=recall)
         finally:
-            lifting.cancel()
+            tasks = [lifting, *([self._deleting] if self._deleting else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _hurry(self, wishes: Wishes) -> None:
-        """From a stop on nobody trains any more: the wire is for saves."""
-        await wishes.heard(Wish.SAVE)
+        """From a stop or the last step on nobody trains any more: the wire is for saves."""
+        await first_of(wishes.heard(Wish.SAVE), wishes.trainer_gone.wait())
         self._pace.lift()
 
     async def _work(self, wishes: Wishes, *, recall: bool) -> None:
@@ -98,8 +113,21 @@ class Uploads:
             if gone and (done or over or self._hopeless):
                 return
             if not gone:
-                await self._committer.delete_dropped()
+                self._make_room(wishes)
             await self._pause(wishes)
+
+    def _make_room(self, wishes: Wishes) -> None:
+        """Have deleted what HEAD let go of, beside the uploads, until a stop is asked for.
+
+        It may be hundreds of blobs. What is left then the service's sweep finds.
+        """
+        if self._deleting is not None and self._deleting.done():
+            self._deleting.result()
+            self._deleting = None
+        idle = self._deleting is None and wishes.strongest is Wish.NONE
+        if idle and self._committer.dropped:
+            deleting = first_of(wishes.heard(Wish.SAVE), self._committer.delete_dropped())
+            self._deleting = asyncio.create_task(deleting)
 
     async def _send(self) -> bool:
         """Upload what lies whole in the outbox; True when nothing of it is left."""
@@ -107,6 +135,8 @@ class Uploads:
             while save := await self._timed_send():
                 if self._commits:
                     self._committer.expect(save)
+                if self._commits and self._outbox.whole():  # which may not come in time any more
+                    await self._commit()
         except (BlobError, Corrupt, OSError) as e:  # a corrupt save is out of the way now
             await self._failed(e)
             return False
@@ -118,7 +148,11 @@ class Uploads:
 
     async def _timed_send(self) -> RankSave | None:
         before, began = self._outbox.sent, self._clock.monotonic()
-        save = await self._outbox.send_next()
+        self._sending_since = began
+        try:
+            save = await self._outbox.send_next()
+        finally:
+            self._sending_since = None
         if save is not None:
             self._sent, self._seconds = self._outbox.sent - before, self._clock.monotonic() - began
         return save

@@ -71,14 +71,14 @@ class Wishes:
     @property
     def uploads_over(self) -> bool:
         """True when the uploads of a trainer that is gone have had their time."""
-        limits = self._limits
-        span = limits.uploads if self._patient else limits.uploads_after_kill
-        return self._past(self._gone_at + span)
+        if self._patient:
+            return self._past(self._gone_at + self._limits.uploads)
+        return self._past(self._given_up_since(self._gone_at) + self._limits.uploads_after_kill)
 
     def peers_over(self, since: float) -> bool:
         """True when the peers, waited for since then, have had their time."""
         if not self._patient:
-            return self._past(since + self._limits.peers_after_kill)
+            return self._past(self._given_up_since(since) + self._limits.peers_after_kill)
         if self._machine_goes_at < float("inf"):
             return self._past(self._machine_goes_at)
         return self._past(since + self._limits.peers)
@@ -86,6 +86,10 @@ class Wishes:
     @property
     def _patient(self) -> bool:
         return self._ended_well and self.strongest < Wish.KILL
+
+    def _given_up_since(self, since: float) -> float:
+        """A kill that is asked for late, with the trainer long gone, leaves the same time."""
+        return max(since, self._asked_at)
 
     def _past(self, moment: float) -> bool:
         last = min(moment, self._machine_goes_at - self._limits.upload_margin)

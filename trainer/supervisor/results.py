@@ -1,0 +1,20 @@
+"""What a run's ranks have left in writing; torchrun's exit status tells nothing."""
+
+from trainer.contract import NodePhase
+from trainer.rundir import RankResult, RunDir
+
+
+def how_it_ended(folder: RunDir, ranks: range) -> NodePhase:
+    """FINISHED, STOPPED, or FAILED: some rank has left no result, or not yet."""
+    results = [result_of(folder, rank) for rank in ranks]
+    if all(r is not None and r.how == "finished" for r in results):
+        return NodePhase.FINISHED
+    return NodePhase.FAILED if None in results else NodePhase.STOPPED
+
+
+def result_of(folder: RunDir, rank: int) -> RankResult | None:
+    """What this rank has left."""
+    try:
+        return RankResult.from_json(folder.result(rank).read_bytes())
+    except (OSError, ValueError):
+        return None
