@@ -187,7 +187,7 @@ class Stalled(Blocks):
     def put(self, url: str, block_id: str, data: memoryview) -> int:
         """As it is, but for that one."""
         if "step-00000020" in url:
-            self.over.wait(20.0)
+            self.over.wait(60.0)
         return super().put(url, block_id, data)
 
 
