@@ -46,14 +46,15 @@ class Fetchers:
         Raises CannotStart where there is none.
         """
         async with self._seats:
-            work = asyncio.wrap_future(self._begun(part))
+            pool, begun = self._begun(part)
+            work = asyncio.wrap_future(begun)
             work.add_done_callback(_looked_at)
             try:
                 async with asyncio.timeout(self._patience):
                     # Given up, it goes on: with a cancelled one Python 3.11 may lose others.
                     return await asyncio.shield(work)
             except (BrokenExecutor, TimeoutError) as e:
-                self._drop()
+                self._drop(pool)
                 raise BlobUnavailable(f"a process that fetched {part.path.name} is gone") from e
 
     def close(self) -> None:
@@ -61,21 +62,21 @@ class Fetchers:
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
-    def _begun(self, part: Part) -> Future[tuple[int, int]]:
+    def _begun(self, part: Part) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
         try:
             self._pool = self._pool or self._start()
-            return self._pool.submit(_receive, part)
+            return self._pool, self._pool.submit(_receive, part)
         except BrokenExecutor as e:
-            self._drop()
+            self._drop(self._pool)
             raise BlobUnavailable("the processes that fetch are gone") from e
         except (OSError, EOFError) as e:  # no memory, no semaphore: those are files in memory
-            self._drop()
+            self._drop(self._pool)
             raise CannotStart(str(e)) from e
 
-    def _drop(self) -> None:
-        """Have others come, and these gone."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
+    def _drop(self, pool: ProcessPoolExecutor | None) -> None:
+        """Have others come, and these gone, unless others have come already."""
+        if pool is not None and pool is self._pool:
+            pool.shutdown(wait=False)
             self._pool = None
             for process in multiprocessing.active_children():
                 process.kill()
