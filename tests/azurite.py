@@ -21,6 +21,7 @@ from azure.storage.blob import (
 )
 
 from rekindle.setup import tools_path
+from tests import ports
 
 NEAR = "near"  # another account of the same Azurite, with the same key
 ACCOUNT = "devstoreaccount1"  # Azurite's one account and key are public knowledge
@@ -75,7 +76,7 @@ class Azurite:
 @contextmanager
 def server() -> Iterator[Azurite]:
     """A running Azurite; what it holds goes with it."""
-    port = _free_port()
+    port = ports.free()
     command = [_node(), str(_program()), "--blobPort", str(port), "--inMemoryPersistence"]
     process = subprocess.Popen(
         [*command, "--skipApiVersionCheck", "--disableTelemetry", "--silent"],
@@ -110,12 +111,6 @@ def _node() -> str:
 
 def _expiry(hours: float) -> datetime:
     return datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=hours)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_until_it_listens(port: int, process: "subprocess.Popen[bytes]") -> None:

@@ -18,7 +18,7 @@ from rekindle import leftovers
 from rekindle.parts import HELD, Crew, Part
 from rekindle.running import VM_MARK
 from rekindle.state import CannotStart, Ports, State
-from tests import waiting
+from tests import ports, waiting
 
 SERVE = "import pathlib, signal; print('hello'); pathlib.Path({flag!r}).touch(); signal.pause()"
 
@@ -168,11 +168,12 @@ def test_two_stacks_never_share_a_state_folder(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-
-        with pytest.raises(CannotStart, match=rf"port {port} \(for blob\) cannot be had"):
-            Ports.starting_at(port - 2).require_free()
+    first = ports.free(4)
+    with (
+        socket.create_server(("127.0.0.1", first + 2)),
+        pytest.raises(CannotStart, match=rf"port {first + 2} \(for blob\) cannot be had"),
+    ):
+        Ports.starting_at(first).require_free()
 
 
 @pytest.mark.parametrize("port", [-1, 0, 65_533, 80_000])

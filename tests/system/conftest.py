@@ -8,8 +8,9 @@ import httpx
 import pytest
 
 from rekindle.running import Facts
+from tests import ports
 from tests.system.product import Product
-from tests.system.stacks import four_free_ports, up
+from tests.system.stacks import up
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
 @asynccontextmanager
 async def opened(folder: Path, **settings: str) -> AsyncIterator[Product]:
     """A stack whose service has these settings, and a client of it."""
-    async with up(folder / "state", four_free_ports(), **settings) as running:
+    async with up(folder / "state", ports.free(4), **settings) as running:
         stack = Facts.read(running.state)
         headers = {"Authorization": f"Bearer {stack.api_key}"}
         url = f"{stack.api_url}/v1"

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests import ports
 from tests.system import worlds
 from tests.system.worlds import LORA, place_checkpoint, prepare, read_metrics, read_saves
 from trainer.contract import (
@@ -90,7 +91,7 @@ def torchrun(world: int, module: str, *arguments: str) -> str:
     """Run a program in a world of its own, and return what it printed."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
     where = ["--nnodes=1", "--master-addr=127.0.0.1"]
-    port = f"--master-port={worlds._free_port()}"
+    port = f"--master-port={ports.free()}"
     done = subprocess.run(
         [*command, *where, port, "-m", module, *arguments],
         env=os.environ  # noqa: TID251 - handed on as a whole

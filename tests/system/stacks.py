@@ -3,9 +3,7 @@
 import asyncio
 import json
 import os
-import random
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -62,19 +60,6 @@ async def up(state: Path, port: int, **settings: str) -> AsyncIterator[Up]:
         await process.wait()
 
 
-def four_free_ports() -> int:
-    """The first of four neighbouring ports that are free, and that no client is given by chance."""
-    while True:
-        first = random.randrange(12_000, 32_000, 4)
-        if all(_free(first + n) for n in range(4)):
-            return first
-
-
 def _printing(state: Path) -> TextIO:
     state.mkdir(exist_ok=True)
     return (state / "printed").open("w")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0

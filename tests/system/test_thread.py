@@ -17,8 +17,8 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from tests import waiting
-from tests.system.stacks import Up, four_free_ports, up
+from tests import ports, waiting
+from tests.system.stacks import Up, up
 
 ROW = {
     "messages": [
@@ -88,7 +88,7 @@ class Product:
 
 @pytest.fixture
 async def product(tmp_path: Path) -> AsyncIterator[Product]:
-    async with up(tmp_path / "state", four_free_ports()) as stack:
+    async with up(tmp_path / "state", ports.free(4)) as stack:
         facts = stack.facts()
         trust = ssl.create_default_context(cafile=facts["ca"])
         url = f"{facts['api_url']}/v1"

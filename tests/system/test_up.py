@@ -6,13 +6,14 @@ import httpx
 import psutil
 import pytest
 
-from tests.system.stacks import four_free_ports, up
+from tests import ports
+from tests.system.stacks import up
 
 
 @pytest.fixture(scope="module")
 def port() -> int:
     """The first of four ports that are free just now."""
-    return four_free_ports()
+    return ports.free(4)
 
 
 async def test_the_stack_works_and_leaves_no_process_behind(tmp_path: Path, port: int) -> None:

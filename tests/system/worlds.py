@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import ports
 from trainer.contract import (
     MANIFEST,
     BaseModel,
@@ -179,17 +179,9 @@ def run_world(
 def start_world(rundir: RunDir, *, world: int = 2, program: str = TRAINER) -> subprocess.Popen[str]:
     """Start torchrun in a session of its own."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
-    where = ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={_free_port()}"]
+    where = ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={ports.free()}"]
     return subprocess.Popen(
-        [
-            *torchrun,
-            *where,
-            "--master-port",
-            str(_free_port()),
-            "-m",
-            program,
-            str(rundir.root),
-        ],
+        [*torchrun, *where, "-m", program, str(rundir.root)],
         cwd=ROOT,
         env=os.environ  # noqa: TID251 - handed on as a whole
         | {"REKINDLE_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
@@ -252,12 +244,6 @@ def _record(path: Path) -> RankSave:
 
 def _progress(rundir: RunDir) -> int:
     return int(rundir.progress.read_text()) if rundir.progress.exists() else 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _children(pid: int) -> list[int]:

@@ -8,7 +8,7 @@ import pytest
 
 from rekindle.cli import check_azure, check_machine
 from rekindle.cli.check import Check, Verdict
-from tests.system.stacks import four_free_ports
+from tests import ports
 
 
 def by_name(checks: Iterator[Check]) -> dict[str, Check]:
@@ -36,7 +36,7 @@ def usage(limit: int, used: int) -> dict[str, Any]:
 
 
 def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
-    first = four_free_ports()
+    first = ports.free(4)
     with socket.create_server(("127.0.0.1", first + 1)):
         found = by_name(check_machine.checks(tmp_path, first, stack_runs=False))["ports"]
 
