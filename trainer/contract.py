@@ -79,19 +79,28 @@ class Lora(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Dpo(Message):
+    """Direct preference optimization (Rafailov et al., 2023); the reference is the base model."""
+
+    beta: float  # how dear it is to leave the reference
+    loss: str = "sigmoid"  # or "ipo" (Azar et al., 2023)
+    label_smoothing: float = 0.0  # share of pairs that are taken to be the wrong way round
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSpec(Message):
     """The resolved, immutable recipe of one job, as the trainer gets it."""
 
     version: int
     job_id: str
     seed: int
-    method: str  # "supervised"
+    method: str  # "supervised", "dpo" or "reward"
     base_model: BaseModel
     training_file: InputFile
     validation_file: InputFile | None
     total_steps: int  # optimizer steps of the whole job
-    global_batch: int  # rows per optimizer step, whatever the world size
-    micro_batch: int  # rows per process and micro-step
+    global_batch: int  # samples per optimizer step: rows of the file, whatever the world size
+    micro_batch: int  # samples per process and micro-step
     max_seq_len: int  # tokens; longer rows are cut
     learning_rate: float  # peak
     warmup_steps: int
@@ -112,6 +121,13 @@ class RunSpec(Message):
     )  # beside best and milestones
     milestone_every_steps: int = field(default=0, metadata=LATER)  # 0: none
     cadence: Cadence | None = field(default=None, metadata=LATER)  # None: the user chose
+    packing: bool = field(default=False, metadata=LATER)  # sequences side by side, not padded
+    dpo: Dpo | None = field(default=None, metadata=LATER)  # with that method, and no other
+
+    @property
+    def sequences_per_row(self) -> int:
+        """What a row of the data becomes; of a preference the preferred one, then the other."""
+        return 1 if self.method == "supervised" else 2
 
     @property
     def retention(self) -> Retention:
@@ -237,8 +253,9 @@ class StepMetrics(Message):
     tokens: int  # trained (assistant) tokens of this step, all ranks together
     seconds: float
     at: float
-    accuracy: float = 0.0
+    accuracy: float = 0.0  # share of tokens, or of pairs, that the model gets right
     valid_loss: float | None = None
+    margin: float | None = field(default=None, metadata=LATER)  # of rewards, mean over pairs
 
 
 @dataclass(frozen=True, kw_only=True)

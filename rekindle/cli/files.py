@@ -40,7 +40,7 @@ def show_file(cli: Cli, file: FileArgument) -> None:
 
 def upload_file(
     cli: Cli,
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="One chat a line.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="One chat, or preference, a line.")],
 ) -> None:
     """Upload a file without training on it yet."""
     kept = upload(cli, path)
@@ -60,6 +60,7 @@ def _table(files: list[Json], now: float) -> Iterable[Any]:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("file", no_wrap=True)
     table.add_column("name", overflow="fold")
+    table.add_column("format", no_wrap=True)
     for name in ("size", "examples", "warnings", "age"):
         table.add_column(name, justify="right", no_wrap=True)
     for file in files:
@@ -67,6 +68,7 @@ def _table(files: list[Json], now: float) -> Iterable[Any]:
         table.add_row(
             file["id"],
             Text(words.safe(file.get("filename", words.NOTHING))),
+            Text(words.safe(file.get("format") or words.NOTHING)),
             words.size(file.get("bytes")),
             words.number(counts.get("examples", file.get("examples"))),
             words.number(counts.get("warnings")),
@@ -82,6 +84,7 @@ def _file(file: Json) -> Iterable[Any]:
             ("file", file["id"]),
             ("name", words.safe(file.get("filename", words.NOTHING))),
             ("status", str(file.get("status", words.NOTHING))),
+            ("format", words.safe(file.get("format") or words.NOTHING)),
             ("size", words.size(file.get("bytes"))),
             ("examples", words.number(counts.get("examples", file.get("examples")))),
             ("tokens", f"about {words.number(counts.get('tokens'))}"),

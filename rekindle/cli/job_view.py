@@ -225,6 +225,7 @@ def speed(shown: Json) -> str:
     known = [
         (progress.get("loss"), "loss {}", 4),
         (progress.get("valid_loss"), "validation loss {}", 4),
+        (progress.get("margin"), "margin {}", 4),
         (progress.get("tokens_per_second"), "{} tokens/s", 0),
         (progress.get("seconds_per_step"), "{} s/step", 2),
     ]

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from rekindle.cli import job_view, words
+from rekindle.cli import job_view, submit_method, words
 from rekindle.cli import submit_options as options
 from rekindle.cli.choose import JOBS
 from rekindle.cli.command import Cli
+from rekindle.cli.submit_method import Method
 from rekindle.cli.trouble import ExitCode, Trouble
 from rekindle.cli.upload import upload
 from rekindle.cli.words import money, part
@@ -27,6 +28,10 @@ def submit(
     validation: options.Validation = None,
     suffix: options.Suffix = None,
     metadata: options.Metadata = None,
+    method: options.HowToLearn = Method.SUPERVISED,
+    beta: options.Beta = None,
+    dpo_loss: options.Loss = None,
+    label_smoothing: options.LabelSmoothing = None,
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     learning_rate: options.LearningRate = None,
@@ -45,12 +50,13 @@ def submit(
     watch: options.Watch = False,
 ) -> int | None:
     """Train MODEL on FILE. Shows what it will cost, and why there."""
-    body = {
+    hyper = _set(n_epochs=epochs, batch_size=batch_size)
+    body: Json = {
         "model": model,
         "suffix": suffix,
         "seed": seed,
         "metadata": _pairs(metadata or []),
-        "method": _method(n_epochs=epochs, batch_size=batch_size),
+        "method": submit_method.method(method, hyper, beta, dpo_loss, label_smoothing),
         "infrastructure": _set(nodes=nodes, elastic=_set(min_nodes=min_nodes) or None),
         "training": _set(
             learning_rate=learning_rate,
@@ -62,13 +68,7 @@ def submit(
         ),
     }
     body |= _files(cli, file, validation, same_once=name is not None)
-    key = name or f"cli-{uuid4().hex}"  # a repeat after a lost answer is no second job
-    asked = {member: value for member, value in body.items() if value not in (None, {})}
-    job = cli.client.post(JOBS, asked, headers={"idempotency-key": key})
-    if watch:
-        return _watched(cli, job)
-    cli.show(job, lambda: taken_on(job))
-    return None
+    return _send(cli, body, name, watch=watch)
 
 
 def taken_on(job: Json) -> "Iterator[RenderableType]":
@@ -80,6 +80,16 @@ def taken_on(job: Json) -> "Iterator[RenderableType]":
             yield f"note: {words.safe(warning)}"
     yield f"\n{job['id']}"
     yield job_view.next_steps(job)
+
+
+def _send(cli: Cli, body: Json, name: str | None, *, watch: bool) -> int | None:
+    key = name or f"cli-{uuid4().hex}"  # a repeat after a lost answer is no second job
+    asked = {member: value for member, value in body.items() if value not in (None, {})}
+    job = cli.client.post(JOBS, asked, headers={"idempotency-key": key})
+    if watch:
+        return _watched(cli, job)
+    cli.show(job, lambda: taken_on(job))
+    return None
 
 
 def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -123,11 +133,6 @@ def _file(cli: Cli, named: str, *, same_once: bool) -> str:
         return named
     uploaded: str = upload(cli, Path(named), same_once=same_once)["id"]
     return uploaded
-
-
-def _method(**hyperparameters: object) -> Json | None:
-    chosen = _set(**hyperparameters)
-    return {"type": "supervised", "supervised": {"hyperparameters": chosen}} if chosen else None
 
 
 def _adapter(*, wanted: bool, **members: object) -> Json | None:

@@ -4,18 +4,22 @@ from typing import Annotated
 
 import typer
 
+from rekindle.cli.submit_method import DpoLoss, Method
+
 _TRAINING, _MACHINES, _SENDING = "How to train", "What to run on", "How to send it"
 
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="One chat a line, in OpenAI's format; or the id of an upload."
+        metavar="FILE",
+        help="One chat a line, or with --method dpo one preference, in OpenAI's format; or the id "
+        "of an upload.",
     ),
 ]
 Model = Annotated[str, typer.Option("--model", "-m", help="The base model's name in the service.")]
 Validation = Annotated[
     str | None,
-    typer.Option("--validation", metavar="FILE", help="Chats to measure on, never to train on."),
+    typer.Option("--validation", metavar="FILE", help="Rows to measure on, never to train on."),
 ]
 Suffix = Annotated[
     str | None, typer.Option("--suffix", help="A name of yours, part of the result's name.")
@@ -23,6 +27,36 @@ Suffix = Annotated[
 Metadata = Annotated[
     list[str] | None,
     typer.Option("--metadata", metavar="KEY=VALUE", help="Kept with the job; repeatable."),
+]
+HowToLearn = Annotated[
+    Method,
+    typer.Option(
+        "--method", help="From chats, or (dpo) from preferences.", rich_help_panel=_TRAINING
+    ),
+]
+Beta = Annotated[
+    float | None,
+    typer.Option(
+        "--beta",
+        min=0,
+        max=2,
+        help="DPO: how dear it is to leave the base model; 0.1 if not told.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+Loss = Annotated[
+    DpoLoss | None,
+    typer.Option("--dpo-loss", help="DPO: its loss.", rich_help_panel=_TRAINING),
+]
+LabelSmoothing = Annotated[
+    float | None,
+    typer.Option(
+        "--label-smoothing",
+        min=0,
+        max=0.5,
+        help="DPO: share of pairs that are taken to be the wrong way round.",
+        rich_help_panel=_TRAINING,
+    ),
 ]
 Epochs = Annotated[
     int | None,
@@ -41,7 +75,7 @@ LearningRate = Annotated[
 MaxSeqLen = Annotated[
     int | None,
     typer.Option(
-        "--max-seq-len", min=16, help="Tokens a chat is cut to.", rich_help_panel=_TRAINING
+        "--max-seq-len", min=16, help="Tokens a sequence is cut to.", rich_help_panel=_TRAINING
     ),
 ]
 Seed = Annotated[

@@ -4,6 +4,7 @@ from typing import Any
 
 from service.db.files import File
 from service.db.uploads import Upload
+from service.domain import results
 
 
 def whole(file: File) -> dict[str, Any]:
@@ -21,6 +22,7 @@ def brief(file: File) -> dict[str, Any]:
         "filename": file.filename,
         "purpose": file.purpose,
         "status": "processed",
+        **({} if file.purpose == results.PURPOSE else {"format": file.format}),
         "examples": file.examples,
         "counts": {
             "examples": file.examples,

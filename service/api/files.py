@@ -33,7 +33,7 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 
 @router.post("", openapi_extra=_BODY)
 async def upload(request: Request, parts: PartsDep, caller: CallerDep) -> dict[str, Any]:
-    """Check a chat dataset line by line while it comes, and keep it."""
+    """Check a dataset line by line while it comes, and keep it."""
     form = UploadForm(request)
     await form.find_file()
     engine, store, project = parts.engine, parts.store, caller.project_id

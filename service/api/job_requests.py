@@ -2,14 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from service.api.method_requests import HyperparametersRequest, MethodRequest, Strict
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import MAX_KEPT, Hyperparameters, Training
+from service.domain.recipe import MAX_KEPT, Hyperparameters, Method, Training
 from trainer.contract import CHECKPOINTS_KEPT, Lora
-
-Auto = Literal["auto"]
 
 _CODES = {"missing": "missing_required_parameter", "extra_forbidden": "unknown_parameter"}
 _AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
@@ -35,33 +34,6 @@ def _refusal(faults: list[ErrorDetails]) -> InvalidRequest:
         code=_CODES.get(fault["type"], "invalid_value"),
         param=where or None,
     )
-
-
-class Strict(BaseModel):
-    """No guessing: unknown members and wrong types are errors."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class HyperparametersRequest(Strict):
-    """OpenAI's three."""
-
-    batch_size: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"
-    learning_rate_multiplier: Auto | Annotated[float, Field(gt=0, le=10_000)] = "auto"
-    n_epochs: Auto | Annotated[int, Field(ge=1, le=50)] = "auto"
-
-
-class SupervisedRequest(Strict):
-    """Options of the supervised method."""
-
-    hyperparameters: HyperparametersRequest | None = None
-
-
-class MethodRequest(Strict):
-    """How to train."""
-
-    type: Literal["supervised"]
-    supervised: SupervisedRequest | None = None
 
 
 class LoraRequest(Strict):
@@ -127,23 +99,27 @@ class JobRequest(Strict):
             raise PydanticCustomError("unsupported", "integrations are not supported: leave it out")
         return value
 
+    def asked_method(self) -> Method:
+        """Supervised unless told."""
+        return self.method.type if self.method else "supervised"
+
     def asked_hyperparameters(self) -> Hyperparameters:
         """From ``method`` or from the deprecated place, but not from both."""
-        inner = self.method.supervised if self.method else None
-        new = inner.hyperparameters if inner else None
+        new = self.method.hyperparameters if self.method else None
         if new is not None and self.hyperparameters is not None:
             raise InvalidRequest(
-                "Give hyperparameters once: in method.supervised.hyperparameters.",
+                f"Give hyperparameters once: in method.{self.asked_method()}.hyperparameters.",
                 param="hyperparameters",
             )
         chosen = new or self.hyperparameters or HyperparametersRequest()
-        return Hyperparameters(**chosen.model_dump())
+        return Hyperparameters(**chosen.model_dump(exclude={"beta"}))
 
     def asked_training(self) -> Training:
-        """Our own knobs as the domain has them."""
+        """The method and our own knobs as the domain has them."""
         asked = self.training
         lora = None
         if asked.adapter:
             alpha = asked.adapter.alpha or 2 * asked.adapter.r
             lora = Lora(rank=asked.adapter.r, alpha=alpha, dropout=asked.adapter.dropout)
-        return Training(lora=lora, **asked.model_dump(exclude={"adapter"}))
+        dpo = self.method.asked_dpo() if self.method else None
+        return Training(dpo=dpo, lora=lora, **asked.model_dump(exclude={"adapter"}))

@@ -116,7 +116,7 @@ def _basic(around: Around) -> dict[str, Any]:
         "validation_file": job.validation_file,
         "integrations": [],
         "metadata": request.get("metadata"),
-        "method": {"type": "supervised", "supervised": {"hyperparameters": hyper}},
+        "method": _method(hyper, recipe.get("dpo")),
         "user_provided_suffix": request.get("suffix"),
         "started_at": seconds(job.started_at),
         "version": job.version,
@@ -126,10 +126,18 @@ def _basic(around: Around) -> dict[str, Any]:
     }
 
 
+def _method(hyper: dict[str, Any], dpo: dict[str, Any] | None) -> dict[str, Any]:
+    """As it was asked for, with every number; plans of an earlier release have no ``dpo``."""
+    if dpo is None:
+        return {"type": "supervised", "supervised": {"hyperparameters": hyper}}
+    ours = {name: dpo[name] for name in ("loss", "label_smoothing")}
+    return {"type": "dpo", "dpo": {"hyperparameters": hyper | {"beta": dpo["beta"]}, **ours}}
+
+
 def _progress(around: Around) -> dict[str, Any]:
     job = around.job
     step = job.progress.get("step", 0)
-    measured = ("seconds_per_step", "tokens_per_second", "loss", "valid_loss")
+    measured = ("seconds_per_step", "tokens_per_second", "loss", "valid_loss", "margin")
     return {
         "step": step,
         "total_steps": job.total_steps,

@@ -22,6 +22,7 @@ from service.domain import results
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
+from service.domain.recipe import LEARNS_FROM, Method
 from service.operations import jobs, models, tiers
 from service.operations.jobs import Sending, Submission
 
@@ -170,14 +171,28 @@ async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File,
                 )
             if file and file.purpose == results.PURPOSE:
                 raise InvalidRequest(
-                    f"{param}: {file_id} is a job's result, not a dataset. Upload chats with "
+                    f"{param}: {file_id} is a job's result, not a dataset. Upload one with "
                     "POST /v1/files.",
                     param=param,
                 )
+            if file:
+                _check_format(file, param, asked.asked_method())
             found.append(file)
     training, validation = found
     assert training is not None, "training_file is required"
     return training, validation
+
+
+def _check_format(file: File, param: str, method: Method) -> None:
+    wanted = LEARNS_FROM[method]
+    if file.format is not wanted:
+        (other,) = (m for m, learns in LEARNS_FROM.items() if learns is file.format)
+        raise InvalidRequest(
+            f"{param}: {file.id} holds {file.format.plural}, and method {method} learns from "
+            f"{wanted.plural}. Give a file of {wanted.plural}, or choose method {other}.",
+            code="wrong_file_format",
+            param=param,
+        )
 
 
 async def _plan(parts: Parts, asked: JobRequest, training: File) -> Plan:

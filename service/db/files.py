@@ -1,14 +1,15 @@
 """Uploaded files: their facts; the bytes lie in Blob under the file's id."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import exists, insert, or_, select, update
+from sqlalchemy import RowMapping, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import files, jobs, uploads
+from service.domain.row import Format
 from service.domain.states import JOB_TERMINAL
 
 CONTAINER = "files"
@@ -32,6 +33,7 @@ class File:
     warnings: list[dict[str, Any]] = field(default_factory=list)  # line, code, message
     warning_counts: dict[str, int] = field(default_factory=dict)
     longest: list[tuple[int, int]] = field(default_factory=list)  # line, tokens
+    format: Format = Format.CHAT
 
     @property
     def tokens(self) -> int:
@@ -52,7 +54,7 @@ async def find(conn: AsyncConnection, project_id: str, file_id: str) -> File | N
     """The file, unless it is unknown, deleted or another project's."""
     query = select(*_COLUMNS).where(files.c.id == file_id, *_visible(project_id))
     row = (await conn.execute(query)).mappings().one_or_none()
-    return File(**row) if row else None
+    return _file(row) if row else None
 
 
 async def lock(
@@ -63,7 +65,7 @@ async def lock(
     """
     query = select(*_COLUMNS).where(files.c.id == file_id, *_visible(project_id))
     row = (await conn.execute(query.with_for_update(read=shared))).mappings().one_or_none()
-    return File(**row) if row else None
+    return _file(row) if row else None
 
 
 async def page(
@@ -86,7 +88,7 @@ async def page(
         query = query.where(files.c.id > after if ascending else files.c.id < after)
     order = files.c.id.asc() if ascending else files.c.id.desc()
     rows = await conn.execute(query.order_by(order).limit(limit))
-    return [File(**r) for r in rows.mappings()]
+    return [_file(r) for r in rows.mappings()]
 
 
 async def in_use(conn: AsyncConnection, file_id: str) -> bool:
@@ -122,6 +124,10 @@ async def dead_and_unknown(
             found = await conn.execute(select(id_, ended_at.is_not(None)).where(some))
             known.update((i, ended) for i, ended in found)
     return [i for i in ids if known.get(i)], [i for i in ids if i not in known]
+
+
+def _file(row: RowMapping) -> File:
+    return replace(File(**row), format=Format(row["format"]))
 
 
 def _visible(project_id: str) -> tuple[Any, ...]:

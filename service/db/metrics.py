@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -87,6 +87,12 @@ async def series(
     else:
         rows = rows.order_by(m.step)
     return [dict(r) for r in (await conn.execute(rows.limit(limit))).mappings()]
+
+
+async def has_margins(conn: AsyncConnection, job_id: str) -> bool:
+    """Whether the job has learnt from pairs."""
+    query = select(exists().where(metrics.c.job_id == job_id, metrics.c.margin.is_not(None)))
+    return bool((await conn.execute(query)).scalar_one())
 
 
 async def all_of(conn: AsyncConnection, job_id: str) -> AsyncIterator[dict[str, Any]]:

@@ -36,9 +36,10 @@ async def keep(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
 
 async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
     """The file in parts."""
-    lines = [results.HEADER]
+    columns = results.columns(margins=await metrics.has_margins(conn, job_id))
+    lines = [results.header(columns)]
     async for row in metrics.all_of(conn, job_id):
-        lines.append(results.line(row))
+        lines.append(results.line(columns, row))
         if len(lines) >= _LINES:
             yield "".join(lines).encode()
             lines.clear()

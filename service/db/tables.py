@@ -21,6 +21,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from service.db import columns, storage_tables  # noqa: F401 - one schema, in two files
 from service.db.columns import Moment, Money, leased, one_of
+from service.domain.row import Format
 from service.domain.states import AttemptState, CapacityType, JobState, Outcome
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -65,6 +66,8 @@ files = Table(
     Column("warnings", JSONB, nullable=False, server_default="[]"),  # the first, with their lines
     Column("warning_counts", JSONB, nullable=False, server_default="{}"),  # all of them, by code
     Column("longest", JSONB, nullable=False, server_default="[]"),  # rows: [line, tokens]
+    Column("format", Text, nullable=False, server_default=Format.CHAT),  # of every row
+    one_of("format", Format),
     Index("files_listing", "project_id", "id"),
 )
 
@@ -308,6 +311,7 @@ metrics = Table(
     Column("tokens", BigInteger, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("valid_loss", Float),
+    Column("margin", Float),  # of rewards, with pairs only
     PrimaryKeyConstraint("job_id", "step"),
 )
 

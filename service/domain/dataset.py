@@ -1,4 +1,4 @@
-"""Checks a chat dataset line by line as it streams by: memory stays flat whatever the file.
+"""Checks a dataset line by line as it streams by: memory stays flat whatever the file.
 
 What is a row here is a row for the trainer: lines end at a line feed, blank lines are none.
 """
@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NoReturn
 
 from service.domain import file_kinds
-from service.domain.chat_line import check_line
+from service.domain.dataset_line import check_line
 from service.domain.duplicates import MOST_ROWS, SeenRows
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from service.domain.json_line import Problem
 from service.domain.long_rows import LongRows, RowLength, tokens_of
 from service.domain.recipe import DEFAULT_MAX_SEQ_LEN
+from service.domain.row import Format, Row
 
 FEW_EXAMPLES: Final = 10
 MOST_SHOWN: Final = 100  # errors or warnings, each with its line; the rest is counted
@@ -22,7 +23,7 @@ MOST_OF_A_KIND: Final = 20  # warnings, so that one kind does not hide the other
 
 _BOM = b"\xef\xbb\xbf"
 _IN_MESSAGE = 20  # errors that the message spells out
-_TOKENS_PER_EXAMPLE = tokens_of(0)
+_TOKENS_PER_SEQUENCE = tokens_of(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +51,11 @@ class Finding:
 class DatasetSummary:
     """What a whole, valid file holds."""
 
+    format: Format
     examples: int
     bytes: int
     sha256: str
-    characters: int  # of all messages' contents
+    characters: int  # of all messages' contents, a prompt counted in each of its sequences
     warnings: tuple[Finding, ...]  # at most MOST_SHOWN, by line
     warning_counts: dict[str, int]  # all of them, by code
     longest: tuple[RowLength, ...]
@@ -66,10 +68,11 @@ class DatasetSummary:
     @property
     def tokens(self) -> int:
         """A guess at the tokens of the whole file."""
-        return tokens_of(self.characters) + (self.examples - 1) * _TOKENS_PER_EXAMPLE
+        sequences = self.examples * self.format.sequences
+        return tokens_of(self.characters) + (sequences - 1) * _TOKENS_PER_SEQUENCE
 
 
-class ChatValidator:
+class DatasetValidator:
     """Feed it the file in chunks of any size, then ask it to finish, once.
 
     How the file is cut into chunks never changes the verdict.
@@ -86,6 +89,7 @@ class ChatValidator:
         self._seen = SeenRows()
         self._long_rows = LongRows()
         self._rows = 0  # lines that are not blank
+        self._format: Format | None = None  # of the first good row, and so of all
         self._examples = 0
         self._characters = 0
         self._errors = _Findings(of_a_kind=MOST_SHOWN)
@@ -122,11 +126,12 @@ class ChatValidator:
             self._end_line()
         if self._errors.counts:
             self._refuse(self._report())
-        if not self._examples:
+        if self._format is None:
             found = "is empty" if not self._bytes else "holds blank lines only"
             self._refuse(f"The file {found}. Write one JSON object with `messages` a line.")
         self._note_whole_file()
         return DatasetSummary(
+            format=self._format,
             examples=self._examples,
             bytes=self._bytes,
             sha256=self._sha256.hexdigest(),
@@ -171,7 +176,7 @@ class ChatValidator:
         if self._line == 1 and line.startswith(_BOM):
             self._warn("byte_order_mark", "the file starts with a byte order mark; it is skipped")
             line = line[len(_BOM) :]
-        verdict = check_line(line)
+        verdict = check_line(line, self._format)
         if isinstance(verdict, Problem):
             if self._rows == 1:
                 self._refuse_kind(file_kinds.of_first_line(line))
@@ -183,11 +188,15 @@ class ChatValidator:
                 "this service takes (REKINDLE_FILE_MAX_EXAMPLES). Send fewer rows.",
                 param="file",
             )
+        self._take(line, verdict)
+
+    def _take(self, line: bytes, row: Row) -> None:
+        self._format = row.format
         self._examples += 1
-        self._characters += verdict.characters
-        for note in verdict.notes:
+        self._characters += row.characters
+        for note in row.notes:
             self._warn(note.code, note.message)
-        self._compare(line, verdict.characters)
+        self._compare(line, row.longest)
 
     def _compare(self, line: bytes, characters: int) -> None:
         """What can be said of a row only beside others, or beside a model's context."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from service.domain.architecture import Architecture
 from service.domain.catalogue import Sku
-from service.domain.memory import GIB, MARGIN, MemoryEstimate, estimate
+from service.domain.memory import GIB, MARGIN, MemoryEstimate, MicroStep, estimate
 from service.domain.recipe import Hyperparameters, Recipe, Training, resolve
 from trainer.contract import Lora
 
@@ -156,12 +156,12 @@ def _recipe(needs: Needs, world: int) -> Recipe:
 def _memory(
     arch: Architecture, recipe: Recipe, stage: int, world: int, micro_batch: int
 ) -> MemoryEstimate:
+    paired = recipe.dpo is not None
     return estimate(
         arch,
+        MicroStep(samples=micro_batch, seq_len=recipe.max_seq_len, paired=paired),
         zero_stage=stage,
         world=world,
-        micro_batch=micro_batch,
-        seq_len=recipe.max_seq_len,
         lora=recipe.lora,
         checkpointing=recipe.gradient_checkpointing,
         precision=recipe.precision,

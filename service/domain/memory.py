@@ -55,26 +55,43 @@ class MemoryEstimate:
         return round(self.total * (1 + MARGIN))
 
 
+@dataclass(frozen=True, kw_only=True)
+class MicroStep:
+    """What one process takes at once."""
+
+    samples: int
+    seq_len: int
+    paired: bool = False  # a sample is two sequences, held against a reference
+
+    @property
+    def tokens(self) -> int:
+        """Of all sequences, each as long as it may be."""
+        return self.samples * self.seq_len * (2 if self.paired else 1)
+
+
 def estimate(
     arch: Architecture,
+    micro_step: MicroStep,
     *,
     zero_stage: int,
     world: int,
-    micro_batch: int,
-    seq_len: int,
     lora: Lora | None,
     checkpointing: bool,
     precision: str,
 ) -> MemoryEstimate:
-    """Bytes that the busiest moment of a training step needs on one GPU."""
+    """Bytes that the busiest moment of a training step needs on one GPU.
+
+    The reference is the model without its adapters; where there are none, a frozen copy of it.
+    """
     width = 2 if precision == "bf16" else _FP32
     frozen = arch.parameters if lora else 0
     trained = arch.lora_parameters(lora.rank) if lora else arch.parameters
     shards = _Shards(zero_stage, world)
-    tokens = micro_batch * seq_len
+    reference = arch.parameters if micro_step.paired and not lora else 0
+    tokens = micro_step.tokens
     master = _FP32 if zero_stage >= 1 else 0  # DeepSpeed's ZeRO keeps one even of fp32 weights
     return MemoryEstimate(
-        parameters=shards.of_parameters((frozen + trained) * width),
+        parameters=shards.of_parameters((frozen + trained + reference) * width),
         gradients=shards.of_gradients(trained * _FP32),
         optimizer=shards.of_optimizer(trained * (master + _MOMENTS)),
         activations=tokens * _activation_bytes(arch, width, checkpointing=checkpointing),

@@ -21,7 +21,7 @@ from service.domain.recipe import Hyperparameters, Recipe, Training
 from service.domain.states import CapacityType
 from service.domain.throughput import StepTime, Work, cpu_step, gpu_step
 from service.domain.wording import duration
-from trainer.contract import Lora
+from trainer.contract import Dpo, Lora
 
 Accelerator = Literal["cuda", "cpu"]
 CPU_FLOPS = 5e9  # per second, of one trainer process of the local stack
@@ -45,7 +45,7 @@ class PlanRequest:
     hyperparameters: Hyperparameters
     training: Training
     examples: int
-    mean_tokens: int  # of one row, before it is cut to max_seq_len
+    mean_tokens: int  # of one row, all its sequences, before they are cut to max_seq_len
     offers: tuple[Offer, ...]
     nodes: int | None = None
     min_nodes: int | None = None  # of an elastic job; None: the world size is kept
@@ -94,7 +94,7 @@ class Plan:
         """JSON-able, money as decimal strings; the chosen option's members on the top level."""
         return self.chosen.as_dict() | {
             "currency": CURRENCY,
-            "recipe": asdict(self.recipe) | {"warnings": list(self.recipe.warnings)},
+            "recipe": _recipe(self.recipe),
             "options": [option.as_dict() for option in self.options],
             "alternatives": [option.as_dict() for option in self.alternatives],
             "rejected": list(self.rejected),
@@ -106,9 +106,10 @@ class Plan:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The plan that ``as_dict`` wrote down."""
-        lora = data["recipe"]["lora"]
+        lora, dpo = data["recipe"]["lora"], data["recipe"].get("dpo")
         recipe = data["recipe"] | {
             "lora": Lora(**lora) if lora else None,
+            "dpo": Dpo(**dpo) if dpo else None,
             "warnings": tuple(data["recipe"]["warnings"]),
         }
         return cls(
@@ -120,6 +121,12 @@ class Plan:
             warnings=tuple(data["warnings"]),
             elastic=Elastic.of_plan(data),
         )
+
+
+def _recipe(recipe: Recipe) -> dict[str, Any]:
+    """The release before reads plans too, and knows of no method: it is told where it must be."""
+    members = asdict(recipe) | {"warnings": list(recipe.warnings)}
+    return members if recipe.dpo else {k: v for k, v in members.items() if k != "dpo"}
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -226,14 +233,19 @@ def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
         zero_stage=layout.zero_stage,
         micro_batch=layout.micro_batch,
         accumulation=layout.accumulation,
-        tokens_per_row=min(request.mean_tokens, layout.recipe.max_seq_len),
+        tokens_per_sequence=min(_mean_sequence(request, layout.recipe), layout.recipe.max_seq_len),
         lora_rank=lora.rank if lora else None,
         checkpointing=layout.recipe.gradient_checkpointing,
         precision=layout.recipe.precision,
+        paired=layout.recipe.dpo is not None,
     )
     if request.accelerator == "cpu":
         return cpu_step(work, flops=request.cpu_flops)
     return gpu_step(work, sku, nodes=layout.nodes, processes_per_node=layout.processes_per_node)
+
+
+def _mean_sequence(request: PlanRequest, recipe: Recipe) -> int:
+    return -(-request.mean_tokens // recipe.format.sequences)
 
 
 def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
@@ -301,9 +313,10 @@ def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, 
         and best.offering.capacity_type is CapacityType.SPOT
     ):
         warnings.append("Spot costs as much as on demand there now.")
-    if request.mean_tokens > recipe.max_seq_len:
+    if (mean := _mean_sequence(request, recipe)) > recipe.max_seq_len:
+        what = "row" if recipe.dpo is None else "prompt with its output"
         warnings.append(
-            f"A mean row has about {request.mean_tokens} tokens, but rows are cut at "
+            f"A mean {what} has about {mean} tokens, but rows are cut at "
             f"{recipe.max_seq_len}; raise training.max_seq_len to keep them whole."
         )
     return tuple(warnings)

@@ -12,13 +12,23 @@ from typing import Literal
 
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from trainer.contract import CHECKPOINTS_KEPT, MILESTONES_KEPT, Lora
+from service.domain.row import Format
+from trainer.contract import CHECKPOINTS_KEPT, MILESTONES_KEPT, Dpo, Lora
 
 Auto = Literal["auto"]
 Precision = Literal["bf16", "fp32"]
+Method = Literal["supervised", "dpo"]
+
+LEARNS_FROM: dict[Method, Format] = {"supervised": Format.CHAT, "dpo": Format.PREFERENCE}
 
 FULL_LEARNING_RATE = 1e-5  # peak, times the multiplier
 LORA_LEARNING_RATE = 2e-4  # adapters start at zero and need about twenty times as much
+# Preferences move a model that can answer already. TRL's DPOConfig has 1e-6; Zephyr was made with
+# 5e-7 (Tunstall et al., 2023); adapters take about ten times as much.
+DPO_FULL_LEARNING_RATE = 1e-6
+DPO_LORA_LEARNING_RATE = 1e-5
+DEFAULT_BETA = 0.1  # as TRL's and OpenAI's documents have it
+MAX_BETA = 2.0
 WARMUP_RATIO = 0.03
 MIN_LR_RATIO = 0.1
 WEIGHT_DECAY = 0.01
@@ -29,7 +39,14 @@ MAX_EPOCHS = 50
 MAX_KEPT = 20  # checkpoints, beside the best and milestones
 EVALUATIONS = 10  # validation losses over a job when eval_steps is not given
 
+_LEARNING_RATES = {  # by: from pairs, adapters
+    (False, False): FULL_LEARNING_RATE,
+    (False, True): LORA_LEARNING_RATE,
+    (True, False): DPO_FULL_LEARNING_RATE,
+    (True, True): DPO_LORA_LEARNING_RATE,
+}
 _PRECISIONS = ("bf16", "fp32")
+_LOSSES = ("sigmoid", "ipo")
 _LARGE_FILE = 50_000  # rows
 _DAY = 86_400
 
@@ -45,8 +62,11 @@ class Hyperparameters:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Our own knobs, the API's ``training`` member; None means that the planner chooses."""
+    """The method, and our own knobs, the API's ``training`` member; None means that the planner
+    chooses.
+    """
 
+    dpo: Dpo | None = None  # None: supervised
     lora: Lora | None = None
     max_seq_len: int | None = None
     precision: Precision = "bf16"
@@ -82,7 +102,18 @@ class Recipe:
     eval_steps: int
     keep_checkpoints: int = CHECKPOINTS_KEPT  # plans of an earlier release do not say
     milestone_every_steps: int = 0
+    dpo: Dpo | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def method(self) -> Method:
+        """As the API and the trainer call it."""
+        return "supervised" if self.dpo is None else "dpo"
+
+    @property
+    def format(self) -> Format:
+        """Of the files that it is trained and validated on."""
+        return LEARNS_FROM[self.method]
 
 
 def resolve(
@@ -126,6 +157,7 @@ def resolve(
         eval_steps=_eval_steps(training, total_steps),
         keep_checkpoints=training.keep_checkpoints,
         milestone_every_steps=training.milestone_every_steps,
+        dpo=training.dpo,
         warnings=warnings,
     )
 
@@ -134,7 +166,12 @@ def check(hyper: Hyperparameters, training: Training, *, examples: int, arch: Ar
     """Raise InvalidRequest for the first number that can never work."""
     if examples < 1:
         raise InvalidRequest("The training file holds no examples.", param="training_file")
-    rules = [*_hyper_rules(hyper), *_training_rules(training, arch), *_lora_rules(training.lora)]
+    rules = [
+        *_hyper_rules(hyper),
+        *_training_rules(training, arch),
+        *_lora_rules(training.lora),
+        *_dpo_rules(training.dpo),
+    ]
     for param, value, fine, rule in rules:
         if not fine:
             raise InvalidRequest(f"{param} is {value}, but it must be {rule}.", param=param)
@@ -195,6 +232,18 @@ def _lora_rules(lora: Lora | None) -> Iterator[_Rule]:
     yield _rule("adapter.dropout", lora.dropout, 0 <= lora.dropout < 1, "at least 0 and below 1")
 
 
+def _dpo_rules(dpo: Dpo | None) -> Iterator[_Rule]:
+    if dpo is None:
+        return
+    at, beta, smoothing = "method.dpo.", dpo.beta, dpo.label_smoothing
+    yield f"{at}hyperparameters.beta", beta, 0 < beta <= MAX_BETA, f"in (0, {MAX_BETA:g}]"
+    yield f"{at}loss", dpo.loss, dpo.loss in _LOSSES, " or ".join(_LOSSES)
+    fits = 0 <= smoothing < 0.5
+    yield f"{at}label_smoothing", smoothing, fits, "at least 0 and below 0.5"
+    fits = dpo.loss != "ipo" or smoothing == 0
+    yield f"{at}label_smoothing", smoothing, fits, "left out with loss ipo, which has none"
+
+
 def _rule(name: str, value: object, fine: bool, rule: str) -> _Rule:
     return f"training.{name}", value, fine, rule
 
@@ -226,7 +275,7 @@ def _share_out(batch: int, unit: int, *, asked: bool) -> tuple[int, tuple[str, .
 
 
 def _peak_learning_rate(training: Training, multiplier: float) -> float:
-    base = LORA_LEARNING_RATE if training.lora else FULL_LEARNING_RATE
+    base = _LEARNING_RATES[training.dpo is not None, training.lora is not None]
     return (base if training.learning_rate is None else training.learning_rate) * multiplier
 
 

@@ -17,7 +17,7 @@ _UNKNOWN_GPU = (0.5, 800)
 _LAUNCH_SECONDS = 0.0064  # per layer and micro-step, forward and backward: kernels never go faster
 _LINE_RATE = 0.64  # of InfiniBand and Ethernet that collectives reach across nodes
 _OVERLAP = 0.7  # of the shorter of compute and network that hides behind the longer
-_RECOMPUTE = 4 / 3  # checkpointing runs the forward pass twice
+_FORWARD = 1 / 3  # of a forward and a backward pass; checkpointing runs it once more
 
 _ONE_NODE = (0.7, 1.5)  # p10 and p90 against the expected value
 _SEVERAL_NODES = (0.7, 2.5)  # DeepSpeed across nodes was off by up to that
@@ -43,15 +43,16 @@ class Work:
     zero_stage: int
     micro_batch: int
     accumulation: int
-    tokens_per_row: int
+    tokens_per_sequence: int
     lora_rank: int | None
     checkpointing: bool
     precision: str
+    paired: bool = False  # a sample is two sequences, each scored by a reference as well
 
     @property
     def micro_tokens(self) -> int:
         """Tokens of one micro-step."""
-        return self.micro_batch * self.tokens_per_row
+        return self.micro_batch * self.tokens_per_sequence * (2 if self.paired else 1)
 
     @property
     def trained(self) -> int:
@@ -67,7 +68,7 @@ class Work:
 
 def gpu_step(work: Work, sku: Sku, *, nodes: int, processes_per_node: int) -> StepTime:
     """A step on GPUs of this VM size."""
-    launches = work.arch.layers * _LAUNCH_SECONDS
+    launches = work.arch.layers * _LAUNCH_SECONDS * (1 + _FORWARD * work.paired)
     micro_step = max(_flops(work) / _gpu_flops(work, sku), launches)
     compute = work.accumulation * micro_step
     world = nodes * processes_per_node
@@ -97,10 +98,10 @@ def _flops(work: Work) -> float:
     """Of one micro-step on one process: 2 per weight and token forward, 4 backward."""
     arch = work.arch
     weights = 6 if work.lora_rank is None else 4  # frozen weights need no gradient of their own
-    if work.checkpointing:
-        weights += 2
-    attention = 12.0 * arch.layers * arch.q_size * work.tokens_per_row
-    attention *= _RECOMPUTE if work.checkpointing else 1
+    more = work.checkpointing + work.paired  # forward passes: once again, and the reference's
+    weights += 2 * more
+    attention = 12.0 * arch.layers * arch.q_size * work.tokens_per_sequence
+    attention *= 1 + _FORWARD * more
     adapters = 0 if work.lora_rank is None else 6 * work.trained
     return work.micro_tokens * (weights * arch.parameters + adapters + attention)
 
@@ -116,8 +117,9 @@ def _gpu_flops(work: Work, sku: Sku) -> float:
 def _network_bytes(work: Work) -> int:
     """What one process sends in an optimizer step, by ZeRO stage."""
     trained = work.trained * work.width
-    if work.zero_stage == 3:  # weights gathered forward and backward, gradients reduced
-        return work.accumulation * (2 * work.arch.parameters * work.width + trained)
+    if work.zero_stage == 3:  # weights gathered for every pass, gradients reduced
+        passes = 3 if work.paired else 2  # the reference's is forward only
+        return work.accumulation * (passes * work.arch.parameters * work.width + trained)
     reductions = work.accumulation if work.zero_stage == 2 else 1
     return reductions * trained + trained
 

@@ -13,8 +13,8 @@ from service.db import files, results, uploads
 from service.db.files import CONTAINER, File
 from service.db.uploads import Upload
 from service.domain.dataset import (
-    ChatValidator,
     DatasetSummary,
+    DatasetValidator,
     Limits,
     as_dicts,
     too_large,
@@ -53,7 +53,7 @@ async def upload(
     limits: Limits,
     now: Callable[[], datetime],
 ) -> File:
-    """Check and store a chat dataset; raises InvalidFile with line numbers.
+    """Check and store a dataset; raises InvalidFile with line numbers.
 
     The intent is written first, so that everybody sees how far it is; then the blob appears,
     whole, once the last line is known to be good; then the intent becomes the file.
@@ -63,7 +63,7 @@ async def upload(
     async with engine.begin() as conn:
         await uploads.begin(conn, watch.upload)
     try:
-        validator = ChatValidator(limits)
+        validator = DatasetValidator(limits)
         verdict: list[DatasetSummary] = []
         await store.create_container(CONTAINER)
         checked = _checked(incoming, validator, verdict, watch)
@@ -155,7 +155,7 @@ def _intent(project_id: str, incoming: Incoming, now: datetime) -> Upload:
 
 
 async def _checked(
-    incoming: Incoming, validator: ChatValidator, verdict: list[DatasetSummary], watch: _Watch
+    incoming: Incoming, validator: DatasetValidator, verdict: list[DatasetSummary], watch: _Watch
 ) -> AsyncIterator[bytes]:
     """Pass the chunks on; a bad file raises before the blob is committed, so none appears."""
     received = 0
@@ -183,6 +183,7 @@ def _file(upload: Upload, incoming: Incoming, summary: DatasetSummary) -> File:
         warnings=as_dicts(summary.warnings),
         warning_counts=summary.warning_counts,
         longest=list(summary.longest),
+        format=summary.format,
     )
 
 

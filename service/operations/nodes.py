@@ -224,6 +224,8 @@ async def _progress(
     last = max(heartbeat.metrics, key=lambda m: m.step)
     pace = await metrics.pace(conn, job_id, heartbeat.generation, last.step)
     news = {"step": last.step, "loss": last.loss, **vars(pace)}
+    if last.margin is not None:
+        news["margin"] = last.margin
     validated = [m for m in heartbeat.metrics if m.valid_loss is not None]
     if validated:
         news["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss

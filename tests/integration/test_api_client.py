@@ -14,6 +14,7 @@ from openai.types.fine_tuning import FineTuningJob
 from service.api.app import make_app
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
+from tests.integration.test_api_preferences import PAIRS
 from tests.scripted_node import boot, commit, committed, train
 from tests.served import served
 from tests.world import DATASET, MODEL, World, stage
@@ -131,6 +132,28 @@ async def test_a_job_keeps_what_the_client_asked_for(client: AsyncOpenAI) -> Non
     assert job.model_extra["user_provided_suffix"] == "mine"
     assert job.model_extra["plan"]["nodes"] == 2
     assert job.model_extra["plan"]["recipe"]["precision"] == "fp32"
+
+
+async def test_a_job_that_learns_from_preferences_is_known_to_the_client(
+    client: AsyncOpenAI,
+) -> None:
+    file = await client.files.create(file=("p.jsonl", PAIRS), purpose="fine-tune")
+    job = await client.fine_tuning.jobs.create(
+        model=MODEL,
+        training_file=file.id,
+        method={"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.5, "n_epochs": 2}}},
+    )
+
+    assert await client.fine_tuning.jobs.retrieve(job.id) == job
+    assert file.model_extra is not None
+    assert file.model_extra["format"] == "preference"
+    assert job.method is not None
+    assert job.method.type == "dpo"
+    assert job.method.dpo is not None
+    assert job.method.dpo.hyperparameters is not None
+    assert job.method.dpo.hyperparameters.beta == 0.5
+    assert job.method.dpo.hyperparameters.n_epochs == job.hyperparameters.n_epochs == 2
+    assert job.method.dpo.model_extra == {"loss": "sigmoid", "label_smoothing": 0.0}
 
 
 async def test_the_deprecated_hyperparameters_still_work(client: AsyncOpenAI) -> None:

@@ -72,7 +72,7 @@ async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> Non
 
     assert set(file) == {
         *("id", "object", "bytes", "created_at", "filename", "purpose", "status", "examples"),
-        *("counts", "warnings"),
+        *("counts", "warnings", "format"),
     }
     assert type(file["created_at"]) is int
 

@@ -3,16 +3,20 @@
 import asyncio
 from datetime import UTC, datetime
 
+import pytest
 from alembic import command
 from sqlalchemy import update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import jobs, metrics, storage_cost, tables
+from service.db import files, jobs, metrics, storage_cost, tables
+from service.domain.row import Format
 from tests.clock import Clock
-from tests.integration.rows import add_job
+from tests.integration.rows import add, add_job, transact
 from tests.postgres import migrations
 from tests.scripted_node import metrics as measured
 
+JOBS = ("before", "beside")
 FAR_AHEAD = datetime(2099, 1, 1, tzinfo=UTC)
 
 
@@ -61,6 +65,33 @@ async def test_what_jobs_of_an_earlier_release_have_stored_is_metered_from_now_o
     async with engine.begin() as conn:
         due = await storage_cost.claim_due(conn, FAR_AHEAD, 10)
     assert [claim.row_id for claim in due] == ["prepared"]
+
+
+async def test_files_and_metrics_of_the_release_before_are_chats_without_a_margin(
+    engine: AsyncEngine, database_url: str, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id="before")
+        await metrics.add(conn, "before", 1, [measured(1)])
+    await asyncio.to_thread(_again, database_url, "0009")
+    async with engine.begin() as conn:  # the release before, on this schema
+        await add_job(conn, clock(), id="beside")
+        row = {"job_id": "beside", "step": 1, "generation": 1, "loss": 1.0, "learning_rate": 1.0}
+        row |= {"grad_norm": 1.0, "accuracy": 0.0, "tokens": 1, "seconds": 1.0}
+        await add(conn, tables.metrics, **row)
+
+    async with engine.connect() as conn:
+        kept = [await files.find(conn, f"p-{i}", f"f-{i}") for i in JOBS]
+        steps = [await metrics.series(conn, i, from_step=0, to_step=9, limit=9) for i in JOBS]
+    assert [file and file.format for file in kept] == [Format.CHAT, Format.CHAT]
+    assert [row["margin"] for rows in steps for row in rows] == [None, None]
+
+
+async def test_a_file_is_of_a_format_that_there_is(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock())
+    with pytest.raises(IntegrityError, match="files_format_check"):
+        await transact(engine, lambda conn: conn.execute(update(tables.files).values(format="x")))
 
 
 def _again(url: str, release: str = "0003") -> None:

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from service.domain.dataset import MOST_SHOWN, ChatValidator, Limits, _Findings
+from service.domain.dataset import MOST_SHOWN, DatasetValidator, Limits, _Findings
 from service.domain.duplicates import SeenRows
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from service.domain.json_line import Problem
@@ -158,7 +158,7 @@ def test_the_first_errors_are_shown_and_all_are_counted() -> None:
 
 
 def test_an_endless_line_is_named_and_never_held() -> None:
-    validator = ChatValidator(Limits(max_line_bytes=1 << 20))
+    validator = DatasetValidator(Limits(max_line_bytes=1 << 20))
     piece = b"x" * (1 << 16)
     tracemalloc.start()
     for _ in range(1000):  # 62 MiB on line 1

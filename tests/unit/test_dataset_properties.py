@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.domain.dataset import ChatValidator, DatasetSummary
+from service.domain.dataset import DatasetSummary, DatasetValidator
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from tests.unit.chat_rows import (
     ASSISTANT,
@@ -100,7 +100,7 @@ def test_every_finding_bears_the_number_of_its_line(
 
 @pytest.mark.parametrize("kind", [GOOD, ODD, BAD, BLANK])
 def test_memory_stays_flat_whatever_the_lines_are(kind: str) -> None:
-    validator = ChatValidator()
+    validator = DatasetValidator()
     tracemalloc.start()
     for number in range(10_000):  # more than a MiB
         validator.feed(line_of(kind, number) + b"\n")

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from service.domain.dataset import ChatValidator
+from service.domain.dataset import DatasetValidator
 from service.domain.errors import InvalidFile
 from tests.unit.chat_rows import (
     CHAT,
@@ -42,7 +42,7 @@ def test_another_kind_of_file_is_recognised(data: bytes, code: str, remedy: str)
 
 
 def test_another_kind_of_file_is_refused_with_its_first_bytes() -> None:
-    validator = ChatValidator()
+    validator = DatasetValidator()
 
     with pytest.raises(InvalidFile, match="gunzip"):
         validator.feed(gzip.compress(b"x" * 1000, mtime=0)[:16])

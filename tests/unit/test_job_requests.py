@@ -7,7 +7,8 @@ import pytest
 
 from service.api.job_requests import JobRequest, parse
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import Hyperparameters
+from service.domain.recipe import Hyperparameters, Training
+from trainer.contract import Dpo
 
 LEAST = {"model": "m", "training_file": "file-1"}
 
@@ -16,10 +17,20 @@ def asked(**more: object) -> JobRequest:
     return parse(json.dumps(LEAST | more).encode())
 
 
+def preferring(beta: object = None, **options: object) -> dict[str, Any]:
+    hyper = {} if beta is None else {"hyperparameters": {"beta": beta}}
+    return {"method": {"type": "dpo", "dpo": hyper | options}}
+
+
 def refusal(**more: object) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
-        asked(**more).asked_hyperparameters()
+        everything_of(more)
     return caught.value
+
+
+def everything_of(more: dict[str, Any]) -> tuple[Hyperparameters, Training]:
+    request = asked(**more)
+    return request.asked_hyperparameters(), request.asked_training()
 
 
 def test_the_least_request_leaves_everything_to_the_planner() -> None:
@@ -59,6 +70,58 @@ def test_hyperparameters_in_both_places_are_refused() -> None:
     assert "once" in error.message
 
 
+def test_who_asks_for_dpo_gets_the_usual_beta_and_loss() -> None:
+    for method in ({"type": "dpo"}, preferring()["method"], preferring(beta="auto")["method"]):
+        request = asked(method=method)
+
+        assert request.asked_method() == "dpo"
+        assert request.asked_training().dpo == Dpo(beta=0.1)
+        assert request.asked_hyperparameters() == Hyperparameters()
+
+
+def test_every_option_of_dpo_is_taken() -> None:
+    hyper = {"beta": 0.5, "n_epochs": 2, "batch_size": 8}
+    options = {"hyperparameters": hyper, "label_smoothing": 0.1}
+    request = asked(method={"type": "dpo", "dpo": options})
+
+    assert request.asked_training().dpo == Dpo(beta=0.5, label_smoothing=0.1)
+    assert request.asked_hyperparameters() == Hyperparameters(n_epochs=2, batch_size=8)
+    assert asked(**preferring(loss="ipo")).asked_training().dpo == Dpo(beta=0.1, loss="ipo")
+
+
+def test_a_beta_beside_the_hyperparameters_is_taken_too_but_not_a_second_one() -> None:
+    flat = {"type": "dpo", "dpo": {"beta": 0.2, "hyperparameters": {"n_epochs": 2}}}
+
+    assert asked(method=flat).asked_training().dpo == Dpo(beta=0.2)
+    both = refusal(method={"type": "dpo", "dpo": {"beta": 0.2, "hyperparameters": {"beta": 0.1}}})
+    assert (both.param, "once" in both.message) == ("method.dpo.beta", True)
+
+
+def test_the_deprecated_hyperparameters_work_with_dpo_unless_it_has_its_own() -> None:
+    old = {"n_epochs": 2}
+
+    request = asked(method={"type": "dpo"}, hyperparameters=old)
+    error = refusal(**preferring(beta=0.1), hyperparameters=old)
+
+    assert request.asked_hyperparameters() == Hyperparameters(n_epochs=2)
+    assert (error.param, "method.dpo" in error.message) == ("hyperparameters", True)
+
+
+@pytest.mark.parametrize(("method", "other"), [("supervised", "dpo"), ("dpo", "supervised")])
+def test_options_of_another_method_are_refused(method: str, other: str) -> None:
+    error = refusal(method={"type": method, other: {}})
+
+    assert error.param == f"method.{other}"
+    assert repr(method) in error.message
+    assert asked(method={"type": method, other: None}).asked_method() == method
+
+
+def test_a_member_of_azures_examples_that_means_nothing_here_is_refused() -> None:
+    error = refusal(method={"type": "dpo", "dpo": {"beta": 0.1, "l2_multiplier": 0.1}})
+
+    assert (error.code, error.param) == ("unknown_parameter", "method.dpo.l2_multiplier")
+
+
 def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
     lora = asked(training={"adapter": {"type": "lora", "r": 8}}).asked_training().lora
 
@@ -78,7 +141,16 @@ def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
             "hyperparameters.learning_rate_multiplier",
             "greater",
         ),
-        ({"method": {"type": "dpo", "dpo": {}}}, "method.type", "supervised"),
+        ({"method": {"type": "reinforcement"}}, "method.type", "'supervised' or 'dpo'"),
+        (preferring(beta=0), "method.dpo.hyperparameters.beta", "greater"),
+        (preferring(beta=2.1), "method.dpo.hyperparameters.beta", "'auto'"),
+        (preferring(beta="dear"), "method.dpo.hyperparameters.beta", "'auto'"),
+        (preferring(loss="hinge"), "method.dpo.loss", "'ipo'"),
+        (preferring(label_smoothing=0.5), "method.dpo.label_smoothing", "less"),
+        (
+            {"method": {"type": "dpo", "dpo": {"beta": 3}}},
+            *("method.dpo.beta", "less"),
+        ),
         ({"seed": True}, "seed", "integer"),
         ({"seed": -1}, "seed", "greater"),
         ({"suffix": ""}, "suffix", "at least 1"),

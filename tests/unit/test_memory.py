@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.domain.architecture import Architecture
-from service.domain.memory import MemoryEstimate, estimate
+from service.domain.memory import MemoryEstimate, MicroStep, estimate
 from trainer.contract import Lora
 
 LORA_64 = Lora(rank=64, alpha=16, dropout=0.05)
@@ -45,13 +45,13 @@ def needs(
     lora: Lora | None = None,
     checkpointing: bool = True,
     precision: str = "bf16",
+    paired: bool = False,
 ) -> MemoryEstimate:
     return estimate(
         arch,
+        MicroStep(samples=micro_batch, seq_len=seq_len, paired=paired),
         zero_stage=zero_stage,
         world=world,
-        micro_batch=micro_batch,
-        seq_len=seq_len,
         lora=lora,
         checkpointing=checkpointing,
         precision=precision,
@@ -109,6 +109,27 @@ def test_adapters_leave_the_base_model_without_gradients() -> None:
     assert found.parameters == 2 * (QWEN_7B.parameters + trained)
 
 
+def test_a_pair_is_two_sequences_and_a_frozen_copy_of_the_whole_model() -> None:
+    one, pair = needs(), needs(paired=True)
+
+    assert pair.activations == 2 * one.activations
+    assert pair.logits == 2 * one.logits
+    assert pair.parameters == 2 * one.parameters == 4 * QWEN_7B.parameters
+    assert (pair.gradients, pair.optimizer, pair.update) == (
+        *(one.gradients, one.optimizer, one.update),
+    )
+
+
+def test_the_frozen_copy_is_shared_out_by_zero_3_only() -> None:
+    shared, whole = needs(zero_stage=3, paired=True), needs(zero_stage=2, paired=True)
+
+    assert shared.parameters == whole.parameters // 8
+
+
+def test_adapters_need_no_copy_as_the_model_without_them_is_the_reference() -> None:
+    assert needs(lora=LORA_64, paired=True).states == needs(lora=LORA_64).states
+
+
 def test_checkpointing_trades_activations_for_time() -> None:
     assert needs(checkpointing=True).activations < needs(checkpointing=False).activations / 5
 
@@ -129,6 +150,7 @@ def test_the_optimizer_step_and_the_backward_pass_do_not_meet() -> None:
     seq_len=st.integers(2, 32768),
     lora=st.sampled_from([None, LORA_64]),
     checkpointing=st.booleans(),
+    paired=st.booleans(),
 )
 def test_need_grows_with_rows_and_shrinks_with_the_world(
     zero_stage: int,
@@ -137,6 +159,7 @@ def test_need_grows_with_rows_and_shrinks_with_the_world(
     seq_len: int,
     lora: Lora | None,
     checkpointing: bool,
+    paired: bool,
 ) -> None:
     def total(stage: int, processes: int, rows: int, length: int) -> int:
         return needs(
@@ -146,6 +169,7 @@ def test_need_grows_with_rows_and_shrinks_with_the_world(
             seq_len=length,
             lora=lora,
             checkpointing=checkpointing,
+            paired=paired,
         ).needed
 
     base = total(zero_stage, world, micro_batch, seq_len)

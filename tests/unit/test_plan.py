@@ -16,7 +16,7 @@ from service.domain.memory import GIB
 from service.domain.plan import Offer, Plan, PlanRequest, make_plan
 from service.domain.recipe import Hyperparameters, Training
 from service.domain.states import CapacityType
-from trainer.contract import Lora
+from trainer.contract import Dpo, Lora
 
 ND = "Standard_ND96amsr_A100_v4"
 ND40 = "Standard_ND96asr_v4"
@@ -59,6 +59,7 @@ LLAMA_70B = Architecture.from_config(
     }
 )
 LORA = Lora(rank=16, alpha=32, dropout=0.05)
+DPO = Dpo(beta=0.1)
 
 
 def offer(
@@ -218,6 +219,36 @@ def test_advice_that_is_followed_works() -> None:
     assert make_plan(replace(long_rows, training=advised)).chosen.nodes == 1
 
 
+def test_pairs_take_more_room_and_more_time_than_as_many_chats() -> None:
+    adapters = replace(REQUEST.training, lora=LORA, zero_stage=1, micro_batch=1)
+    chats, pairs = (
+        make_plan(replace(REQUEST, training=replace(adapters, dpo=dpo))).chosen
+        for dpo in (None, DPO)
+    )
+
+    assert pairs.total_steps == chats.total_steps
+    assert pairs.duration_p50 > chats.duration_p50
+    assert pairs.memory.needed > chats.memory.needed
+    assert pairs.memory.parameters == chats.memory.parameters
+
+
+def test_a_sequence_of_a_pair_is_held_against_the_longest_not_both_together() -> None:
+    training = Training(max_seq_len=2048, dpo=DPO)
+
+    fits = make_plan(replace(REQUEST, training=training, mean_tokens=4096))
+    cut = make_plan(replace(REQUEST, training=training, mean_tokens=4098))
+
+    assert fits.warnings == ()
+    assert "A mean prompt with its output has about 2049 tokens" in cut.warnings[0]
+
+
+def test_a_full_fine_tune_on_pairs_that_does_not_fit_is_advised_to_take_more_nodes() -> None:
+    dpo = Training(dpo=DPO, max_seq_len=2048)
+
+    with pytest.raises(InvalidRequest, match="It would fit with"):
+        make_plan(replace(REQUEST, training=dpo, arch=LLAMA_70B, nodes=3))
+
+
 def test_a_model_too_large_for_anything_is_told_to_be_smaller() -> None:
     giant = replace(LLAMA_70B, layers=20_000, parameters=17 * 10**12)
 
@@ -280,16 +311,17 @@ def test_a_node_count_below_one_names_its_parameter() -> None:
 @settings(deadline=None)
 @given(
     lora=st.sampled_from([None, LORA]),
+    dpo=st.sampled_from([None, DPO]),
     hazard=st.floats(0, 2),
     hourly=st.decimals(Decimal("0.01"), 100, places=4),
     batch=st.integers(1, 100),
 )
 def test_a_plan_survives_json(
-    lora: Lora | None, hazard: float, hourly: Decimal, batch: int
+    lora: Lora | None, dpo: Dpo | None, hazard: float, hourly: Decimal, batch: int
 ) -> None:
     request = replace(
         REQUEST,
-        training=Training(lora=lora),
+        training=Training(lora=lora, dpo=dpo),
         hyperparameters=Hyperparameters(batch_size=batch),
         offers=(offer(hourly=str(hourly), evictions_per_hour=hazard), offer(NC24, "0.4")),
     )
@@ -307,6 +339,10 @@ def test_the_careful_forecast_is_never_below_the_expected_one(hazard: float, exa
 
     assert chosen.duration_p90 >= chosen.duration_p50 > 0
     assert chosen.cost_p90 >= chosen.cost_p50 > 0
+
+
+def test_the_release_before_can_read_plans_that_have_nothing_new() -> None:
+    assert "dpo" not in make_plan(REQUEST).as_dict()["recipe"]
 
 
 def test_money_is_written_as_decimal_strings() -> None:

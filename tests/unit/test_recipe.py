@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.recipe import (
+    DPO_FULL_LEARNING_RATE,
+    DPO_LORA_LEARNING_RATE,
     FULL_LEARNING_RATE,
     LORA_LEARNING_RATE,
     Auto,
@@ -19,9 +21,11 @@ from service.domain.recipe import (
     Training,
     resolve,
 )
-from trainer.contract import Lora
+from service.domain.row import Format
+from trainer.contract import Dpo, Lora
 
 LORA = Lora(rank=16, alpha=32, dropout=0.0)
+DPO = Dpo(beta=0.1)
 
 
 def config(model_type: str, shape: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -122,6 +126,16 @@ def test_adapters_learn_faster_than_whole_models() -> None:
     assert recipe(training=Training(learning_rate=3e-5)).learning_rate == 3e-5
 
 
+def test_preferences_are_learnt_more_carefully_than_chats() -> None:
+    whole, adapters = (recipe(training=Training(dpo=DPO, lora=lora)) for lora in (None, LORA))
+
+    assert (whole.learning_rate, whole.method) == (DPO_FULL_LEARNING_RATE, "dpo")
+    assert (adapters.learning_rate, adapters.format) == (DPO_LORA_LEARNING_RATE, Format.PREFERENCE)
+    assert (recipe().method, recipe().format) == ("supervised", Format.CHAT)
+    assert whole.learning_rate < recipe().learning_rate
+    assert recipe(training=Training(dpo=DPO, learning_rate=3e-5)).learning_rate == 3e-5
+
+
 def test_warm_up_takes_three_per_cent_of_the_steps_but_never_all() -> None:
     once = Hyperparameters(batch_size=1, n_epochs=1)
 
@@ -177,6 +191,19 @@ def test_rows_are_at_most_as_long_as_the_base_model_takes() -> None:
         (Hyperparameters(), Training(keep_checkpoints=21), "training.keep_checkpoints"),
         (Hyperparameters(), Training(milestone_every_steps=-1), "training.milestone_every_steps"),
         (Hyperparameters(), Training(lora=replace(LORA, rank=0)), "training.adapter.r"),
+        (Hyperparameters(), Training(dpo=Dpo(beta=0.0)), "method.dpo.hyperparameters.beta"),
+        (Hyperparameters(), Training(dpo=Dpo(beta=math.nan)), "method.dpo.hyperparameters.beta"),
+        (Hyperparameters(), Training(dpo=replace(DPO, loss="hinge")), "method.dpo.loss"),
+        (
+            Hyperparameters(),
+            Training(dpo=replace(DPO, label_smoothing=0.5)),
+            "method.dpo.label_smoothing",
+        ),
+        (
+            Hyperparameters(),
+            Training(dpo=replace(DPO, loss="ipo", label_smoothing=0.1)),
+            "method.dpo.label_smoothing",
+        ),
         (Hyperparameters(), Training(lora=replace(LORA, dropout=1.0)), "training.adapter.dropout"),
     ],
 )

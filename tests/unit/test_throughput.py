@@ -32,7 +32,7 @@ WORK = Work(
     zero_stage=2,
     micro_batch=4,
     accumulation=2,
-    tokens_per_row=2048,
+    tokens_per_sequence=2048,
     lora_rank=None,
     checkpointing=True,
     precision="bf16",
@@ -44,7 +44,7 @@ WORK = Work(
     ("tokens", "measured"), [(512, 1.5), (1024, 2.8), (2048, 5.2), (4096, 10.1), (8192, 21.3)]
 )
 def test_published_steps_lie_within_the_interval(tokens: int, measured: float) -> None:
-    one_row = replace(WORK, micro_batch=1, accumulation=8, lora_rank=64, tokens_per_row=tokens)
+    one_row = replace(WORK, micro_batch=1, accumulation=8, lora_rank=64, tokens_per_sequence=tokens)
 
     step = gpu_step(one_row, ND, nodes=1, processes_per_node=1)
 
@@ -80,7 +80,9 @@ def test_adapters_are_faster_than_the_whole_model() -> None:
 
 def test_short_rows_wait_for_kernel_launches() -> None:
     short, shorter = (
-        gpu_step(replace(WORK, micro_batch=1, tokens_per_row=n), ND, nodes=1, processes_per_node=1)
+        gpu_step(
+            replace(WORK, micro_batch=1, tokens_per_sequence=n), ND, nodes=1, processes_per_node=1
+        )
         for n in (64, 32)
     )
 
@@ -94,6 +96,31 @@ def test_checkpointing_costs_a_third_more_compute() -> None:
     )
 
     assert again == pytest.approx(plain * 4 / 3)
+
+
+@pytest.mark.parametrize(
+    ("lora_rank", "checkpointing", "before", "after"),
+    [(None, False, 6, 8), (None, True, 8, 10), (1, False, 4, 6), (1, True, 6, 8)],
+)
+def test_a_pair_costs_two_sequences_and_a_forward_pass_of_the_reference(
+    lora_rank: int | None, checkpointing: bool, before: int, after: int
+) -> None:
+    work = replace(WORK, lora_rank=lora_rank, checkpointing=checkpointing)
+
+    one, pair = (cpu_step(replace(work, paired=p), flops=1e9).seconds for p in (False, True))
+
+    assert pair / one == pytest.approx(2 * after / before, rel=0.02)  # but for attention, adapters
+
+
+def test_zero_3_gathers_the_weights_for_the_reference_as_well() -> None:
+    sharded = replace(WORK, zero_stage=3)
+
+    one, pair = (
+        gpu_step(replace(sharded, paired=p), NC, nodes=2, processes_per_node=4).network
+        for p in (False, True)
+    )
+
+    assert pair == pytest.approx(one * 4 / 3)
 
 
 def test_a_cpu_takes_as_long_as_its_flops_say() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests import waiting
 from tests.integration.cli.conftest import Shell
+from tests.integration.test_api_preferences import PAIRS
 from tests.world import MODEL, ROW
 
 MODEL_OPTION = ("--model", MODEL)
@@ -53,6 +54,36 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
     assert job["plan"]["nodes"] == 1
     assert job["elastic"] == {"min_nodes": 1, "node_counts": [1]}
     assert job["validation_file"].startswith("file-")
+
+
+async def test_every_option_of_dpo_reaches_the_job(shell: Shell) -> None:
+    pairs = shell.dataset("pairs.jsonl", PAIRS)
+    dpo = ("submit", pairs, *MODEL_OPTION, "--json", "--method", "dpo")
+
+    smooth = await shell.run(*dpo, "--beta", "0.2", "--label-smoothing", "0.1", "--epochs", "2")
+    ipo = await shell.run(*dpo, "--dpo-loss", "ipo")
+    listed = await shell.run("files", "list")
+    shown = await shell.run("files", "show", ipo.json["training_file"])
+
+    assert smooth.json["method"]["dpo"]["hyperparameters"]["beta"] == 0.2
+    assert smooth.json["method"]["dpo"]["label_smoothing"] == 0.1
+    assert smooth.json["hyperparameters"]["n_epochs"] == 2
+    assert ipo.json["method"]["dpo"]["loss"] == "ipo"
+    assert "preference" in listed.out
+    assert "preference" in shown.out
+
+
+async def test_options_of_dpo_want_the_method_and_a_file_of_preferences(shell: Shell) -> None:
+    chats = shell.dataset()
+
+    alone = await shell.run("submit", chats, *MODEL_OPTION, "--beta", "0.2", "--dpo-loss", "ipo")
+    listed = (await shell.run("files", "list", "--json")).json["data"]
+    wrong = await shell.run("submit", chats, *MODEL_OPTION, "--method", "dpo")
+
+    assert (alone.code, wrong.code) == (2, 2)
+    assert "Add --method dpo, or leave --beta and --dpo-loss out." in alone.err
+    assert listed == [], "nothing was sent"
+    assert "holds chats" in wrong.err
 
 
 async def test_submitted_again_under_its_name_it_is_the_same_job(shell: Shell) -> None:

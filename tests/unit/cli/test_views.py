@@ -74,6 +74,12 @@ def test_the_picture_says_what_a_user_wants_to_know() -> None:
         assert part in shown
 
 
+def test_the_margin_of_pairs_stands_beside_the_loss() -> None:
+    job = JOB | {"progress": JOB["progress"] | {"margin": 0.25}}
+
+    assert "loss 2.3100 · margin 0.2500 · 1,280 tokens/s" in drawn(picture(job, [], NOW))
+
+
 def test_a_service_that_is_away_leaves_the_picture_and_says_so() -> None:
     screen = Screen(lambda: NOW)
     screen.show(News(JOB, [EVENT]))

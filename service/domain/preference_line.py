@@ -1,0 +1,101 @@
+"""Judges one row of OpenAI's preference format: a prompt, an answer to it and a worse one."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from service.domain import message
+from service.domain.json_line import Problem
+from service.domain.message import Message
+from service.domain.row import Format, Row
+
+PREFERRED: Final = ("preferred_output", "preferred_completion")  # the usual name and its alias
+OTHER: Final = ("non_preferred_output", "non_preferred_completion")
+
+_OUTPUT_ROLES = ("assistant", "tool")
+
+
+def is_one(row: dict[str, Any]) -> bool:
+    """Whether the row is meant as a preference, be it right or wrong."""
+    if "messages" in row:  # a chat, whatever stands beside it
+        return False
+    return isinstance(row.get("input"), dict) or not row.keys().isdisjoint((*PREFERRED, *OTHER))
+
+
+def check(row: dict[str, Any], line: bytes) -> Row | Problem:
+    """What the row holds, or the first thing that is wrong with it."""
+    prompt = _prompt(row.get("input"))
+    if isinstance(prompt, Problem):
+        return prompt
+    preferred, other = _output(row, PREFERRED), _output(row, OTHER)
+    if isinstance(preferred, Problem):
+        return preferred
+    if isinstance(other, Problem):
+        return other
+    parts = {"input": prompt, PREFERRED[0]: preferred, OTHER[0]: other}
+    sizes = []
+    for name, messages in parts.items():
+        size = message.check_all(messages, f"{name}, message")
+        if isinstance(size, Problem):
+            return size
+        sizes.append(size)
+    if problem := _check_output(parts, PREFERRED[0]) or _check_output(parts, OTHER[0]):
+        return problem
+    asked, good, bad = sizes
+    notes = tuple(_notes(line, parts))
+    return Row(Format.PREFERENCE, 2 * asked + good + bad, asked + max(good, bad), notes)
+
+
+def _prompt(given: object) -> list[Any] | Problem:
+    if not isinstance(given, dict):
+        return Problem("missing_input", "`input` must be an object that holds `messages`")
+    messages = given.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return Problem(
+            "missing_messages_list", "`input` must hold `messages`, a list of at least one message"
+        )
+    return message.check_tools(given) or messages
+
+
+def _output(row: dict[str, Any], names: tuple[str, str]) -> list[Any] | Problem:
+    usual, alias = names
+    if usual in row and alias in row:
+        return Problem("output_given_twice", f"`{usual}` and `{alias}` are the same: leave one out")
+    output = row.get(usual, row.get(alias))
+    if not isinstance(output, list) or not output:
+        return Problem("missing_output", f"`{usual}` must be a list of at least one message")
+    return output
+
+
+def _check_output(parts: dict[str, list[Message]], name: str) -> Problem | None:
+    for number, said in enumerate(parts[name], 1):
+        if said["role"] not in _OUTPUT_ROLES:
+            return Problem(
+                "invalid_output_role",
+                f"{name}, message {number}: outputs are the assistant's messages and its tools'; "
+                f"move what is of role {said['role']} to `input`",
+            )
+    problem = message.check_learnt(parts[name])
+    return problem and Problem(problem.code, f"{name}: {problem.message}")
+
+
+def _notes(line: bytes, parts: dict[str, list[Message]]) -> Iterator[Problem]:
+    """Odd things, each once: the prompt is part of both sequences."""
+    prompt, preferred, other = parts.values()
+    sequences = ([m["role"] for m in (*prompt, *output)] for output in (preferred, other))
+    yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()
+    if _same(preferred, other):
+        yield Problem("equal_outputs", "both outputs are the same: the pair teaches nothing")
+    if message.may_be_odd(line):
+        yield from message.odd_characters(
+            (f"{name}, message {number}", m)
+            for name, messages in parts.items()
+            for number, m in enumerate(messages, 1)
+        )
+
+
+def _same(preferred: list[Message], other: list[Message]) -> bool:
+    """Rows that json could just parse may be nested too deeply to be compared."""
+    try:
+        return preferred == other
+    except RecursionError:
+        return False

@@ -1,0 +1,137 @@
+"""Jobs that learn from preferences: the file, the method, what nodes get and what is measured."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.scripted_node import boot, commit, committed, metrics, train
+from tests.world import DATASET, MODEL, World
+from trainer.contract import RUN_SPEC, Dpo, NodePhase, RunSpec
+
+JOBS = "/v1/fine_tuning/jobs"
+PAIR = {
+    "input": {"messages": [{"role": "user", "content": "What is two and two?"}]},
+    "preferred_output": [{"role": "assistant", "content": "Four."}],
+    "non_preferred_output": [{"role": "assistant", "content": "Five."}],
+}
+PAIRS = "\n".join(json.dumps(PAIR) for _ in range(40)).encode()
+DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothing": 0.1}}
+
+
+async def create(world: World, file: str, **more: object) -> dict[str, Any]:
+    """The answer, good or bad."""
+    body = {"model": MODEL, "training_file": file, **more}
+    answer: dict[str, Any] = (await world.call("POST", JOBS, json=body)).json()
+    return answer
+
+
+async def test_a_file_says_what_its_rows_are(world: World) -> None:
+    chats = await world.upload()
+    world.clock.advance(seconds=1)
+    pairs = await world.upload(PAIRS)
+
+    shown = [(await world.call("GET", f"/v1/files/{f}")).json() for f in (chats, pairs)]
+    listed = (await world.call("GET", "/v1/files", params={"order": "asc"})).json()["data"]
+
+    assert [f["format"] for f in shown] == ["chat", "preference"]
+    assert [f["format"] for f in listed] == ["chat", "preference"]
+    assert shown[1]["examples"] == 40
+
+
+@pytest.mark.parametrize("rows", [(DATASET, PAIRS), (PAIRS, DATASET)])
+async def test_a_file_of_two_formats_is_refused_by_line(
+    world: World, rows: tuple[bytes, bytes]
+) -> None:
+    answer = await world.call(
+        "POST",
+        "/v1/files",
+        files={"file": ("both.jsonl", b"\n".join(rows))},
+        data={"purpose": "fine-tune"},
+    )
+
+    error = answer.json()["error"]
+    assert (answer.status_code, error["counts"]) == (400, {"mixed_formats": 40})
+    assert error["errors"][0]["line"] == 41
+
+
+async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
+    job = await create(world, await world.upload(PAIRS), method=DPO)
+
+    assert job["method"] == {
+        "type": "dpo",
+        "dpo": {
+            "hyperparameters": job["hyperparameters"] | {"beta": 0.1},
+            "loss": "sigmoid",
+            "label_smoothing": 0.1,
+        },
+    }
+    assert job["hyperparameters"]["n_epochs"] == 2
+    assert job["plan"]["recipe"]["learning_rate"] == 1e-6
+
+
+async def test_what_is_wrong_with_the_options_together_is_named(world: World) -> None:
+    file = await world.upload(PAIRS)
+    smooth_ipo = {"type": "dpo", "dpo": {"loss": "ipo", "label_smoothing": 0.1}}
+
+    error = (await create(world, file, method=smooth_ipo))["error"]
+
+    assert error["param"] == "method.dpo.label_smoothing"
+    assert "left out" in error["message"]
+
+
+async def test_a_method_learns_from_files_of_its_format_only(world: World) -> None:
+    chats, pairs = await world.upload(), await world.upload(PAIRS)
+
+    supervised = (await create(world, pairs))["error"]
+    preferring = (await create(world, chats, method=DPO))["error"]
+    validation = (await create(world, pairs, validation_file=chats, method=DPO))["error"]
+
+    assert [e["code"] for e in (supervised, preferring, validation)] == ["wrong_file_format"] * 3
+    assert supervised["param"] == preferring["param"] == "training_file"
+    assert validation["param"] == "validation_file"
+    assert "holds preferences, and method supervised learns from chats" in supervised["message"]
+    assert supervised["message"].endswith("Give a file of chats, or choose method dpo.")
+    assert preferring["message"].endswith("of preferences, or choose method supervised.")
+
+
+async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
+    pairs = await world.upload(PAIRS)
+    job = await world.submit(training_file=pairs, validation_file=pairs, method=DPO)
+    await boot(world, job["id"])
+
+    data, _ = await world.store.read(job["id"], RUN_SPEC)
+    spec = RunSpec.from_json(data)
+
+    assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
+
+
+async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -> None:
+    job = await world.submit(training_file=await world.upload(PAIRS), method=DPO)
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    measured = replace(metrics(2), margin=0.25)
+    await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=(measured,))
+    running = await world.job(job["id"])
+    await commit(world, job["id"], committed(job["plan"]["total_steps"], number, "final"))
+    for node in nodes:
+        await node.say(NodePhase.FINISHED, number, step=job["plan"]["total_steps"])
+    await world.tick(2)
+
+    (file,) = (await world.job(job["id"]))["result_files"]
+    series = (await world.call("GET", f"{JOBS}/{job['id']}/metrics")).json()["data"]
+    plain = await world.call("GET", f"/v1/files/{file}/content", headers={"accept": "text/csv"})
+    kept = (await world.call("GET", f"/v1/files/{file}")).json()
+    rows = list(csv.DictReader(io.StringIO(plain.text)))
+
+    assert running["progress"]["margin"] == 0.25
+    assert [row["margin"] for row in series] == [None, 0.25]
+    assert list(rows[0]) == [
+        *("step", "train_loss", "train_accuracy", "valid_loss", "valid_mean_token_accuracy"),
+        "train_reward_margin",
+    ]
+    assert [row["train_reward_margin"] for row in rows] == ["", "0.25"]
+    assert (kept["bytes"], "format" in kept) == (len(plain.content), False)
