@@ -25,6 +25,7 @@ from trainer.tokenizer import base_folder
 
 ADAPTER = "adapter"
 PEFT_PREFIX = "base_model.model."
+HEAD = ".modules_to_save.default."
 log = logging.getLogger(__name__)
 
 
@@ -104,17 +105,20 @@ def _write_model(
         module.save_pretrained(folder, state_dict=weights)
         return
     _write_adapter(module, weights, spec, folder / ADAPTER)
-    module.get_base_model().save_pretrained(folder, state_dict=_merged(module, weights))
+    module.get_base_model().save_pretrained(folder, state_dict=merged(module, weights))
 
 
-def _merged(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
-    """The base model's weights under their own names, the adapters added in fp32."""
+def merged(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    """The base model's weights under their own names, the adapters added in fp32.
+
+    A reward model's head is trained whole, beside one that peft keeps as it was.
+    """
     merged = {}
     for name, weight in weights.items():
-        if ".lora_" in name:
+        if ".lora_" in name or ".original_module." in name:
             continue
         layer, _, leaf = name.rpartition(".base_layer.")
-        own_name = name.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".")
+        own_name = name.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".").replace(HEAD, ".")
         if layer and leaf == "weight":
             a = weights[f"{layer}.lora_A.default.weight"].float()
             b = weights[f"{layer}.lora_B.default.weight"].float()

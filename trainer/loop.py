@@ -22,7 +22,7 @@ from trainer.contract import RunSpec, StepMetrics
 from trainer.data.batch import Batch
 from trainer.data.feed import Feed
 from trainer.journal import Journal
-from trainer.methods import sft
+from trainer.methods.scores import Method, objective
 from trainer.schedule import learning_rate
 from trainer.state import Identity, State
 from trainer.sums import over_ranks
@@ -37,6 +37,7 @@ class Parts:
     spec: RunSpec
     identity: Identity
     engine: Any
+    method: Method
     feed: Feed
     validation: Callable[[], Iterator[Batch]] | None  # this rank's share, from the start
     saver: Saver
@@ -81,33 +82,39 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
 
 def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]:
     """One training step; if a stop is asked for meanwhile, the state as it was."""
-    spec, engine, began = parts.spec, parts.engine, parts.now()
+    spec, engine, method, began = parts.spec, parts.engine, parts.method, parts.now()
     batches = parts.feed.step(state.consumed_samples)
-    (tokens,) = over_ranks(sum(batch.targets for batch in batches), device=engine.device)
+    tokens, units = over_ranks(
+        sum(batch.targets for batch in batches),
+        sum(method.units(batch) for batch in batches),
+        device=engine.device,
+    )
     ds.set_learning_rate(engine, rate := _rate(spec, state.step + 1))
     agreed = Agreed(stop=False, save=False, congested=False)
-    loss, correct = torch.zeros((), device=engine.device), 0
+    loss, correct, margin = torch.zeros((), device=engine.device), 0, 0.0
     for batch in batches:
         agreed = parts.agreement.reach(save_due=save_due)
         if agreed.stop:
             return state, agreed
-        scores = sft.scores(engine, batch.to(engine.device))
-        ds.backward(engine, sft.objective(scores.loss, int(tokens), parts.identity.world_size))
+        scores = method.scores(engine, batch.to(engine.device))
+        ds.backward(engine, objective(scores.loss, int(units), parts.identity.world_size))
         ds.end_micro_step(engine)
         loss, correct = loss + scores.loss.detach(), correct + scores.correct
-    loss_sum, correct_sum = over_ranks(loss, correct, device=engine.device)
+        margin = margin + scores.margin
+    loss_sum, correct_sum, margin_sum = over_ranks(loss, correct, margin, device=engine.device)
     _require_finite(loss_sum, "loss", state.step + 1)
     norm = ds.update(engine)
     _require_finite(norm, "gradient norm", state.step + 1)
     metrics = StepMetrics(
         step=state.step + 1,
-        loss=loss_sum / max(tokens, 1),
+        loss=loss_sum / max(units, 1),
         learning_rate=rate,
         grad_norm=norm,
         tokens=int(tokens),
         seconds=parts.now() - began,
         at=parts.now(),
-        accuracy=correct_sum / max(tokens, 1),
+        accuracy=correct_sum / max(units, 1),
+        margin=margin_sum / max(units, 1) if spec.sequences_per_row > 1 else None,
     )
     parts.journal.span_once("first_step", began, metrics.at)
     return _record(parts, state.after(spec.global_batch, metrics)), agreed
@@ -117,17 +124,17 @@ def _evaluate(parts: Parts, state: State) -> tuple[State, bool]:
     """Add the validation loss to the last step's metrics; drop it all when a stop is asked for."""
     assert parts.validation is not None
     assert state.metrics is not None
-    loss, tokens = torch.zeros((), device=parts.engine.device), 0
+    loss, units = torch.zeros((), device=parts.engine.device), 0
     parts.engine.eval()
     with torch.no_grad():
         for batch in parts.validation():
             if parts.agreement.reach().leaving:
                 return state, True
-            loss += sft.scores(parts.engine, batch.to(parts.engine.device)).loss
-            tokens += batch.targets
+            loss += parts.method.scores(parts.engine, batch.to(parts.engine.device)).loss
+            units += parts.method.units(batch)
     parts.engine.train()
-    loss_sum, token_sum = over_ranks(loss, tokens, device=parts.engine.device)
-    metrics = replace(state.metrics, valid_loss=loss_sum / max(token_sum, 1))
+    loss_sum, unit_sum = over_ranks(loss, units, device=parts.engine.device)
+    metrics = replace(state.metrics, valid_loss=loss_sum / max(unit_sum, 1))
     return _record(parts, replace(state, metrics=metrics)), False
 
 

@@ -1,11 +1,14 @@
-"""`python -m trainer.samples OUT.jsonl --rows N --seed S` writes chats in OpenAI's file format."""
+"""`python -m trainer.samples OUT.jsonl [--preferences] --rows N --seed S` writes sample rows.
+
+They are chats, or preferences, in OpenAI's file formats.
+"""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
-from trainer.tiny_text import chats
+from trainer.tiny_text import chats, preferences
 
 
 def write_samples(path: Path, rows: int, seed: int) -> None:
@@ -16,15 +19,26 @@ def write_samples(path: Path, rows: int, seed: int) -> None:
             f.write(json.dumps({"messages": messages}) + "\n")
 
 
+def write_preferences(path: Path, rows: int, seed: int) -> None:
+    """Write ``rows`` preferences, one JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as f:
+        for prompt, right, wrong in preferences(rows, seed):
+            answers = {"preferred_output": [right], "non_preferred_output": [wrong]}
+            f.write(json.dumps({"input": {"messages": prompt}} | answers) + "\n")
+
+
 def main() -> None:
     """Read the arguments and write the file."""
     parser = argparse.ArgumentParser(prog="python -m trainer.samples", description=__doc__)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--preferences", action="store_true", help="of two answers each")
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    write_samples(args.out, args.rows, args.seed)
-    sys.stderr.write(f"{args.rows} chats are in {args.out}\n")
+    write = write_preferences if args.preferences else write_samples
+    write(args.out, args.rows, args.seed)
+    sys.stderr.write(f"{args.rows} rows are in {args.out}\n")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ Everything is drawn from one `random.Random`, so the same seed gives the same ch
 from collections.abc import Callable, Iterator
 from random import Random
 
-Messages = list[dict[str, str]]
+Message = dict[str, str]
+Messages = list[Message]
 Turn = tuple[str, str]  # what the user says, what the assistant answers
 
 SYSTEM = "You are the assistant of a small shop. Answer in one short sentence."
@@ -52,6 +53,17 @@ def chats(rows: int, seed: int) -> Iterator[Messages]:
     random = Random(seed)  # noqa: S311 - sample text, not secrets
     for _ in range(rows):
         yield chat(random)
+
+
+def preferences(rows: int, seed: int) -> Iterator[tuple[Messages, Message, Message]]:
+    """``rows`` prompts, each with the right answer and with that of another question."""
+    random = Random(seed)  # noqa: S311
+    for _ in range(rows):
+        *prompt, right = chat(random)
+        wrong = right
+        while wrong == right:
+            wrong = chat(random)[-1]
+        yield prompt, right, wrong
 
 
 def _sum(random: Random) -> Turn:

@@ -49,6 +49,7 @@ from trainer.engine import build_engine, deepspeed_config  # noqa: E402
 from trainer.export import export  # noqa: E402
 from trainer.journal import Journal  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
+from trainer.methods.choose import choose, require_known  # noqa: E402
 from trainer.model import load_model  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
 from trainer.state import Identity, State  # noqa: E402
@@ -138,8 +139,7 @@ def _await(path: Path) -> None:
 
 def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
     spec = RunSpec.from_json(rundir.run_spec.read_bytes())
-    if spec.method != "supervised":
-        raise ValueError(f"method {spec.method!r} is unknown to this trainer; use supervised")
+    require_known(spec)
     watchdog = Watchdog(time.monotonic)
     parts, state = _build(spec, rundir, identity, journal, watchdog)
     patient = patient_group()
@@ -167,7 +167,9 @@ def _build(
     tokenizer = load_tokenizer(base)
     randomness.seed(spec.seed)  # new adapters are the same on every rank
     config = deepspeed_config(spec, identity.world_size)
-    engine = build_engine(load_model(base, spec, config), spec, config)
+    model = load_model(base, spec, config, tokenizer.pad_token_id)
+    engine = build_engine(model, spec, config)
+    method = choose(engine, base, spec, config)
     saver = Saver(engine, rundir, identity)
     journal.span("load_model", began, loaded_at := time.time())
     state = _resume(engine, spec, rundir, identity, journal)
@@ -176,6 +178,7 @@ def _build(
         spec=spec,
         identity=identity,
         engine=engine,
+        method=method,
         feed=Feed(
             _tokens(rundir, spec, spec.training_file, tokenizer),
             tokenizer.pad_token_id,

@@ -2,20 +2,24 @@
 
 Two matrices, each over full and LoRA, ZeRO stages, bf16 and fp32; a JSON object for each case:
 
-* stopped twice and resumed on as many ranks, with dropout: every loss and the parameters are
-  equal to the last bit;
-* without dropout, stopped four times and resumed on another number of ranks each time (`CHAIN`),
-  against one rank that never stopped: the same rows in the same order in every step, and every
-  loss within `ROUNDING`.
+* every method, stopped twice and resumed on as many ranks, with dropout: every loss and the
+  parameters are equal to the last bit;
+* supervised and without dropout, stopped four times and resumed on another number of ranks each
+  time (`CHAIN`), against one rank that never stopped: the same rows in the same order in every
+  step, and every loss within `ROUNDING`.
 
+`--keep FILE` notes each case that holds, and leaves out those that it has: a run that was
+interrupted goes on where it was. `--only TEXT` takes the cases with that in their names.
 `tests/system/test_exact_resume.py` runs a few of these.
 """
 
+import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tests.system.recorded import PROGRAM, rows_trained
@@ -23,6 +27,7 @@ from tests.system.worlds import (
     LORA,
     Outcome,
     build_inputs,
+    by_preferences,
     make_spec,
     prepare,
     run_world,
@@ -164,26 +169,51 @@ def _span(outcome: Outcome) -> tuple[int, int]:
     return min(outcome.metrics), max(outcome.metrics)
 
 
+Case = Callable[[], dict[str, object]]
+
+
+def cases(root: Path) -> Iterator[tuple[str, Case]]:
+    """All of them by name, ready to run below ``root``."""
+    inputs = build_inputs(root / "inputs")
+    calm = without_dropout(inputs, root / "calm")
+    for name, spec in chain_matrix(make_spec(calm)).items():
+        yield f"chain-{name}", partial(change_worlds, root / f"chain-{name}", spec, calm)
+    methods = {
+        "sft": make_spec(inputs),
+        "dpo": by_preferences(inputs),
+        "reward": by_preferences(inputs, dpo=None),
+    }
+    for method, chosen in methods.items():
+        for name, spec in matrix(chosen).items():
+            at = root / f"{method}-{name}"
+            yield at.name, partial(compare, at, spec, inputs, stops=(3, 7))
+
+
 def main() -> None:
     """Run both matrices; exit status 1 when any resume is not what it should be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.system.exactness")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    held = options.keep.read_text() if options.keep and options.keep.exists() else ""
+    known = {json.loads(line)["case"] for line in held.splitlines()}
     exact = True
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        inputs = build_inputs(root / "inputs")
-        calm = without_dropout(inputs, root / "calm")
-        for name, spec in chain_matrix(make_spec(calm)).items():
-            found = change_worlds(root / f"chain-{name}", spec, calm)
-            exact = _holds(f"chain-{name}", found) and exact
-        for name, spec in matrix(make_spec(inputs)).items():
-            found = compare(root / name, spec, inputs, stops=(3, 7))
-            exact = _holds(name, found) and exact
+        for name, case in cases(Path(folder)):
+            if options.only in name and name not in known:
+                exact = _holds(name, case(), options.keep) and exact
     sys.exit(0 if exact else 1)
 
 
-def _holds(name: str, found: dict[str, object]) -> bool:
+def _holds(name: str, found: dict[str, object], keep: Path | None) -> bool:
     """Tell what was found, and whether everything that is said with yes or no is yes."""
-    print(json.dumps({"case": name, **found}), flush=True)  # noqa: T201 - its result
-    return all(value for value in found.values() if isinstance(value, bool))
+    line = json.dumps({"case": name, **found})
+    print(line, flush=True)  # noqa: T201 - its result
+    holds = all(value for value in found.values() if isinstance(value, bool))
+    if holds and keep:
+        with keep.open("a") as lines:
+            lines.write(line + "\n")
+    return holds
 
 
 if __name__ == "__main__":

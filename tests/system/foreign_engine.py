@@ -23,7 +23,8 @@ from trainer.contract import RunSpec
 from trainer.data.feed import Feed
 from trainer.data.tokens import open_tokens
 from trainer.engine import backward, deepspeed_config, parameter_groups, update
-from trainer.methods import sft
+from trainer.methods.scores import objective
+from trainer.methods.sft import Sft
 from trainer.model import load_model
 from trainer.rundir import RunDir
 from trainer.schedule import learning_rate
@@ -39,7 +40,8 @@ def resume(root: Path, identity: Identity) -> dict[int, float]:
     base = base_folder(rundir, spec.base_model)
     config = deepspeed_config(spec, identity.world_size) | {"checkpoint": {"load_universal": True}}
     torch.manual_seed(1)  # what is not restored shall differ
-    model = load_model(base, spec, config)
+    tokenizer = load_tokenizer(base)
+    model = load_model(base, spec, config, tokenizer.pad_token_id)
     engine, *_ = deepspeed.initialize(
         model=model, model_parameters=parameter_groups(model, spec.weight_decay), config=config
     )
@@ -48,7 +50,6 @@ def resume(root: Path, identity: Identity) -> dict[int, float]:
     for state in engine.optimizer.optimizer.state.values():
         state["step"] = state["step"].clone()  # stage 3 gives all groups one and the same tensor
     engine.train()
-    tokenizer = load_tokenizer(base)
     rows = open_tokens(root / "none", rundir.input(spec.training_file.path), tokenizer, spec)
     feed = Feed(rows, tokenizer.pad_token_id, spec, identity)
     consumed, losses = client["consumed_samples"], {}
@@ -64,8 +65,8 @@ def _train(engine: Any, feed: Feed, consumed: int, identity: Identity) -> float:
     (tokens,) = over_ranks(sum(batch.targets for batch in batches), device=engine.device)
     loss = torch.zeros(())
     for number, batch in enumerate(batches, start=1):
-        scores = sft.scores(engine, batch)
-        backward(engine, sft.objective(scores.loss, int(tokens), identity.world_size))
+        scores = Sft().scores(engine, batch)
+        backward(engine, objective(scores.loss, int(tokens), identity.world_size))
         loss = loss + scores.loss.detach()
         if number < len(batches):
             engine.step()

@@ -11,10 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.system import exactness, worlds
-from tests.system.worlds import LORA, Outcome, prepare, run_world, without_dropout
+from tests.system.worlds import (
+    LORA,
+    Outcome,
+    by_preferences,
+    prepare,
+    run_world,
+    without_dropout,
+)
 from trainer.checksum import describe
 from trainer.contract import MANIFEST, Manifest, RunSpec
-from trainer.rundir import RankSave
+from trainer.rundir import RankSave, RunDir
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -77,16 +84,30 @@ def test_a_resume_that_loses_the_random_state_is_another_run(
 
 
 def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Bench) -> None:
-    spec = replace(bench.spec, lora=LORA, zero_stage=3, gradient_checkpointing=True)
+    """By preferences, with the adapters switched off for the reference."""
+    spec = by_preferences(bench.inputs)
+    spec = replace(spec, lora=LORA, zero_stage=3, gradient_checkpointing=True)
     found = exactness.compare(bench.root / "lora", spec, bench.inputs, stops=(3,))
 
     assert found["losses_equal"]
     assert found["parameters_equal"]
+    metrics = worlds.read_metrics(RunDir(bench.root / "lora" / "whole"))
+    assert (metrics[12].margin or 0.0) > (metrics[1].margin or 0.0) + 0.05
     model = next((bench.root / "lora" / "whole" / "outbox").iterdir())
     names = {file.name for file in model.iterdir()}
     assert names >= {"config.json", "model.safetensors", "tokenizer.json", "adapter"}
     assert (model / "adapter" / "adapter_model.safetensors").exists()
     assert base_weights_moved(bench.inputs / "models" / "tiny", model)
+
+
+def test_all_parameters_trained_by_preferences_resume_exactly_beside_a_sharded_reference(
+    bench: Bench,
+) -> None:
+    spec = replace(by_preferences(bench.inputs), zero_stage=3, total_steps=6)
+    found = exactness.compare(bench.root / "dpo", spec, bench.inputs, stops=(3,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
 
 
 def test_another_world_and_stage_goes_on_within_rounding(bench: Bench) -> None:

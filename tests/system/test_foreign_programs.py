@@ -242,7 +242,7 @@ def whole(one: Saved) -> Whole:
 
 def plain(one: Saved, inputs: Path) -> tuple[Any, torch.optim.AdamW]:
     """The module in fp32 and its optimizer, as a program without DeepSpeed has them."""
-    model = load_model(inputs / "models" / "tiny", one.spec, {}).float()
+    model = load_model(inputs / "models" / "tiny", one.spec, {}, pad_id=0).float()
     return model, torch.optim.AdamW(parameter_groups(model, one.spec.weight_decay), lr=1.0)
 
 

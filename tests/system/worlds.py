@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests import ports
 from trainer.contract import (
     MANIFEST,
     BaseModel,
+    Dpo,
     FileEntry,
     Generation,
     InputFile,
@@ -27,11 +28,12 @@ from trainer.contract import (
     StepMetrics,
 )
 from trainer.rundir import RankResult, RankSave, RunDir
-from trainer.samples import write_samples
+from trainer.samples import write_preferences, write_samples
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = "trainer.train"
 LORA = Lora(rank=4, alpha=8, dropout=0.1)
+DPO = Dpo(beta=0.1)
 SPEC_SHA256 = "5" * 64
 DEADLINE = 300.0
 POLL = threading.Event()  # never set: waiting on it is a pause
@@ -69,6 +71,8 @@ def build_inputs(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "trainer.tiny", str(model)], check=True)
     write_samples(folder / "files" / "train.jsonl", rows=40, seed=1)
     write_samples(folder / "files" / "valid.jsonl", rows=9, seed=2)
+    write_preferences(folder / "files" / "preferred.jsonl", rows=40, seed=1)
+    write_preferences(folder / "files" / "preferred-valid.jsonl", rows=9, seed=2)
     return folder
 
 
@@ -112,6 +116,17 @@ def make_spec(inputs: Path) -> RunSpec:
         eval_steps=5,
         nodes=1,
         processes_per_node=2,
+    )
+
+
+def by_preferences(inputs: Path, dpo: Dpo | None = DPO) -> RunSpec:
+    """As many steps of as many pairs: DPO, or without its settings a reward model."""
+    return replace(
+        make_spec(inputs),
+        method="dpo" if dpo else "reward",
+        dpo=dpo,
+        training_file=_input_file(inputs, inputs / "files" / "preferred.jsonl"),
+        validation_file=_input_file(inputs, inputs / "files" / "preferred-valid.jsonl"),
     )
 
 

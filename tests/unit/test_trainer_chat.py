@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainer.data.batch import IGNORED, collate
+from trainer.data.batch import IGNORED, padded
 from trainer.data.chat import Tokens, tokenize
-from trainer.data.rows import Rows
+from trainer.data.rows import Rows, chat, preference
 from trainer.tiny import CHAT_TEMPLATE, build_tokenizer
 from trainer.tiny_text import chats
 
@@ -101,22 +101,23 @@ def test_a_long_row_is_cut_and_may_be_left_without_a_target(tokenizer: Any) -> N
     tokens = tokenize(tokenizer, {"messages": TALK}, 5, TODAY)
 
     assert len(tokens.ids) == len(tokens.trained) == 5
-    assert collate([tokens], pad_id=0).targets == 0
+    assert padded([tokens], pad_id=0).targets == 0
 
 
 def test_labels_are_the_next_token_where_it_is_trained() -> None:
     rows = [Tokens([5, 6, 7], [False, True, True]), Tokens([8, 9], [True, False])]
 
-    batch = collate(rows, pad_id=0)
+    batch = padded(rows, pad_id=0)
 
     assert batch.ids.tolist() == [[5, 6, 7], [8, 9, 0]]
+    assert batch.attention is not None
     assert batch.attention.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch.labels.tolist() == [[6, 7, IGNORED], [IGNORED] * 3]
     assert batch.targets == 2
 
 
 def test_an_empty_micro_batch_is_padding_without_targets() -> None:
-    batch = collate([], pad_id=0)
+    batch = padded([], pad_id=0)
 
     assert batch.targets == 0
     assert batch.ids.shape == (1, 2)
@@ -125,10 +126,10 @@ def test_an_empty_micro_batch_is_padding_without_targets() -> None:
 def test_rows_are_found_by_number_past_blank_lines(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"messages": [1]}\n\n{"messages": [2]}\n{"messages": [3]}')
-    rows = Rows(path)
+    rows = Rows(path, chat)
 
     assert len(rows) == 3
-    assert [rows[i]["messages"] for i in (2, 0, 1)] == [[3], [1], [2]]
+    assert [rows[i][0]["messages"] for i in (2, 0, 1)] == [[3], [1], [2]]
 
 
 def test_a_broken_row_is_named(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_broken_row_is_named(tmp_path: Path) -> None:
     path.write_text('{"messages": []}\n{"messages"\n')
 
     with pytest.raises(ValueError, match=r"rows\.jsonl, row 2: not JSON"):
-        Rows(path)[1]
+        Rows(path, chat)[1]
 
 
 def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
@@ -144,4 +145,43 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
     path.write_text("\n")
 
     with pytest.raises(ValueError, match="holds no rows"):
-        Rows(path)
+        Rows(path, chat)
+
+
+def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    row = {
+        "input": {"messages": TALK, "tools": None},
+        "preferred_output": [{"role": "assistant", "content": "Yes."}],
+        "non_preferred_completion": [{"role": "assistant", "content": "No way."}],
+    }
+
+    preferred, other = (tokenize(tokenizer, c, 512, TODAY) for c in preference(row))
+
+    assert [_said(tokenizer, tokens).strip() for tokens in (preferred, other)] == [
+        "Yes.<|end|>",
+        "No way.<|end|>",
+    ]
+    prompt = preferred.trained.index(True)
+    assert preferred.ids[:prompt] == other.ids[:prompt]
+    assert "weight" not in TALK[1]
+
+
+@pytest.mark.parametrize(
+    ("row", "lacks"),
+    [
+        ([], "`input` with a list `messages`"),
+        ({"messages": TALK}, "`input` with a list `messages`"),
+        ({"input": {"messages": TALK}, "preferred_output": []}, "a list `non_preferred_output`"),
+        ({"input": {"messages": TALK}, "preferred_output": "Yes."}, "a list `preferred_output`"),
+    ],
+)
+def test_a_preference_that_lacks_something_says_what_it_needs(row: Any, lacks: str) -> None:  # noqa: ANN401
+    with pytest.raises(ValueError, match=lacks):
+        preference(row)
+
+
+def _said(tokenizer: Any, tokens: Tokens) -> str:  # noqa: ANN401
+    trained = [i for i, is_trained in zip(tokens.ids, tokens.trained, strict=True) if is_trained]
+    return str(tokenizer.decode(trained))

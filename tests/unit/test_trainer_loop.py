@@ -14,17 +14,18 @@ from tests.unit.trainer_spec import SPEC
 from trainer.agreement import Agreement
 from trainer.checkpoint.randomness import Randomness, capture
 from trainer.contract import RunSpec
-from trainer.data.batch import Batch, collate
+from trainer.data.batch import Batch, padded
 from trainer.data.chat import Tokens
 from trainer.journal import Journal
 from trainer.loop import NotFinite, Parts, train
+from trainer.methods.sft import Sft
 from trainer.rundir import RunDir
 from trainer.state import Identity, State
 
 ME = Identity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
 )
-BATCH = collate([Tokens([1, 2, 3], [False, True, True])], pad_id=0)
+BATCH = padded([Tokens([1, 2, 3], [False, True, True])], pad_id=0)
 
 
 @dataclass
@@ -136,6 +137,7 @@ def make_rig(root: Path, spec: RunSpec) -> Rig:
         spec=spec,
         identity=ME,
         engine=engine,
+        method=Sft(),
         feed=feed,  # type: ignore[arg-type] # a stand-in
         validation=None,
         saver=saves,  # type: ignore[arg-type]

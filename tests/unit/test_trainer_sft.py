@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.data.batch import IGNORED, Batch, collate
+from trainer.data.batch import padded
 from trainer.data.chat import Tokens
-from trainer.methods.sft import objective, scores
+from trainer.methods.scores import objective
+from trainer.methods.sft import Sft
 
 
 @dataclass
@@ -41,9 +42,9 @@ ROWS = [
 
 def test_the_loss_is_the_sum_over_trained_tokens_only() -> None:
     logits = torch.tensor([[[math.log(3), 0.0], [0.0, math.log(9)], [5.0, 5.0]]])
-    batch = Batch(torch.zeros(1, 3), torch.ones(1, 3), torch.tensor([[0, 0, IGNORED]]))
+    batch = padded([Tokens([1, 0, 0], [False, True, True])], pad_id=0)
 
-    found = scores(lambda **_: Answer(logits), batch)
+    found = Sft().scores(lambda **_: Answer(logits), batch)
 
     assert found.loss.item() == pytest.approx(math.log(4 / 3) + math.log(10))
     assert found.correct.item() == 1
@@ -52,12 +53,12 @@ def test_the_loss_is_the_sum_over_trained_tokens_only() -> None:
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("micro", [1, 2])
 def test_micro_steps_and_ranks_add_up_to_one_big_batch(world: int, micro: int) -> None:
-    big, tokens = Bigram(5), sum(collate([row], 0).targets for row in ROWS)
-    objective(scores(big, collate(ROWS, 0)).loss, tokens, 1).backward()
+    big, tokens = Bigram(5), sum(padded([row], 0).targets for row in ROWS)
+    objective(Sft().scores(big, padded(ROWS, 0)).loss, tokens, 1).backward()
     small = Bigram(5)
     for at in range(0, len(ROWS), micro):
-        batch = collate(ROWS[at : at + micro], 0)
-        share = objective(scores(small, batch).loss, tokens, world)
+        batch = padded(ROWS[at : at + micro], 0)
+        share = objective(Sft().scores(small, batch).loss, tokens, world)
         (share / world).backward()  # DeepSpeed averages over the ranks
 
     assert big.table.grad is not None
@@ -66,7 +67,7 @@ def test_micro_steps_and_ranks_add_up_to_one_big_batch(world: int, micro: int) -
 
 def test_a_step_without_trained_tokens_is_zero_and_moves_nothing() -> None:
     model = Bigram(5)
-    loss = objective(scores(model, collate([], 0)).loss, 0, 2)
+    loss = objective(Sft().scores(model, padded([], 0)).loss, 0, 2)
     loss.backward()
 
     assert loss.item() == 0.0

@@ -16,7 +16,6 @@ from trainer.contract import InputFile, RunSpec
 from trainer.data import tokenizing
 from trainer.data.chat import Tokens
 from trainer.data.feed import evaluation_batches
-from trainer.data.rows import Rows
 from trainer.data.token_names import RECORD, tokens_name
 from trainer.data.tokens import Cached, Fresh, Source, open_tokens
 from trainer.rundir import RunDir, SavedFile, write_whole
@@ -47,7 +46,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fresh(data: Path) -> Fresh:
-    return Fresh(Rows(data), TOKENIZER, SHORT)
+    return Fresh(data, TOKENIZER, SHORT)
 
 
 @pytest.fixture

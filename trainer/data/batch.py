@@ -1,6 +1,11 @@
-"""Rows become padded tensors. A micro-batch may be short or empty: then it counts for nothing."""
+"""Sequences become tensors. A micro-batch may be short or empty: then it counts for less.
 
-from dataclasses import dataclass
+Padded, each sequence is a row as long as the longest. Packed, they stand one after the other in
+one row, and their positions, which begin at 0 again, tell the model not to look across.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 
@@ -9,13 +14,17 @@ from trainer.data.chat import Tokens
 IGNORED = -100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One micro-batch, all [rows, positions]; a label is the token that follows its position."""
+    """One micro-batch, all [rows, positions]; a label is the token after its position."""
 
     ids: torch.Tensor
-    attention: torch.Tensor
     labels: torch.Tensor
+    sequence: torch.Tensor  # the number of the sequence that a position belongs to
+    sequences: int  # how many there are, padding counted
+    attention: torch.Tensor | None = None  # padded: 0 where there is padding
+    positions: torch.Tensor | None = None  # packed: of each token in its sequence
+    lengths: tuple[int, ...] = ()  # packed: of the sequences
 
     @property
     def targets(self) -> int:
@@ -24,24 +33,55 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same on another device."""
-        return Batch(self.ids.to(device), self.attention.to(device), self.labels.to(device))
+        members = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Batch(**{n: _moved(member, device) for n, member in members.items()})
 
 
-def collate(rows: list[Tokens], pad_id: int) -> Batch:
-    """Pad on the right to the longest row.
+def padded(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
+    """Pad on the right to the longest sequence.
 
-    An empty list gives a lone padding row, since every rank must run every micro-step.
+    An empty list gives ``least`` that are padding, since every rank must run every micro-step.
     """
-    width = max([len(row.ids) for row in rows] + [2])
-    height = max(len(rows), 1)
+    width = max([len(s.ids) for s in sequences] + [2])
+    height = max(len(sequences), least)
     ids_BT = torch.full((height, width), pad_id, dtype=torch.long)
     attention_BT = torch.zeros((height, width), dtype=torch.long)
     attention_BT[:, 0] = 1  # a row that attends to nothing would be NaN
     labels_BT = torch.full((height, width), IGNORED, dtype=torch.long)
-    for b, row in enumerate(rows):
-        length = len(row.ids)
-        ids_BT[b, :length] = torch.tensor(row.ids)
+    for b, sequence in enumerate(sequences):
+        length = len(sequence.ids)
+        ids_BT[b, :length] = torch.tensor(sequence.ids)
         attention_BT[b, :length] = 1
-        targets = [i if t else IGNORED for i, t in zip(row.ids, row.trained, strict=True)]
-        labels_BT[b, : length - 1] = torch.tensor(targets[1:])
-    return Batch(ids_BT, attention_BT, labels_BT)
+        labels_BT[b, :length] = _labels(sequence)
+    return Batch(
+        ids=ids_BT,
+        labels=labels_BT,
+        sequence=torch.arange(height).unsqueeze(1).expand(height, width),
+        sequences=height,
+        attention=attention_BT,
+    )
+
+
+def packed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
+    """One after the other. An empty list gives ``least`` that are padding."""
+    nothing = Tokens([pad_id, pad_id], [False, False])
+    sequences = sequences or [nothing] * least
+    lengths = tuple(len(s.ids) for s in sequences)
+    return Batch(
+        ids=torch.tensor([[i for s in sequences for i in s.ids]]),
+        labels=torch.cat([_labels(s) for s in sequences]).unsqueeze(0),
+        sequence=torch.arange(len(sequences)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0),
+        sequences=len(sequences),
+        positions=torch.cat([torch.arange(n) for n in lengths]).unsqueeze(0),
+        lengths=lengths,
+    )
+
+
+def _labels(sequence: Tokens) -> torch.Tensor:
+    """The next token where it is trained [positions]; nothing follows the last one."""
+    wanted = zip(sequence.ids[1:], sequence.trained[1:], strict=True)
+    return torch.tensor([*(i if trained else IGNORED for i, trained in wanted), IGNORED])
+
+
+def _moved(member: Any, device: torch.device) -> Any:  # noqa: ANN401
+    return member.to(device) if isinstance(member, torch.Tensor) else member

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from trainer.contract import RunSpec
-from trainer.data.batch import Batch, collate
+from trainer.data.batch import Batch, packed, padded
 from trainer.data.order import cursors, row_at
 from trainer.data.tokens import Source
 from trainer.state import Identity
@@ -16,8 +16,9 @@ log = logging.getLogger(__name__)
 class Feed:
     """One rank's share of the rows, in the order that the seed gives."""
 
-    def __init__(self, rows: Source, pad_id: int, spec: RunSpec, identity: Identity) -> None:
-        self._rows, self._pad_id, self._spec = rows, pad_id, spec
+    def __init__(self, source: Source, pad_id: int, spec: RunSpec, identity: Identity) -> None:
+        self._source, self._pad_id, self._spec = source, pad_id, spec
+        self._rows = len(source) // spec.sequences_per_row
         self._rank, self._world = identity.rank, identity.world_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._ahead: tuple[int, Future[list[Batch]]] | None = None
@@ -34,17 +35,26 @@ class Feed:
     def _build(self, consumed: int) -> list[Batch]:
         spec = self._spec
         mine = cursors(consumed, spec.global_batch, spec.micro_batch, self._world, self._rank)
-        rows = [[row_at(spec.seed, len(self._rows), cursor) for cursor in micro] for micro in mine]
+        rows = [[row_at(spec.seed, self._rows, cursor) for cursor in micro] for micro in mine]
         log.debug("after %d samples: rows %s", consumed, rows)
-        return [collate([self._rows[n] for n in micro], self._pad_id) for micro in rows]
+        return [_batch(self._source, micro, self._pad_id, spec) for micro in rows]
 
 
 def evaluation_batches(
-    rows: Source,
+    source: Source,
     pad_id: int,
     spec: RunSpec,
     identity: Identity,
 ) -> Iterator[Batch]:
     """This rank's share of the validation rows, in file order; as many batches on every rank."""
-    for micro in cursors(0, len(rows), spec.micro_batch, identity.world_size, identity.rank):
-        yield collate([rows[n] for n in micro], pad_id)
+    rows = len(source) // spec.sequences_per_row
+    for micro in cursors(0, rows, spec.micro_batch, identity.world_size, identity.rank):
+        yield _batch(source, micro, pad_id, spec)
+
+
+def _batch(source: Source, rows: list[int], pad_id: int, spec: RunSpec) -> Batch:
+    """All sequences of these rows, those of one row side by side."""
+    several = spec.sequences_per_row
+    places = [row * several + n for row in rows for n in range(several)]
+    collate = packed if spec.packing else padded
+    return collate([source[place] for place in places], pad_id, least=several)

@@ -1,17 +1,27 @@
-"""The rows of a JSONL file, read one by one through an index of their offsets."""
+"""The rows of a JSONL file, read one by one through an index of their offsets.
+
+A row is a chat, or a preference: a prompt and two answers, which makes two chats.
+"""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+Chat = dict[str, Any]  # `messages`, and perhaps `tools`
+# OpenAI's names, and those of its older specification.
+PREFERRED = ("preferred_output", "preferred_completion")
+OTHER = ("non_preferred_output", "non_preferred_completion")
+
 
 class Rows:
     """A JSONL file of which only the offsets are held in memory. Blank lines are no rows."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, chats: Callable[[Any], tuple[Chat, ...]]) -> None:
+        """``chats`` makes them of a parsed row, or raises ValueError that says what it lacks."""
+        self._path, self._chats = path, chats
         starts, position = [], 0
         with path.open("rb") as lines:
             for line in lines:
@@ -25,8 +35,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        """The parsed row, or ValueError that says which one is broken."""
+    def __getitem__(self, row: int) -> tuple[Chat, ...]:
+        """What the row holds, or ValueError that says which one is broken."""
         with self._path.open("rb") as lines:
             lines.seek(int(self._starts[row]))
             line = lines.readline()
@@ -34,6 +44,31 @@ class Rows:
             parsed = json.loads(line)
         except ValueError as error:
             raise ValueError(f"{self._path.name}, row {row + 1}: not JSON ({error})") from error
-        if not isinstance(parsed, dict) or not isinstance(parsed.get("messages"), list):
-            raise ValueError(f"{self._path.name}, row {row + 1}: needs a list `messages`")
-        return parsed
+        try:
+            return self._chats(parsed)
+        except ValueError as error:
+            raise ValueError(f"{self._path.name}, row {row + 1}: {error}") from error
+
+
+def chat(row: Any) -> tuple[Chat]:  # noqa: ANN401 - what json.loads gives
+    """The chat that the row is."""
+    if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
+        raise ValueError("needs a list `messages`")
+    return (row,)
+
+
+def preference(row: Any) -> tuple[Chat, Chat]:  # noqa: ANN401
+    """The prompt with the preferred answer, then with the other; only the answers are trained."""
+    asked = row.get("input") if isinstance(row, dict) else None
+    if not isinstance(asked, dict) or not isinstance(asked.get("messages"), list):
+        raise ValueError("needs `input` with a list `messages`")
+    prompt = [m | {"weight": 0} if m["role"] == "assistant" else m for m in asked["messages"]]
+    preferred, other = (_answer(row, names) for names in (PREFERRED, OTHER))
+    return asked | {"messages": prompt + preferred}, asked | {"messages": prompt + other}
+
+
+def _answer(row: dict[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
+    found = next((row[name] for name in names if name in row), None)
+    if not isinstance(found, list):
+        raise ValueError(f"needs a list `{names[0]}`")
+    return found

@@ -1,7 +1,7 @@
 """Rows as tokens: made when they are needed, or read from a file that an earlier run has left.
 
 The file is safetensors, so it is mapped into memory and can run no code: ``ids`` (int32) and
-``trained`` (uint8) of all rows one after the other, ``starts`` (int64) where each row begins,
+``trained`` (uint8) of all sequences one after the other, ``starts`` (int64) where each begins,
 and where the last one ends. Its name says what it was made of (`token_names.py`). Who brings it
 has verified its bytes; only its form is looked at here.
 """
@@ -15,37 +15,39 @@ from safetensors import SafetensorError, safe_open
 
 from trainer.contract import RunSpec
 from trainer.data.chat import Tokens, tokenize
-from trainer.data.rows import Rows
+from trainer.data.rows import Rows, chat, preference
 from trainer.data.token_names import FORMAT
 
 log = logging.getLogger("trainer")
 
 
 class Source(Protocol):
-    """The tokens of every row of one data file."""
+    """The tokens of every sequence of one data file; a row may be several, side by side."""
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """How many sequences there are."""
         ...
 
-    def __getitem__(self, row: int) -> Tokens:
-        """One row, cut to the longest allowed length."""
+    def __getitem__(self, sequence: int) -> Tokens:
+        """One sequence, cut to the longest allowed length."""
         ...
 
 
 class Fresh:
     """Tokens made in the moment when they are asked for."""
 
-    def __init__(self, rows: Rows, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
-        self._rows, self._tokenizer = rows, tokenizer
+    def __init__(self, path: Path, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
+        self._per_row, self._tokenizer = spec.sequences_per_row, tokenizer
+        self._rows = Rows(path, chat if self._per_row == 1 else preference)
         self._max_seq_len, self._today = spec.max_seq_len, date.fromisoformat(spec.date)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) * self._per_row
 
-    def __getitem__(self, row: int) -> Tokens:
-        """The row, or ValueError that says which one is broken."""
-        return tokenize(self._tokenizer, self._rows[row], self._max_seq_len, self._today)
+    def __getitem__(self, sequence: int) -> Tokens:
+        """The sequence, or ValueError that says which row is broken."""
+        row, place = divmod(sequence, self._per_row)
+        return tokenize(self._tokenizer, self._rows[row][place], self._max_seq_len, self._today)
 
 
 class Cached:
@@ -68,9 +70,9 @@ class Cached:
     def __len__(self) -> int:
         return len(self._starts) - 1
 
-    def __getitem__(self, row: int) -> Tokens:
-        """The row as it was tokenized."""
-        begin, end = int(self._starts[row]), int(self._starts[row + 1])
+    def __getitem__(self, sequence: int) -> Tokens:
+        """The sequence as it was tokenized."""
+        begin, end = int(self._starts[sequence]), int(self._starts[sequence + 1])
         ids, trained = self._ids[begin:end], self._trained[begin:end]
         return Tokens(ids.tolist(), trained.astype(bool).tolist())
 
@@ -85,4 +87,4 @@ def open_tokens(path: Path, rows: Path, tokenizer: Any, spec: RunSpec) -> Source
         else:
             log.info("%s: tokenized by an earlier generation", rows.name)
             return found
-    return Fresh(Rows(rows), tokenizer, spec)
+    return Fresh(rows, tokenizer, spec)

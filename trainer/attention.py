@@ -1,0 +1,55 @@
+"""Attention over packed sequences: each by itself, so that none costs another anything.
+
+One mask over the whole row would say the same, and cost the square of all their lengths.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+NAME = "rekindle_packed"  # for from_pretrained(attn_implementation=...)
+NOT_KNOWN = ("softcap", "s_aux", "position_bias")  # what some models ask of attention beside it
+
+
+def packed_attention(
+    module: Any,  # noqa: ANN401 - transformers is untyped here
+    query_BHTD: torch.Tensor,
+    key_BHTD: torch.Tensor,
+    value_BHTD: torch.Tensor,
+    attention_mask: None,
+    *,
+    lengths: Sequence[int] | None = None,
+    sliding_window: int | None = None,
+    **options: Any,  # noqa: ANN401
+) -> tuple[torch.Tensor, None]:
+    """[B, T, H, D]; ``lengths`` are those of the sequences, in their order, together T.
+
+    Raises ValueError for a model whose attention is another.
+    """
+    if lengths is None or any(options.get(name) is not None for name in NOT_KNOWN):
+        raise ValueError(
+            f"{type(module).__name__} cannot take packed sequences; switch packing off"
+        )
+    found = []
+    edges = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
+    for begin, end in pairwise(edges):
+        parts = (t[:, :, begin:end] for t in (query_BHTD, key_BHTD, value_BHTD))
+        mask = _window(end - begin, sliding_window, query_BHTD.device)
+        found.append(sdpa_attention_forward(module, *parts, mask, **options)[0])
+    return torch.cat(found, dim=1), None
+
+
+def _window(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
+    """Which earlier positions each may look at [1, 1, T, T]; None: all of them."""
+    if window is None or length <= window:
+        return None
+    at = torch.arange(length, device=device)
+    back_TT = at[:, None] - at[None, :]
+    return ((back_TT >= 0) & (back_TT < window))[None, None]
+
+
+AttentionInterface.register(NAME, packed_attention)

@@ -1,0 +1,63 @@
+"""Direct preference optimization: the preferred answer gains on the other, against a reference.
+
+With r the log-probability of an answer under the model less that under the reference, and d the
+preferred answer's r less the other's:
+
+    sigmoid   -(1 - e) log sigmoid(b d) - e log sigmoid(-b d)
+    ipo       (d - 1 / 2b)^2, each r first divided by the tokens of its answer
+
+(Rafailov et al. 2023, equation 7; e, label smoothing, from Mitchell 2023; IPO from Azar et al.
+2023, equation 17, with means in place of sums as TRL has it.) b r is the answer's reward.
+"""
+
+from typing import Any, Protocol
+
+import torch
+from torch.nn.functional import logsigmoid
+
+from trainer.contract import Dpo as Settings
+from trainer.data.batch import Batch
+from trainer.methods.forward import log_probabilities, trained_tokens
+from trainer.methods.pairs import real_pairs
+from trainer.methods.scores import Scores
+
+
+class Reference(Protocol):
+    """The model as it was before it was trained."""
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """Log-probability of each sequence's answer [sequences]; draws nothing at random."""
+        ...
+
+
+class Dpo:
+    """Each pair counts alike, however long its answers are."""
+
+    def __init__(self, settings: Settings, reference: Reference) -> None:
+        if settings.loss not in ("sigmoid", "ipo"):
+            raise ValueError(f"dpo.loss {settings.loss!r} is not known; use sigmoid or ipo")
+        self._settings, self._reference = settings, reference
+
+    def units(self, batch: Batch) -> int:
+        """Pairs of which at least one answer is left after the cut to the context."""
+        return int(real_pairs(batch).sum())
+
+    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+        """Score each pair."""
+        reference_B = self._reference(batch)  # before the model's pass, which `backward` follows
+        gain_B = log_probabilities(model, batch) - reference_B
+        reward_P = self._settings.beta * (gain_B[0::2] - gain_B[1::2])
+        real_P = real_pairs(batch)
+        return Scores(
+            loss=(self._loss(gain_B, batch) * real_P).sum(),
+            correct=((reward_P > 0) & real_P).sum(),
+            margin=(reward_P.detach() * real_P).sum(),
+        )
+
+    def _loss(self, gain_B: torch.Tensor, batch: Batch) -> torch.Tensor:
+        beta, smoothing = self._settings.beta, self._settings.label_smoothing
+        if self._settings.loss == "ipo":
+            gain_B = gain_B / trained_tokens(batch).clamp(min=1)
+            return (gain_B[0::2] - gain_B[1::2] - 1 / (2 * beta)) ** 2
+        reward_P = beta * (gain_B[0::2] - gain_B[1::2])
+        return -(1 - smoothing) * logsigmoid(reward_P) - smoothing * logsigmoid(-reward_P)

@@ -1,0 +1,40 @@
+"""Running a language model on a batch: the logits of the trained positions, and of no others."""
+
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from trainer.data.batch import IGNORED, Batch
+
+
+def trained_logits(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401 - untyped here
+    """Logits [trained tokens, vocabulary] in fp32.
+
+    Of a packed batch the others are not computed; of a padded one they are dropped.
+    """
+    trained = batch.labels != IGNORED
+    if batch.positions is None:
+        found = model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
+        return found.logits[trained].float()
+    found = model(
+        input_ids=batch.ids,
+        position_ids=batch.positions,
+        lengths=batch.lengths,
+        logits_to_keep=trained[0].nonzero()[:, 0],
+        use_cache=False,
+    )
+    return found.logits[0].float()
+
+
+def log_probabilities(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401
+    """Of each sequence's trained tokens together [sequences], in fp32."""
+    trained = batch.labels != IGNORED
+    logp_N = -cross_entropy(trained_logits(model, batch), batch.labels[trained], reduction="none")
+    return logp_N.new_zeros(batch.sequences).index_add(0, batch.sequence[trained], logp_N)
+
+
+def trained_tokens(batch: Batch) -> torch.Tensor:
+    """How many each sequence has [sequences]."""
+    of_N = batch.sequence[batch.labels != IGNORED]
+    return torch.bincount(of_N, minlength=batch.sequences)

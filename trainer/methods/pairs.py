@@ -1,0 +1,11 @@
+"""Batches of pairs: the even sequences are preferred to the odd ones beside them."""
+
+import torch
+
+from trainer.data.batch import Batch
+from trainer.methods.forward import trained_tokens
+
+
+def real_pairs(batch: Batch) -> torch.Tensor:
+    """Which pairs hold any answer [pairs]: not padding, nor what the cut to the context left."""
+    return (trained_tokens(batch) > 0).view(-1, 2).any(1)

@@ -1,0 +1,70 @@
+"""The reference model: the base, as it was before anything was trained.
+
+With adapters it is the model itself with its adapters switched off. A full fine-tune has a second
+copy in the run's precision, in shares only under ZeRO-3. Either way nothing of it is saved: the
+base model is the same in every generation, and in evaluation nothing is drawn at random.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+
+from trainer.contract import RunSpec
+from trainer.data.batch import Batch
+from trainer.methods.dpo import Reference
+from trainer.methods.forward import log_probabilities
+from trainer.model import load_base
+
+TRAINING_ONLY = ("optimizer", "gradient_clipping", "data_types")
+
+
+def make_reference(engine: Any, base: Path, spec: RunSpec, config: dict[str, Any]) -> Reference:  # noqa: ANN401
+    """The reference for this engine; ``base`` holds the base model's files."""
+    if spec.lora is not None:
+        return AdaptersOff(engine)
+    model = load_base(base, spec, config).requires_grad_(False)
+    if spec.zero_stage == 3:
+        rest = {name: value for name, value in config.items() if name not in TRAINING_ONLY}
+        model, *_ = deepspeed.initialize(model=model, config=rest)
+    else:
+        model.to(engine.device)
+    model.eval()
+    return Copy(model)
+
+
+class AdaptersOff:
+    """The model that is trained, without what was trained."""
+
+    def __init__(self, engine: Any) -> None:  # noqa: ANN401
+        self._engine = engine
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """Log-probability of each sequence's answer [sequences]."""
+        with torch.no_grad(), _evaluating(self._engine), self._engine.module.disable_adapter():
+            return log_probabilities(self._engine, batch)
+
+
+class Copy:
+    """A second model, which nothing changes."""
+
+    def __init__(self, model: Any) -> None:  # noqa: ANN401
+        self._model = model
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """Log-probability of each sequence's answer [sequences]."""
+        with torch.no_grad():
+            return log_probabilities(self._model, batch)
+
+
+@contextmanager
+def _evaluating(engine: Any) -> Iterator[None]:  # noqa: ANN401
+    training = engine.module.training
+    engine.eval()
+    try:
+        yield
+    finally:
+        engine.train(training)

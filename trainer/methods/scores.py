@@ -1,0 +1,38 @@
+"""What the loop asks of a method: how good the model is on a micro-batch, with gradient."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from trainer.data.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Sums over one micro-batch, not means: sums add up across micro-steps and ranks."""
+
+    loss: torch.Tensor  # with gradient
+    correct: torch.Tensor  # units that the model gets right
+    margin: torch.Tensor | float = 0.0  # of rewards, where there are any
+
+
+class Method(Protocol):
+    """One way of training. Its unit is what the loss is a mean over: tokens, or pairs."""
+
+    def units(self, batch: Batch) -> int:
+        """How many a micro-batch has, on the host."""
+        ...
+
+    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+        """Run the model; the batch is on its device."""
+        ...
+
+
+def objective(loss_sum: torch.Tensor, units: int, world_size: int) -> torch.Tensor:
+    """What a micro-step backpropagates, so that a whole step is the mean over all its units.
+
+    ``units`` counts those of the global batch. DeepSpeed averages gradients over ranks, hence
+    the factor; a step without any unit moves nothing.
+    """
+    return loss_sum * (world_size / max(units, 1))
