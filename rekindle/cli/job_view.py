@@ -190,6 +190,7 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "error", words.safe(fault)
     yield "model", words.safe(shown.get("model", NOTHING))
     yield "trained on", words.safe(shown.get("training_file", NOTHING))
+    yield "method", words.safe(part(shown, "method").get("type", NOTHING))
     yield "steps", _progress(shown)
     yield "speed", speed(shown) or NOTHING
     if checkpoint := part(shown, "latest_checkpoint"):

@@ -40,6 +40,7 @@ def submit(
     checkpoint_seconds: options.CheckpointSeconds = None,
     keep_checkpoints: options.KeepCheckpoints = None,
     milestone_every: options.MilestoneEvery = None,
+    packing: options.Packing = False,
     lora: options.IsLora = False,
     lora_rank: options.LoraRank = None,
     lora_alpha: options.LoraAlpha = None,
@@ -64,10 +65,10 @@ def submit(
             checkpoint_seconds=checkpoint_seconds,
             keep_checkpoints=keep_checkpoints,
             milestone_every_steps=milestone_every,
+            packing=submit_method.packing(method, wanted=packing),
             adapter=_adapter(wanted=lora, r=lora_rank, alpha=lora_alpha, dropout=lora_dropout),
         ),
-    }
-    body |= _files(cli, file, validation, same_once=name is not None)
+    } | _files(cli, file, validation, same_once=name is not None)
     return _send(cli, body, name, watch=watch)
 
 

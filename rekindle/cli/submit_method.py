@@ -9,10 +9,11 @@ Json = dict[str, Any]
 
 
 class Method(StrEnum):
-    """What is learnt from: chats, or pairs of answers."""
+    """To answer as chats do, to answer as preferred, or to tell which answer is preferred."""
 
     SUPERVISED = "supervised"
     DPO = "dpo"
+    REWARD = "reward"
 
 
 class DpoLoss(StrEnum):
@@ -32,19 +33,32 @@ def method(
     """None where nothing was told and the service's default is meant."""
     told = {"--beta": beta, "--dpo-loss": loss, "--label-smoothing": label_smoothing}
     named = [option for option, value in told.items() if value is not None]
-    if chosen is Method.SUPERVISED:
-        _refuse(named)
+    if chosen is not Method.DPO:
+        _refuse(chosen, named)
         options = _set(hyperparameters=hyperparameters or None)
-        return {"type": chosen, chosen: options} if options else None
+        is_usual = chosen is Method.SUPERVISED and not options
+        return None if is_usual else {"type": chosen, chosen: options}
     hyperparameters = hyperparameters | _set(beta=beta)
     options = _set(loss=loss, label_smoothing=label_smoothing)
     return {"type": chosen, chosen: {"hyperparameters": hyperparameters} | options}
 
 
-def _refuse(named: list[str]) -> None:
+def packing(chosen: Method, *, wanted: bool) -> bool | None:
+    """None where it was not asked for; said before a file is uploaded for nothing."""
+    if wanted and chosen is Method.REWARD:
+        raise Trouble(
+            "--packing is not for reward models: a reward is read at the end of each row.",
+            "Leave --packing out.",
+            exit_code=ExitCode.USAGE,
+            code="wrong_method",
+        )
+    return wanted or None
+
+
+def _refuse(chosen: Method, named: list[str]) -> None:
     if named:
         raise Trouble(
-            f"{named[0]} says how to learn from preferences, and method supervised does not.",
+            f"{named[0]} is an option of DPO, and method {chosen} does not know it.",
             f"Add --method dpo, or leave {' and '.join(named)} out.",
             exit_code=ExitCode.USAGE,
             code="wrong_method",

@@ -12,8 +12,8 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="One chat a line, or with --method dpo one preference, in OpenAI's format; or the id "
-        "of an upload.",
+        help="One chat a line, or with --method dpo or reward one preference, in OpenAI's format; "
+        "or the id of an upload.",
     ),
 ]
 Model = Annotated[str, typer.Option("--model", "-m", help="The base model's name in the service.")]
@@ -31,16 +31,33 @@ Metadata = Annotated[
 HowToLearn = Annotated[
     Method,
     typer.Option(
-        "--method", help="From chats, or (dpo) from preferences.", rich_help_panel=_TRAINING
+        "--method",
+        help="From chats; (dpo) from preferences; or (reward) from preferences, a model that "
+        "rates answers.",
+        rich_help_panel=_TRAINING,
     ),
 ]
+
+
+def _fitting_beta(value: float | None) -> float | None:
+    """By hand, as what `min` and `max` of typer name is always inside."""
+    if value is not None and not 0 < value <= 2:
+        raise typer.BadParameter(f"it is {value:g}, but it must be above 0 and at most 2.")
+    return value
+
+
+def _fitting_smoothing(value: float | None) -> float | None:
+    if value is not None and not 0 <= value < 0.5:
+        raise typer.BadParameter(f"it is {value:g}, but it must be at least 0 and below 0.5.")
+    return value
+
+
 Beta = Annotated[
     float | None,
     typer.Option(
         "--beta",
-        min=0,
-        max=2,
-        help="DPO: how dear it is to leave the base model; 0.1 if not told.",
+        callback=_fitting_beta,
+        help="DPO: how dear it is to leave the base model, above 0 and at most 2; 0.1 if not told.",
         rich_help_panel=_TRAINING,
     ),
 ]
@@ -52,9 +69,8 @@ LabelSmoothing = Annotated[
     float | None,
     typer.Option(
         "--label-smoothing",
-        min=0,
-        max=0.5,
-        help="DPO: share of pairs that are taken to be the wrong way round.",
+        callback=_fitting_smoothing,
+        help="DPO: share of pairs that are taken to be the wrong way round, below 0.5.",
         rich_help_panel=_TRAINING,
     ),
 ]
@@ -104,6 +120,14 @@ MilestoneEvery = Annotated[
         metavar="STEPS",
         min=1,
         help="Keep a checkpoint for good every so many steps.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+Packing = Annotated[
+    bool,
+    typer.Option(
+        "--packing",
+        help="Sequences side by side instead of padded to the longest.",
         rich_help_panel=_TRAINING,
     ),
 ]

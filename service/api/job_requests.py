@@ -7,7 +7,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from service.api.method_requests import HyperparametersRequest, MethodRequest, Strict
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import MAX_KEPT, Hyperparameters, Method, Training
+from service.domain.method import Method
+from service.domain.recipe import MAX_KEPT, Hyperparameters, Training
 from trainer.contract import CHECKPOINTS_KEPT, Lora
 
 _CODES = {"missing": "missing_required_parameter", "extra_forbidden": "unknown_parameter"}
@@ -59,6 +60,7 @@ class TrainingRequest(Strict):
     eval_steps: int | None = Field(default=None, ge=0)
     keep_checkpoints: int = Field(default=CHECKPOINTS_KEPT, ge=1, le=MAX_KEPT)
     milestone_every_steps: int = Field(default=0, ge=0)
+    packing: bool = False
 
 
 class ElasticRequest(Strict):
@@ -122,4 +124,5 @@ class JobRequest(Strict):
             alpha = asked.adapter.alpha or 2 * asked.adapter.r
             lora = Lora(rank=asked.adapter.r, alpha=alpha, dropout=asked.adapter.dropout)
         dpo = self.method.asked_dpo() if self.method else None
-        return Training(dpo=dpo, lora=lora, **asked.model_dump(exclude={"adapter"}))
+        ours = asked.model_dump(exclude={"adapter"})
+        return Training(method=self.asked_method(), dpo=dpo, lora=lora, **ours)

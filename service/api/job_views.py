@@ -116,7 +116,7 @@ def _basic(around: Around) -> dict[str, Any]:
         "validation_file": job.validation_file,
         "integrations": [],
         "metadata": request.get("metadata"),
-        "method": _method(hyper, recipe.get("dpo")),
+        "method": _method(hyper, recipe),
         "user_provided_suffix": request.get("suffix"),
         "started_at": seconds(job.started_at),
         "version": job.version,
@@ -126,10 +126,12 @@ def _basic(around: Around) -> dict[str, Any]:
     }
 
 
-def _method(hyper: dict[str, Any], dpo: dict[str, Any] | None) -> dict[str, Any]:
-    """As it was asked for, with every number; plans of an earlier release have no ``dpo``."""
+def _method(hyper: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
+    """As it was asked for, with every number; a plan that does not name it is supervised."""
+    dpo = recipe.get("dpo")
     if dpo is None:
-        return {"type": "supervised", "supervised": {"hyperparameters": hyper}}
+        method = recipe.get("method", "supervised")
+        return {"type": method, method: {"hyperparameters": hyper}}
     ours = {name: dpo[name] for name in ("loss", "label_smoothing")}
     return {"type": "dpo", "dpo": {"hyperparameters": hyper | {"beta": dpo["beta"]}, **ours}}
 

@@ -21,8 +21,8 @@ from service.db.keys import Caller
 from service.domain import results
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
+from service.domain.method import METHODS, Method, learning_from
 from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
-from service.domain.recipe import LEARNS_FROM, Method
 from service.operations import jobs, models, tiers
 from service.operations.jobs import Sending, Submission
 
@@ -184,12 +184,12 @@ async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File,
 
 
 def _check_format(file: File, param: str, method: Method) -> None:
-    wanted = LEARNS_FROM[method]
+    wanted = METHODS[method].learns_from
     if file.format is not wanted:
-        (other,) = (m for m, learns in LEARNS_FROM.items() if learns is file.format)
+        others = " or ".join(learning_from(file.format))
         raise InvalidRequest(
             f"{param}: {file.id} holds {file.format.plural}, and method {method} learns from "
-            f"{wanted.plural}. Give a file of {wanted.plural}, or choose method {other}.",
+            f"{wanted.plural}. Give a file of {wanted.plural}, or choose method {others}.",
             code="wrong_file_format",
             param=param,
         )

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import DEFAULT_BETA, MAX_BETA, Method
+from service.domain.method import METHODS, Method
+from service.domain.recipe import DEFAULT_BETA, MAX_BETA
 from trainer.contract import Dpo
 
 Auto = Literal["auto"]
@@ -58,26 +59,33 @@ class DpoRequest(Strict):
         return Dpo(beta=beta, loss=self.loss, label_smoothing=self.label_smoothing)
 
 
+class RewardRequest(Strict):
+    """Options of reward models, a method of ours."""
+
+    hyperparameters: HyperparametersRequest | None = None
+
+
 class MethodRequest(Strict):
     """How to train: its type, and options of that type only."""
 
     type: Method
     supervised: SupervisedRequest | None = None
     dpo: DpoRequest | None = None
+    reward: RewardRequest | None = None
 
     @property
     def hyperparameters(self) -> HyperparametersRequest | None:
         """Those of the type."""
-        options = self.supervised if self.type == "supervised" else self.dpo
+        options: SupervisedRequest | DpoRequest | RewardRequest | None = getattr(self, self.type)
         return options.hyperparameters if options else None
 
     def asked_dpo(self) -> Dpo | None:
-        """None for the supervised method; raises InvalidRequest for options of another type."""
-        other = "dpo" if self.type == "supervised" else "supervised"
-        if getattr(self, other) is not None:
-            raise InvalidRequest(
-                f"method.{other} has options of another method than method.type, which is "
-                f"{self.type!r}. Leave it out, or change the type.",
-                param=f"method.{other}",
-            )
-        return None if self.type == "supervised" else (self.dpo or DpoRequest()).resolved()
+        """None for the other methods; raises InvalidRequest for options of another type."""
+        for other in METHODS:
+            if other != self.type and getattr(self, other) is not None:
+                raise InvalidRequest(
+                    f"method.{other} has options of another method than method.type, which is "
+                    f"{self.type!r}. Leave it out, or change the type.",
+                    param=f"method.{other}",
+                )
+        return (self.dpo or DpoRequest()).resolved() if self.type == "dpo" else None

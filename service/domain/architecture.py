@@ -13,13 +13,14 @@ class Family:
 
     qkv_bias: bool = False
     qk_norm: bool = False  # q and k have a norm of their own in every layer
+    packs: bool = False  # attention is plain, and gets all its options (trainer/attention.py)
 
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family(),
-    "mistral": Family(),
-    "qwen2": Family(qkv_bias=True),
-    "qwen3": Family(qk_norm=True),
+    "llama": Family(packs=True),
+    "mistral": Family(packs=True),
+    "qwen2": Family(qkv_bias=True, packs=True),
+    "qwen3": Family(qk_norm=True, packs=True),
 }
 
 
@@ -36,6 +37,7 @@ class Architecture:
     head_dim: int
     intermediate_size: int
     max_positions: int
+    packs: bool = False  # sequences may be trained on side by side
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -44,7 +46,7 @@ class Architecture:
         hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads")
         kv_heads = _size(config, "num_key_value_heads", heads)
         head_dim = _size(config, "head_dim", hidden // heads)
-        shape = {
+        shape: dict[str, Any] = {
             "hidden_size": hidden,
             "layers": _size(config, "num_hidden_layers"),
             "vocab_size": _size(config, "vocab_size"),
@@ -53,6 +55,7 @@ class Architecture:
             "head_dim": head_dim,
             "intermediate_size": _size(config, "intermediate_size"),
             "max_positions": _size(config, "max_position_embeddings", 2048),
+            "packs": family.packs,
         }
         linear = cls(parameters=0, **shape)
         return cls(parameters=_parameters(linear, family, config), **shape)

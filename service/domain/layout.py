@@ -156,10 +156,9 @@ def _recipe(needs: Needs, world: int) -> Recipe:
 def _memory(
     arch: Architecture, recipe: Recipe, stage: int, world: int, micro_batch: int
 ) -> MemoryEstimate:
-    paired = recipe.dpo is not None
     return estimate(
         arch,
-        MicroStep(samples=micro_batch, seq_len=recipe.max_seq_len, paired=paired),
+        MicroStep(samples=micro_batch, seq_len=recipe.max_seq_len, method=recipe.method),
         zero_stage=stage,
         world=world,
         lora=recipe.lora,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from service.domain.architecture import Architecture
+from service.domain.method import METHODS, Method
 from trainer.contract import Lora
 
 GIB: Final = 1024**3
@@ -61,12 +62,12 @@ class MicroStep:
 
     samples: int
     seq_len: int
-    paired: bool = False  # a sample is two sequences, held against a reference
+    method: Method = "supervised"
 
     @property
     def tokens(self) -> int:
         """Of all sequences, each as long as it may be."""
-        return self.samples * self.seq_len * (2 if self.paired else 1)
+        return self.samples * self.seq_len * METHODS[self.method].sequences
 
 
 def estimate(
@@ -81,13 +82,15 @@ def estimate(
 ) -> MemoryEstimate:
     """Bytes that the busiest moment of a training step needs on one GPU.
 
-    The reference is the model without its adapters; where there are none, a frozen copy of it.
+    The reference is the model without its adapters; where there are none, a frozen copy of it. A
+    reward model's own head is too small to count.
     """
+    traits = METHODS[micro_step.method]
     width = 2 if precision == "bf16" else _FP32
     frozen = arch.parameters if lora else 0
     trained = arch.lora_parameters(lora.rank) if lora else arch.parameters
     shards = _Shards(zero_stage, world)
-    reference = arch.parameters if micro_step.paired and not lora else 0
+    reference = arch.parameters if traits.reference and not lora else 0
     tokens = micro_step.tokens
     master = _FP32 if zero_stage >= 1 else 0  # DeepSpeed's ZeRO keeps one even of fp32 weights
     return MemoryEstimate(
@@ -95,7 +98,7 @@ def estimate(
         gradients=shards.of_gradients(trained * _FP32),
         optimizer=shards.of_optimizer(trained * (master + _MOMENTS)),
         activations=tokens * _activation_bytes(arch, width, checkpointing=checkpointing),
-        logits=round(tokens * arch.vocab_size * _LOGIT_BYTES),
+        logits=round(tokens * arch.vocab_size * _LOGIT_BYTES) if traits.logits else 0,
         update=shards.of_optimizer(trained * _FP32),
         buffers=_buffers(arch, zero_stage, trained, width),
         runtime=_RUNTIME,

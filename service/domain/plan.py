@@ -18,12 +18,14 @@ from service.domain.layout import Layout, Misfit, Needs, fit, has_room, refusal
 from service.domain.memory import GIB
 from service.domain.option import Hazard, Option, weigh
 from service.domain.recipe import Hyperparameters, Recipe, Training
+from service.domain.row import Format
 from service.domain.states import CapacityType
 from service.domain.throughput import StepTime, Work, cpu_step, gpu_step
 from service.domain.wording import duration
 from trainer.contract import Dpo, Lora
 
 Accelerator = Literal["cuda", "cpu"]
+_NEW = {"method": "supervised", "dpo": None, "packing": False}  # the release before lacks them
 CPU_FLOPS = 5e9  # per second, of one trainer process of the local stack
 MAX_NODES = 100  # in one placement group
 
@@ -109,6 +111,7 @@ class Plan:
         lora, dpo = data["recipe"]["lora"], data["recipe"].get("dpo")
         recipe = data["recipe"] | {
             "lora": Lora(**lora) if lora else None,
+            "method": data["recipe"].get("method", "dpo" if dpo else "supervised"),
             "dpo": Dpo(**dpo) if dpo else None,
             "warnings": tuple(data["recipe"]["warnings"]),
         }
@@ -124,9 +127,9 @@ class Plan:
 
 
 def _recipe(recipe: Recipe) -> dict[str, Any]:
-    """The release before reads plans too, and knows of no method: it is told where it must be."""
+    """The release before reads plans too: of what is new it is told where it must be."""
     members = asdict(recipe) | {"warnings": list(recipe.warnings)}
-    return members if recipe.dpo else {k: v for k, v in members.items() if k != "dpo"}
+    return {k: v for k, v in members.items() if k not in _NEW or v != _NEW[k]}
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -237,7 +240,7 @@ def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
         lora_rank=lora.rank if lora else None,
         checkpointing=layout.recipe.gradient_checkpointing,
         precision=layout.recipe.precision,
-        paired=layout.recipe.dpo is not None,
+        method=layout.recipe.method,
     )
     if request.accelerator == "cpu":
         return cpu_step(work, flops=request.cpu_flops)
@@ -314,7 +317,7 @@ def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, 
     ):
         warnings.append("Spot costs as much as on demand there now.")
     if (mean := _mean_sequence(request, recipe)) > recipe.max_seq_len:
-        what = "row" if recipe.dpo is None else "prompt with its output"
+        what = "row" if recipe.format is Format.CHAT else "prompt with its output"
         warnings.append(
             f"A mean {what} has about {mean} tokens, but rows are cut at "
             f"{recipe.max_seq_len}; raise training.max_seq_len to keep them whole."

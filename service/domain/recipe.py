@@ -12,21 +12,13 @@ from typing import Literal
 
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
+from service.domain.method import METHODS, Method
 from service.domain.row import Format
 from trainer.contract import CHECKPOINTS_KEPT, MILESTONES_KEPT, Dpo, Lora
 
 Auto = Literal["auto"]
 Precision = Literal["bf16", "fp32"]
-Method = Literal["supervised", "dpo"]
 
-LEARNS_FROM: dict[Method, Format] = {"supervised": Format.CHAT, "dpo": Format.PREFERENCE}
-
-FULL_LEARNING_RATE = 1e-5  # peak, times the multiplier
-LORA_LEARNING_RATE = 2e-4  # adapters start at zero and need about twenty times as much
-# Preferences move a model that can answer already. TRL's DPOConfig has 1e-6; Zephyr was made with
-# 5e-7 (Tunstall et al., 2023); adapters take about ten times as much.
-DPO_FULL_LEARNING_RATE = 1e-6
-DPO_LORA_LEARNING_RATE = 1e-5
 DEFAULT_BETA = 0.1  # as TRL's and OpenAI's documents have it
 MAX_BETA = 2.0
 WARMUP_RATIO = 0.03
@@ -39,12 +31,6 @@ MAX_EPOCHS = 50
 MAX_KEPT = 20  # checkpoints, beside the best and milestones
 EVALUATIONS = 10  # validation losses over a job when eval_steps is not given
 
-_LEARNING_RATES = {  # by: from pairs, adapters
-    (False, False): FULL_LEARNING_RATE,
-    (False, True): LORA_LEARNING_RATE,
-    (True, False): DPO_FULL_LEARNING_RATE,
-    (True, True): DPO_LORA_LEARNING_RATE,
-}
 _PRECISIONS = ("bf16", "fp32")
 _LOSSES = ("sigmoid", "ipo")
 _LARGE_FILE = 50_000  # rows
@@ -66,7 +52,8 @@ class Training:
     chooses.
     """
 
-    dpo: Dpo | None = None  # None: supervised
+    method: Method = "supervised"
+    dpo: Dpo | None = None  # with that method, and no other
     lora: Lora | None = None
     max_seq_len: int | None = None
     precision: Precision = "bf16"
@@ -78,6 +65,10 @@ class Training:
     eval_steps: int | None = None
     keep_checkpoints: int = CHECKPOINTS_KEPT  # the newest, beside the best and milestones
     milestone_every_steps: int = 0  # 0: none
+    packing: bool = False  # sequences side by side, not padded
+
+    def __post_init__(self) -> None:
+        assert (self.method == "dpo") == (self.dpo is not None), "they go together"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,18 +93,15 @@ class Recipe:
     eval_steps: int
     keep_checkpoints: int = CHECKPOINTS_KEPT  # plans of an earlier release do not say
     milestone_every_steps: int = 0
+    method: Method = "supervised"
     dpo: Dpo | None = None
+    packing: bool = False
     warnings: tuple[str, ...] = ()
-
-    @property
-    def method(self) -> Method:
-        """As the API and the trainer call it."""
-        return "supervised" if self.dpo is None else "dpo"
 
     @property
     def format(self) -> Format:
         """Of the files that it is trained and validated on."""
-        return LEARNS_FROM[self.method]
+        return METHODS[self.method].learns_from
 
 
 def resolve(
@@ -157,7 +145,9 @@ def resolve(
         eval_steps=_eval_steps(training, total_steps),
         keep_checkpoints=training.keep_checkpoints,
         milestone_every_steps=training.milestone_every_steps,
+        method=training.method,
         dpo=training.dpo,
+        packing=training.packing,
         warnings=warnings,
     )
 
@@ -169,6 +159,7 @@ def check(hyper: Hyperparameters, training: Training, *, examples: int, arch: Ar
     rules = [
         *_hyper_rules(hyper),
         *_training_rules(training, arch),
+        *_packing_rules(training, arch),
         *_lora_rules(training.lora),
         *_dpo_rules(training.dpo),
     ]
@@ -210,6 +201,15 @@ def _training_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
     keep, every = training.keep_checkpoints, training.milestone_every_steps
     yield _rule("keep_checkpoints", keep, 1 <= keep <= MAX_KEPT, f"1 to {MAX_KEPT}")
     yield _rule("milestone_every_steps", every, every >= 0, "0 or more")
+
+
+def _packing_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
+    if not training.packing:
+        return
+    why = "left out with method reward, which reads a reward at the end of each row"
+    yield _rule("packing", "true", training.method != "reward", why)
+    why = "left out with this base model: its attention might mix sequences side by side"
+    yield _rule("packing", "true", arch.packs, why)
 
 
 def _check_milestones(training: Training, total_steps: int) -> None:
@@ -275,8 +275,10 @@ def _share_out(batch: int, unit: int, *, asked: bool) -> tuple[int, tuple[str, .
 
 
 def _peak_learning_rate(training: Training, multiplier: float) -> float:
-    base = _LEARNING_RATES[training.dpo is not None, training.lora is not None]
-    return (base if training.learning_rate is None else training.learning_rate) * multiplier
+    if training.learning_rate is not None:
+        return training.learning_rate * multiplier
+    usual = METHODS[training.method]
+    return (usual.lora_learning_rate if training.lora else usual.learning_rate) * multiplier
 
 
 def _eval_steps(training: Training, total_steps: int) -> int:

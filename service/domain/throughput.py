@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from service.domain.architecture import Architecture
 from service.domain.catalogue import Sku
+from service.domain.method import METHODS, Method
 
 _STACK = 0.8  # Hugging Face models under DeepSpeed against a training stack tuned by hand
 _EFFICIENCY = {"A100": (0.72, 400), "H100": (0.56, 800)}  # share of the peak; width of half of it
@@ -47,12 +48,17 @@ class Work:
     lora_rank: int | None
     checkpointing: bool
     precision: str
-    paired: bool = False  # a sample is two sequences, each scored by a reference as well
+    method: Method = "supervised"
 
     @property
     def micro_tokens(self) -> int:
         """Tokens of one micro-step."""
-        return self.micro_batch * self.tokens_per_sequence * (2 if self.paired else 1)
+        return self.micro_batch * self.tokens_per_sequence * METHODS[self.method].sequences
+
+    @property
+    def reference(self) -> bool:
+        """True when a frozen model scores every sequence as well."""
+        return METHODS[self.method].reference
 
     @property
     def trained(self) -> int:
@@ -68,7 +74,7 @@ class Work:
 
 def gpu_step(work: Work, sku: Sku, *, nodes: int, processes_per_node: int) -> StepTime:
     """A step on GPUs of this VM size."""
-    launches = work.arch.layers * _LAUNCH_SECONDS * (1 + _FORWARD * work.paired)
+    launches = work.arch.layers * _LAUNCH_SECONDS * (1 + _FORWARD * work.reference)
     micro_step = max(_flops(work) / _gpu_flops(work, sku), launches)
     compute = work.accumulation * micro_step
     world = nodes * processes_per_node
@@ -98,7 +104,7 @@ def _flops(work: Work) -> float:
     """Of one micro-step on one process: 2 per weight and token forward, 4 backward."""
     arch = work.arch
     weights = 6 if work.lora_rank is None else 4  # frozen weights need no gradient of their own
-    more = work.checkpointing + work.paired  # forward passes: once again, and the reference's
+    more = work.checkpointing + work.reference  # forward passes: once again, and the reference's
     weights += 2 * more
     attention = 12.0 * arch.layers * arch.q_size * work.tokens_per_sequence
     attention *= 1 + _FORWARD * more
@@ -118,7 +124,7 @@ def _network_bytes(work: Work) -> int:
     """What one process sends in an optimizer step, by ZeRO stage."""
     trained = work.trained * work.width
     if work.zero_stage == 3:  # weights gathered for every pass, gradients reduced
-        passes = 3 if work.paired else 2  # the reference's is forward only
+        passes = 3 if work.reference else 2  # the reference's is forward only
         return work.accumulation * (passes * work.arch.parameters * work.width + trained)
     reductions = work.accumulation if work.zero_stage == 2 else 1
     return reductions * trained + trained

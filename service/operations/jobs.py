@@ -170,6 +170,7 @@ def run_spec(job: JobRow, plan: Plan, model: StagedModel, files: dict[str, File]
         zero_stage=chosen.zero_stage,
         lora=recipe.lora,
         dpo=recipe.dpo,
+        packing=recipe.packing,
         gradient_checkpointing=recipe.gradient_checkpointing,
         checkpoint_seconds=recipe.checkpoint_seconds or chosen.checkpoint_seconds,
         cadence=chosen.cadence,

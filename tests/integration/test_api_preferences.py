@@ -1,4 +1,4 @@
-"""Jobs that learn from preferences: the file, the method, what nodes get and what is measured."""
+"""Jobs that learn from preferences: the file, the methods, what nodes get, what is measured."""
 
 import csv
 import io
@@ -19,6 +19,7 @@ PAIR = {
     "non_preferred_output": [{"role": "assistant", "content": "Five."}],
 }
 PAIRS = "\n".join(json.dumps(PAIR) for _ in range(40)).encode()
+REWARD = {"type": "reward", "reward": {"hyperparameters": {"n_epochs": 2}}}
 DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothing": 0.1}}
 
 
@@ -73,6 +74,45 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
     assert job["plan"]["recipe"]["learning_rate"] == 1e-6
 
 
+async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World) -> None:
+    pairs = await world.upload(PAIRS)
+    job = await world.submit(training_file=pairs, validation_file=pairs, method=REWARD)
+    await boot(world, job["id"])
+
+    data, _ = await world.store.read(job["id"], RUN_SPEC)
+    spec = RunSpec.from_json(data)
+
+    assert job["method"] == {
+        "type": "reward",
+        "reward": {"hyperparameters": job["hyperparameters"]},
+    }
+    assert job["hyperparameters"]["n_epochs"] == 2
+    assert job["plan"]["recipe"]["learning_rate"] == spec.learning_rate == 1e-5
+    assert (spec.method, spec.dpo, spec.packing) == ("reward", None, False)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+async def test_packing_is_planned_and_handed_to_nodes_where_it_was_asked_for(
+    world: World, *, packing: bool
+) -> None:
+    job = await world.submit(training={"packing": packing})
+    await boot(world, job["id"])
+
+    data, _ = await world.store.read(job["id"], RUN_SPEC)
+
+    assert job["plan"]["recipe"].get("packing", False) is packing
+    assert RunSpec.from_json(data).packing is packing
+
+
+async def test_a_reward_model_on_packed_sequences_is_refused_with_what_to_do(world: World) -> None:
+    file = await world.upload(PAIRS)
+
+    error = (await create(world, file, method=REWARD, training={"packing": True}))["error"]
+
+    assert (error["code"], error["param"]) == ("invalid_value", "training.packing")
+    assert "left out with method reward" in error["message"]
+
+
 async def test_what_is_wrong_with_the_options_together_is_named(world: World) -> None:
     file = await world.upload(PAIRS)
     smooth_ipo = {"type": "dpo", "dpo": {"loss": "ipo", "label_smoothing": 0.1}}
@@ -88,14 +128,17 @@ async def test_a_method_learns_from_files_of_its_format_only(world: World) -> No
 
     supervised = (await create(world, pairs))["error"]
     preferring = (await create(world, chats, method=DPO))["error"]
+    rewarding = (await create(world, chats, method=REWARD))["error"]
     validation = (await create(world, pairs, validation_file=chats, method=DPO))["error"]
 
-    assert [e["code"] for e in (supervised, preferring, validation)] == ["wrong_file_format"] * 3
-    assert supervised["param"] == preferring["param"] == "training_file"
+    refused = (supervised, preferring, rewarding, validation)
+    assert [e["code"] for e in refused] == ["wrong_file_format"] * 4
+    assert {e["param"] for e in refused[:3]} == {"training_file"}
     assert validation["param"] == "validation_file"
     assert "holds preferences, and method supervised learns from chats" in supervised["message"]
-    assert supervised["message"].endswith("Give a file of chats, or choose method dpo.")
+    assert supervised["message"].endswith("Give a file of chats, or choose method dpo or reward.")
     assert preferring["message"].endswith("of preferences, or choose method supervised.")
+    assert rewarding["message"].endswith("of preferences, or choose method supervised.")
 
 
 async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:

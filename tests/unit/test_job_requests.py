@@ -1,12 +1,14 @@
 """What POST /v1/fine_tuning/jobs takes, and how it says what is wrong."""
 
 import json
+from itertools import permutations
 from typing import Any
 
 import pytest
 
 from service.api.job_requests import JobRequest, parse
 from service.domain.errors import InvalidRequest
+from service.domain.method import METHODS
 from service.domain.recipe import Hyperparameters, Training
 from trainer.contract import Dpo
 
@@ -107,7 +109,28 @@ def test_the_deprecated_hyperparameters_work_with_dpo_unless_it_has_its_own() ->
     assert (error.param, "method.dpo" in error.message) == ("hyperparameters", True)
 
 
-@pytest.mark.parametrize(("method", "other"), [("supervised", "dpo"), ("dpo", "supervised")])
+def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
+    own = {"type": "reward", "reward": {"hyperparameters": {"n_epochs": 2, "batch_size": 8}}}
+
+    training = asked(method=own).asked_training()
+    bare = asked(method={"type": "reward"}, hyperparameters={"n_epochs": 3})
+    error = refusal(method={"type": "reward", "reward": {"hyperparameters": {"beta": 0.1}}})
+
+    assert (training.method, training.dpo) == ("reward", None)
+    assert asked(method=own).asked_hyperparameters() == Hyperparameters(n_epochs=2, batch_size=8)
+    assert bare.asked_hyperparameters() == Hyperparameters(n_epochs=3)
+    assert (error.code, error.param) == (
+        "unknown_parameter",
+        "method.reward.hyperparameters.beta",
+    )
+
+
+def test_sequences_are_packed_for_who_asks_for_it() -> None:
+    assert asked(training={"packing": True}).asked_training() == Training(packing=True)
+    assert asked().asked_training() == Training()
+
+
+@pytest.mark.parametrize(("method", "other"), list(permutations(METHODS, 2)))
 def test_options_of_another_method_are_refused(method: str, other: str) -> None:
     error = refusal(method={"type": method, other: {}})
 
@@ -141,7 +164,7 @@ def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
             "hyperparameters.learning_rate_multiplier",
             "greater",
         ),
-        ({"method": {"type": "reinforcement"}}, "method.type", "'supervised' or 'dpo'"),
+        ({"method": {"type": "reinforcement"}}, "method.type", "'supervised', 'dpo' or 'reward'"),
         (preferring(beta=0), "method.dpo.hyperparameters.beta", "greater"),
         (preferring(beta=2.1), "method.dpo.hyperparameters.beta", "'auto'"),
         (preferring(beta="dear"), "method.dpo.hyperparameters.beta", "'auto'"),
@@ -159,6 +182,7 @@ def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
         ({"metadata": {f"k{i}": "v" for i in range(17)}}, "metadata", "16"),
         ({"integrations": [{"type": "wandb"}]}, "integrations", "leave it out"),
         ({"infrastructure": {"nodes": 0}}, "infrastructure.nodes", "greater"),
+        ({"training": {"packing": "yes"}}, "training.packing", "boolean"),
         ({"training": {"zero_stage": 4}}, "training.zero_stage", "less"),
         ({"training": {"adapter": {"type": "lora", "r": "8"}}}, "training.adapter.r", "integer"),
     ],

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from service.domain.architecture import Architecture
 from service.domain.memory import MemoryEstimate, MicroStep, estimate
+from service.domain.method import METHODS, Method
 from trainer.contract import Lora
 
 LORA_64 = Lora(rank=64, alpha=16, dropout=0.05)
@@ -45,11 +46,11 @@ def needs(
     lora: Lora | None = None,
     checkpointing: bool = True,
     precision: str = "bf16",
-    paired: bool = False,
+    method: Method = "supervised",
 ) -> MemoryEstimate:
     return estimate(
         arch,
-        MicroStep(samples=micro_batch, seq_len=seq_len, paired=paired),
+        MicroStep(samples=micro_batch, seq_len=seq_len, method=method),
         zero_stage=zero_stage,
         world=world,
         lora=lora,
@@ -110,7 +111,7 @@ def test_adapters_leave_the_base_model_without_gradients() -> None:
 
 
 def test_a_pair_is_two_sequences_and_a_frozen_copy_of_the_whole_model() -> None:
-    one, pair = needs(), needs(paired=True)
+    one, pair = needs(), needs(method="dpo")
 
     assert pair.activations == 2 * one.activations
     assert pair.logits == 2 * one.logits
@@ -121,13 +122,23 @@ def test_a_pair_is_two_sequences_and_a_frozen_copy_of_the_whole_model() -> None:
 
 
 def test_the_frozen_copy_is_shared_out_by_zero_3_only() -> None:
-    shared, whole = needs(zero_stage=3, paired=True), needs(zero_stage=2, paired=True)
+    shared, whole = (needs(zero_stage=stage, method="dpo") for stage in (3, 2))
 
     assert shared.parameters == whole.parameters // 8
 
 
 def test_adapters_need_no_copy_as_the_model_without_them_is_the_reference() -> None:
-    assert needs(lora=LORA_64, paired=True).states == needs(lora=LORA_64).states
+    assert needs(lora=LORA_64, method="dpo").states == needs(lora=LORA_64).states
+
+
+@pytest.mark.parametrize("lora", [None, LORA_64])
+def test_a_reward_model_takes_pairs_without_a_reference_and_says_no_words(
+    lora: Lora | None,
+) -> None:
+    one, pair = needs(lora=lora), needs(lora=lora, method="reward")
+
+    assert pair.activations == 2 * one.activations
+    assert (pair.logits, pair.states) == (0, one.states)
 
 
 def test_checkpointing_trades_activations_for_time() -> None:
@@ -150,7 +161,7 @@ def test_the_optimizer_step_and_the_backward_pass_do_not_meet() -> None:
     seq_len=st.integers(2, 32768),
     lora=st.sampled_from([None, LORA_64]),
     checkpointing=st.booleans(),
-    paired=st.booleans(),
+    method=st.sampled_from(list(METHODS)),
 )
 def test_need_grows_with_rows_and_shrinks_with_the_world(
     zero_stage: int,
@@ -159,7 +170,7 @@ def test_need_grows_with_rows_and_shrinks_with_the_world(
     seq_len: int,
     lora: Lora | None,
     checkpointing: bool,
-    paired: bool,
+    method: Method,
 ) -> None:
     def total(stage: int, processes: int, rows: int, length: int) -> int:
         return needs(
@@ -169,7 +180,7 @@ def test_need_grows_with_rows_and_shrinks_with_the_world(
             seq_len=length,
             lora=lora,
             checkpointing=checkpointing,
-            paired=paired,
+            method=method,
         ).needed
 
     base = total(zero_stage, world, micro_batch, seq_len)

@@ -13,6 +13,7 @@ from service.domain.catalogue import lookup
 from service.domain.errors import InvalidRequest
 from service.domain.fleet import Offering, Price
 from service.domain.memory import GIB
+from service.domain.option import Option
 from service.domain.plan import Offer, Plan, PlanRequest, make_plan
 from service.domain.recipe import Hyperparameters, Training
 from service.domain.states import CapacityType
@@ -59,7 +60,9 @@ LLAMA_70B = Architecture.from_config(
     }
 )
 LORA = Lora(rank=16, alpha=32, dropout=0.05)
-DPO = Dpo(beta=0.1)
+PREFERRING = Training(method="dpo", dpo=Dpo(beta=0.1))
+REWARDING = Training(method="reward")
+PACKED = Training(packing=True)
 
 
 def offer(
@@ -219,12 +222,13 @@ def test_advice_that_is_followed_works() -> None:
     assert make_plan(replace(long_rows, training=advised)).chosen.nodes == 1
 
 
+def laid_out_alike(training: Training) -> Option:
+    alike = replace(training, max_seq_len=2048, lora=LORA, zero_stage=1, micro_batch=1)
+    return make_plan(replace(REQUEST, training=alike)).chosen
+
+
 def test_pairs_take_more_room_and_more_time_than_as_many_chats() -> None:
-    adapters = replace(REQUEST.training, lora=LORA, zero_stage=1, micro_batch=1)
-    chats, pairs = (
-        make_plan(replace(REQUEST, training=replace(adapters, dpo=dpo))).chosen
-        for dpo in (None, DPO)
-    )
+    chats, pairs = (laid_out_alike(training) for training in (Training(), PREFERRING))
 
     assert pairs.total_steps == chats.total_steps
     assert pairs.duration_p50 > chats.duration_p50
@@ -232,8 +236,22 @@ def test_pairs_take_more_room_and_more_time_than_as_many_chats() -> None:
     assert pairs.memory.parameters == chats.memory.parameters
 
 
+def test_a_reward_model_takes_less_room_and_time_than_a_reference_beside_the_model() -> None:
+    pairs, rewards = (laid_out_alike(training) for training in (PREFERRING, REWARDING))
+
+    assert rewards.duration_p50 < pairs.duration_p50
+    assert rewards.memory.needed < pairs.memory.needed
+
+
+def test_nobody_is_promised_that_packing_saves_time() -> None:
+    padded, packed = (make_plan(replace(REQUEST, training=t)) for t in (Training(), PACKED))
+
+    assert packed.recipe == replace(padded.recipe, packing=True)
+    assert packed.options == padded.options
+
+
 def test_a_sequence_of_a_pair_is_held_against_the_longest_not_both_together() -> None:
-    training = Training(max_seq_len=2048, dpo=DPO)
+    training = replace(PREFERRING, max_seq_len=2048)
 
     fits = make_plan(replace(REQUEST, training=training, mean_tokens=4096))
     cut = make_plan(replace(REQUEST, training=training, mean_tokens=4098))
@@ -243,7 +261,7 @@ def test_a_sequence_of_a_pair_is_held_against_the_longest_not_both_together() ->
 
 
 def test_a_full_fine_tune_on_pairs_that_does_not_fit_is_advised_to_take_more_nodes() -> None:
-    dpo = Training(dpo=DPO, max_seq_len=2048)
+    dpo = replace(PREFERRING, max_seq_len=2048)
 
     with pytest.raises(InvalidRequest, match="It would fit with"):
         make_plan(replace(REQUEST, training=dpo, arch=LLAMA_70B, nodes=3))
@@ -311,17 +329,17 @@ def test_a_node_count_below_one_names_its_parameter() -> None:
 @settings(deadline=None)
 @given(
     lora=st.sampled_from([None, LORA]),
-    dpo=st.sampled_from([None, DPO]),
+    training=st.sampled_from([Training(), PACKED, PREFERRING, REWARDING]),
     hazard=st.floats(0, 2),
     hourly=st.decimals(Decimal("0.01"), 100, places=4),
     batch=st.integers(1, 100),
 )
 def test_a_plan_survives_json(
-    lora: Lora | None, dpo: Dpo | None, hazard: float, hourly: Decimal, batch: int
+    lora: Lora | None, training: Training, hazard: float, hourly: Decimal, batch: int
 ) -> None:
     request = replace(
         REQUEST,
-        training=Training(lora=lora, dpo=dpo),
+        training=replace(training, lora=lora),
         hyperparameters=Hyperparameters(batch_size=batch),
         offers=(offer(hourly=str(hourly), evictions_per_hour=hazard), offer(NC24, "0.4")),
     )
@@ -342,7 +360,20 @@ def test_the_careful_forecast_is_never_below_the_expected_one(hazard: float, exa
 
 
 def test_the_release_before_can_read_plans_that_have_nothing_new() -> None:
-    assert "dpo" not in make_plan(REQUEST).as_dict()["recipe"]
+    written = make_plan(REQUEST).as_dict()["recipe"]
+    new = make_plan(replace(REQUEST, training=replace(PREFERRING, packing=True))).as_dict()
+
+    assert {"method", "dpo", "packing"}.isdisjoint(written)
+    assert new["recipe"].keys() - written.keys() == {"method", "dpo", "packing"}
+
+
+def test_a_plan_that_does_not_say_its_method_is_one_of_chats_or_names_its_dpo() -> None:
+    plan = make_plan(replace(REQUEST, training=PREFERRING))
+    written = plan.as_dict()
+    del written["recipe"]["method"]
+
+    assert Plan.from_dict(written) == plan
+    assert Plan.from_dict(make_plan(REQUEST).as_dict()).recipe.method == "supervised"
 
 
 def test_money_is_written_as_decimal_strings() -> None:

@@ -10,22 +10,14 @@ from hypothesis import strategies as st
 
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import (
-    DPO_FULL_LEARNING_RATE,
-    DPO_LORA_LEARNING_RATE,
-    FULL_LEARNING_RATE,
-    LORA_LEARNING_RATE,
-    Auto,
-    Hyperparameters,
-    Recipe,
-    Training,
-    resolve,
-)
+from service.domain.recipe import Auto, Hyperparameters, Recipe, Training, resolve
 from service.domain.row import Format
 from trainer.contract import Dpo, Lora
 
 LORA = Lora(rank=16, alpha=32, dropout=0.0)
 DPO = Dpo(beta=0.1)
+PREFERRING = Training(method="dpo", dpo=DPO)
+REWARDING = Training(method="reward")
 
 
 def config(model_type: str, shape: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -113,7 +105,7 @@ def test_the_users_numbers_are_kept() -> None:
     made = recipe(Hyperparameters(batch_size=32, learning_rate_multiplier=2.0, n_epochs=4))
 
     assert (made.global_batch, made.n_epochs, made.total_steps) == (32, 4, 125)
-    assert made.learning_rate == 2 * FULL_LEARNING_RATE
+    assert made.learning_rate == 2e-5
     assert made.warnings == ()
 
 
@@ -122,18 +114,46 @@ def test_the_last_step_is_a_whole_one() -> None:
 
 
 def test_adapters_learn_faster_than_whole_models() -> None:
-    assert recipe(training=Training(lora=LORA)).learning_rate == LORA_LEARNING_RATE
+    assert recipe(training=Training(lora=LORA)).learning_rate == 2e-4
     assert recipe(training=Training(learning_rate=3e-5)).learning_rate == 3e-5
 
 
 def test_preferences_are_learnt_more_carefully_than_chats() -> None:
-    whole, adapters = (recipe(training=Training(dpo=DPO, lora=lora)) for lora in (None, LORA))
+    whole, adapters = (recipe(training=replace(PREFERRING, lora=lora)) for lora in (None, LORA))
 
-    assert (whole.learning_rate, whole.method) == (DPO_FULL_LEARNING_RATE, "dpo")
-    assert (adapters.learning_rate, adapters.format) == (DPO_LORA_LEARNING_RATE, Format.PREFERENCE)
+    assert (whole.learning_rate, whole.method) == (1e-6, "dpo")
+    assert (adapters.learning_rate, adapters.format) == (1e-5, Format.PREFERENCE)
     assert (recipe().method, recipe().format) == ("supervised", Format.CHAT)
     assert whole.learning_rate < recipe().learning_rate
-    assert recipe(training=Training(dpo=DPO, learning_rate=3e-5)).learning_rate == 3e-5
+    assert recipe(training=replace(PREFERRING, learning_rate=3e-5)).learning_rate == 3e-5
+
+
+def test_a_reward_model_learns_from_preferences_at_its_own_pace() -> None:
+    whole, adapters = (recipe(training=replace(REWARDING, lora=lora)) for lora in (None, LORA))
+
+    assert (whole.method, whole.dpo, whole.format) == ("reward", None, Format.PREFERENCE)
+    assert (whole.learning_rate, adapters.learning_rate) == (1e-5, 1e-4)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("training", [Training(), PREFERRING])
+def test_sequences_of_every_known_model_may_be_packed(name: str, training: Training) -> None:
+    arch = Architecture.from_config(KNOWN[name][0])
+    packed = replace(training, packing=True)
+
+    assert resolve(Hyperparameters(), packed, examples=10, arch=arch).packing
+    assert not recipe(training=training).packing
+
+
+def test_packing_that_cannot_be_is_refused_with_why() -> None:
+    other = replace(ARCH, packs=False)
+    with pytest.raises(InvalidRequest, match="left out with method reward") as rewarding:
+        recipe(training=replace(REWARDING, packing=True))
+    with pytest.raises(InvalidRequest, match="left out with this base model") as mixing:
+        resolve(Hyperparameters(), Training(packing=True), examples=10, arch=other)
+
+    assert rewarding.value.param == mixing.value.param == "training.packing"
+    assert not resolve(Hyperparameters(), Training(), examples=10, arch=other).packing
 
 
 def test_warm_up_takes_three_per_cent_of_the_steps_but_never_all() -> None:
@@ -191,17 +211,25 @@ def test_rows_are_at_most_as_long_as_the_base_model_takes() -> None:
         (Hyperparameters(), Training(keep_checkpoints=21), "training.keep_checkpoints"),
         (Hyperparameters(), Training(milestone_every_steps=-1), "training.milestone_every_steps"),
         (Hyperparameters(), Training(lora=replace(LORA, rank=0)), "training.adapter.r"),
-        (Hyperparameters(), Training(dpo=Dpo(beta=0.0)), "method.dpo.hyperparameters.beta"),
-        (Hyperparameters(), Training(dpo=Dpo(beta=math.nan)), "method.dpo.hyperparameters.beta"),
-        (Hyperparameters(), Training(dpo=replace(DPO, loss="hinge")), "method.dpo.loss"),
         (
             Hyperparameters(),
-            Training(dpo=replace(DPO, label_smoothing=0.5)),
+            replace(PREFERRING, dpo=Dpo(beta=0.0)),
+            "method.dpo.hyperparameters.beta",
+        ),
+        (
+            Hyperparameters(),
+            replace(PREFERRING, dpo=Dpo(beta=math.nan)),
+            "method.dpo.hyperparameters.beta",
+        ),
+        (Hyperparameters(), replace(PREFERRING, dpo=replace(DPO, loss="hinge")), "method.dpo.loss"),
+        (
+            Hyperparameters(),
+            replace(PREFERRING, dpo=replace(DPO, label_smoothing=0.5)),
             "method.dpo.label_smoothing",
         ),
         (
             Hyperparameters(),
-            Training(dpo=replace(DPO, loss="ipo", label_smoothing=0.1)),
+            replace(PREFERRING, dpo=replace(DPO, loss="ipo", label_smoothing=0.1)),
             "method.dpo.label_smoothing",
         ),
         (Hyperparameters(), Training(lora=replace(LORA, dropout=1.0)), "training.adapter.dropout"),

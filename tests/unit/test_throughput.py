@@ -107,7 +107,9 @@ def test_a_pair_costs_two_sequences_and_a_forward_pass_of_the_reference(
 ) -> None:
     work = replace(WORK, lora_rank=lora_rank, checkpointing=checkpointing)
 
-    one, pair = (cpu_step(replace(work, paired=p), flops=1e9).seconds for p in (False, True))
+    one, pair = (
+        cpu_step(replace(work, method=m), flops=1e9).seconds for m in ("supervised", "dpo")
+    )
 
     assert pair / one == pytest.approx(2 * after / before, rel=0.02)  # but for attention, adapters
 
@@ -116,11 +118,20 @@ def test_zero_3_gathers_the_weights_for_the_reference_as_well() -> None:
     sharded = replace(WORK, zero_stage=3)
 
     one, pair = (
-        gpu_step(replace(sharded, paired=p), NC, nodes=2, processes_per_node=4).network
-        for p in (False, True)
+        gpu_step(replace(sharded, method=m), NC, nodes=2, processes_per_node=4).network
+        for m in ("supervised", "dpo")
     )
 
     assert pair == pytest.approx(one * 4 / 3)
+
+
+def test_a_reward_model_costs_two_sequences_and_nothing_for_a_reference() -> None:
+    one, pair = (
+        gpu_step(replace(WORK, zero_stage=3, method=m), NC, nodes=2, processes_per_node=4)
+        for m in ("supervised", "reward")
+    )
+
+    assert (pair.compute, pair.network) == (2 * one.compute, one.network)
 
 
 def test_a_cpu_takes_as_long_as_its_flops_say() -> None:

@@ -73,6 +73,58 @@ async def test_every_option_of_dpo_reaches_the_job(shell: Shell) -> None:
     assert "preference" in shown.out
 
 
+async def test_a_reward_model_is_asked_for_by_its_method(shell: Shell) -> None:
+    pairs = shell.dataset("pairs.jsonl", PAIRS)
+    reward = ("submit", pairs, *MODEL_OPTION, "--method", "reward")
+
+    made = await shell.run(*reward, "--json", "--epochs", "2", "--lora")
+    usual = await shell.run(*reward, "--json")
+    beta = await shell.run(*reward, "--beta", "0.2")
+
+    assert made.json["method"]["reward"]["hyperparameters"]["n_epochs"] == 2
+    assert made.json["plan"]["recipe"]["lora"]["rank"] == 16
+    assert usual.json["method"]["type"] == "reward"
+    assert beta.code == 2
+    assert "--beta is an option of DPO" in beta.err
+
+
+async def test_packing_is_asked_for_and_refused_for_reward_models(shell: Shell) -> None:
+    packed = await submit(shell, "--packing")
+    plain = await submit(shell)
+    before = (await shell.run("files", "list", "--json")).json["data"]
+
+    refused = await shell.run(
+        *("submit", shell.dataset("pairs.jsonl", PAIRS), *MODEL_OPTION),
+        *("--method", "reward", "--packing"),
+    )
+    after = (await shell.run("files", "list", "--json")).json["data"]
+
+    assert (await shell.world.job(packed))["plan"]["recipe"]["packing"] is True
+    assert "packing" not in (await shell.world.job(plain))["plan"]["recipe"]
+    assert refused.code == 2
+    assert "Leave --packing out." in refused.err
+    assert before == after, "nothing was sent"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--beta", value) for value in ("0", "-1", "2.1", "nan")),
+        *(("--label-smoothing", value) for value in ("-0.1", "0.5", "nan")),
+    ],
+)
+async def test_a_number_out_of_its_range_is_refused_before_the_upload(
+    shell: Shell, option: str, value: str
+) -> None:
+    pairs = shell.dataset("pairs.jsonl", PAIRS)
+
+    wrong = await shell.run("submit", pairs, *MODEL_OPTION, "--method", "dpo", option, value)
+    listed = (await shell.run("files", "list", "--json")).json["data"]
+
+    assert (wrong.code, listed) == (2, [])
+    assert option in wrong.err
+
+
 async def test_options_of_dpo_want_the_method_and_a_file_of_preferences(shell: Shell) -> None:
     chats = shell.dataset()
 
