@@ -1,0 +1,159 @@
+"""`python -m bench.trainer [--hidden N] [--layers N] [--ranks N] [--lora] ... [--json [FILE]]`.
+
+Trains the same model on the same rows in the same order with our trainer, padded and packed, and
+with Hugging Face's Trainer over DeepSpeed, in turns; on CPU.
+
+How to read the table. A token is one of a row, padding is none. The first steps are not counted.
+
+    tokens/s    of all ranks together
+    cpu         CPU seconds of all processes for a thousand tokens: moves least with other load
+    private     the most memory that the ranks had for themselves, all together
+    shared      the most in shared memory: ours keeps two copies of the state there for saves
+
+The best of the rounds counts. Bars are shown, a missed one changes no exit status. Exit 2: it
+could not measure.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bench import report
+from bench.report import Measure
+from bench.trainer import run
+from bench.trainer.case import OURS, PACKED, RIVAL, Case, Inputs
+from bench.trainer.run import Seen
+
+STDOUT = Path("-")
+CANNOT_MEASURE = 2
+MIB = 2**20
+HEAD = ("contestant", "tokens/s", "cpu s/1k", "private MiB", "files MiB", "shared MiB")
+Rounds = dict[str, list[Seen]]
+
+
+def main() -> int:
+    """Run, print, and say by the exit status whether it could be measured."""
+    options = _options()
+    case = _case(options)
+    folder = Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
+    seen: Rounds = {name: [] for name in options.only}
+    try:
+        case.write(folder / "case.json")
+        run.prepare(folder)
+        for number in range(options.rounds):
+            for name in options.only:
+                _say(f"round {number + 1} of {options.rounds}: {name}")
+                seen[name].append(run.watch(folder, name, case))
+                shutil.rmtree(folder / name / "outbox", ignore_errors=True)
+                (folder / name / "progress").unlink()
+        inputs = Inputs.read(folder / "inputs.json")
+    except run.CannotMeasure as error:
+        _say(f"cannot measure: {error}")
+        return CANNOT_MEASURE
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    _show(case, inputs, seen, options.json)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.trainer",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--hidden", type=int, default=384)
+    add("--layers", type=int, default=6)
+    add("--vocabulary", type=int, default=16_384)
+    add("--ranks", type=int, default=1)
+    add("--micro-batch", type=int, default=4)
+    add("--global-batch", type=int, default=16)
+    add("--max-seq-len", type=int, default=512)
+    add("--steps", type=int, default=12)
+    add("--warmup", type=int, default=2, help="steps that are not counted")
+    add("--precision", choices=("fp32", "bf16"), default="fp32")
+    add("--zero-stage", type=int, choices=(1, 2, 3), default=2)
+    add("--lora", action="store_true")
+    add("--checkpointing", action="store_true")
+    add("--rounds", type=int, default=2, help="in turns; the best one counts")
+    names = (OURS, PACKED, RIVAL)
+    add("--only", nargs="+", choices=names, default=names)
+    add("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    return parser.parse_args()
+
+
+def _case(options: argparse.Namespace) -> Case:
+    names = Case.__dataclass_fields__
+    return Case(**{name: value for name, value in vars(options).items() if name in names})
+
+
+def _show(case: Case, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
+    report.table(HEAD, [_row(name, case, inputs, rounds) for name, rounds in seen.items()])
+    found = list(_measures(case, inputs, seen)) if len(seen) == len((OURS, PACKED, RIVAL)) else []
+    report.show(found)
+    if to:
+        more = {"case": asdict(case), "parameters": inputs.parameters}
+        whole = report.Report(bench="trainer", measures=found, more=more)
+        whole.write(None if to == STDOUT else to)
+
+
+def _row(name: str, case: Case, inputs: Inputs, rounds: Sequence[Seen]) -> tuple[object, ...]:
+    speed, cpu = _best(case, inputs, rounds)
+    pages = (_peak(rounds, kind) for kind in ("private", "files", "shared"))
+    return (name, round(speed), round(cpu, 3), *pages)
+
+
+def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
+    """Ours, packed as a user would choose it, against theirs, and padded beside it."""
+    (speed, cpu), (plain, plain_cpu), (theirs, their_cpu) = (
+        _best(case, inputs, seen[name]) for name in (PACKED, OURS, RIVAL)
+    )
+    memory, plain_memory, their_memory = (
+        _peak(seen[name], "private") for name in (PACKED, OURS, RIVAL)
+    )
+    return [
+        Measure(
+            name="tokens_per_second",
+            value=round(speed),
+            unit="tokens/s",
+            bar=round(theirs),
+            rivals={RIVAL: round(theirs), "ours_padded": round(plain)},
+            higher_is_better=True,
+        ),
+        Measure(
+            name="cpu_s_per_1k_tokens",
+            value=round(cpu, 3),
+            unit="CPU-s",
+            bar=round(their_cpu, 3),
+            rivals={RIVAL: round(their_cpu, 3), "ours_padded": round(plain_cpu, 3)},
+        ),
+        Measure(
+            name="peak_private_mib",
+            value=memory,
+            unit="MiB",
+            bar=their_memory,
+            rivals={RIVAL: their_memory, "ours_padded": plain_memory},
+        ),
+    ]
+
+
+def _best(case: Case, inputs: Inputs, rounds: Sequence[Seen]) -> tuple[float, float]:
+    rates = [seen.rate(inputs.tokens, case.warmup) for seen in rounds]
+    return max(speed for speed, _ in rates), min(cpu for _, cpu in rates)
+
+
+def _peak(rounds: Sequence[Seen], kind: str) -> int:
+    return round(min(seen.peak[kind] for seen in rounds) / MIB)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

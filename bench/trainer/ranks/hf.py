@@ -1,0 +1,115 @@
+"""`torchrun -m bench.trainer.ranks.hf FOLDER`: Hugging Face's Trainer over DeepSpeed.
+
+Rows, tokens, order, batches, optimizer and DeepSpeed's settings are those of our own run; padding
+is its collator's, to the longest row of the micro-batch. Rank 0 says after each step how many are
+done, in `progress`.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ["DS_ACCELERATOR"] = "cpu"
+
+import deepspeed.ops
+import torch
+from torch.utils.data import SequentialSampler
+from transformers import (
+    DataCollatorForSeq2Seq,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from bench.trainer.case import Case
+from bench.trainer.ranks.prepare import spec
+from trainer.data.order import row_at
+from trainer.data.tokens import Fresh
+from trainer.engine import deepspeed_config
+from trainer.tokenizer import load_tokenizer
+
+
+class InOrder(Trainer):  # type: ignore[misc] # transformers is untyped here
+    """Takes the rows as they come."""
+
+    def _get_train_sampler(self, *_: Any) -> Any:  # noqa: ANN401
+        return SequentialSampler(self.train_dataset)
+
+
+class Progress(TrainerCallback):  # type: ignore[misc]
+    """Says how far it is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:  # noqa: ANN401
+        self._path.write_text(str(state.global_step))
+
+
+def main() -> None:
+    """Train the case."""
+    folder = Path(sys.argv[1])
+    case = Case.read(folder / "case.json")
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # g++, as ours leaves it
+    torch.set_num_threads(1)
+    told = spec(folder, case)
+    model = _model(folder / "models" / "bench", case)
+    config = deepspeed_config(told, case.ranks)
+    out = folder / "hf_trainer"
+    arguments = TrainingArguments(
+        output_dir=str(out),
+        deepspeed=config,
+        use_cpu=True,
+        bf16=case.precision == "bf16",
+        per_device_train_batch_size=case.micro_batch,
+        gradient_accumulation_steps=config["gradient_accumulation_steps"],
+        gradient_checkpointing=case.checkpointing,
+        max_steps=case.steps,
+        learning_rate=told.learning_rate,
+        weight_decay=told.weight_decay,
+        adam_beta2=0.95,
+        max_grad_norm=told.max_grad_norm,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    tokenizer = load_tokenizer(folder / "models" / "bench")
+    InOrder(
+        model=model,
+        args=arguments,
+        train_dataset=_dataset(folder, case, tokenizer),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
+        callbacks=[Progress(out / "progress")] if os.environ["RANK"] == "0" else [],
+    ).train()
+
+
+def _model(folder: Path, case: Case) -> Any:  # noqa: ANN401
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - after DS_ACCELERATOR
+
+    dtype = torch.bfloat16 if case.precision == "bf16" else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    if not case.lora:
+        return model
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415
+
+    lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(model, lora)
+
+
+def _dataset(folder: Path, case: Case, tokenizer: Any) -> list[dict[str, list[int]]]:  # noqa: ANN401
+    told = spec(folder, case)
+    source = Fresh(folder / "files" / "train.jsonl", tokenizer, told)
+    rows = (source[row_at(told.seed, len(source), n)] for n in range(len(source)))
+    return [
+        {
+            "input_ids": row.ids,
+            "labels": [i if t else -100 for i, t in zip(row.ids, row.trained, strict=True)],
+        }
+        for row in rows
+    ]
+
+
+if __name__ == "__main__":
+    main()

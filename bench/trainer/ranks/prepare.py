@@ -1,0 +1,143 @@
+"""`python -m bench.trainer.ranks.prepare FOLDER`: a model with random weights, rows, run folders.
+
+FOLDER holds `case.json`. The rows are chats of very different lengths, as real ones are.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import torch
+from transformers.models.llama import LlamaConfig, LlamaForCausalLM
+
+from bench.trainer.case import OURS, PACKED, Case, Inputs
+from trainer.contract import BaseModel, Generation, InputFile, Lora, Member, RunSpec
+from trainer.data.order import row_at
+from trainer.data.tokens import Fresh
+from trainer.rundir import RunDir
+from trainer.tiny import build_tokenizer
+from trainer.tiny_text import chats
+
+SPEC_SHA256 = "5" * 64
+QUESTIONS = (1, 1, 1, 2, 2, 3, 5, 8, 13)  # of a row, drawn evenly
+
+
+def main() -> None:
+    """Make everything, then say what it is."""
+    folder = Path(sys.argv[1])
+    case = Case.read(folder / "case.json")
+    model = folder / "models" / "bench"
+    tokenizer = build_tokenizer()
+    tokenizer.save_pretrained(model)
+    parameters = _model(case, model)
+    data = folder / "files" / "train.jsonl"
+    data.parent.mkdir()
+    with data.open("w") as lines:
+        for messages in _rows(case.steps * case.global_batch):
+            lines.write(json.dumps({"messages": messages}) + "\n")
+    for name in (OURS, PACKED):
+        _run_folder(folder, name, case)
+    source = Fresh(data, tokenizer, spec(folder, case))
+    steps = [
+        [
+            source[row_at(1, len(source), step * case.global_batch + n)]
+            for n in range(case.global_batch)
+        ]
+        for step in range(case.steps)
+    ]
+    Inputs(
+        parameters=parameters,
+        tokens=tuple(sum(len(row.ids) for row in rows) for rows in steps),
+        trained=tuple(sum(sum(row.trained) for row in rows) for rows in steps),
+    ).write(folder / "inputs.json")
+
+
+def spec(folder: Path, case: Case, *, packing: bool = False) -> RunSpec:
+    """The case as the trainer is told it."""
+    files = tuple(_file(folder, path) for path in sorted((folder / "models" / "bench").iterdir()))
+    return RunSpec(
+        version=1,
+        job_id="ftjob-bench",
+        seed=1,
+        method="supervised",
+        base_model=BaseModel(name="bench", revision="0", files=files),
+        training_file=_file(folder, folder / "files" / "train.jsonl"),
+        validation_file=None,
+        total_steps=case.steps,
+        global_batch=case.global_batch,
+        micro_batch=case.micro_batch,
+        max_seq_len=case.max_seq_len,
+        learning_rate=1e-4,
+        warmup_steps=1,
+        min_lr_ratio=0.1,
+        weight_decay=0.1,
+        max_grad_norm=1.0,
+        precision=case.precision,
+        zero_stage=case.zero_stage,
+        lora=Lora(rank=16, alpha=32, dropout=0.0) if case.lora else None,
+        gradient_checkpointing=case.checkpointing,
+        checkpoint_seconds=1e9,
+        eval_steps=0,
+        nodes=1,
+        processes_per_node=case.ranks,
+        packing=packing,
+    )
+
+
+def _model(case: Case, folder: Path) -> int:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=case.vocabulary,
+            hidden_size=case.hidden,
+            intermediate_size=case.hidden * 11 // 4,
+            num_hidden_layers=case.layers,
+            num_attention_heads=max(case.hidden // 64, 1),
+            num_key_value_heads=max(case.hidden // 128, 1),
+            max_position_embeddings=case.max_seq_len,
+        )
+    )
+    model.save_pretrained(folder)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _rows(count: int) -> Iterator[list[dict[str, str]]]:
+    random = Random(5)  # noqa: S311 - sample text
+    for number in range(count):
+        several = list(chats(random.choice(QUESTIONS), seed=number))
+        yield [message for chat in several for message in chat if message["role"] != "system"]
+
+
+def _run_folder(folder: Path, name: str, case: Case) -> None:
+    """As the supervisor leaves it."""
+    rundir = RunDir(folder / name)
+    rundir.root.mkdir()
+    (rundir.root / "inputs").symlink_to(folder.resolve())
+    rundir.run_spec.write_text(spec(folder, case, packing=name == PACKED).to_json())
+    rundir.generation.write_text(_generation(case).to_json())
+    rundir.ready.touch()
+
+
+def _generation(case: Case) -> Generation:
+    return Generation(
+        number=1,
+        job_id="ftjob-bench",
+        attempt_id="att-bench",
+        members=(Member(node_id="node-1", vm_id="vm-1", address="127.0.0.1", node_rank=0),),
+        processes_per_node=case.ranks,
+        master_address="127.0.0.1",
+        master_port=0,
+        checkpoint=None,
+        run_spec_sha256=SPEC_SHA256,
+    )
+
+
+def _file(folder: Path, path: Path) -> InputFile:
+    name = str(path.relative_to(folder))
+    return InputFile(path=name, size=path.stat().st_size, sha256="0" * 64)
+
+
+if __name__ == "__main__":
+    main()

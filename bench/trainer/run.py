@@ -1,0 +1,109 @@
+"""Starting a contestant, and watching its processes from outside."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from bench.report import ROOT
+from bench.trainer.case import RIVAL, Case
+
+POLL = 0.02
+PATIENCE = 900.0  # seconds for one contestant
+TAIL = 3000
+STATUS = {"RssAnon:": "private", "RssFile:": "files", "RssShmem:": "shared"}
+
+
+class CannotMeasure(Exception):
+    """A contestant did not come to its end."""
+
+
+@dataclass
+class Seen:
+    """What was seen of one contestant until its last step."""
+
+    marks: dict[int, tuple[float, float]] = field(default_factory=dict)  # step: wall, CPU seconds
+    peak: dict[str, int] = field(default_factory=dict)  # bytes of all ranks, by kind of page
+
+    def rate(self, tokens: Sequence[int], first: int) -> tuple[float, float]:
+        """Tokens a second, and CPU seconds for a thousand, of the steps after ``first``."""
+        last = max(self.marks)
+        (began, cpu), (ended, cpu_end) = self.marks[first], self.marks[last]
+        count = sum(tokens[first:last])
+        return count / (ended - began), 1000 * (cpu_end - cpu) / count
+
+
+def prepare(folder: Path) -> None:
+    """Make the inputs of the case that lies there."""
+    command = [sys.executable, "-m", "bench.trainer.ranks.prepare", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env=_environment()
+    )
+    if done.returncode:
+        raise CannotMeasure(f"no inputs: {done.stderr[-TAIL:]}")
+
+
+def watch(folder: Path, name: str, case: Case) -> Seen:
+    """Train by this contestant, and look at it all the while."""
+    root = folder / name
+    root.mkdir(exist_ok=True)
+    program = ("bench.trainer.ranks.hf", folder) if name == RIVAL else ("trainer.train", root)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={case.ranks}"]
+    command = [*torchrun, "--standalone", "-m", program[0], str(program[1])]
+    with (root / "said.txt").open("w") as said:
+        process = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=said, stderr=said)
+    try:
+        return _seen(psutil.Process(process.pid), root, case)
+    finally:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        process.kill()
+        process.wait()
+
+
+def _seen(launcher: psutil.Process, root: Path, case: Case) -> Seen:
+    seen, latest = Seen(), time.monotonic() + PATIENCE
+    while (step := _progress(root)) < case.steps:
+        if not launcher.is_running() or launcher.status() == psutil.STATUS_ZOMBIE:
+            raise CannotMeasure((root / "said.txt").read_text()[-TAIL:])
+        if time.monotonic() > latest:
+            raise CannotMeasure(f"{root.name} took longer than {PATIENCE:.0f} s")
+        _look(seen, launcher, step)
+        time.sleep(POLL)
+    _look(seen, launcher, step)
+    return seen
+
+
+def _look(seen: Seen, launcher: psutil.Process, step: int) -> None:
+    cpu, memory = 0.0, dict.fromkeys(STATUS.values(), 0)
+    for process in launcher.children(recursive=True):
+        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            times = process.cpu_times()
+            cpu += times.user + times.system
+            for kind, size in _pages(process.pid).items():
+                memory[kind] += size
+    seen.marks.setdefault(step, (time.monotonic(), cpu))
+    seen.peak = {kind: max(size, seen.peak.get(kind, 0)) for kind, size in memory.items()}
+
+
+def _pages(pid: int) -> dict[str, int]:
+    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return {STATUS[words[0]]: int(words[1]) * 1024 for words in lines if words[0] in STATUS}
+
+
+def _progress(root: Path) -> int:
+    path = root / "progress"
+    text = path.read_text() if path.exists() else ""
+    return int(text or 0)
+
+
+def _environment() -> dict[str, str]:
+    quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **quiet, "REKINDLE_ACCELERATOR": "cpu", "DS_ACCELERATOR": "cpu"}
