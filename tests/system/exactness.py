@@ -2,7 +2,7 @@
 
 Two matrices, each over full and LoRA, ZeRO stages, bf16 and fp32; a JSON object for each case:
 
-* every method, stopped twice and resumed on as many ranks, with dropout: every loss and the
+* every method, and packed, stopped twice and resumed on as many ranks, with dropout: every loss and the
   parameters are equal to the last bit;
 * supervised and without dropout, stopped four times and resumed on another number of ranks each
   time (`CHAIN`), against one rank that never stopped: the same rows in the same order in every
@@ -180,6 +180,7 @@ def cases(root: Path) -> Iterator[tuple[str, Case]]:
         yield f"chain-{name}", partial(change_worlds, root / f"chain-{name}", spec, calm)
     methods = {
         "sft": make_spec(inputs),
+        "packed": replace(make_spec(inputs), packing=True),
         "dpo": by_preferences(inputs),
         "reward": by_preferences(inputs, dpo=None),
     }
