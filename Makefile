@@ -7,6 +7,7 @@ STATE ?= .rekindle
 PORT ?= 8080
 WEATHER ?=
 TORCH ?=
+KEEP ?=
 T ?= tests
 JOBS ?= 2
 .DEFAULT_GOAL := help
@@ -44,8 +45,8 @@ fmt: setup ## format the code and mend what ruff can mend
 	@$(VENV)/ruff format --quiet .
 	@$(VENV)/ruff check --quiet --fix .
 
-exactness: setup ## the whole exact-resume matrices of the trainer, on as many ranks and on others
-	@$(VENV)/python -m tests.system.exactness
+exactness: setup ## the whole exact-resume matrices of the trainer; KEEP=file: what holds is not run again
+	@$(VENV)/python -m tests.system.exactness $(if $(KEEP),--keep '$(KEEP)')
 
 az: setup ## the real az on the emulator, with its transcript (installs it into .venv-az, 730 MB)
 	@test -x .venv-az/bin/az || { $(PYTHON) -m venv .venv-az && .venv-az/bin/pip install -q 'azure-cli==2.91.*'; }

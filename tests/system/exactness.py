@@ -2,8 +2,8 @@
 
 Two matrices, each over full and LoRA, ZeRO stages, bf16 and fp32; a JSON object for each case:
 
-* every method, and packed, stopped twice and resumed on as many ranks, with dropout: every loss and the
-  parameters are equal to the last bit;
+* every method, and packed, stopped twice and resumed on as many ranks, with dropout: every loss
+  and the parameters are equal to the last bit;
 * supervised and without dropout, stopped four times and resumed on another number of ranks each
   time (`CHAIN`), against one rank that never stopped: the same rows in the same order in every
   step, and every loss within `ROUNDING`.
