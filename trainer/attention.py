@@ -4,6 +4,7 @@ One mask over the whole row would say the same, and cost the square of all their
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -43,6 +44,7 @@ def packed_attention(
     return torch.cat(found, dim=1), None
 
 
+@lru_cache(maxsize=4)  # all layers of a micro-step share it
 def _window(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
     """Which earlier positions each may look at [1, 1, T, T]; None: all of them."""
     if window is None or length <= window:

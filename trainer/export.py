@@ -21,7 +21,7 @@ from trainer.checksum import describe
 from trainer.contract import RunSpec, model_path
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
-from trainer.tokenizer import base_folder
+from trainer.tokenizer import base_folder, load_tokenizer, name_padding
 
 ADAPTER = "adapter"
 PEFT_PREFIX = "base_model.model."
@@ -45,7 +45,7 @@ def export(
     folder = rundir.save_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
     _write_model(engine.module, weights, spec, folder)
-    _copy_companions(base_folder(rundir, spec.base_model), folder)
+    copy_companions(base_folder(rundir, spec.base_model), folder, spec)
     names = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
     record = RankSave(
         path=path,
@@ -145,9 +145,14 @@ def _write_adapter(
     save_file(adapter, folder / "adapter_model.safetensors", metadata={"format": "pt"})
 
 
-def _copy_companions(base: Path, folder: Path) -> None:
-    """The tokenizer and whatever else came with the base model but weights and configuration."""
+def copy_companions(base: Path, folder: Path, spec: RunSpec) -> None:
+    """The tokenizer and whatever else came with the base model but weights and configuration.
+
+    A reward model's tokenizer must pad as it was trained: its score depends on it.
+    """
     for file in base.iterdir():
         weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
         if file.is_file() and not weights and file.name != "config.json":
             shutil.copyfile(file, folder / file.name)
+    if spec.method == "reward":
+        name_padding(folder, load_tokenizer(base, spec.method))

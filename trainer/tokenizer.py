@@ -1,5 +1,6 @@
 """The base model's tokenizer, from its staged files; nothing here needs torch."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ from transformers import AutoTokenizer
 
 from trainer.contract import BaseModel
 from trainer.rundir import RunDir
+
+SPARE = ("pad", "reserved", "unused", "control", "unk")  # words in names of tokens, best first
 
 
 def base_folder(rundir: RunDir, base: BaseModel) -> Path:
@@ -17,8 +20,12 @@ def base_folder(rundir: RunDir, base: BaseModel) -> Path:
     return folders.pop()
 
 
-def load_tokenizer(folder: Path) -> Any:  # noqa: ANN401 - transformers is untyped here
-    """The base model's tokenizer; it must be a fast one and know a chat template."""
+def load_tokenizer(folder: Path, method: str = "supervised") -> Any:  # noqa: ANN401 - untyped here
+    """The base model's tokenizer; it must be a fast one and know a chat template.
+
+    It can pad. For a reward model it pads with a token that no answer ends with: the reward is read
+    at the last token that is no padding, and would not see the end of the answer.
+    """
     tokenizer = AutoTokenizer.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
@@ -26,4 +33,27 @@ def load_tokenizer(folder: Path) -> Any:  # noqa: ANN401 - transformers is untyp
         raise ValueError("the base model needs a tokenizer.json and a chat template")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    if method == "reward" and tokenizer.pad_token_id == tokenizer.eos_token_id:
+        tokenizer.pad_token = _spare_token(tokenizer)
     return tokenizer
+
+
+def name_padding(folder: Path, tokenizer: Any) -> None:  # noqa: ANN401
+    """Have the tokenizer that was copied into this folder pad as this one does."""
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(config | {"pad_token": tokenizer.pad_token}, indent=2) + "\n")
+
+
+def _spare_token(tokenizer: Any) -> str:  # noqa: ANN401
+    """A special token of the vocabulary that texts do not hold, by its name."""
+    taken = {tokenizer.eos_token, tokenizer.bos_token}
+    special = [str(t) for _, t in sorted(tokenizer.added_tokens_decoder.items()) if t.special]
+    for word in SPARE:
+        for token in special:
+            if word in token.lower() and token not in taken:
+                return token
+    raise ValueError(
+        "the base model's vocabulary has no token for padding but the one that ends an answer, "
+        "and none that is reserved; a reward model needs one"
+    )

@@ -164,7 +164,7 @@ def _build(
     """Everything that training needs, and the state from which it goes on."""
     began = time.time()
     base = base_folder(rundir, spec.base_model)
-    tokenizer = load_tokenizer(base)
+    tokenizer = load_tokenizer(base, spec.method)
     randomness.seed(spec.seed)  # new adapters are the same on every rank
     config = deepspeed_config(spec, identity.world_size)
     model = load_model(base, spec, config, tokenizer.pad_token_id)

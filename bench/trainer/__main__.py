@@ -8,7 +8,9 @@ How to read the table. A token is one of a row, padding is none. The first steps
     tokens/s    of all ranks together
     cpu         CPU seconds of all processes for a thousand tokens: moves least with other load
     private     the most memory that the ranks had for themselves, all together
-    shared      the most in shared memory: ours keeps two copies of the state there for saves
+    files       the most that was mapped of files; the system may take it back
+    shared      the most in shared memory, where ours puts what it saves
+    all         private and shared together, at their most: what the bar is about
 
 The best of the rounds counts. Bars are shown, a missed one changes no exit status. Exit 2: it
 could not measure.
@@ -31,7 +33,8 @@ from bench.trainer.run import Seen
 STDOUT = Path("-")
 CANNOT_MEASURE = 2
 MIB = 2**20
-HEAD = ("contestant", "tokens/s", "cpu s/1k", "private MiB", "files MiB", "shared MiB")
+KINDS = ("private", "files", "shared", "all")
+HEAD = ("contestant", "tokens/s", "cpu s/1k", *(f"{kind} MiB" for kind in KINDS))
 Rounds = dict[str, list[Seen]]
 
 
@@ -104,7 +107,7 @@ def _show(case: Case, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
 
 def _row(name: str, case: Case, inputs: Inputs, rounds: Sequence[Seen]) -> tuple[object, ...]:
     speed, cpu = _best(case, inputs, rounds)
-    pages = (_peak(rounds, kind) for kind in ("private", "files", "shared"))
+    pages = (_peak(rounds, kind) for kind in KINDS)
     return (name, round(speed), round(cpu, 3), *pages)
 
 
@@ -114,7 +117,7 @@ def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
         _best(case, inputs, seen[name]) for name in (PACKED, OURS, RIVAL)
     )
     memory, plain_memory, their_memory = (
-        _peak(seen[name], "private") for name in (PACKED, OURS, RIVAL)
+        _peak(seen[name], "all") for name in (PACKED, OURS, RIVAL)
     )
     return [
         Measure(
@@ -133,7 +136,7 @@ def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
             rivals={RIVAL: round(their_cpu, 3), "ours_padded": round(plain_cpu, 3)},
         ),
         Measure(
-            name="peak_private_mib",
+            name="peak_memory_mib",
             value=memory,
             unit="MiB",
             bar=their_memory,

@@ -29,11 +29,12 @@ class Seen:
     """What was seen of one contestant until its last step."""
 
     marks: dict[int, tuple[float, float]] = field(default_factory=dict)  # step: wall, CPU seconds
+    cpu: dict[tuple[int, float], float] = field(default_factory=dict)  # each process ever seen
     peak: dict[str, int] = field(default_factory=dict)  # bytes of all ranks, by kind of page
 
-    def rate(self, tokens: Sequence[int], first: int) -> tuple[float, float]:
-        """Tokens a second, and CPU seconds for a thousand, of the steps after ``first``."""
-        last = max(self.marks)
+    def rate(self, tokens: Sequence[int], warmup: int) -> tuple[float, float]:
+        """Tokens a second, and CPU seconds for a thousand, of the steps after ``warmup``."""
+        first, last = min(step for step in self.marks if step >= warmup), max(self.marks)
         (began, cpu), (ended, cpu_end) = self.marks[first], self.marks[last]
         count = sum(tokens[first:last])
         return count / (ended - began), 1000 * (cpu_end - cpu) / count
@@ -82,14 +83,15 @@ def _seen(launcher: psutil.Process, root: Path, case: Case) -> Seen:
 
 
 def _look(seen: Seen, launcher: psutil.Process, step: int) -> None:
-    cpu, memory = 0.0, dict.fromkeys(STATUS.values(), 0)
+    memory = dict.fromkeys(STATUS.values(), 0)
     for process in launcher.children(recursive=True):
         with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             times = process.cpu_times()
-            cpu += times.user + times.system
+            seen.cpu[process.pid, process.create_time()] = times.user + times.system
             for kind, size in _pages(process.pid).items():
                 memory[kind] += size
-    seen.marks.setdefault(step, (time.monotonic(), cpu))
+    memory["all"] = memory["private"] + memory["shared"]
+    seen.marks.setdefault(step, (time.monotonic(), sum(seen.cpu.values())))
     seen.peak = {kind: max(size, seen.peak.get(kind, 0)) for kind, size in memory.items()}
 
 

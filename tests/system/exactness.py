@@ -178,6 +178,7 @@ def cases(root: Path) -> Iterator[tuple[str, Case]]:
     calm = without_dropout(inputs, root / "calm")
     for name, spec in chain_matrix(make_spec(calm)).items():
         yield f"chain-{name}", partial(change_worlds, root / f"chain-{name}", spec, calm)
+    yield "chain-dpo", partial(change_worlds, root / "chain-dpo", _calm_pairs(calm), calm)
     methods = {
         "sft": make_spec(inputs),
         "packed": replace(make_spec(inputs), packing=True),
@@ -188,6 +189,11 @@ def cases(root: Path) -> Iterator[tuple[str, Case]]:
         for name, spec in matrix(chosen).items():
             at = root / f"{method}-{name}"
             yield at.name, partial(compare, at, spec, inputs, stops=(3, 7))
+
+
+def _calm_pairs(inputs: Path) -> RunSpec:
+    spec = by_preferences(inputs)
+    return replace(spec, total_steps=STEPS, zero_stage=3, precision="fp32", packing=True)
 
 
 def main() -> None:

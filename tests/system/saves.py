@@ -55,17 +55,22 @@ class Saved:
         return self.container / head.newest.path
 
 
-def cases(spec: RunSpec) -> dict[str, RunSpec]:
+def cases(spec: RunSpec, reward: RunSpec) -> dict[str, RunSpec]:
     """What is trained, by name; stage 1 in bf16 would run as stage 2."""
-    short = replace(spec, total_steps=STEPS, checkpoint_seconds=0.0, validation_file=None)
+    short, paired = (
+        replace(s, total_steps=STEPS, checkpoint_seconds=0.0, validation_file=None)
+        for s in (spec, reward)
+    )
     stages = {1: "fp32", 2: "bf16", 3: "bf16"}
-    return {
+    calm = replace(LORA, dropout=0.0)
+    known = {
         f"{'lora' if lora else 'full'}-zero{stage}": replace(
             short, lora=lora, zero_stage=stage, precision=precision
         )
         for stage, precision in stages.items()
-        for lora in (None, replace(LORA, dropout=0.0))
+        for lora in (None, calm)
     }
+    return known | {"reward-full": paired, "reward-lora": replace(paired, lora=calm)}
 
 
 def build_calm_inputs(folder: Path) -> Path:
@@ -78,7 +83,7 @@ def build_calm_inputs(folder: Path) -> Path:
 
 def make(root: Path, inputs: Path, world: int, names: Sequence[str] = ()) -> dict[str, Saved]:
     """Run the cases of these names, or all, in one world of this size."""
-    known = cases(worlds.make_spec(inputs))
+    known = cases(worlds.make_spec(inputs), worlds.by_preferences(inputs, dpo=None))
     specs = {name: known[name] for name in names or known}
     for name, spec in specs.items():
         _prepare(root / name, spec, inputs, world)
@@ -211,7 +216,8 @@ def main() -> None:
     train._prepare()
     first = train._join(RunDir(Path(roots[0])))
     if first.rank == 0:
-        _tokenize(RunDir(Path(roots[0])))
+        for root in roots:
+            _tokenize(RunDir(Path(root)))
     dist.barrier()
     for rundir in _runs(roots):
         row = Generation.from_json(rundir.generation.read_bytes())

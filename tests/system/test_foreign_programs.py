@@ -127,31 +127,46 @@ def test_the_reader_runs_as_a_program_by_itself(saved: Saves, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("world", "name"), [(2, "full-zero1"), (2, "full-zero3"), (2, "lora-zero2"), (1, "lora-zero3")]
+    ("world", "name"),
+    [
+        (2, "full-zero1"),
+        (2, "full-zero3"),
+        (2, "lora-zero2"),
+        (1, "lora-zero3"),
+        (2, "reward-full"),
+        (2, "reward-lora"),
+    ],
 )
 def test_a_hugging_face_folder_is_the_one_that_the_trainer_would_export(
     saved: Saves, inputs: Path, tmp_path: Path, world: int, name: str
 ) -> None:
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - 3 seconds
+    from transformers import (  # noqa: PLC0415 - 3 seconds
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+    )
 
     one, folder = saved[world, name], tmp_path / "hf"
+    is_reward = one.spec.method == "reward"
+    kind = AutoModelForSequenceClassification if is_reward else AutoModelForCausalLM
     folder.mkdir()
     hf.write(whole(one), one.spec, inputs / "models" / "tiny", folder, limit=300_000)
 
     assert len(list(folder.glob("model-*.safetensors"))) > 1
-    ours, theirs = (AutoModelForCausalLM.from_pretrained(f) for f in (folder, one.model))
+    ours, theirs = (kind.from_pretrained(f) for f in (folder, one.model))
     same(ours.state_dict(), theirs.state_dict())
     assert ours.dtype == theirs.dtype
+    assert ours.config.pad_token_id == theirs.config.pad_token_id
     assert {f.name for f in one.model.iterdir()} - {f.name for f in folder.iterdir()} <= {
         "model.safetensors",
         "rank-00000.json",
     }
 
 
+@pytest.mark.parametrize("name", ["lora-zero3", "reward-lora"])
 def test_adapters_are_exported_by_themselves_as_peft_reads_them(
-    saved: Saves, inputs: Path, tmp_path: Path
+    saved: Saves, inputs: Path, tmp_path: Path, name: str
 ) -> None:
-    one = saved[2, "lora-zero3"]
+    one = saved[2, name]
     hf.write(whole(one), one.spec, inputs / "models" / "tiny", tmp_path)
 
     ours, theirs = tmp_path / "adapter", one.model / "adapter"

@@ -85,6 +85,20 @@ def test_a_template_that_rewrites_earlier_turns_is_refused(plain_tokenizer: Any)
         tokenize(rewriting, {"messages": TALK}, 512, TODAY)
 
 
+def test_a_turn_that_is_not_trained_may_be_rewritten_later(plain_tokenizer: Any) -> None:  # noqa: ANN401
+    """As Qwen 3 does, which forgets what was thought in earlier turns."""
+    forgetful = build_tokenizer()
+    short = "message['content'][:3] if message['role'] == 'assistant' and not loop.last else "
+    forgetful.chat_template = UNMARKED.replace("message['content']", f"({short}message['content'])")
+    said = [TALK[2] | {"weight": 0}, TALK[4]]
+
+    tokens = tokenize(forgetful, {"messages": [*TALK[:2], said[0], TALK[3], said[1]]}, 512, TODAY)
+
+    assert trained_text(forgetful, tokens) == "3 plus 3 is 6.<|end|>"
+    with pytest.raises(ValueError, match="rewrites earlier turns"):
+        tokenize(forgetful, {"messages": TALK}, 512, TODAY)
+
+
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, UNMARKED])
 def test_a_template_that_prints_the_date_prints_the_jobs(template: str) -> None:
     """As Llama's do; the second day shows that no earlier one sticks."""
@@ -159,10 +173,8 @@ def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
 
     preferred, other = (tokenize(tokenizer, c, 512, TODAY) for c in preference(row))
 
-    assert [_said(tokenizer, tokens).strip() for tokens in (preferred, other)] == [
-        "Yes.<|end|>",
-        "No way.<|end|>",
-    ]
+    said = [trained_text(tokenizer, tokens).strip() for tokens in (preferred, other)]
+    assert said == ["Yes.<|end|>", "No way.<|end|>"]
     prompt = preferred.trained.index(True)
     assert preferred.ids[:prompt] == other.ids[:prompt]
     assert "weight" not in TALK[1]
@@ -180,8 +192,3 @@ def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
 def test_a_preference_that_lacks_something_says_what_it_needs(row: Any, lacks: str) -> None:  # noqa: ANN401
     with pytest.raises(ValueError, match=lacks):
         preference(row)
-
-
-def _said(tokenizer: Any, tokens: Tokens) -> str:  # noqa: ANN401
-    trained = [i for i, is_trained in zip(tokens.ids, tokens.trained, strict=True) if is_trained]
-    return str(tokenizer.decode(trained))

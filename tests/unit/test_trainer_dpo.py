@@ -128,14 +128,15 @@ def test_micro_steps_and_ranks_add_up_to_one_big_batch(loss: str, micro: int, wo
 def test_pairs_that_are_padding_or_cut_before_their_answers_count_for_nothing() -> None:
     dpo, model = Dpo(Settings(beta=0.1), reference), Bigram(1)
     empty, cut = batch_of(), batch_of((CUT_OFF, CUT_OFF))
+    alone = batch_of((CUT_OFF, PAIRS[0][1]))  # would be pushed down, against nothing
     beside = batch_of(PAIRS[0], (CUT_OFF, CUT_OFF))
 
-    assert [dpo.units(batch) for batch in (empty, cut, beside)] == [0, 0, 1]
-    for batch in (empty, cut):
+    assert [dpo.units(batch) for batch in (empty, cut, alone, beside)] == [0, 0, 0, 1]
+    for batch in (empty, cut, alone):
         found = dpo.scores(model, batch)
         assert (found.loss.item(), found.correct.item()) == (0.0, 0)
-    alone = dpo.scores(model, batch_of(PAIRS[0])).loss
-    assert dpo.scores(model, beside).loss.item() == pytest.approx(alone.item())
+    whole = dpo.scores(model, batch_of(PAIRS[0])).loss
+    assert dpo.scores(model, beside).loss.item() == pytest.approx(whole.item())
 
 
 def test_what_is_preferred_becomes_more_probable_and_the_reference_stays() -> None:

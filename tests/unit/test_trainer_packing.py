@@ -82,7 +82,7 @@ def test_preferences_may_be_packed(models: Loaded) -> None:
 
     assert found.loss.item() == pytest.approx(plain.loss.item(), rel=1e-5)
     assert found.correct == plain.correct
-    assert dpo.units(packed(ROWS, 0)) == dpo.units(padded(ROWS, 0)) == 2
+    assert dpo.units(packed(ROWS, 0)) == dpo.units(padded(ROWS, 0)) == 1
 
 
 @pytest.mark.parametrize("rows", [[], [ROWS[2]]])

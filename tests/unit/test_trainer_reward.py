@@ -1,6 +1,8 @@
 """The loss of a reward model, and the model itself."""
 
+import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Lora
@@ -18,6 +20,7 @@ from trainer.export import merged
 from trainer.methods.reward import Reward
 from trainer.model import load_model
 from trainer.tiny import build
+from trainer.tokenizer import load_tokenizer, name_padding
 
 REWARD = replace(SPEC, method="reward", precision="fp32")
 LORA = Lora(rank=4, alpha=8, dropout=0.0)
@@ -77,6 +80,22 @@ def test_padding_on_the_right_changes_no_reward(base: Path) -> None:
 
     assert rewards[0].shape == (2, 1)
     assert torch.allclose(rewards[0][0], rewards[1][0], atol=1e-6)
+
+
+def test_where_padding_is_the_end_token_a_reserved_one_pads_and_is_exported(
+    base: Path, tmp_path: Path
+) -> None:
+    """Else the end of an answer, which it must judge, would pass for padding."""
+    unpadded = shutil.copytree(base, tmp_path / "base")
+    config = unpadded / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"pad_token": None}))
+    usual, own = (load_tokenizer(unpadded, method) for method in ("supervised", "reward"))
+
+    name_padding(unpadded, own)
+
+    assert usual.pad_token == usual.eos_token
+    assert own.pad_token == "<|pad|>"
+    assert AutoTokenizer.from_pretrained(unpadded).pad_token == "<|pad|>"
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers by an old name

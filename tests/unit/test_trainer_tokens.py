@@ -119,6 +119,21 @@ def test_what_an_earlier_generation_has_left_is_not_made_again(tmp_path: Path) -
     assert tokenizing.missing(rundir, SPEC) == []
 
 
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ raise_exception('roles must take turns') }}", "roles must take turns"),
+        ("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", "rewrites"),
+    ],
+)
+def test_a_row_that_the_template_refuses_is_named(data: Path, template: str, said: str) -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = template
+
+    with pytest.raises(ValueError, match=rf"train\.jsonl, row 2: .*{said}"):
+        Fresh(data, tokenizer, SHORT)[1]
+
+
 class Watched:
     """Rows of which the third one is asked for when the trainer has just made room."""
 

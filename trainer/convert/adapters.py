@@ -10,6 +10,8 @@ from trainer.convert.shards import write_file
 from trainer.convert.whole import Whole
 
 PREFIX = "base_model.model."  # what peft puts before the base's names
+WHOLE = ".modules_to_save.default."
+HEADS = ["classifier", "score"]  # peft's names for the one of a classifier
 A, B = ".lora_A.default.weight", ".lora_B.default.weight"
 
 
@@ -18,6 +20,17 @@ def names_of_adapters(weights: Iterable[str]) -> Iterator[str]:
     for weight in weights:
         layer = PREFIX + weight.removesuffix(".weight")
         yield from (layer + A, layer + B)
+
+
+def name_of_head(weight: str) -> str:
+    """What a weight is called that is new, and trained whole beside the adapters."""
+    return PREFIX + weight.removesuffix(".weight") + WHOLE + "weight"
+
+
+def names_of_trained(weights: Iterable[str]) -> Iterator[str]:
+    """All that may have been trained of these weights."""
+    for weight in weights:
+        yield from (*names_of_adapters([weight]), name_of_head(weight))
 
 
 def merged(whole: Whole, name: str, weight: torch.Tensor, lora: Lora) -> torch.Tensor:
@@ -43,12 +56,13 @@ def write_adapter(
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=sorted({layer.rpartition(".")[2] for layer in layers}),
-        task_type="CAUSAL_LM",
+        modules_to_save=HEADS if spec.method == "reward" else None,
+        task_type="SEQ_CLS" if spec.method == "reward" else "CAUSAL_LM",
         base_model_name_or_path=spec.base_model.name,
         inference_mode=True,
     )
     config.save_pretrained(folder)
-    ours = {name.replace(".default.", "."): name for name in whole.shapes}
+    ours = {name.replace(WHOLE, ".").replace(".default.", "."): name for name in whole.shapes}
     shapes = {name: whole.shapes[own] for name, own in ours.items()}
     path = folder / "adapter_model.safetensors"
     write_file(path, shapes, dtype, lambda name: whole.tensor(ours[name], "master"))

@@ -5,18 +5,19 @@ does it for any checkpoint, out of its files and alone. Both give the same bytes
 """
 
 import hashlib
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from trainer.contract import RunSpec
-from trainer.convert.adapters import merged, names_of_adapters, write_adapter
+from trainer.convert.adapters import merged, name_of_head, names_of_trained, write_adapter
 from trainer.convert.shards import LIMIT, write_model
 from trainer.convert.whole import Whole
+from trainer.export import copy_companions
+from trainer.tokenizer import load_tokenizer
 
 ADAPTER = "adapter"
 
@@ -26,13 +27,17 @@ def write(whole: Whole, spec: RunSpec, base: Path, target: Path, limit: int = LI
     _require_base(base, spec)
     dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
     config = AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
+    kind: Any = AutoModelForCausalLM
+    if spec.method == "reward":
+        kind, config.num_labels = AutoModelForSequenceClassification, 1
+        config.pad_token_id = load_tokenizer(base, spec.method).pad_token_id
     model = _Model(whole, spec, dtype, _Base(base))
-    shapes = _parameters(config)
+    shapes = _parameters(kind, config)
     model.require(shapes)
     write_model(target, shapes, dtype, model.read, limit)
     config.dtype = dtype
     config.save_pretrained(target)
-    _copy_companions(base, target)
+    copy_companions(base, target, spec)
     if spec.lora is not None:
         write_adapter(whole, spec, spec.lora, dtype, target / ADAPTER)
 
@@ -62,13 +67,13 @@ class _Model:
 
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
         """ValueError unless everything has a source, and everything that was trained a place."""
-        known = set(self._whole.shapes) if self._lora is None else self._base
-        if lacking := [name for name in shapes if name not in known]:
+        lacking = [name for name in shapes if not self._has(name)]
+        if lacking:
             raise ValueError(
                 f"{lacking[0]} is nowhere to be found: the model's class names its weights "
                 "otherwise than its files do. Let the job finish; its own export knows them"
             )
-        places = set(shapes) if self._lora is None else set(names_of_adapters(shapes))
+        places = set(shapes) if self._lora is None else set(names_of_trained(shapes))
         if homeless := sorted(set(self._whole.shapes) - places):
             raise ValueError(f"{homeless[0]} was trained, but the base model has no place for it")
 
@@ -76,14 +81,21 @@ class _Model:
         """One weight in the precision of the run."""
         if self._lora is None:
             return self._whole.tensor(name, "master").to(self._dtype)
+        if name_of_head(name) in self._whole.shapes:
+            return self._whole.tensor(name_of_head(name), "master").to(self._dtype)
         weight = self._base.read(name).to(self._dtype)
         return merged(self._whole, name, weight, self._lora)
 
+    def _has(self, name: str) -> bool:
+        if self._lora is None:
+            return name in self._whole.shapes
+        return name in self._base or name_of_head(name) in self._whole.shapes
 
-def _parameters(config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401
+
+def _parameters(kind: Any, config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401
     """Names and shapes of the model's parameters, shared ones once; no memory is taken."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        model = kind.from_config(config, trust_remote_code=False)
     return {name: tuple(p.shape) for name, p in model.named_parameters()}
 
 
@@ -96,11 +108,3 @@ def _require_base(base: Path, spec: RunSpec) -> None:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         if file.sha256 and digest != file.sha256:
             raise ValueError(f"{path} is not the file that the job was trained from")
-
-
-def _copy_companions(base: Path, target: Path) -> None:
-    """The tokenizer and whatever else came with the base but weights and configuration."""
-    for file in base.iterdir():
-        weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
-        if file.is_file() and not weights and file.name != "config.json":
-            shutil.copyfile(file, target / file.name)

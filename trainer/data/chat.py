@@ -15,6 +15,7 @@ from typing import Any
 from transformers.utils import chat_template_utils
 
 Span = tuple[int, int]  # characters [start, end)
+NOWHERE = (0, 0)
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
@@ -104,6 +105,9 @@ def _differing_spans(
     spans = []
     for i, message in enumerate(messages):
         if message["role"] != "assistant":
+            continue
+        if not message.get("weight", 1):
+            spans.append(NOWHERE)  # nobody asks; a template may have rewritten it
             continue
         before, _ = _render(tokenizer, template, messages[:i], tools, add_generation_prompt=True)
         until, _ = _render(tokenizer, template, messages[: i + 1], tools)

@@ -41,13 +41,13 @@ class Rows:
             lines.seek(int(self._starts[row]))
             line = lines.readline()
         try:
-            parsed = json.loads(line)
+            return self._chats(_parsed(line))
         except ValueError as error:
-            raise ValueError(f"{self._path.name}, row {row + 1}: not JSON ({error})") from error
-        try:
-            return self._chats(parsed)
-        except ValueError as error:
-            raise ValueError(f"{self._path.name}, row {row + 1}: {error}") from error
+            raise self.broken(row, error) from error
+
+    def broken(self, row: int, error: Exception) -> ValueError:
+        """The error, with the row that it is about."""
+        return ValueError(f"{self._path.name}, row {row + 1}: {error}")
 
 
 def chat(row: Any) -> tuple[Chat]:  # noqa: ANN401 - what json.loads gives
@@ -65,6 +65,13 @@ def preference(row: Any) -> tuple[Chat, Chat]:  # noqa: ANN401
     prompt = [m | {"weight": 0} if m["role"] == "assistant" else m for m in asked["messages"]]
     preferred, other = (_answer(row, names) for names in (PREFERRED, OTHER))
     return asked | {"messages": prompt + preferred}, asked | {"messages": prompt + other}
+
+
+def _parsed(line: bytes) -> Any:  # noqa: ANN401
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from error
 
 
 def _answer(row: dict[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]:

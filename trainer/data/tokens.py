@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
+from jinja2 import TemplateError
 from safetensors import SafetensorError, safe_open
 
 from trainer.contract import RunSpec
@@ -47,7 +48,11 @@ class Fresh:
     def __getitem__(self, sequence: int) -> Tokens:
         """The sequence, or ValueError that says which row is broken."""
         row, place = divmod(sequence, self._per_row)
-        return tokenize(self._tokenizer, self._rows[row][place], self._max_seq_len, self._today)
+        found = self._rows[row][place]
+        try:
+            return tokenize(self._tokenizer, found, self._max_seq_len, self._today)
+        except (ValueError, TemplateError) as error:  # some templates refuse an order of roles
+            raise self._rows.broken(row, error) from error
 
 
 class Cached:

@@ -7,7 +7,7 @@ preferred answer's r less the other's:
     ipo       (d - 1 / 2b)^2, each r first divided by the tokens of its answer
 
 (Rafailov et al. 2023, equation 7; e, label smoothing, from Mitchell 2023; IPO from Azar et al.
-2023, equation 17, with means in place of sums as TRL has it.) b r is the answer's reward.
+2023, equation 17, with means in place of sums as TRL has it.) The margin is b d, never divided.
 """
 
 from typing import Any, Protocol
@@ -39,7 +39,7 @@ class Dpo:
         self._settings, self._reference = settings, reference
 
     def units(self, batch: Batch) -> int:
-        """Pairs of which at least one answer is left after the cut to the context."""
+        """Pairs of which both answers are left after the cut to the context."""
         return int(real_pairs(batch).sum())
 
     def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here

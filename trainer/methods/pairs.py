@@ -7,5 +7,8 @@ from trainer.methods.forward import trained_tokens
 
 
 def real_pairs(batch: Batch) -> torch.Tensor:
-    """Which pairs hold any answer [pairs]: not padding, nor what the cut to the context left."""
-    return (trained_tokens(batch) > 0).view(-1, 2).any(1)
+    """Which pairs hold both answers [pairs]: not padding, nor what the cut to the context left.
+
+    Without the other one, an answer would be pushed up or down by itself.
+    """
+    return (trained_tokens(batch) > 0).view(-1, 2).all(1)

@@ -44,7 +44,7 @@ class AdaptersOff:
 
     def __call__(self, batch: Batch) -> torch.Tensor:
         """Log-probability of each sequence's answer [sequences]."""
-        with torch.no_grad(), _evaluating(self._engine), self._engine.module.disable_adapter():
+        with torch.no_grad(), _evaluating(self._engine), _without_adapters(self._engine):
             return log_probabilities(self._engine, batch)
 
 
@@ -68,3 +68,14 @@ def _evaluating(engine: Any) -> Iterator[None]:  # noqa: ANN401
         yield
     finally:
         engine.train(training)
+
+
+@contextmanager
+def _without_adapters(engine: Any) -> Iterator[None]:  # noqa: ANN401
+    """As peft's `disable_adapter`, which looks through the whole model first, at every call."""
+    model = engine.module.base_model
+    model.disable_adapter_layers()
+    try:
+        yield
+    finally:
+        model.enable_adapter_layers()

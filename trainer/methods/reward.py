@@ -17,7 +17,7 @@ class Reward:
     """Each pair counts alike, however long its answers are."""
 
     def units(self, batch: Batch) -> int:
-        """Pairs of which at least one answer is left after the cut to the context."""
+        """Pairs of which both answers are left after the cut to the context."""
         return int(real_pairs(batch).sum())
 
     def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here

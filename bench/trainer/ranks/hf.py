@@ -54,7 +54,6 @@ def main() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # g++, as ours leaves it
     torch.set_num_threads(1)
     told = spec(folder, case)
-    model = _model(folder / "models" / "bench", case)
     config = deepspeed_config(told, case.ranks)
     out = folder / "hf_trainer"
     arguments = TrainingArguments(
@@ -77,7 +76,7 @@ def main() -> None:
     )
     tokenizer = load_tokenizer(folder / "models" / "bench")
     InOrder(
-        model=model,
+        model=_model(folder / "models" / "bench", case),  # after the arguments: then in shares
         args=arguments,
         train_dataset=_dataset(folder, case, tokenizer),
         data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
