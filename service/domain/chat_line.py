@@ -7,6 +7,7 @@ from service.domain import message
 from service.domain.json_line import Problem
 from service.domain.message import Message
 from service.domain.row import Format, Row
+from service.domain.tools import check_tools
 
 _OTHER_FORMATS = {  # members of rows in formats that are not ours
     "chosen": "it has `chosen` (TRL): rename it to `preferred_output`, `rejected` to "
@@ -27,7 +28,7 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
         return Problem("missing_messages_list", _no_messages(row))
-    if problem := message.check_tools(row):
+    if problem := check_tools(row):
         return problem
     characters = message.check_all(messages)
     if isinstance(characters, Problem):

@@ -82,7 +82,7 @@ class DatasetValidator:
         self._limits = limits
         self._sha256 = hashlib.sha256()
         self._bytes = 0
-        self._head = bytearray()  # the file's first bytes, until their kind is known
+        self._head: bytearray | None = bytearray()  # the first bytes, until their kind is known
         self._line = 1  # number of the line that is being collected
         self._partial = bytearray()  # what has come of it
         self._overlong = False  # and whether it was given up
@@ -107,21 +107,19 @@ class DatasetValidator:
         room = self._limits.max_bytes - self._bytes
         whole, chunk = chunk, chunk[:room] if len(chunk) > room else chunk
         self._bytes += len(chunk)
-        self._look_at_head(chunk)
         self._sha256.update(chunk)
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            self._collect(chunk, start, end)
-            self._end_line()
-            start = end + 1
-        self._collect(chunk, start, len(chunk))
+        if self._head is None:
+            self._split(chunk)
+        else:
+            self._head += chunk
+            if len(self._head) >= file_kinds.HEAD_BYTES:
+                self._take_head()
         if len(whole) > room:
             raise too_large(self._limits)
 
     def finish(self) -> DatasetSummary:
         """The verdict: raises InvalidFile with the first errors and how many there are."""
-        if len(self._head) < file_kinds.HEAD_BYTES:
-            self._refuse_kind(file_kinds.of_head(bytes(self._head)))
+        self._take_head()
         if self._partial or self._overlong:
             self._end_line()
         if self._errors.counts:
@@ -141,12 +139,21 @@ class DatasetValidator:
             longest=self._long_rows.longest(),
         )
 
-    def _look_at_head(self, chunk: bytes) -> None:
-        missing = file_kinds.HEAD_BYTES - len(self._head)
-        if missing > 0:
-            self._head += chunk[:missing]
-            if len(self._head) == file_kinds.HEAD_BYTES:
-                self._refuse_kind(file_kinds.of_head(bytes(self._head)))
+    def _take_head(self) -> None:
+        """No line is judged before: what is no text may hold line feeds, too."""
+        if self._head is not None:
+            head, self._head = bytes(self._head), None
+            self._refuse_kind(file_kinds.of_head(head[: file_kinds.HEAD_BYTES]))
+            self._split(head)
+
+    def _split(self, chunk: bytes) -> None:
+        """Judge the lines that end in it, and keep what is left."""
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            self._collect(chunk, start, end)
+            self._end_line()
+            start = end + 1
+        self._collect(chunk, start, len(chunk))
 
     def _collect(self, chunk: bytes, start: int, end: int) -> None:
         """Keep this piece of the current line, unless the line has grown too long."""

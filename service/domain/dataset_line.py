@@ -18,6 +18,8 @@ def check_line(line: bytes, usual: Format | None) -> Row | Problem:
         return row
     if preference_line.is_one(row):
         found = Format.PREFERENCE
+    elif problem := preference_line.check_chat(row):
+        return problem
     else:
         found = Format.CHAT if "messages" in row else usual or Format.CHAT
     if usual is not None and found is not usual:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from service.domain.json_line import Problem
+from service.domain.tools import check_calls
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -56,14 +57,6 @@ def check_learnt(messages: list[Message]) -> Problem | None:
         "example_missing_assistant_message",
         "no message is the assistant's, so nothing is learnt; add the answer to be learnt",
     )
-
-
-def check_tools(holder: dict[str, Any]) -> Problem | None:
-    """What is wrong with the tools that stand beside the messages."""
-    for key in ("tools", "functions"):
-        if holder.get(key) is not None and not isinstance(holder[key], list):
-            return Problem("data_type", f"`{key}` must be a list")
-    return None
 
 
 def odd_roles(roles: list[str]) -> Iterator[Problem]:
@@ -146,15 +139,6 @@ def _check_weight(message: dict[str, Any]) -> Problem | None:
     return None
 
 
-def _check_calls(message: dict[str, Any]) -> Problem | None:
-    calls = message.get("tool_calls")
-    if calls is None:
-        return None
-    if not isinstance(calls, list) or not all(isinstance(c, dict) for c in calls):
-        return Problem("data_type", "`tool_calls` must be a list of objects")
-    return None
-
-
 def _check_content(message: dict[str, Any]) -> Problem | None:
     content = message.get("content")
     if not content and (content is None or content in ("", [])):
@@ -191,7 +175,7 @@ _MESSAGE_CHECKS: tuple[Callable[[dict[str, Any]], Problem | None], ...] = (
     _check_keys,
     _check_role,
     _check_weight,
-    _check_calls,
+    check_calls,
     _check_content,
 )
 

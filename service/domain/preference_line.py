@@ -7,18 +7,32 @@ from service.domain import message
 from service.domain.json_line import Problem
 from service.domain.message import Message
 from service.domain.row import Format, Row
+from service.domain.tools import check_tools
 
 PREFERRED: Final = ("preferred_output", "preferred_completion")  # the usual name and its alias
 OTHER: Final = ("non_preferred_output", "non_preferred_completion")
 
+_OUTPUTS = frozenset((*PREFERRED, *OTHER))
 _OUTPUT_ROLES = ("assistant", "tool")
+_OF_THE_INPUT = ("tools", "functions", "parallel_tool_calls")
 
 
 def is_one(row: dict[str, Any]) -> bool:
     """Whether the row is meant as a preference, be it right or wrong."""
-    if "messages" in row:  # a chat, whatever stands beside it
+    if "messages" in row:  # a chat
         return False
-    return isinstance(row.get("input"), dict) or not row.keys().isdisjoint((*PREFERRED, *OTHER))
+    return isinstance(row.get("input"), dict) or not row.keys().isdisjoint(_OUTPUTS)
+
+
+def check_chat(row: dict[str, Any]) -> Problem | None:
+    """What is wrong with a chat that has outputs, too: it could be meant as either."""
+    if len(row) == 1 or row.keys().isdisjoint(_OUTPUTS):
+        return None
+    for name in (*PREFERRED, *OTHER):
+        if row.get(name) is not None:
+            what = f"it has `messages` and `{name}`: move the messages into `input`"
+            return Problem("mixed_formats", what)
+    return None
 
 
 def check(row: dict[str, Any], line: bytes) -> Row | Problem:
@@ -26,6 +40,8 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
     prompt = _prompt(row.get("input"))
     if isinstance(prompt, Problem):
         return prompt
+    if problem := _check_beside(row):
+        return problem
     preferred, other = _output(row, PREFERRED), _output(row, OTHER)
     if isinstance(preferred, Problem):
         return preferred
@@ -53,7 +69,15 @@ def _prompt(given: object) -> list[Any] | Problem:
         return Problem(
             "missing_messages_list", "`input` must hold `messages`, a list of at least one message"
         )
-    return message.check_tools(given) or messages
+    return check_tools(given) or messages
+
+
+def _check_beside(row: dict[str, Any]) -> Problem | None:
+    """What is wrong when the row itself has what is read from its input only."""
+    for name in _OF_THE_INPUT:
+        if row.get(name) is not None:
+            return Problem("outside_input", f"`{name}` is read from `input` only: move it there")
+    return None
 
 
 def _output(row: dict[str, Any], names: tuple[str, str]) -> list[Any] | Problem:

@@ -13,6 +13,16 @@ ASSISTANT = {"role": "assistant", "content": "4"}
 CHAT = {"messages": [USER, ASSISTANT]}
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
 
+TOOL = {
+    "type": "function",
+    "function": {"name": "add", "description": "Adds.", "parameters": {}, "strict": True},
+}
+NOT_TOOLS: tuple[Any, ...] = (
+    *("add", None, [], {}, {"name": "add"}, {"type": "function"}),
+    *({"function": {}}, {"function": "add"}, {"function": {"name": ""}}, {"function": {"name": 7}}),
+)
+ARGUMENTS = [{}, {"arguments": None}, {"arguments": {"a": 2}}, {"arguments": ["{}"]}]
+
 
 def jsonl(*rows: object) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)

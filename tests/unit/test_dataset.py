@@ -11,9 +11,12 @@ from service.domain.duplicates import SeenRows
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from service.domain.json_line import Problem
 from tests.unit.chat_rows import (
+    ARGUMENTS,
     ASSISTANT,
     CALL,
     CHAT,
+    NOT_TOOLS,
+    TOOL,
     USER,
     codes,
     jsonl,
@@ -50,7 +53,8 @@ def test_tools_weights_and_text_parts_are_fine() -> None:
             {"role": "user", "content": "No.", "name": "ada"},
             {"role": "assistant", "content": "4", "weight": 1},
         ],
-        "tools": [{"type": "function"}],
+        "tools": [TOOL, {"type": "function", "function": {"name": "count"}}],
+        "functions": [TOOL["function"], {"name": "count"}],
         "parallel_tool_calls": False,
     }
 
@@ -111,6 +115,46 @@ def test_a_line_that_is_not_json_in_utf8_is_named(line: bytes, code: str) -> Non
 
     assert "line 2: " in message
     assert f"({code})" in message
+
+
+@pytest.mark.parametrize("wrong", NOT_TOOLS, ids=str)
+def test_a_tool_that_no_chat_template_can_read_is_named_with_its_form(wrong: object) -> None:
+    message = refusal(jsonl(CHAT | {"tools": [TOOL, wrong]}))
+
+    assert '`tools`, item 2: write it as {"type": "function", ' in message
+    assert "(data_type)" in message
+
+
+@pytest.mark.parametrize("wrong", ["add", None, {}, {"name": ""}, TOOL], ids=str)
+def test_a_function_of_the_older_form_needs_a_name(wrong: object) -> None:
+    message = refusal(jsonl(CHAT | {"functions": [TOOL["function"], wrong]}))
+
+    assert '`functions`, item 2: write it as {"name": "..."} (data_type)' in message
+
+
+@pytest.mark.parametrize("wrong", NOT_TOOLS, ids=str)
+def test_a_call_that_no_chat_template_can_read_is_named_with_its_form(wrong: object) -> None:
+    calls = ASSISTANT | {"tool_calls": [CALL, wrong]}
+    message = refusal(jsonl({"messages": [USER, calls]}))
+
+    assert 'message 2: `tool_calls`, item 2: write it as {"type": "function", ' in message
+    assert "(data_type)" in message
+
+
+@pytest.mark.parametrize("given", ARGUMENTS, ids=str)
+def test_the_arguments_of_a_call_are_a_string(given: dict[str, object]) -> None:
+    calls = ASSISTANT | {"tool_calls": [{"function": {"name": "add"} | given}]}
+    message = refusal(jsonl({"messages": [USER, calls]}))
+
+    assert "message 2: `tool_calls`, item 1: `arguments` must be a string" in message
+    assert "(data_type)" in message
+
+
+def test_tools_and_calls_that_are_null_or_none_are_as_if_left_out() -> None:
+    calls = {"messages": [USER, ASSISTANT | {"tool_calls": None}, USER, ASSISTANT]}
+    empty = {"messages": [USER, ASSISTANT | {"tool_calls": []}], "tools": []}
+
+    assert verdict(jsonl(calls | {"tools": None, "functions": None}, empty)).examples == 2
 
 
 def test_a_file_without_rows_is_refused() -> None:

@@ -54,6 +54,7 @@ def outcome(data: bytes, size: int) -> DatasetSummary | str:
 @example(b"\n" * 2500 + b"[", 50)
 @example(b" " * 17 + b"[1]", 3)
 @example(b"\n[" + b"\0" * 11 + b"\n\0\0", 1)
+@example(b"BZh\n" + b"\0" * 13, 1)
 def test_any_bytes_get_a_verdict_and_chunks_never_change_it(data: bytes, size: int) -> None:
     assert outcome(data, size) == outcome(data, max(len(data), 1))
 

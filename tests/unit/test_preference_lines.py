@@ -9,11 +9,21 @@ from hypothesis import strategies as st
 
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from service.domain.row import Format
-from tests.unit.chat_rows import ASSISTANT, CALL, CHAT, USER, codes, jsonl, refusal, verdict
+from tests.unit.chat_rows import (
+    ASSISTANT,
+    CALL,
+    CHAT,
+    TOOL,
+    USER,
+    codes,
+    jsonl,
+    refusal,
+    verdict,
+)
 from tests.unit.test_dataset_properties import JSON, MESSAGES
 
 WORSE = {"role": "assistant", "content": "five"}
-TOOL = {"role": "tool", "content": "4", "tool_call_id": "c1"}
+SAID = {"role": "tool", "content": "4", "tool_call_id": "c1"}
 PAIR: dict[str, Any] = {
     "input": {"messages": [USER]},
     "preferred_output": [ASSISTANT],
@@ -56,12 +66,13 @@ def test_tools_and_turns_and_the_other_names_of_the_outputs_are_fine() -> None:
     row = {
         "input": {
             "messages": [{"role": "system", "content": "Add."}, USER],
-            "tools": [{"type": "function"}],
+            "tools": [TOOL],
+            "functions": [TOOL["function"]],
             "parallel_tool_calls": True,
         },
         "preferred_completion": [
             {"role": "assistant", "content": None, "tool_calls": [CALL]},
-            TOOL,
+            SAID,
             ASSISTANT,
         ],
         "non_preferred_completion": [WORSE],
@@ -79,6 +90,7 @@ def test_tools_and_turns_and_the_other_names_of_the_outputs_are_fine() -> None:
         (PAIR | {"input": {}}, "missing_messages_list", "`input`"),
         (PAIR | {"input": {"messages": []}}, "missing_messages_list", "`input`"),
         (PAIR | {"input": {"messages": [USER], "tools": {}}}, "data_type", "`tools`"),
+        (PAIR | {"input": {"messages": [USER], "tools": ["x"]}}, "data_type", "item 1: write it"),
         (PAIR | {"input": {"messages": [{"role": "user"}]}}, "message_missing_key", "input, mess"),
         (without("preferred_output"), "missing_output", "`preferred_output`"),
         (without("non_preferred_output"), "missing_output", "`non_preferred_output`"),
@@ -92,7 +104,14 @@ def test_tools_and_turns_and_the_other_names_of_the_outputs_are_fine() -> None:
             *("unrecognized_role", "'assistant'"),
         ),
         (
-            PAIR | {"preferred_output": [TOOL]},
+            PAIR | {"preferred_output": [ASSISTANT | {"tool_calls": [{"id": "c1"}]}]},
+            *("data_type", "preferred_output, message 1: `tool_calls`, item 1: write it as"),
+        ),
+        (PAIR | {"tools": [TOOL]}, "outside_input", "`tools` is read from `input` only"),
+        (PAIR | {"functions": []}, "outside_input", "`functions` is read from `input` only"),
+        (PAIR | {"parallel_tool_calls": False}, "outside_input", "`parallel_tool_calls` is read"),
+        (
+            PAIR | {"preferred_output": [SAID]},
             *("example_missing_assistant_message", "preferred_output: "),
         ),
         (
@@ -121,6 +140,22 @@ def test_a_preference_among_chats_is_sent_to_a_file_of_its_own() -> None:
     assert "line 2: it is a preference, but the rows before it are chats" in message
 
 
+@pytest.mark.parametrize("usual", [CHAT, PAIR])
+@pytest.mark.parametrize("name", [n for n in PAIR if n != "input"] + ["preferred_completion"])
+def test_messages_beside_an_output_are_sent_into_the_input(usual: object, name: str) -> None:
+    message = refusal(jsonl(usual, CHAT | {name: [ASSISTANT]}))
+
+    what = f"it has `messages` and `{name}`: move the messages into `input`"
+    assert f"line 2: {what} (mixed_formats)" in message
+
+
+def test_members_that_are_null_are_as_if_left_out() -> None:
+    tools = dict.fromkeys(["tools", "functions", "parallel_tool_calls"])
+
+    assert verdict(jsonl(PAIR | tools)).format is Format.PREFERENCE
+    assert verdict(jsonl(CHAT | dict.fromkeys(PAIR))).format is Format.CHAT
+
+
 def test_the_first_good_row_decides_what_the_file_holds() -> None:
     broken: dict[str, Any] = {"messages": []}
 
@@ -140,7 +175,7 @@ def test_pairs_of_another_format_are_told_how_to_be_ours() -> None:
         (PAIR | {"input": {"messages": [USER, USER]}}, "repeated_role"),
         (PAIR | {"input": {"messages": [USER, ASSISTANT]}}, "repeated_role"),
         (PAIR | {"input": {"messages": [USER | {"role": "system"}]}}, "missing_user_message"),
-        (PAIR | {"preferred_output": [ASSISTANT, TOOL]}, "last_message_not_assistant"),
+        (PAIR | {"preferred_output": [ASSISTANT, SAID]}, "last_message_not_assistant"),
         (PAIR | {"non_preferred_output": [WORSE | {"content": "a\x07"}]}, "control_character"),
         (PAIR | {"preferred_output": [WORSE | {"content": "caf\ufffd"}]}, "replacement_character"),
         (PAIR | {"preferred_output": [WORSE | {"content": "4 " * 8000}]}, "long_row"),

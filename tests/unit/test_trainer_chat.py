@@ -68,6 +68,18 @@ def test_text_parts_and_the_developer_role_mean_what_they_say(tokenizer: Any) ->
     )
 
 
+def test_a_member_that_is_null_is_one_that_is_not_there() -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.name if m.name is defined else '' }}"
+        "{% generation %}{{ m.content if m.content is defined else 'calls' }}{% endgeneration %}"
+        "{% endfor %}"
+    )
+    row = {"messages": [{"role": "assistant", "content": None, "name": None}]}
+
+    assert tokenizer.decode(tokenize(tokenizer, row, 512, TODAY).ids) == "calls"
+
+
 def test_templates_with_and_without_marks_train_the_same_tokens(
     tokenizer: Any,  # noqa: ANN401
     plain_tokenizer: Any,  # noqa: ANN401

@@ -58,9 +58,10 @@ def _stop_the_calendar(template: str, today: date) -> None:
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
     """The message as every chat template knows it: one text, and no role but the usual four.
 
-    OpenAI's "developer" is its newer word for "system".
+    OpenAI's "developer" is its newer word for "system". Members that are null are left out, as
+    transformers does: templates would print "None".
     """
-    plain = dict(message)
+    plain = {name: value for name, value in message.items() if value is not None}
     if plain["role"] == "developer":
         plain["role"] = "system"
     if isinstance(plain.get("content"), list):
