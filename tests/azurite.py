@@ -20,8 +20,8 @@ from azure.storage.blob import (
     generate_container_sas,
 )
 
+from bench import ports
 from rekindle.setup import tools_path
-from tests import ports
 
 NEAR = "near"  # another account of the same Azurite, with the same key
 ACCOUNT = "devstoreaccount1"  # Azurite's one account and key are public knowledge

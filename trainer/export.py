@@ -6,7 +6,6 @@ they are kept beside them under `adapter/`.
 
 import hashlib
 import logging
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ from safetensors.torch import save_file
 
 from trainer.checkpoint.fragments import owned
 from trainer.checksum import describe
+from trainer.companions import copy_companions
 from trainer.contract import RunSpec, model_path
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
-from trainer.tokenizer import base_folder, load_tokenizer, name_padding
+from trainer.tokenizer import base_folder
 
 ADAPTER = "adapter"
 PEFT_PREFIX = "base_model.model."
@@ -143,16 +143,3 @@ def _write_adapter(
     config.save_pretrained(folder)
     adapter = get_peft_model_state_dict(module, state_dict=weights, save_embedding_layers=False)
     save_file(adapter, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-
-
-def copy_companions(base: Path, folder: Path, spec: RunSpec) -> None:
-    """The tokenizer and whatever else came with the base model but weights and configuration.
-
-    A reward model's tokenizer must pad as it was trained: its score depends on it.
-    """
-    for file in base.iterdir():
-        weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
-        if file.is_file() and not weights and file.name != "config.json":
-            shutil.copyfile(file, folder / file.name)
-    if spec.method == "reward":
-        name_padding(folder, load_tokenizer(base, spec.method))

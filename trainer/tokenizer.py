@@ -1,6 +1,5 @@
 """The base model's tokenizer, from its staged files; nothing here needs torch."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +37,6 @@ def load_tokenizer(folder: Path, method: str = "supervised") -> Any:  # noqa: AN
     return tokenizer
 
 
-def name_padding(folder: Path, tokenizer: Any) -> None:  # noqa: ANN401
-    """Have the tokenizer that was copied into this folder pad as this one does."""
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(config | {"pad_token": tokenizer.pad_token}, indent=2) + "\n")
-
-
 def _spare_token(tokenizer: Any) -> str:  # noqa: ANN401
     """A special token of the vocabulary that texts do not hold, by its name."""
     taken = {tokenizer.eos_token, tokenizer.bos_token}
@@ -55,5 +47,5 @@ def _spare_token(tokenizer: Any) -> str:  # noqa: ANN401
                 return token
     raise ValueError(
         "the base model's vocabulary has no token for padding but the one that ends an answer, "
-        "and none that is reserved; a reward model needs one"
+        "and none that is reserved; train the reward model on another base"
     )

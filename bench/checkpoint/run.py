@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from bench import ports
 from bench.checkpoint import limits
 from bench.checkpoint.case import LIMIT, OURS, Case, RankResult
 from bench.checkpoint.limits import Raw
@@ -131,7 +131,7 @@ def _environment(tools: Tools, case: Case) -> dict[str, str]:
         **os.environ,
         "WORLD_SIZE": str(case.ranks),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_PORT": str(ports.free()),
         "OMP_NUM_THREADS": "1",
         "REQUESTS_CA_BUNDLE": trusted,
         "SSL_CERT_FILE": trusted,
@@ -146,9 +146,3 @@ def _folder(tools: Tools) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -18,7 +18,8 @@ import psycopg
 
 from bench.elastic import lives
 from bench.elastic.lives import Life, Strike
-from bench.recovery.run import CannotMeasure, free_ports
+from bench.ports import free
+from bench.recovery.run import CannotMeasure
 from rekindle import faults
 from rekindle.layout import BASE_MODEL, Layout
 from rekindle.running import Facts
@@ -54,7 +55,7 @@ class Tools:
 
 async def run(plan: Plan, folder: Path, port: int | None, say: Callable[[str], None]) -> list[Life]:
     """The elastic job's life, and the rigid one's."""
-    ports = Ports.starting_at(port or free_ports())
+    ports = Ports.starting_at(port or free(4))
     layout = Layout(State(folder), ports, create_seconds=plan.boot_seconds)
     say(f"starting a stack in {folder}")
     async with stack(layout, lambda _: None), _tools(folder, say) as tools:

@@ -1,7 +1,6 @@
 """One run: a stack of its own, the undisturbed twins, then kills until none is left."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import httpx
 import psutil
 import psycopg
 
+from bench import ports
 from bench.recovery import invariants, records
 from bench.recovery.blobs import Containers
 from bench.recovery.book import Book, Outcome, Strike
@@ -46,7 +46,7 @@ async def run(
     say: Callable[[str], None],
 ) -> None:
     """Fill the book; ``found`` gets the service's own record of each job, also when cut short."""
-    layout = Layout(State(folder), Ports.starting_at(port or free_ports()), restarts=RESTARTS)
+    layout = Layout(State(folder), Ports.starting_at(port or ports.free(4)), restarts=RESTARTS)
     say(f"starting a stack in {folder}")
     async with stack(layout, lambda _: None) as crew, _tools(layout, book, say) as tools:
         database = tools.jobs.database
@@ -55,14 +55,6 @@ async def run(
         finally:
             for job in tools.watch.jobs:
                 found[job] = await records.read(database, job)
-
-
-def free_ports(first: int = 18080, last: int = 28080) -> int:
-    """The first of four ports in a row that nobody listens on."""
-    for port in range(first, last, 10):
-        if all(_free(port + i) for i in range(4)):
-            return port
-    raise CannotMeasure(f"no four free ports in a row between {first} and {last}: use --port")
 
 
 @asynccontextmanager
@@ -215,13 +207,3 @@ def _vm_processes(layout: Layout) -> list[str]:
         except (psutil.Error, OSError):
             continue  # it has ended, or is somebody else's
     return found
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

@@ -30,6 +30,13 @@ async def create(world: World, file: str, **more: object) -> dict[str, Any]:
     return answer
 
 
+async def told(world: World, job_id: str) -> RunSpec:
+    """What its nodes get."""
+    await boot(world, job_id)
+    data, _ = await world.store.read(job_id, RUN_SPEC)
+    return RunSpec.from_json(data)
+
+
 async def test_a_file_says_what_its_rows_are(world: World) -> None:
     chats = await world.upload()
     world.clock.advance(seconds=1)
@@ -77,10 +84,7 @@ async def test_a_job_shows_its_method_with_every_number(world: World) -> None:
 async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World) -> None:
     pairs = await world.upload(PAIRS)
     job = await world.submit(training_file=pairs, validation_file=pairs, method=REWARD)
-    await boot(world, job["id"])
-
-    data, _ = await world.store.read(job["id"], RUN_SPEC)
-    spec = RunSpec.from_json(data)
+    spec = await told(world, job["id"])
 
     assert job["method"] == {
         "type": "reward",
@@ -144,10 +148,7 @@ async def test_a_method_learns_from_files_of_its_format_only(world: World) -> No
 async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
     pairs = await world.upload(PAIRS)
     job = await world.submit(training_file=pairs, validation_file=pairs, method=DPO)
-    await boot(world, job["id"])
-
-    data, _ = await world.store.read(job["id"], RUN_SPEC)
-    spec = RunSpec.from_json(data)
+    spec = await told(world, job["id"])
 
     assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
 

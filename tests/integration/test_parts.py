@@ -14,11 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench import ports
 from rekindle import leftovers
 from rekindle.parts import HELD, Crew, Part
 from rekindle.running import VM_MARK
 from rekindle.state import CannotStart, Ports, State
-from tests import ports, waiting
+from tests import waiting
 
 SERVE = "import pathlib, signal; print('hello'); pathlib.Path({flag!r}).touch(); signal.pause()"
 

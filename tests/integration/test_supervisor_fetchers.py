@@ -45,7 +45,7 @@ async def main():
         await Fetchers().receive(part)
     except BlobError:
         print(*(p.pid for p in psutil.Process().children(recursive=True)), flush=True)
-    await asyncio.sleep(1000)
+    await asyncio.Event().wait()
 
 asyncio.run(main())
 """

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from bench import ports
 from rekindle.running import Facts
-from tests import ports
 from tests.system.product import Product
 from tests.system.stacks import up
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests import ports
+from bench import ports
 from tests.system import worlds
 from tests.system.worlds import LORA, place_checkpoint, prepare, read_metrics, read_saves
 from trainer.contract import (

@@ -17,7 +17,8 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from tests import ports, waiting
+from bench import ports
+from tests import waiting
 from tests.system.stacks import Up, up
 
 ROW = {

@@ -6,7 +6,7 @@ import httpx
 import psutil
 import pytest
 
-from tests import ports
+from bench import ports
 from tests.system.stacks import up
 
 

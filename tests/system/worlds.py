@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests import ports
+from bench import ports
 from trainer.contract import (
     MANIFEST,
     BaseModel,

@@ -1,12 +1,12 @@
 """The loss of direct preference optimization."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
+from tests.unit.bigram import Bigram
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
@@ -15,25 +15,6 @@ from trainer.methods.choose import require_known
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities
 from trainer.methods.scores import objective
-
-
-@dataclass
-class Answer:
-    """What a model returns."""
-
-    logits: torch.Tensor
-
-
-class Bigram(torch.nn.Module):  # type: ignore[misc] # torch is not followed
-    """Predicts the next token from the last one alone."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        torch.manual_seed(seed)
-        self.table = torch.nn.Parameter(torch.randn(5, 5))
-
-    def forward(self, input_ids: torch.Tensor, **_: Any) -> Answer:  # noqa: ANN401
-        return Answer(self.table[input_ids])
 
 
 def reference(batch: Batch) -> torch.Tensor:

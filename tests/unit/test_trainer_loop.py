@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
 from trainer.agreement import Agreement
 from trainer.checkpoint.randomness import Randomness, capture
@@ -26,13 +27,6 @@ ME = Identity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
 )
 BATCH = padded([Tokens([1, 2, 3], [False, True, True])], pad_id=0)
-
-
-@dataclass
-class Answer:
-    """What a model returns."""
-
-    logits: torch.Tensor
 
 
 @dataclass

@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
+from trainer.companions import name_padding
 from trainer.contract import Lora
 from trainer.data.batch import Batch, padded
 from trainer.data.chat import Tokens
@@ -20,19 +22,12 @@ from trainer.export import merged
 from trainer.methods.reward import Reward
 from trainer.model import load_model
 from trainer.tiny import build
-from trainer.tokenizer import load_tokenizer, name_padding
+from trainer.tokenizer import load_tokenizer
 
 REWARD = replace(SPEC, method="reward", precision="fp32")
 LORA = Lora(rank=4, alpha=8, dropout=0.0)
 SHORT, LONG = Tokens([1, 9], [False, True]), Tokens([1, 7, 8, 9], [False, True, True, True])
 CUT_OFF = Tokens([1, 1], [False, False])  # before the assistant speaks
-
-
-@dataclass
-class Answer:
-    """What a model returns."""
-
-    logits: torch.Tensor
 
 
 def says(*rewards: float) -> Callable[..., Answer]:
@@ -91,7 +86,7 @@ def test_where_padding_is_the_end_token_a_reserved_one_pads_and_is_exported(
     config.write_text(json.dumps(json.loads(config.read_text()) | {"pad_token": None}))
     usual, own = (load_tokenizer(unpadded, method) for method in ("supervised", "reward"))
 
-    name_padding(unpadded, own)
+    name_padding(unpadded, own.pad_token)
 
     assert usual.pad_token == usual.eos_token
     assert own.pad_token == "<|pad|>"

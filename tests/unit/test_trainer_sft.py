@@ -1,36 +1,15 @@
 """The supervised loss."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
 
+from tests.unit.bigram import Answer, Bigram
 from trainer.data.batch import padded
 from trainer.data.chat import Tokens
 from trainer.methods.scores import objective
 from trainer.methods.sft import Sft
-
-
-@dataclass
-class Answer:
-    """What a model returns."""
-
-    logits: torch.Tensor
-
-
-class Bigram(torch.nn.Module):  # type: ignore[misc] # torch is not followed
-    """Predicts the next token from the last one alone."""
-
-    def __init__(self, vocabulary: int) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.table = torch.nn.Parameter(torch.randn(vocabulary, vocabulary))
-
-    def forward(self, input_ids: torch.Tensor, **_: Any) -> Answer:  # noqa: ANN401
-        return Answer(self.table[input_ids])
-
 
 ROWS = [
     Tokens([1, 2, 3, 4], [False, False, True, True]),
@@ -53,9 +32,9 @@ def test_the_loss_is_the_sum_over_trained_tokens_only() -> None:
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("micro", [1, 2])
 def test_micro_steps_and_ranks_add_up_to_one_big_batch(world: int, micro: int) -> None:
-    big, tokens = Bigram(5), sum(padded([row], 0).targets for row in ROWS)
+    big, tokens = Bigram(), sum(padded([row], 0).targets for row in ROWS)
     objective(Sft().scores(big, padded(ROWS, 0)).loss, tokens, 1).backward()
-    small = Bigram(5)
+    small = Bigram()
     for at in range(0, len(ROWS), micro):
         batch = padded(ROWS[at : at + micro], 0)
         share = objective(Sft().scores(small, batch).loss, tokens, world)
@@ -66,7 +45,7 @@ def test_micro_steps_and_ranks_add_up_to_one_big_batch(world: int, micro: int) -
 
 
 def test_a_step_without_trained_tokens_is_zero_and_moves_nothing() -> None:
-    model = Bigram(5)
+    model = Bigram()
     loss = objective(Sft().scores(model, padded([], 0)).loss, 0, 2)
     loss.backward()
 

@@ -12,11 +12,11 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
+from trainer.companions import copy_companions
 from trainer.contract import RunSpec
 from trainer.convert.adapters import merged, name_of_head, names_of_trained, write_adapter
 from trainer.convert.shards import LIMIT, write_model
 from trainer.convert.whole import Whole
-from trainer.export import copy_companions
 from trainer.tokenizer import load_tokenizer
 
 ADAPTER = "adapter"

@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from bench import ports
 from rekindle.cli import check_azure, check_machine
 from rekindle.cli.check import Check, Verdict
-from tests import ports
 
 
 def by_name(checks: Iterator[Check]) -> dict[str, Check]:
