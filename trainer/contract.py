@@ -26,6 +26,14 @@ from trainer.head import (
     checkpoint_path as checkpoint_path,
     model_path as model_path,
 )
+from trainer.run_spec import (
+    BaseModel as BaseModel,
+    Dpo as Dpo,
+    InputFile as InputFile,
+    Lora as Lora,
+    Reinforcement as Reinforcement,
+    RunSpec as RunSpec,
+)
 from trainer.wire import LATER, Message as Message
 
 PROTOCOL = 3
@@ -41,98 +49,6 @@ MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service h
 def log_path(attempt_id: str, rank: int) -> str:
     """The append blob that holds what one rank printed during one attempt."""
     return f"logs/{attempt_id}/rank-{rank:05d}.log"
-
-
-# --- The run spec: what to train, written once per job ------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputFile(Message):
-    """A blob that nodes read: its "container/blob name" is its key in Grants.inputs."""
-
-    path: str
-    size: int
-    sha256: str
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.path.rsplit("/", 1)[-1]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaseModel(Message):
-    """A base model pinned to a revision and staged into Blob; safetensors only."""
-
-    name: str
-    revision: str
-    files: tuple[InputFile, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lora(Message):
-    """Low-rank adapters on every linear layer (peft's "all-linear")."""
-
-    rank: int
-    alpha: int
-    dropout: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dpo(Message):
-    """Direct preference optimization (Rafailov et al., 2023); the reference is the base model."""
-
-    beta: float  # how dear it is to leave the reference
-    loss: str = "sigmoid"  # or "ipo" (Azar et al., 2023)
-    label_smoothing: float = 0.0  # share of pairs that are taken to be the wrong way round
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSpec(Message):
-    """The resolved, immutable recipe of one job, as the trainer gets it."""
-
-    version: int
-    job_id: str
-    seed: int
-    method: str  # "supervised", "dpo" or "reward"
-    base_model: BaseModel
-    training_file: InputFile
-    validation_file: InputFile | None
-    total_steps: int  # optimizer steps of the whole job
-    global_batch: int  # samples per optimizer step: rows of the file, whatever the world size
-    micro_batch: int  # samples per process and micro-step
-    max_seq_len: int  # tokens; longer rows are cut
-    learning_rate: float  # peak
-    warmup_steps: int
-    min_lr_ratio: float  # of the peak, where the cosine ends
-    weight_decay: float
-    max_grad_norm: float
-    precision: str  # "bf16" or "fp32"
-    zero_stage: int  # 0 to 3; bf16 needs at least 1
-    lora: Lora | None
-    gradient_checkpointing: bool
-    checkpoint_seconds: float  # between periodic saves; with a cadence, until some were measured
-    eval_steps: int  # training steps between validation losses; 0 = only at the end
-    nodes: int
-    processes_per_node: int
-    date: str = "2024-07-26"  # what chat templates get for today; of older specs, Llama's default
-    keep_checkpoints: int = field(
-        default=CHECKPOINTS_KEPT, metadata=LATER
-    )  # beside best and milestones
-    milestone_every_steps: int = field(default=0, metadata=LATER)  # 0: none
-    cadence: Cadence | None = field(default=None, metadata=LATER)  # None: the user chose
-    packing: bool = field(default=False, metadata=LATER)  # sequences side by side, not padded
-    dpo: Dpo | None = field(default=None, metadata=LATER)  # with that method, and no other
-
-    @property
-    def sequences_per_row(self) -> int:
-        """What a row of the data becomes; of a preference the preferred one, then the other."""
-        return 1 if self.method == "supervised" else 2
-
-    @property
-    def retention(self) -> Retention:
-        """Which committed checkpoints are kept."""
-        return Retention(newest=self.keep_checkpoints, milestone_every=self.milestone_every_steps)
 
 
 # --- The generation row -------------------------------------------------------------------------

@@ -1,0 +1,129 @@
+"""The run spec: what to train, written once per job. Standard library only.
+
+Part of the contract: everybody imports it from `trainer/contract.py`.
+"""
+
+from dataclasses import dataclass, field
+
+from trainer.cadence import Cadence
+from trainer.head import CHECKPOINTS_KEPT, Retention
+from trainer.wire import LATER, Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputFile(Message):
+    """A blob that nodes read: its "container/blob name" is its key in Grants.inputs."""
+
+    path: str
+    size: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseModel(Message):
+    """A base model pinned to a revision and staged into Blob; safetensors only."""
+
+    name: str
+    revision: str
+    files: tuple[InputFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora(Message):
+    """Low-rank adapters on every linear layer (peft's "all-linear")."""
+
+    rank: int
+    alpha: int
+    dropout: float
+    quantized: bool = field(default=False, metadata=LATER)  # QLoRA: the frozen base in 4 bits (NF4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dpo(Message):
+    """Direct preference optimization (Rafailov et al., 2023); the reference is the base model."""
+
+    beta: float  # how dear it is to leave the reference
+    loss: str = "sigmoid"  # or "ipo" (Azar et al., 2023)
+    label_smoothing: float = 0.0  # share of pairs that are taken to be the wrong way round
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reinforcement(Message):
+    """Learning from the grades of the model's own answers.
+
+    grpo: Shao et al., 2024, equation 3, averaged over tokens as DAPO does; rloo: Ahmadian et al.,
+    2024; ppo: Schulman et al., 2017, with a critic and the KL penalty in the reward.
+    """
+
+    algorithm: str  # "grpo", "rloo" or "ppo"
+    grader: str  # OpenAI's grader object, as JSON
+    answers: int  # per prompt; grpo and rloo compare them, so at least 2
+    max_answer_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    beta: float = 0.0  # how dear it is to leave the base model; 0: no reference is kept
+    beta_end: float | None = None  # where a cosine over all steps takes it; None: it stays
+    kl_target: float | None = None  # nats per answer: beta is steered towards it (Ziegler 2019)
+    clip: float = 0.2  # of the ratio to the policy that gave the answer, and of the value's change
+    steps_per_rollout: int = 1  # optimizer steps on the answers of one policy
+    gae_lambda: float = 0.95  # ppo
+    replay_share: float = 0.0  # of a batch: answers of earlier policies
+    replay_capacity: int = 50_000  # answers, all ranks together
+    replay_max_age: int = 50  # optimizer steps; older answers are not used again
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(Message):
+    """The resolved, immutable recipe of one job, as the trainer gets it."""
+
+    version: int
+    job_id: str
+    seed: int
+    method: str  # "supervised", "dpo", "reward" or "reinforcement"
+    base_model: BaseModel
+    training_file: InputFile
+    validation_file: InputFile | None
+    total_steps: int  # optimizer steps of the whole job
+    global_batch: int  # samples per optimizer step: rows of the file, whatever the world size
+    micro_batch: int  # samples per process and micro-step
+    max_seq_len: int  # tokens; longer rows are cut
+    learning_rate: float  # peak
+    warmup_steps: int
+    min_lr_ratio: float  # of the peak, where the cosine ends
+    weight_decay: float
+    max_grad_norm: float
+    precision: str  # "bf16" or "fp32"
+    zero_stage: int  # 0 to 3; bf16 needs at least 1
+    lora: Lora | None
+    gradient_checkpointing: bool
+    checkpoint_seconds: float  # between periodic saves; with a cadence, until some were measured
+    eval_steps: int  # training steps between validation losses; 0 = only at the end
+    nodes: int
+    processes_per_node: int
+    date: str = "2024-07-26"  # what chat templates get for today; of older specs, Llama's default
+    keep_checkpoints: int = field(
+        default=CHECKPOINTS_KEPT, metadata=LATER
+    )  # beside best and milestones
+    milestone_every_steps: int = field(default=0, metadata=LATER)  # 0: none
+    cadence: Cadence | None = field(default=None, metadata=LATER)  # None: the user chose
+    packing: bool = field(default=False, metadata=LATER)  # sequences side by side, not padded
+    dpo: Dpo | None = field(default=None, metadata=LATER)  # with that method, and no other
+    reinforcement: Reinforcement | None = field(default=None, metadata=LATER)  # the same
+    ema_decay: float = field(default=0.0, metadata=LATER)  # of the trained weights; 0: none kept
+
+    @property
+    def sequences_per_row(self) -> int:
+        """What a row of the data becomes; of a preference the preferred one, then the other."""
+        if self.reinforcement is not None:
+            return self.reinforcement.answers
+        return 1 if self.method == "supervised" else 2
+
+    @property
+    def retention(self) -> Retention:
+        """Which committed checkpoints are kept."""
+        return Retention(newest=self.keep_checkpoints, milestone_every=self.milestone_every_steps)
