@@ -12,6 +12,12 @@ from trainer.cadence import (
     Cadence as Cadence,
     best_interval as best_interval,
 )
+from trainer.grader_spec import (
+    GraderSpec as GraderSpec,
+    missing_fields as missing_fields,
+    parse_grader as parse_grader,
+    template_fields as template_fields,
+)
 from trainer.head import (
     CHECKPOINTS_KEPT as CHECKPOINTS_KEPT,
     HEAD as HEAD,
@@ -28,9 +34,12 @@ from trainer.head import (
 )
 from trainer.run_spec import (
     BaseModel as BaseModel,
+    Curriculum as Curriculum,
     Dpo as Dpo,
     InputFile as InputFile,
     Lora as Lora,
+    Mix as Mix,
+    Ranked as Ranked,
     Reinforcement as Reinforcement,
     RunSpec as RunSpec,
 )
@@ -172,6 +181,10 @@ class StepMetrics(Message):
     accuracy: float = 0.0  # share of tokens, or of pairs, that the model gets right
     valid_loss: float | None = None
     margin: float | None = field(default=None, metadata=LATER)  # of rewards, mean over pairs
+    reward: float | None = field(default=None, metadata=LATER)  # mean grade of the answers
+    kl: float | None = field(default=None, metadata=LATER)  # nats per answer, from the base model
+    answer_tokens: float | None = field(default=None, metadata=LATER)  # mean length of an answer
+    grader_errors: int = field(default=0, metadata=LATER)  # answers that could not be graded
 
 
 @dataclass(frozen=True, kw_only=True)

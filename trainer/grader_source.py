@@ -1,0 +1,40 @@
+"""The source of a python grader, looked at without running any of it.
+
+Part of the contract: the service refuses a source that cannot work before a job is paid for.
+"""
+
+import ast
+
+LARGEST_SOURCE = 256 * 1024  # characters; OpenAI's limit is in bytes
+_ASKED = "define `def grade(sample, item):` at the top of the source"
+
+
+def check_source(source: str, where: str) -> None:
+    """Raise ValueError, beginning with ``where``, unless it compiles and defines `grade`."""
+    if len(source) > LARGEST_SOURCE:
+        raise ValueError(f"{where}: longer than {LARGEST_SOURCE} characters")
+    try:
+        tree = ast.parse(source, "grader")
+        compile(source, "grader", "exec", dont_inherit=True)
+    except SyntaxError as e:
+        line = f"line {e.lineno}: " if e.lineno else ""
+        raise ValueError(f"{where}: {line}{e.msg}") from None
+    except (MemoryError, RecursionError):
+        raise ValueError(f"{where}: its expressions are nested too deeply") from None
+    except ValueError as e:  # half of a surrogate pair
+        raise ValueError(f"{where}: {e}") from None
+    _check_grade(tree, where)
+
+
+def _check_grade(tree: ast.Module, where: str) -> None:
+    """`grade` takes two arguments by position: the last definition is the one that counts."""
+    found = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    defined = [n for n in found if n.name == "grade"]
+    if not defined:
+        raise ValueError(f"{where}: no function `grade`; {_ASKED}")
+    last = defined[-1]
+    if isinstance(last, ast.AsyncFunctionDef):
+        raise ValueError(f"{where}: line {last.lineno}: `grade` is async; {_ASKED}")
+    given = last.args
+    if len(given.posonlyargs + given.args) != 2 or None in given.kw_defaults:
+        raise ValueError(f"{where}: line {last.lineno}: `grade` takes two arguments; {_ASKED}")

@@ -1,0 +1,80 @@
+"""Templates of graders: text with `{{ item.x.y }}` and `{{ sample.output_text }}` in it.
+
+Part of the contract: the service reads templates before a job is paid for, the trainer fills them.
+Standard library only.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_HOLE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_PATH = re.compile(r"\s*[A-Za-z_]\w*(\.\w+)*\s*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Hole:
+    """What stands in a template's place: a member of the row, or of the model's answer."""
+
+    namespace: str  # "item", "output_text" or "output_json"
+    path: tuple[str, ...]  # below it; of lists, the number of a place
+
+    def __str__(self) -> str:
+        start = "item" if self.namespace == "item" else f"sample.{self.namespace}"
+        return ".".join((start, *self.path))
+
+
+def parse_template(template: str, where: str) -> tuple[str | Hole, ...]:
+    """Its text and holes in order; raise ValueError that begins with ``where``."""
+    parts: list[str | Hole] = []
+    end = 0
+    for match in _HOLE.finditer(template):
+        parts += [_plain(template[end : match.start()], where), _hole(match[1], where)]
+        end = match.end()
+    parts.append(_plain(template[end:], where))
+    return tuple(part for part in parts if part)
+
+
+def find_member(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - parsed JSON
+    """What stands at ``path``; raise KeyError with the path when nothing or null does."""
+    for name in path:
+        if isinstance(document, dict):
+            document = document.get(name)
+        elif isinstance(document, list) and name.isdigit() and int(name) < len(document):
+            document = document[int(name)]
+        else:
+            document = None
+    if document is None:
+        raise KeyError(".".join(path))
+    return document
+
+
+def item_paths(parts: tuple[str | Hole, ...]) -> Iterator[tuple[str, ...]]:
+    """The members of the row that a template reads."""
+    return (p.path for p in parts if isinstance(p, Hole) and p.namespace == "item")
+
+
+def _plain(text: str, where: str) -> str:
+    if "{{" in text:
+        raise ValueError(f"{where}: a `{{{{` has no `}}}}`")
+    return text
+
+
+def _hole(inside: str, where: str) -> Hole:
+    if not _PATH.fullmatch(inside):
+        raise ValueError(
+            f"{where}: {inside.strip()!r:.80} cannot stand in braces; write a member's name with"
+            " dots, such as `item.reference` or `sample.output_text`"
+        )
+    namespace, *path = inside.strip().split(".")
+    if namespace == "item" and path:
+        return Hole("item", tuple(path))
+    if namespace == "sample" and path[:1] == ["output_json"]:
+        return Hole("output_json", tuple(path[1:]))
+    if namespace == "sample" and path == ["output_text"]:
+        return Hole("output_text", ())
+    raise ValueError(
+        f"{where}: nothing is called {inside.strip()!r:.80}; there are `item.<member of the row>`,"
+        " `sample.output_text` and `sample.output_json.<member>`"
+    )

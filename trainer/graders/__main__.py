@@ -1,0 +1,61 @@
+"""`python -m trainer.graders GRADER.json ROWS.jsonl`: try a grader on answers before paying.
+
+Each row is one of the training file with a member `output_text` beside: an answer to grade. Prints
+a line for each, and the mean. Exit status 1 when the grader is refused or any answer got an error.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainer.graders.answer import Answer, Grade
+from trainer.graders.choose import make_grader
+from trainer.graders.sandbox import SandboxError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read both files and grade."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.graders",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("grader", type=Path)
+    parser.add_argument("rows", type=Path)
+    asked = parser.parse_args(arguments)
+    try:
+        grades = _grades(asked.grader, asked.rows)
+    except (ValueError, OSError, SandboxError) as e:
+        sys.exit(f"not graded: {e}")
+    for i, grade in enumerate(grades, 1):
+        sys.stdout.write(f"{i}\t{grade.score:g}\t{grade.error}\n")
+    mean = sum(grade.score for grade in grades) / max(len(grades), 1)
+    sys.stdout.write(f"mean\t{mean:g}\tof {len(grades)}\n")
+    sys.exit(1 if any(grade.error for grade in grades) else 0)
+
+
+def _grades(grader: Path, rows: Path) -> list[Grade]:
+    answers = [_answer(n, line) for n, line in enumerate(rows.read_text().splitlines(), 1) if line]
+    with tempfile.TemporaryDirectory() as folder:
+        made = make_grader(grader.read_text(), Path(folder))
+        try:
+            return made.grade(answers)
+        finally:
+            made.close()
+
+
+def _answer(number: int, line: str) -> Answer:
+    try:
+        row = json.loads(line)
+    except ValueError as e:
+        raise ValueError(f"line {number}: {e}") from None
+    if not isinstance(row, dict) or not isinstance(row.get("output_text"), str):
+        raise ValueError(f"line {number}: an object with a text `output_text` is needed")
+    return Answer(row.pop("output_text"), row)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+r"""The final answer of a text, as data sets of mathematics write it.
+
+The first of these that the text has, its last one counting: `\boxed{x}` (MATH), `#### x` (gsm8k),
+a line `Answer: x` or `A: x`; else the last number.
+"""
+
+import re
+from fractions import Fraction
+
+_MARKS = (
+    re.compile(r"####[ \t]*(.+)"),
+    re.compile(
+        r"^[ \t*]*(?:the |final )*(?:answer|a)[ \t*]*:[ \t*]*(.+)$", re.IGNORECASE | re.MULTILINE
+    ),
+)
+_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[-+]?\.\d+", re.ASCII)
+_WHOLE = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))(?:/(\d+))?", re.ASCII)
+_LONGEST = 200  # characters of a number: longer ones are compared as text
+
+
+def same_answer(text: str, reference: str) -> bool:
+    """Whether both come to the same; a text without an answer equals nothing."""
+    ours, theirs = final_answer(text), final_answer(reference)
+    if ours is None or theirs is None:
+        return False
+    a, b = _value(ours), _value(theirs)
+    if a is not None and b is not None:
+        return a == b
+    return _plain(ours) == _plain(theirs)
+
+
+def final_answer(text: str) -> str | None:
+    """The answer as it is written, or None."""
+    boxed = _boxed(text)
+    if boxed is not None:
+        return boxed
+    for mark in _MARKS:
+        if found := mark.findall(text):
+            return str(found[-1])
+    found = _NUMBER.findall(text)
+    return str(found[-1]) if found else None
+
+
+def _boxed(text: str) -> str | None:
+    """What the last `\\boxed{...}` holds, braces within it counted."""
+    _, mark, rest = text.rpartition("\\boxed{")
+    if not mark:
+        return None
+    depth = 1
+    for i, sign in enumerate(rest):
+        depth += {"{": 1, "}": -1}.get(sign, 0)
+        if depth == 0:
+            return rest[:i]
+    return None
+
+
+def _value(written: str) -> Fraction | None:
+    """The number that it is, or None. `x = 5`, `$1,200`, `30\\%` and `42 apples` are numbers."""
+    if len(written) > _LONGEST:
+        return None
+    bare = re.sub(r"^\s*[A-Za-z]\s*=|\s[A-Za-z ]+\.?$", "", written.strip())
+    bare = re.sub(r"[\s,$€£%*]|\\[$%!,]", "", bare).rstrip(".")
+    bare = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r"\1/\2", bare)
+    match = _WHOLE.fullmatch(bare)
+    if match is None or (match[2] is not None and int(match[2]) == 0):
+        return None
+    return Fraction(match[1]) / int(match[2] or 1)
+
+
+def _plain(written: str) -> str:
+    return " ".join(written.strip(" \t*.$").casefold().split())

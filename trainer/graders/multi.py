@@ -1,0 +1,38 @@
+"""The `multi` grader: a formula over the scores of others."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from trainer.grader_formula import compute
+from trainer.graders.answer import Answer, Grade, Grader
+
+
+class Multi:
+    """Asks every part, then computes; a part that errs makes the whole 0.0 with its error."""
+
+    def __init__(self, parts: Mapping[str, Grader], formula: str) -> None:
+        """``formula`` as `parse_grader` has checked it, over the names of ``parts``."""
+        self._parts, self._formula = parts, formula
+
+    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+        """The formula's value for each."""
+        columns = [part.grade(answers) for part in self._parts.values()]
+        rows = zip(*columns, strict=True)
+        return [self._whole(dict(zip(self._parts, row, strict=True))) for row in rows]
+
+    def close(self) -> None:
+        """Close every part."""
+        for part in self._parts.values():
+            part.close()
+
+    def _whole(self, grades: Mapping[str, Grade]) -> Grade:
+        errors = [f"{name}: {grade.error}" for name, grade in grades.items() if grade.error]
+        if errors:
+            return Grade(0.0, "; ".join(errors))
+        try:
+            score = compute(self._formula, {name: grade.score for name, grade in grades.items()})
+        except (ArithmeticError, ValueError) as e:
+            return Grade(0.0, f"calculate_output: {e}")
+        if not math.isfinite(score):
+            return Grade(0.0, f"calculate_output: {score} is not finite")
+        return Grade(score)

@@ -1,0 +1,24 @@
+"""The `python` grader: the user's `grade(sample, item)`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainer.grader_spec import PythonGrader
+from trainer.graders.answer import Answer, Grade
+from trainer.graders.sandbox import SECONDS, Sandbox
+
+
+class Python:
+    """Asks one sandboxed process for every grade, one after the other."""
+
+    def __init__(self, spec: PythonGrader, folder: Path, seconds: float = SECONDS) -> None:
+        """``folder``: emptied, for the process to stand in."""
+        self._sandbox = Sandbox(spec.source, folder, seconds)
+
+    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+        """What `grade` returned for each; raise SandboxError where no process can be had."""
+        return [self._sandbox.grade(answer) for answer in answers]
+
+    def close(self) -> None:
+        """End the process."""
+        self._sandbox.close()

@@ -1,0 +1,98 @@
+"""How near two texts are, from 0 to 1, by each metric that text_similarity knows.
+
+A word is a run of letters and digits, or one other sign that is no space; case does not count.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from rapidfuzz import fuzz
+from rapidfuzz.distance import LCSseq
+
+from trainer.grader_spec import Metric
+
+_LONGEST = 4  # n-grams of bleu and gleu
+
+
+def similarity(metric: Metric, candidate: str, reference: str) -> float:
+    """The metric's value for the model's text against the reference."""
+    return _METRICS[metric](candidate, reference)
+
+
+def fuzzy_match(candidate: str, reference: str) -> float:
+    """rapidfuzz's ratio: 2 * longest common subsequence / both lengths, in characters."""
+    return float(fuzz.ratio(candidate, reference)) / 100
+
+
+def bleu(candidate: str, reference: str) -> float:
+    """Sentence BLEU-4 (Papineni et al., 2002), from pairs on smoothed by one (Lin and Och, 2004).
+
+    The geometric mean of the precisions of n-grams, times exp(1 - r / c) where the text is shorter.
+    """
+    ours, theirs = _words(candidate), _words(reference)
+    matches, total, _ = _matches(ours, theirs, 1)
+    if matches == 0:
+        return 0.0
+    logs = [math.log(matches / total)]
+    for n in range(2, _LONGEST + 1):
+        matches, total, _ = _matches(ours, theirs, n)
+        logs.append(math.log((matches + 1) / (total + 1)))
+    penalty = min(0.0, 1 - len(theirs) / len(ours))
+    return math.exp(penalty + math.fsum(logs) / _LONGEST)
+
+
+def gleu(candidate: str, reference: str) -> float:
+    """Google's GLEU (Wu et al., 2016): of all 1- to 4-grams the lower of precision and recall."""
+    ours, theirs = _words(candidate), _words(reference)
+    counts = [_matches(ours, theirs, n) for n in range(1, _LONGEST + 1)]
+    most = max(sum(c[1] for c in counts), sum(c[2] for c in counts), 1)
+    return sum(c[0] for c in counts) / most
+
+
+def rouge(candidate: str, reference: str, n: int) -> float:
+    """ROUGE-N (Lin, 2004): F1 of the n-grams that both have; no stemming."""
+    return _f1(*_matches(_words(candidate), _words(reference), n))
+
+
+def rouge_l(candidate: str, reference: str) -> float:
+    """ROUGE-L (Lin, 2004): F1 of the longest common subsequence of words."""
+    ours, theirs = _words(candidate), _words(reference)
+    return _f1(int(LCSseq.similarity(ours, theirs)), len(ours), len(theirs))
+
+
+def _f1(matches: int, in_ours: int, in_theirs: int) -> float:
+    """2PR / (P + R), with P = matches / in_ours and R = matches / in_theirs."""
+    return 2 * matches / max(in_ours + in_theirs, 1)
+
+
+def _matches(ours: Sequence[str], theirs: Sequence[str], n: int) -> tuple[int, int, int]:
+    """How many n-grams are in both, counted as often as in the rarer; in ours; in theirs."""
+    a, b = Counter(_grams(ours, n)), Counter(_grams(theirs, n))
+    return (a & b).total(), a.total(), b.total()
+
+
+def _grams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
+    return (tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+|[^\w\s]", text.lower())
+
+
+def _rouge(n: int) -> Callable[[str, str], float]:
+    return lambda candidate, reference: rouge(candidate, reference, n)
+
+
+_METRICS: dict[Metric, Callable[[str, str], float]] = {
+    Metric.FUZZY_MATCH: fuzzy_match,
+    Metric.BLEU: bleu,
+    Metric.GLEU: gleu,
+    Metric.ROUGE_1: _rouge(1),
+    Metric.ROUGE_2: _rouge(2),
+    Metric.ROUGE_3: _rouge(3),
+    Metric.ROUGE_4: _rouge(4),
+    Metric.ROUGE_5: _rouge(5),
+    Metric.ROUGE_L: rouge_l,
+}
