@@ -63,6 +63,11 @@ class Agreement:
         stop, save, congested, end = (bool(flag) for flag in flags.tolist())
         return Agreed(stop, save, congested, end)
 
+    def stop_asked_here(self) -> bool:
+        """Whether this rank has been told; the others are not asked, nor told."""
+        self._moved()
+        return self._stop_asked() == NOW
+
     def _stop_asked(self) -> str | None:
         """NOW, AFTER_STEP, or None."""
         if self._signalled:

@@ -7,22 +7,25 @@ before it is saved, with the random generators as they were there.
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from trainer import average
 from trainer import engine as ds
 from trainer.agreement import Agreed, Agreement
 from trainer.checkpoint import randomness
 from trainer.checkpoint.saver import Saver
 from trainer.checkpoint.saves import Saves
 from trainer.contract import RunSpec, StepMetrics
-from trainer.data.batch import Batch
-from trainer.data.feed import Feed
+from trainer.evaluation import Evaluation
 from trainer.journal import Journal
 from trainer.methods.scores import Method, objective
+from trainer.prepared import Feeding
+from trainer.rollout.figures import grades_over_ranks
+from trainer.rollout.leash import steered
 from trainer.schedule import learning_rate
 from trainer.state import Identity, State
 from trainer.sums import over_ranks
@@ -38,8 +41,8 @@ class Parts:
     identity: Identity
     engine: Any
     method: Method
-    feed: Feed
-    validation: Callable[[], Iterator[Batch]] | None  # this rank's share, from the start
+    feed: Feeding
+    evaluation: Evaluation | None
     saver: Saver
     agreement: Agreement
     journal: Journal
@@ -83,7 +86,11 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
 def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]:
     """One training step; if a stop is asked for meanwhile, the state as it was."""
     spec, engine, method, began = parts.spec, parts.engine, parts.method, parts.now()
-    batches = parts.feed.step(state.consumed_samples)
+    method.begin(state.step + 1)
+    prepared = parts.feed.step(state)
+    if prepared is None:
+        return state, parts.agreement.reach()
+    batches, graded = prepared.batches, grades_over_ranks(prepared.figures, engine.device)
     tokens, units = over_ranks(
         sum(batch.targets for batch in batches),
         sum(method.units(batch) for batch in batches),
@@ -105,6 +112,8 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
     _require_finite(loss_sum, "loss", state.step + 1)
     norm = ds.update(engine)
     _require_finite(norm, "gradient norm", state.step + 1)
+    if spec.ema_decay:
+        average.follow(engine, spec.ema_decay, state.step + 1)
     metrics = StepMetrics(
         step=state.step + 1,
         loss=loss_sum / max(units, 1),
@@ -114,27 +123,24 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
         seconds=parts.now() - began,
         at=parts.now(),
         accuracy=correct_sum / max(units, 1),
-        margin=margin_sum / max(units, 1) if spec.sequences_per_row > 1 else None,
+        margin=margin_sum / max(units, 1) if spec.method in ("dpo", "reward") else None,
+        **graded,
     )
     parts.journal.span_once("first_step", began, metrics.at)
-    return _record(parts, state.after(spec.global_batch, metrics)), agreed
+    kl_beta = steered(spec.reinforcement, prepared.beta, metrics.kl)
+    after = state.after(spec.global_batch, metrics, prepared.experience, kl_beta)
+    return _record(parts, after), agreed
 
 
 def _evaluate(parts: Parts, state: State) -> tuple[State, bool]:
     """Add the validation loss to the last step's metrics; drop it all when a stop is asked for."""
-    assert parts.validation is not None
+    assert parts.evaluation is not None
     assert state.metrics is not None
-    loss, units = torch.zeros((), device=parts.engine.device), 0
-    parts.engine.eval()
-    with torch.no_grad():
-        for batch in parts.validation():
-            if parts.agreement.reach().leaving:
-                return state, True
-            loss += parts.method.scores(parts.engine, batch.to(parts.engine.device)).loss
-            units += parts.method.units(batch)
-    parts.engine.train()
-    loss_sum, unit_sum = over_ranks(loss, units, device=parts.engine.device)
-    metrics = replace(state.metrics, valid_loss=loss_sum / max(unit_sum, 1))
+    parts.method.begin(state.step)
+    loss = parts.evaluation(parts.method)
+    if loss is None:
+        return state, True
+    metrics = replace(state.metrics, valid_loss=loss)
     return _record(parts, replace(state, metrics=metrics)), False
 
 
@@ -153,7 +159,7 @@ def _record(parts: Parts, state: State) -> State:
 
 
 def _evaluation_due(parts: Parts, state: State) -> bool:
-    if parts.validation is None or state.metrics is None or state.metrics.valid_loss is not None:
+    if parts.evaluation is None or state.metrics is None or state.metrics.valid_loss is not None:
         return False
     every = parts.spec.eval_steps
     return state.step == parts.spec.total_steps or (every > 0 and state.step % every == 0)

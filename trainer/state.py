@@ -1,8 +1,9 @@
 """Who this process is in its generation, and how far the run has come."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainer.contract import StepMetrics
+from trainer.rollout.answered import Experience
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +25,21 @@ class State:
     step: int = 0  # optimizer steps finished
     consumed_samples: int = 0  # the data cursor
     metrics: StepMetrics | None = None  # of the last step
+    experience: Experience = field(default_factory=Experience)  # this rank's answers
+    kl_beta: float | None = None  # of the next step, where it is steered
 
-    def after(self, samples: int, metrics: StepMetrics) -> "State":
+    def after(
+        self,
+        samples: int,
+        metrics: StepMetrics,
+        experience: Experience | None = None,
+        kl_beta: float | None = None,
+    ) -> "State":
         """The state one training step later."""
         return State(
             step=self.step + 1,
             consumed_samples=self.consumed_samples + samples,
             metrics=metrics,
+            experience=experience or Experience(),
+            kl_beta=kl_beta,
         )

@@ -12,9 +12,8 @@ import secrets
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +34,16 @@ import torch.distributed as dist  # noqa: E402
 from deepspeed.runtime import compiler  # noqa: E402
 from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
+from trainer import average  # noqa: E402
 from trainer.agreement import Agreement, patient_group  # noqa: E402
 from trainer.checkpoint import randomness  # noqa: E402
 from trainer.checkpoint.loader import load, open_checkpoint  # noqa: E402
 from trainer.checkpoint.saver import Saver  # noqa: E402
-from trainer.contract import Generation, InputFile, RunSpec  # noqa: E402
+from trainer.contract import Generation, RunSpec  # noqa: E402
 from trainer.data import tokenizing  # noqa: E402
-from trainer.data.batch import Batch  # noqa: E402
-from trainer.data.feed import Feed, evaluation_batches  # noqa: E402
-from trainer.data.token_names import tokens_name  # noqa: E402
-from trainer.data.tokens import Source, open_tokens  # noqa: E402
 from trainer.engine import build_engine, deepspeed_config  # noqa: E402
 from trainer.export import export  # noqa: E402
+from trainer.feeding import from_files  # noqa: E402
 from trainer.journal import Journal  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
 from trainer.methods.choose import choose, require_known  # noqa: E402
@@ -145,13 +142,15 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
     patient = patient_group()
     dist.barrier()
     journal.span("load", FIRST_LINE_AT, time.time())
-    if identity.rank == 0:
+    if identity.rank == 0 and spec.reinforcement is None:
         tokenizing.begin(rundir, spec)
     state, finished = train(parts, state)
     watchdog.expect_long()
     parts.saver.wait()
     if finished:
         began = time.time()
+        if spec.ema_decay:
+            average.adopt(parts.engine)
         export(parts.engine, rundir, spec, identity, state)
         journal.span("export", began, time.time())
     dist.barrier(patient)  # a large model is written for longer than a collective may take
@@ -169,25 +168,30 @@ def _build(
     config = deepspeed_config(spec, identity.world_size)
     model = load_model(base, spec, config, tokenizer.pad_token_id)
     engine = build_engine(model, spec, config)
+    if spec.ema_decay:
+        average.begin(engine)
     method = choose(engine, base, spec, config)
     saver = Saver(engine, rundir, identity)
+    agreement = Agreement(rundir, _flag_group(), lambda: saver.busy, watchdog.moved)
     journal.span("load_model", began, loaded_at := time.time())
     state = _resume(engine, spec, rundir, identity, journal)
     journal.span("load_checkpoint", loaded_at, time.time())
+    common = (spec, rundir, identity, engine, tokenizer, agreement)
+    if spec.reinforcement is None:
+        feed, evaluation = from_files(*common)
+    else:
+        from trainer.rollout.feeding import from_answers  # noqa: PLC0415 - others save its imports
+
+        feed, evaluation = from_answers(*common, config, base)
     parts = Parts(
         spec=spec,
         identity=identity,
         engine=engine,
         method=method,
-        feed=Feed(
-            _tokens(rundir, spec, spec.training_file, tokenizer),
-            tokenizer.pad_token_id,
-            spec,
-            identity,
-        ),
-        validation=_validation(spec, rundir, tokenizer, identity),
+        feed=feed,
+        evaluation=evaluation,
         saver=saver,
-        agreement=Agreement(rundir, _flag_group(), lambda: saver.busy, watchdog.moved),
+        agreement=agreement,
         journal=journal,
         now=_steady(),
     )
@@ -214,23 +218,6 @@ def _resume(
     journal.progress(state.step)
     log.info("resuming after step %d", state.step)
     return state
-
-
-def _validation(
-    spec: RunSpec,
-    rundir: RunDir,
-    tokenizer: Any,  # noqa: ANN401
-    identity: Identity,
-) -> Callable[[], Iterator[Batch]] | None:
-    if spec.validation_file is None:
-        return None
-    rows = _tokens(rundir, spec, spec.validation_file, tokenizer)
-    return partial(evaluation_batches, rows, tokenizer.pad_token_id, spec, identity)
-
-
-def _tokens(rundir: RunDir, spec: RunSpec, file: InputFile, tokenizer: Any) -> Source:  # noqa: ANN401
-    cached = rundir.cache / tokens_name(spec, file)
-    return open_tokens(cached, rundir.input(file.path), tokenizer, spec)
 
 
 def _flag_group() -> Any:  # noqa: ANN401

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 STATES = ("master", "exp_avg", "exp_avg_sq")
+AVERAGE = "average"  # of the master over the steps, where one is kept
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Fragment:
     name: str
     shape: tuple[int, ...]
     start: int
-    views: dict[str, torch.Tensor]  # by STATES, one-dimensional, fp32
+    views: dict[str, torch.Tensor]  # by STATES and AVERAGE, one-dimensional, fp32
 
     @property
     def numel(self) -> int:
@@ -68,6 +69,18 @@ def set_optimizer_step(engine: Any, step: int) -> None:  # noqa: ANN401
             state["step"] = torch.tensor(float(step))
 
 
+def averages(engine: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # noqa: ANN401
+    """This rank's masters, each with its average beside it; made of the masters if need be.
+
+    The optimizer keeps them with its moments, so they are where those are.
+    """
+    held(engine)  # makes the moments: AdamW takes a state without them for its own
+    for master, state in _torch_optimizer(engine).state.items():
+        if AVERAGE not in state:
+            state[AVERAGE] = master.detach().clone()
+        yield master.detach(), state[AVERAGE]
+
+
 def _torch_optimizer(engine: Any) -> Any:  # noqa: ANN401
     """torch's AdamW, which ZeRO wraps."""
     return getattr(engine.optimizer, "optimizer", engine.optimizer)
@@ -86,8 +99,8 @@ def _moments(optimizer: Any, flat: torch.Tensor) -> dict[str, Any]:  # noqa: ANN
 def _views(
     master: torch.Tensor, state: dict[str, Any], offset: int, numel: int
 ) -> dict[str, torch.Tensor]:
-    moments = {k: state[k].view(-1).narrow(0, offset, numel) for k in STATES[1:]}
-    return {"master": master, **moments}
+    kept = [name for name in (*STATES[1:], AVERAGE) if name in state]
+    return {"master": master} | {k: state[k].view(-1).narrow(0, offset, numel) for k in kept}
 
 
 def _replicated(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa: ANN401

@@ -1,9 +1,10 @@
 """What lies beside a rank's tensors in a checkpoint: the index file, strict JSON."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainer.checkpoint.randomness import Randomness
 from trainer.contract import Message, StepMetrics
+from trainer.wire import LATER
 
 FORMAT = 1
 
@@ -32,6 +33,8 @@ class Index(Message):
     metrics: StepMetrics | None  # of the last step
     randomness: Randomness
     fragments: tuple[Stored, ...]
+    averaged: bool = field(default=False, metadata=LATER)  # AVERAGE is stored beside STATES
+    kl_beta: float | None = field(default=None, metadata=LATER)  # where it is steered
 
 
 def index_name(rank: int) -> str:

@@ -14,13 +14,22 @@ from typing import Any
 import torch
 
 from trainer.checkpoint import randomness
-from trainer.checkpoint.fragments import STATES, Fragment, held, refresh, set_optimizer_step
+from trainer.checkpoint.answers import answers_name, read_answers, shared_out
+from trainer.checkpoint.fragments import (
+    AVERAGE,
+    STATES,
+    Fragment,
+    held,
+    refresh,
+    set_optimizer_step,
+)
 from trainer.checkpoint.index import FORMAT, Index, index_name, key
 from trainer.checkpoint.ranges import Piece, copies
 from trainer.checkpoint.tensors import Tensors
 from trainer.contract import MANIFEST, FileEntry, Manifest
 from trainer.engine import set_steps
 from trainer.partial import Partial
+from trainer.rollout.answered import Experience
 from trainer.rundir import Range, Wanted, tensors_name
 from trainer.state import Identity, State
 
@@ -38,14 +47,29 @@ class Checkpoint:
         path = self.folder / tensors_name(rank)
         if not Partial(path, self.entry(path)).path.exists():
             self.require(path)
-        fragments = self.indexes[rank].fragments
-        sizes = {key(f.name, state): f.numel for f in fragments for state in STATES}
+        index = self.indexes[rank]
+        states = (*STATES, AVERAGE) if index.averaged else STATES
+        sizes = {key(f.name, state): f.numel for f in index.fragments for state in states}
         return Tensors(path, self.entry(path), sizes)
 
     def require(self, path: Path) -> None:
         """Refuse a checkpoint in which this file is not whole."""
         if not path.is_file() or path.stat().st_size != self.entry(path).size:
             raise ValueError(f"checkpoint file {path.name} is missing or cut; fetch it again")
+
+    def experience(self, identity: Identity) -> Experience:
+        """This rank's answers; those of another world's ranks are shared out anew."""
+        if len(self.indexes) == identity.world_size:
+            return self._answers(identity.rank)
+        parts = [self._answers(rank) for rank in range(len(self.indexes))]
+        return shared_out(parts, identity.world_size, identity.rank)
+
+    def _answers(self, rank: int) -> Experience:
+        path = self.folder / answers_name(rank)
+        if path.name not in self.files:
+            return Experience()
+        self.require(path)
+        return read_answers(path)
 
     def entry(self, path: Path) -> FileEntry:
         """What the manifest says of it."""
@@ -103,7 +127,13 @@ def load(
         randomness.restore(checkpoint.indexes[identity.rank].randomness)
     else:
         randomness.seed(seed, first.step, identity.rank)
-    return State(step=first.step, consumed_samples=first.consumed_samples, metrics=first.metrics)
+    return State(
+        step=first.step,
+        consumed_samples=first.consumed_samples,
+        metrics=first.metrics,
+        experience=checkpoint.experience(identity),
+        kl_beta=first.kl_beta,
+    )
 
 
 def plan(fragments: Sequence[Fragment], checkpoint: Checkpoint) -> list[Read]:

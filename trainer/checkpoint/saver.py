@@ -17,12 +17,14 @@ from typing import Any
 
 import torch
 
-from trainer.checkpoint.fragments import optimizer_step, owned
+from trainer.checkpoint.answers import answers_name, write_answers
+from trainer.checkpoint.fragments import AVERAGE, optimizer_step, owned
 from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
 from trainer.checkpoint.randomness import Randomness
 from trainer.checkpoint.slots import Slot, make_slots
 from trainer.checksum import describe
 from trainer.contract import BLOCK, checkpoint_path
+from trainer.rollout.answered import Experience
 from trainer.room import advice, is_full
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
@@ -41,6 +43,7 @@ class _Save:
     index: Index
     record: RankSave
     slot: Slot
+    experience: Experience
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +87,7 @@ class Saver:
             self._skip(record, OSError(errno.ENOSPC, "there is no room for a copy of the state"))
             return
         self._copy(slot)
-        save = _Save(self._index(state, randomness), record, slot)
+        save = _Save(self._index(state, randomness), record, slot, state.experience)
         self._writing = self._thread.submit(self._write, save)
         took = time.perf_counter() - began
         blocks = -(-slot.flat.nbytes // BLOCK) * self._identity.world_size
@@ -169,8 +172,12 @@ class Saver:
         tensors = save.slot.hand_over(folder, rank)
         index = folder / index_name(rank)
         index.write_text(save.index.to_json(), encoding="utf-8")
-        files = (tensors, describe(index, index.name))
-        record = replace(save.record, files=files, saved_at=time.time())
+        files = [tensors, describe(index, index.name)]
+        if save.experience:
+            answers = folder / answers_name(rank)
+            write_answers(save.experience, answers)
+            files.append(describe(answers, answers.name))
+        record = replace(save.record, files=tuple(files), saved_at=time.time())
         write_whole(folder / record.name, record.to_json())
 
     def _record(self, state: State, kind: str) -> RankSave:
@@ -204,6 +211,8 @@ class Saver:
                 Stored(name=f.name, shape=f.shape, start=f.start, numel=f.numel)
                 for f in self._fragments
             ),
+            averaged=any(AVERAGE in f.views for f in self._fragments),
+            kl_beta=state.kl_beta,
         )
 
 

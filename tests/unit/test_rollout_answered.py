@@ -1,0 +1,99 @@
+"""What is kept of the model's own answers, and that a checkpoint forgets nothing of it."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from trainer.checkpoint.answers import read_answers, shared_out, write_answers
+from trainer.rollout.answered import Answered, Experience
+
+
+def answer(sample: int, number: int = 0, born: int = 0, tokens: int = 3) -> Answered:
+    """With numbers of its own for every token."""
+    draw = np.random.default_rng([sample, number, born])
+    return Answered(
+        sample=sample,
+        number=number,
+        born=born,
+        ids=draw.integers(0, 99, 2 + tokens).astype(np.int32),
+        prompt=2,
+        grade=float(draw.random()),
+        advantage=float(draw.random()),
+        behaviour=draw.random(tokens, dtype=np.float32),
+        reference=draw.random(tokens if sample % 2 else 0, dtype=np.float32),
+    )
+
+
+def told(row: Answered) -> list[object]:
+    """All of it, comparable."""
+    values = [getattr(row, f.name) for f in fields(row)]
+    return [v.tobytes() if isinstance(v, np.ndarray) else v for v in values]
+
+
+def names(rows: tuple[Answered, ...]) -> list[tuple[int, int]]:
+    """Sample and number of each."""
+    return [(row.sample, row.number) for row in rows]
+
+
+@given(st.lists(st.integers(0, 5), max_size=6), st.lists(st.integers(0, 9), max_size=6))
+def test_what_is_written_is_read_bit_for_bit(
+    tmp_path_factory: pytest.TempPathFactory, waiting: list[int], old: list[int]
+) -> None:
+    path = tmp_path_factory.mktemp("answers") / "rank-00000.answers"
+    whole = Experience(
+        tuple(answer(n, 1, tokens=n) for n in waiting), tuple(answer(n, 2) for n in old)
+    )
+    write_answers(whole, path)
+    found = read_answers(path)
+
+    assert [told(row) for row in found.waiting] == [told(row) for row in whole.waiting]
+    assert [told(row) for row in found.replay] == [told(row) for row in whole.replay]
+
+
+def test_the_oldest_give_way_and_the_stale_are_dropped() -> None:
+    start = Experience(replay=(answer(1, born=1), answer(2, born=5), answer(3, born=6)))
+    after = start.after([answer(9, born=8)], consumed=10, oldest=4, capacity=2)
+
+    assert names(after.replay) == [(3, 0), (9, 0)]
+
+
+def test_without_a_capacity_nothing_is_kept() -> None:
+    start = Experience(waiting=(answer(4), answer(8)))
+    after = start.after([answer(4)], consumed=8, oldest=0, capacity=0)
+
+    assert (names(after.waiting), names(after.replay)) == ([(8, 0)], [])
+
+
+def test_what_is_drawn_follows_from_the_step_alone() -> None:
+    store = Experience(replay=tuple(answer(n) for n in range(50)))
+    first, again = (store.drawn(5, seed=7, step=3, rank=1) for _ in range(2))
+
+    assert names(tuple(first)) == names(tuple(again))
+    assert len(set(names(tuple(first)))) == 5
+    assert names(tuple(first)) != names(tuple(store.drawn(5, seed=7, step=4, rank=1)))
+    assert names(tuple(first)) != names(tuple(store.drawn(5, seed=7, step=3, rank=0)))
+
+
+def test_more_than_there_are_is_all_of_them() -> None:
+    store = Experience(replay=(answer(1), answer(2)))
+
+    assert sorted(names(tuple(store.drawn(9, 7, 3, 0)))) == [(1, 0), (2, 0)]
+
+
+@given(st.integers(1, 4), st.integers(1, 4))
+def test_another_world_has_every_old_answer_once_and_all_that_wait(before: int, after: int) -> None:
+    parts = [
+        Experience((answer(100 + rank),), tuple(answer(n, rank, born=n) for n in range(5)))
+        for rank in range(before)
+    ]
+    found = [shared_out(parts, after, rank) for rank in range(after)]
+
+    old = [name for part in found for name in names(part.replay)]
+    assert sorted(old) == [(n, rank) for n in range(5) for rank in range(before)]
+    for part in found:
+        assert names(part.waiting) == [(100 + rank, 0) for rank in range(before)]
+    again = shared_out(found, before, 0)  # every rank has them now: still once each
+    assert names(again.waiting) == [(100 + rank, 0) for rank in range(before)]

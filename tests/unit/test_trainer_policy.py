@@ -1,0 +1,129 @@
+"""The losses of reinforcement learning, by hand, and what an answer's tokens are given."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.bigram import Bigram
+from tests.unit.trainer_spec import GRADED
+from trainer.methods.forward import log_probabilities, summed
+from trainer.methods.policy import LeaveOneOut, Policy, make_policy
+from trainer.rollout.answer_batch import AnswerBatch, answer_batch
+from trainer.rollout.answered import Answered
+
+
+def row(*ids: int, advantage: float, behaviour: tuple[float, ...] = ()) -> Answered:
+    """Token 1 asks, the rest answers."""
+    return Answered(
+        sample=0,
+        number=0,
+        born=0,
+        ids=np.array([1, *ids], dtype=np.int32),
+        prompt=1,
+        grade=0.0,
+        advantage=advantage,
+        behaviour=np.array(behaviour, dtype=np.float32),
+    )
+
+
+def logp(model: Bigram, batch: AnswerBatch) -> list[float]:
+    """Of each token of the answers."""
+    found: list[float] = log_probabilities(model, batch).tolist()
+    return found
+
+
+def off_by(model: Bigram, rows: list[Answered], by: float) -> AnswerBatch:
+    """The rows, given by a policy whose log-probabilities are less by so much."""
+    now = iter(logp(model, answer_batch(rows, 0, least=1)))
+    told = [
+        replace(r, behaviour=np.array([next(now) - by for _ in range(r.tokens)], dtype=np.float32))
+        for r in rows
+    ]
+    return answer_batch(told, 0, least=1)
+
+
+def test_of_its_own_fresh_answers_a_policy_learns_by_the_advantage_alone() -> None:
+    model, rows = Bigram(), [row(2, 3, advantage=1.5), row(4, advantage=-0.5)]
+    found = Policy(GRADED).scores(model, answer_batch(rows, 0, least=1))
+    found.loss.backward()
+
+    assert float(found.loss.detach()) == pytest.approx(-(2 * 1.5 - 0.5))
+    gained = model.table.grad
+    other = Bigram()
+    batch = answer_batch(rows, 0, least=1)
+    (-(log_probabilities(other, batch) * batch.advantages).sum()).backward()
+    assert torch.allclose(gained, other.table.grad, atol=1e-7)
+
+
+@pytest.mark.parametrize(("off", "advantage", "ratio"), [(0.5, 1.0, 1.2), (-0.5, -1.0, 0.8)])
+def test_what_has_gone_far_enough_is_not_pushed_further(
+    off: float, advantage: float, ratio: float
+) -> None:
+    model = Bigram()
+    found = Policy(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
+    found.loss.backward()
+
+    assert float(found.loss.detach()) == pytest.approx(-ratio * advantage)
+    assert torch.count_nonzero(model.table.grad) == 0
+
+
+@pytest.mark.parametrize(("off", "advantage"), [(0.5, -1.0), (-0.5, 1.0)])
+def test_what_has_gone_the_wrong_way_is_always_pulled_back(off: float, advantage: float) -> None:
+    model = Bigram()
+    found = Policy(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
+    found.loss.backward()
+
+    assert float(found.loss.detach()) == pytest.approx(-math.exp(off) * advantage)
+    assert torch.count_nonzero(model.table.grad) > 0
+
+
+def test_leaving_the_base_model_costs_schulmans_third_estimate() -> None:
+    model, beta = Bigram(), 0.1
+    plain = answer_batch([row(2, 3, advantage=0.0)], 0, least=1)
+    reference = [value + 0.3 for value in logp(model, plain)]
+    batch = replace(plain, beta=beta, reference=torch.tensor(reference))
+    found = Policy(GRADED).scores(model, batch)
+
+    assert found.loss.item() == pytest.approx(2 * beta * (math.exp(0.3) - 0.3 - 1), rel=1e-4)
+
+
+def test_leave_one_out_takes_an_answer_for_one_action() -> None:
+    model = Bigram()
+    batch = off_by(model, [row(2, 3, advantage=-1.0), row(4, advantage=2.0)], 0.1)
+    method = LeaveOneOut(GRADED)
+
+    assert method.units(batch) == 2
+    by_hand = math.exp(0.2) - 2 * math.exp(0.1)
+    assert method.scores(model, batch).loss.item() == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_a_batch_without_answers_moves_nothing() -> None:
+    model = Bigram()
+    batch = answer_batch([], 0, least=4)
+    for algorithm in ("grpo", "rloo"):
+        method = make_policy(replace(GRADED, algorithm=algorithm))
+        assert method.units(batch) == 0
+        found = method.scores(model, batch)
+        found.loss.backward()
+        assert found.loss.item() == 0.0
+        assert torch.count_nonzero(model.table.grad) == 0
+
+
+def test_an_algorithm_that_is_not_known_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match="'reinforce' is not known; use grpo, rloo, ppo"):
+        make_policy(replace(GRADED, algorithm="reinforce"))
+
+
+def test_flat_members_lie_as_the_labels_do() -> None:
+    rows = [row(2, 3, advantage=1.0, behaviour=(-1, -2)), row(4, advantage=2.0, behaviour=(-3,))]
+    batch = answer_batch(rows, 0, least=1)
+
+    assert batch.behaviour.tolist() == [-1, -2, -3]
+    assert batch.advantages.tolist() == [1, 1, 2]
+    assert summed(batch, batch.behaviour).tolist() == [-3, -3]
+    moved = batch.to(torch.device("cpu"))
+    assert isinstance(moved, AnswerBatch)
+    assert moved.behaviour.tolist() == [-1, -2, -3]

@@ -1,0 +1,107 @@
+"""A rank's answers as one file of a checkpoint: safetensors, but by another name.
+
+What ends in .safetensors is read by one rank, in ranges; this is read whole by every rank of a
+world of another size, which shares the answers out anew.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from trainer.rollout.answered import Answered, Experience
+
+Array = np.ndarray[Any, Any]
+SUFFIX = ".answers"
+_FLOATS = ("behaviour", "reference", "values")  # one for each token, or none
+_NUMBERS = ("sample", "number", "born", "prompt")
+
+
+def answers_name(rank: int) -> str:
+    """Name of the file that holds a rank's answers."""
+    return f"rank-{rank:05d}{SUFFIX}"
+
+
+def write_answers(experience: Experience, path: Path) -> None:
+    """Write them, as exactly as they are."""
+    rows = (*experience.waiting, *experience.replay)
+    columns = {
+        "ids": _joined((row.ids for row in rows), np.int32),
+        "lengths": np.array([len(row.ids) for row in rows], dtype=np.int64),
+        "waiting": np.array([len(experience.waiting)], dtype=np.int64),
+        "scores": np.array([(row.grade, row.advantage) for row in rows]).reshape(-1, 2),
+        "counts": np.array([[len(getattr(row, n)) for n in _FLOATS] for row in rows]).reshape(
+            -1, len(_FLOATS)
+        ),
+        "numbers": np.array([[getattr(row, n) for n in _NUMBERS] for row in rows]).reshape(
+            -1, len(_NUMBERS)
+        ),
+    }
+    for name in _FLOATS:
+        columns[name] = _joined((getattr(row, name) for row in rows), np.float32)
+    save_file(columns, path)
+
+
+def read_answers(path: Path) -> Experience:
+    """What `write_answers` wrote."""
+    columns = load_file(path)
+    counts, lengths = columns["counts"], columns["lengths"]
+    ids = _split(columns["ids"], lengths)
+    floats = [_split(columns[name], counts[:, n]) for n, name in enumerate(_FLOATS)]
+    rows = [
+        _row(own, scores, numbers, told)
+        for own, scores, numbers, *told in zip(
+            ids, columns["scores"], columns["numbers"], *floats, strict=True
+        )
+    ]
+    waiting = int(columns["waiting"][0])
+    return Experience(tuple(rows[:waiting]), tuple(rows[waiting:]))
+
+
+def shared_out(parts: Sequence[Experience], world_size: int, rank: int) -> Experience:
+    """One rank's share of what ranks of another world had.
+
+    Old answers are dealt out one by one, in the order of their birth. Of those that wait a rank
+    has all, and takes what belongs to its samples: the others' are gone when their step has come.
+    """
+    waiting = {_place(row): row for part in parts for row in part.waiting}
+    old = sorted((row for part in parts for row in part.replay), key=_birth)
+    return Experience(
+        tuple(waiting[place] for place in sorted(waiting)), tuple(old[rank::world_size])
+    )
+
+
+def _row(ids: Array, scores: Array, numbers: Array, told: Sequence[Array]) -> Answered:
+    sample, number, born, prompt = map(int, numbers)
+    behaviour, reference, values = told
+    return Answered(
+        sample=sample,
+        number=number,
+        born=born,
+        ids=ids,
+        prompt=prompt,
+        grade=float(scores[0]),
+        advantage=float(scores[1]),
+        behaviour=behaviour,
+        reference=reference,
+        values=values,
+    )
+
+
+def _place(row: Answered) -> tuple[int, int]:
+    return row.sample, row.number
+
+
+def _birth(row: Answered) -> tuple[int, int, int]:
+    return row.born, row.sample, row.number
+
+
+def _joined(parts: Iterable[Array], dtype: type) -> Array:
+    return np.concatenate([np.zeros(0, dtype=dtype), *parts])
+
+
+def _split(flat: Array, lengths: Array) -> list[Array]:
+    ends = np.cumsum(lengths)
+    return np.split(flat, ends[:-1]) if len(ends) else []

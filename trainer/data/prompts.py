@@ -1,0 +1,50 @@
+"""Prompts: chats that end where the model is to answer, and what its answer is graded by."""
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+
+from trainer.contract import RunSpec
+from trainer.data.chat import prompt_ids
+from trainer.data.rows import Chat, Rows, chat
+
+CHAT = ("messages", "tools")  # members of a row that the model sees; the others the grader sees
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One row: its tokens, up to where an answer begins, and what the grader knows of it."""
+
+    ids: list[int]
+    item: dict[str, Any]
+
+
+class Prompts:
+    """The prompts of one data file, each made in the moment when it is asked for."""
+
+    def __init__(self, path: Path, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
+        self._rows, self._tokenizer = Rows(path, prompt), tokenizer
+        self._today = date.fromisoformat(spec.date)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: int) -> Prompt:
+        """The prompt, or ValueError that says which row is broken."""
+        (found,) = self._rows[row]
+        try:
+            ids = prompt_ids(self._tokenizer, found, self._today)
+        except (ValueError, TemplateError) as error:
+            raise self._rows.broken(row, error) from error
+        return Prompt(ids, {name: value for name, value in found.items() if name not in CHAT})
+
+
+def prompt(row: Any) -> tuple[Chat]:  # noqa: ANN401 - what json.loads gives
+    """The row, whose messages end where the model is to answer."""
+    (found,) = chat(row)
+    if not found["messages"] or found["messages"][-1].get("role") == "assistant":
+        raise ValueError("needs `messages` that end before the assistant's answer")
+    return (found,)

@@ -1,0 +1,44 @@
+"""How good the model is on the validation file."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+
+from trainer.data.batch import Batch
+from trainer.methods.scores import Method
+from trainer.sums import over_ranks
+
+
+class Evaluation(Protocol):
+    """Collective; draws nothing at random."""
+
+    def __call__(self, method: Method) -> float | None:
+        """The mean over all rows, lower is better; None when a stop was asked for meanwhile."""
+        ...
+
+
+class Losses:
+    """The method's own loss."""
+
+    def __init__(
+        self,
+        engine: Any,  # noqa: ANN401
+        batches: Callable[[], Iterator[Batch]],
+        leaving: Callable[[], bool],
+    ) -> None:
+        self._engine, self._batches, self._leaving = engine, batches, leaving
+
+    def __call__(self, method: Method) -> float | None:
+        """The mean over all units."""
+        loss, units = torch.zeros((), device=self._engine.device), 0
+        self._engine.eval()
+        with torch.no_grad():
+            for batch in self._batches():
+                if self._leaving():
+                    return None
+                loss += method.scores(self._engine, batch.to(self._engine.device)).loss
+                units += method.units(batch)
+        self._engine.train()
+        loss_sum, unit_sum = over_ranks(loss, units, device=self._engine.device)
+        return loss_sum / max(unit_sum, 1)

@@ -1,0 +1,133 @@
+"""The losses of reinforcement learning, over the tokens that the model has answered with.
+
+With r the ratio of a token's probability to the one it had when it was drawn, A its advantage, c
+the clip, b the weight of the KL penalty, and q its probability by the base model over today's:
+
+    grpo   max(-r A, -clip(r, 1 - c, 1 + c) A) + b (q - log q - 1)
+    rloo   the first part alone, with r of a whole answer
+    ppo    the first part, and a tenth of 1/2 max((v - R)^2, (v' - R)^2), v' clipped to c around
+           the old value
+
+(Schulman et al. 2017, equation 7; Shao et al. 2024, equation 3, whose penalty is Schulman's k3;
+Ahmadian et al. 2024, section 3. Where the others have the penalty it is in the reward.) A step is
+the mean over all its tokens, as in DAPO (Yu et al. 2025), of rloo over its answers.
+"""
+
+from typing import Any
+
+import torch
+
+from trainer.contract import Reinforcement
+from trainer.data.batch import IGNORED, Batch
+from trainer.methods.forward import log_probabilities, summed, trained_tokens
+from trainer.methods.scores import Scores
+from trainer.rollout.answer_batch import AnswerBatch
+
+VALUE_SHARE = 0.1  # of the value's loss, as TRL's PPOConfig had it
+
+
+class Policy:
+    """GRPO, and what the others are made of."""
+
+    def __init__(self, settings: Reinforcement) -> None:
+        self._settings = settings
+
+    def begin(self, step: int) -> None:
+        """What changes from step to step comes with the batch."""
+
+    def units(self, batch: Batch) -> int:
+        """Tokens of answers."""
+        return batch.targets
+
+    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+        """Score each token."""
+        assert isinstance(batch, AnswerBatch)
+        logp_N = log_probabilities(model, batch, self._settings.temperature)
+        loss_N = self._clipped(logp_N - _behaviour(batch, logp_N), batch.advantages)
+        if batch.beta and len(batch.reference):
+            log_q_N = batch.reference - logp_N
+            loss_N = loss_N + batch.beta * (log_q_N.exp() - log_q_N - 1)
+        return Scores(loss=loss_N.sum(), correct=_nothing(loss_N))
+
+    def _clipped(self, log_ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+        ratio, clip = log_ratio.exp(), self._settings.clip
+        return torch.max(-ratio * advantage, -ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+class LeaveOneOut(Policy):
+    """RLOO: an answer is one action."""
+
+    def units(self, batch: Batch) -> int:
+        """Answers."""
+        return int((trained_tokens(batch) > 0).sum())
+
+    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+        """Score each answer."""
+        assert isinstance(batch, AnswerBatch)
+        logp_N = log_probabilities(model, batch, self._settings.temperature)
+        log_ratio_B = summed(batch, logp_N - _behaviour(batch, logp_N))
+        tokens_B = trained_tokens(batch).clamp(min=1)
+        advantage_B = summed(batch, batch.advantages) / tokens_B  # the same for each of its tokens
+        loss = self._clipped(log_ratio_B, advantage_B).sum()
+        return Scores(loss=loss, correct=_nothing(loss))
+
+
+class Ppo(Policy):
+    """Each token is an action, and a critic says what was to be expected before it."""
+
+    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+        """Score each token and each value."""
+        assert isinstance(batch, AnswerBatch)
+        logp_N, value_N = with_values(model, batch, self._settings.temperature)
+        policy_N = self._clipped(logp_N - _behaviour(batch, logp_N), batch.advantages)
+        loss = policy_N.sum() + VALUE_SHARE * self._value_loss(value_N, batch).sum()
+        return Scores(loss=loss, correct=_nothing(loss))
+
+    def _value_loss(self, value_N: torch.Tensor, batch: AnswerBatch) -> torch.Tensor:
+        clip = self._settings.clip
+        near_N = batch.values + (value_N - batch.values).clamp(-clip, clip)
+        return 0.5 * torch.max((value_N - batch.returns) ** 2, (near_N - batch.returns) ** 2)
+
+
+def with_values(
+    model: Any,  # noqa: ANN401
+    batch: Batch,
+    temperature: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each trained token its log-probability, and the critic's value before it, in fp32."""
+    valued = _Valued(model)
+    logp_N = log_probabilities(valued, batch, temperature)
+    return logp_N, valued.values_BT[batch.labels != IGNORED]
+
+
+class _Valued:
+    """Calls an ActorCritic for both, in the one pass that an engine's backward follows."""
+
+    def __init__(self, model: Any) -> None:  # noqa: ANN401
+        self._model = model
+        self.values_BT = torch.empty(0)
+
+    def __call__(self, **inputs: Any) -> Any:  # noqa: ANN401
+        found = self._model(**inputs, with_values=True)
+        self.values_BT = found.token_values
+        return found
+
+
+def make_policy(settings: Reinforcement) -> Policy:
+    """The loss of the algorithm that is asked for."""
+    kinds = {"grpo": Policy, "rloo": LeaveOneOut, "ppo": Ppo}
+    if settings.algorithm not in kinds:
+        raise ValueError(
+            f"reinforcement.algorithm {settings.algorithm!r} is not known; use {', '.join(kinds)}"
+        )
+    return kinds[settings.algorithm](settings)
+
+
+def _behaviour(batch: AnswerBatch, logp_N: torch.Tensor) -> torch.Tensor:
+    """As it was then; where that was not kept, the policy of now gave the answer."""
+    return batch.behaviour if len(batch.behaviour) else logp_N.detach()
+
+
+def _nothing(like: torch.Tensor) -> torch.Tensor:
+    """No token is right or wrong."""
+    return like.new_zeros(())

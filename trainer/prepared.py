@@ -1,0 +1,54 @@
+"""What a training step is made of, before it is done."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from trainer.data.batch import Batch
+from trainer.data.feed import Feed
+from trainer.rollout.answered import Experience
+from trainer.state import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Sums over the answers that one rank has had graded for a step."""
+
+    answers: int = 0
+    grades: float = 0.0
+    tokens: int = 0
+    kl: float = 0.0  # nats
+    errors: int = 0
+    error: str = ""  # the first one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """One rank's micro-batches of a step, and what is left once it is done."""
+
+    batches: Sequence[Batch]
+    experience: Experience = field(default_factory=Experience)
+    beta: float = 0.0  # weight of the KL penalty
+    figures: Figures | None = None  # None where nothing is graded
+
+
+class Feeding(Protocol):
+    """Where a step's micro-batches come from."""
+
+    def step(self, state: State) -> Prepared | None:
+        """Those of the step after this state; None when a stop was asked for meanwhile.
+
+        Collective: every rank calls it at the same place, and gets None if any other does.
+        """
+        ...
+
+
+class FromFile:
+    """Rows of a data file."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def step(self, state: State) -> Prepared:
+        """They need nothing of the model."""
+        return Prepared(batches=self._feed.step(state.consumed_samples))

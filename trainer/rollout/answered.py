@@ -1,0 +1,73 @@
+"""Answers that the model gave, and those that are still of use: what a resume must not forget."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+def nothing() -> Floats:
+    """Where nothing is known of any token."""
+    return np.zeros(0, dtype=np.float32)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answered:
+    """One answer, and what was found out about it when it was given. Never changed."""
+
+    sample: int  # the data cursor of its prompt
+    number: int  # among the answers to that prompt
+    born: int  # training steps that the model had then
+    ids: NDArray[np.int32]  # prompt and answer
+    prompt: int  # tokens of the prompt
+    grade: float
+    advantage: float = 0.0  # over the other answers to the prompt
+    behaviour: Floats = field(
+        default_factory=nothing
+    )  # log-probability of each token of the answer, by who gave it
+    reference: Floats = field(default_factory=nothing)  # by the base model
+    values: Floats = field(default_factory=nothing)  # what the critic expected before each token
+
+    @property
+    def tokens(self) -> int:
+        """Of the answer."""
+        return len(self.ids) - self.prompt
+
+
+@dataclass(frozen=True, eq=False)
+class Experience:
+    """One rank's answers: those whose step has not come yet, and old ones to learn from again."""
+
+    waiting: tuple[Answered, ...] = ()
+    replay: tuple[Answered, ...] = ()  # oldest first
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.replay)
+
+    def of(self, sample: int) -> list[Answered]:
+        """The waiting answers to one prompt, in their order."""
+        return [row for row in self.waiting if row.sample == sample]
+
+    def after(
+        self, used: Collection[Answered], *, consumed: int, oldest: int, capacity: int
+    ) -> "Experience":
+        """What stays once the samples before ``consumed`` are trained on.
+
+        Of ``used`` at most ``capacity`` are kept, and none that was born before step ``oldest``.
+        """
+        fresh = (*self.replay, *used) if capacity else ()
+        young = [row for row in fresh if row.born >= oldest]
+        return replace(
+            self,
+            waiting=tuple(row for row in self.waiting if row.sample >= consumed),
+            replay=tuple(young[-capacity:]) if capacity else (),
+        )
+
+    def drawn(self, count: int, seed: int, step: int, rank: int) -> list[Answered]:
+        """``count`` old answers, or as many as there are: a pure function of what is said."""
+        bits = np.random.Philox(key=np.array([seed, step], dtype=np.uint64), counter=rank)
+        order = np.argsort(bits.random_raw(len(self.replay)), kind="stable")
+        return [self.replay[place] for place in order[:count]]

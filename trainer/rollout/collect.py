@@ -1,0 +1,159 @@
+"""A rollout: the model answers prompts, a grader grades the answers, passes say what each token
+was worth to the model and to the base model.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainer.contract import RunSpec
+from trainer.data.order import row_at
+from trainer.data.prompts import Prompt, Prompts
+from trainer.graders.answer import Answer, Grader
+from trainer.methods.dpo import Reference
+from trainer.methods.forward import log_probabilities
+from trainer.methods.reference import evaluating
+from trainer.prepared import Figures
+from trainer.rollout.advantages import leave_one_out, of_group
+from trainer.rollout.answer_batch import answer_batch
+from trainer.rollout.answered import Answered
+from trainer.rollout.sampler import Sampler
+
+AT_ONCE = 64  # answers: to generate one costs hardly less than to generate many
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collector:
+    """What a rollout works with."""
+
+    spec: RunSpec
+    engine: Any
+    tokenizer: Any
+    prompts: Prompts
+    sampler: Sampler
+    grader: Grader
+    reference: Reference | None
+    stop: Callable[[], bool]  # collective: whether a stop is asked of any rank
+
+    def rollout(
+        self, micros: Sequence[Sequence[int]], beta: float, born: int
+    ) -> tuple[list[Answered], Figures] | None:
+        """Answer the prompts of these samples, one list per micro-batch, as many on every rank.
+
+        None when a stop was asked for meanwhile.
+        """
+        rows: list[Answered] = []
+        figures = Figures()
+        for group in _groups(micros, self._answers):
+            if self.stop():
+                return None
+            asked = {s: self.prompts[self._row(s)] for micro in group for s in micro}
+            graded, figures = self._graded(self._answered(asked, born), asked, figures)
+            for micro in group:
+                rows += self._passed([row for row in graded if row.sample in micro])
+        figures = replace(figures, kl=sum(_kl(row) for row in rows))
+        return list(self._compared(rows, beta)), figures
+
+    @property
+    def _answers(self) -> int:
+        assert self.spec.reinforcement is not None
+        return self.spec.reinforcement.answers
+
+    def _answered(self, asked: Mapping[int, Prompt], born: int) -> list[Answered]:
+        """An answer that has no room after its prompt is left out."""
+        draws = [(sample, number) for sample in asked for number in range(self._answers)]
+        prompts = [asked[sample].ids for sample, _ in draws]
+        found = self.sampler.answers(prompts, draws)
+        rows = []
+        for (sample, number), prompt, answer in zip(draws, prompts, found, strict=True):
+            ids = np.array([*prompt, *answer][: self.spec.max_seq_len], dtype=np.int32)
+            if len(ids) > len(prompt):
+                row = Answered(
+                    sample=sample,
+                    number=number,
+                    born=born,
+                    ids=ids,
+                    prompt=len(prompt),
+                    grade=0.0,
+                )
+                rows.append(row)
+        return rows
+
+    def _row(self, sample: int) -> int:
+        return row_at(self.spec.seed, len(self.prompts), sample)
+
+    def _graded(
+        self, rows: Sequence[Answered], asked: Mapping[int, Prompt], figures: Figures
+    ) -> tuple[list[Answered], Figures]:
+        grades = self.grader.grade([Answer(self._text(r), asked[r.sample].item) for r in rows])
+        wrong = [grade.error for grade in grades if grade.error]
+        graded = [replace(row, grade=g.score) for row, g in zip(rows, grades, strict=True)]
+        return graded, Figures(
+            answers=figures.answers + len(rows),
+            grades=figures.grades + sum(row.grade for row in graded),
+            tokens=figures.tokens + sum(row.tokens for row in graded),
+            errors=figures.errors + len(wrong),
+            error=figures.error or (wrong[0] if wrong else ""),
+        )
+
+    def _text(self, row: Answered) -> str:
+        text: str = self.tokenizer.decode(row.ids[row.prompt :], skip_special_tokens=True)
+        return text
+
+    def _passed(self, rows: Sequence[Answered]) -> list[Answered]:
+        """With the log-probabilities that the losses ask for; a pass is made even of no rows."""
+        settings = self.spec.reinforcement
+        assert settings is not None
+        off_policy = settings.steps_per_rollout > 1 or settings.replay_share > 0
+        if self.reference is None and not off_policy:
+            return list(rows)
+        batch = answer_batch(rows, self.tokenizer.pad_token_id, least=self._answers)
+        batch = batch.to(self.engine.device)
+        with torch.no_grad(), evaluating(self.engine):
+            ours = log_probabilities(self.engine, batch, settings.temperature)
+        theirs = ours[:0] if self.reference is None else self.reference(batch)
+        return [
+            replace(row, behaviour=a, reference=b)
+            for row, a, b in zip(rows, _shares(ours, rows), _shares(theirs, rows), strict=True)
+        ]
+
+    def _compared(self, rows: Sequence[Answered], beta: float) -> Iterator[Answered]:
+        """With the advantage over the other answers to the same prompt, where that is asked for."""
+        assert self.spec.reinforcement is not None
+        algorithm = self.spec.reinforcement.algorithm
+        for _, same in groupby(rows, key=lambda row: row.sample):
+            group = list(same)
+            if algorithm == "ppo" or len(group) < 2:
+                yield from group
+                continue
+            penalty = beta if algorithm == "rloo" else 0.0
+            rewards = [row.grade - penalty * _kl(row) for row in group]
+            found = leave_one_out(rewards) if algorithm == "rloo" else of_group(rewards)
+            for row, advantage in zip(group, found, strict=True):
+                yield replace(row, advantage=float(advantage))
+
+
+def _groups(micros: Sequence[Sequence[int]], answers: int) -> Iterator[Sequence[Sequence[int]]]:
+    """Micro-batches that are answered at once; as many groups on every rank."""
+    largest = max((len(micro) for micro in micros), default=1) or 1
+    several = max(AT_ONCE // (largest * answers), 1)
+    for first in range(0, len(micros), several):
+        yield micros[first : first + several]
+
+
+def _shares(of_N: torch.Tensor, rows: Sequence[Answered]) -> list[Any]:
+    """What is known of all tokens, row by row; nothing where nothing is known."""
+    flat = of_N.cpu().numpy()
+    if not len(flat):
+        return [flat] * len(rows)
+    ends = np.cumsum([row.tokens for row in rows])
+    return np.split(flat, ends[:-1]) if len(rows) else []
+
+
+def _kl(row: Answered) -> float:
+    """Nats by which the policy likes its answer better than the base model does."""
+    return float((row.behaviour - row.reference).sum()) if len(row.reference) else 0.0

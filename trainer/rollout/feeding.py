@@ -1,0 +1,57 @@
+"""Everything that a rollout needs, put together."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainer.agreement import Agreement
+from trainer.contract import InputFile, RunSpec
+from trainer.data.prompts import Prompts
+from trainer.evaluation import Evaluation
+from trainer.graders.choose import make_grader
+from trainer.methods.reference import make_reference
+from trainer.prepared import Feeding
+from trainer.rollout.collect import Collector
+from trainer.rollout.grades import Grades
+from trainer.rollout.rollouts import Rollouts
+from trainer.rollout.sampler import Sampler
+from trainer.rundir import RunDir
+from trainer.state import Identity
+
+
+def from_answers(
+    spec: RunSpec,
+    rundir: RunDir,
+    identity: Identity,
+    engine: Any,  # noqa: ANN401
+    tokenizer: Any,  # noqa: ANN401
+    agreement: Agreement,
+    config: dict[str, Any],
+    base: Path,
+) -> tuple[Feeding, Evaluation | None]:
+    """Graded answers to the prompts, and the grades of those to the validation file's."""
+    settings = spec.reinforcement
+    assert settings is not None
+    kept = bool(settings.beta or settings.beta_end or settings.kl_target)
+
+    def collector(file: InputFile, stop: Callable[[], bool]) -> Collector:
+        return Collector(
+            spec=spec,
+            engine=engine,
+            tokenizer=tokenizer,
+            prompts=Prompts(rundir.input(file.path), tokenizer, spec),
+            sampler=sampler,
+            grader=grader,
+            reference=reference,
+            stop=stop,
+        )
+
+    sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.stop_asked_here)
+    grader = make_grader(settings.grader, rundir.root / "grader" / f"rank-{identity.rank:05d}")
+    reference = make_reference(engine, base, spec, config) if kept else None
+    asked = collector(spec.training_file, lambda: agreement.reach().stop)
+    feed = Rollouts(asked, settings, identity)
+    if spec.validation_file is None:
+        return feed, None
+    validation = collector(spec.validation_file, lambda: agreement.reach().leaving)
+    return feed, Grades(validation, identity)

@@ -1,0 +1,35 @@
+"""How dear it is to leave the base model: the weight of the KL penalty, step by step."""
+
+import math
+
+from trainer.contract import Reinforcement
+
+GAIN = 0.1  # of the controller, as Ziegler et al. 2019, section 2.2, has it
+MOST = 0.2  # of the proportional error
+
+
+def weight(settings: Reinforcement, now: float | None, step: int, total_steps: int) -> float:
+    """Of training step ``step`` (the first is 1); ``now`` is what a controller has made of it.
+
+    It stays, or falls along half a cosine to ``beta_end``, which the last step has.
+    """
+    if settings.kl_target is not None:
+        return settings.beta if now is None else now
+    if settings.beta_end is None:
+        return settings.beta
+    done = (step - 1) / max(total_steps - 1, 1)
+    fall = 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+    return settings.beta_end + (settings.beta - settings.beta_end) * fall
+
+
+def steered(settings: Reinforcement | None, beta: float, kl: float | None) -> float | None:
+    """The weight for the next step, by how far the last one's KL was from its target.
+
+    None when nothing is steered; the weight as it was when nothing was measured.
+    """
+    if settings is None or settings.kl_target is None:
+        return None
+    if kl is None:
+        return beta
+    error = min(max(kl / settings.kl_target - 1, -MOST), MOST)
+    return beta * (1 + GAIN * error)

@@ -1,0 +1,167 @@
+"""What reinforcement learning trains on: the model's own answers, new ones and a few old ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainer.contract import Reinforcement, RunSpec
+from trainer.data.order import cursors
+from trainer.methods.policy import with_values
+from trainer.methods.reference import evaluating
+from trainer.prepared import Figures, Prepared
+from trainer.rollout.advantages import estimated
+from trainer.rollout.answer_batch import AnswerBatch, answer_batch
+from trainer.rollout.answered import Answered, Experience
+from trainer.rollout.collect import Collector
+from trainer.rollout.leash import weight
+from trainer.state import Identity, State
+from trainer.sums import over_ranks
+
+SMALLEST = 1e-8  # added to the deviation of all advantages of a step
+
+
+class Rollouts:
+    """Feeds the loop. Of its own it remembers nothing: all of it is in the state."""
+
+    def __init__(self, collector: Collector, settings: Reinforcement, identity: Identity) -> None:
+        self._collector, self._settings, self._me = collector, settings, identity
+        self._spec: RunSpec = collector.spec
+
+    def step(self, state: State) -> Prepared | None:
+        """The micro-batches of the step after this state, rolled out first when it is time."""
+        beta = weight(self._settings, state.kl_beta, state.step + 1, self._spec.total_steps)
+        experience, figures = state.experience, Figures()
+        if state.step % self._settings.steps_per_rollout == 0:
+            found = self._collector.rollout(self._ahead(state), beta, state.step)
+            if found is None:
+                return None
+            experience, figures = replace(experience, waiting=tuple(found[0])), found[1]
+        fresh = self._fresh(experience, state.consumed_samples)
+        micros = self._with_old(fresh, experience, state.step)
+        batches, micros = self._batches(micros, beta)
+        used = {(row.sample, row.number): row for micro in micros for row in micro}
+        return Prepared(
+            batches=batches,
+            experience=self._left(experience, state, used),
+            beta=beta,
+            figures=figures,
+        )
+
+    def _ahead(self, state: State) -> list[list[int]]:
+        """This rank's samples up to the next rollout, by micro-batch."""
+        steps = min(self._settings.steps_per_rollout, self._spec.total_steps - state.step)
+        micros = []
+        for step in range(steps):
+            consumed = state.consumed_samples + step * self._spec.global_batch
+            micros += self._samples(consumed)
+        return micros
+
+    def _samples(self, consumed: int) -> list[list[int]]:
+        spec, me = self._spec, self._me
+        return cursors(consumed, spec.global_batch, spec.micro_batch, me.world_size, me.rank)
+
+    def _fresh(self, experience: Experience, consumed: int) -> list[list[Answered]]:
+        return [
+            [row for sample in micro for row in experience.of(sample)]
+            for micro in self._samples(consumed)
+        ]
+
+    def _with_old(
+        self, micros: list[list[Answered]], experience: Experience, step: int
+    ) -> list[list[Answered]]:
+        """Each micro-batch with old answers, so that they are the share that is asked for."""
+        share, settings = self._settings.replay_share, self._settings
+        count = round(share / (1 - share) * self._spec.micro_batch * settings.answers)
+        old = experience.drawn(count * len(micros), self._spec.seed, step, self._me.rank)
+        return [micro + old[n * count : (n + 1) * count] for n, micro in enumerate(micros)]
+
+    def _left(
+        self, experience: Experience, state: State, used: dict[tuple[int, int], Answered]
+    ) -> Experience:
+        settings = self._settings
+        keep = settings.replay_capacity // self._me.world_size if settings.replay_share else 0
+        after = state.consumed_samples + self._spec.global_batch
+        old = {(row.sample, row.number) for row in experience.replay}
+        return experience.after(
+            [row for name, row in used.items() if name not in old],
+            consumed=after,
+            oldest=state.step + 1 - settings.replay_max_age,
+            capacity=keep,
+        )
+
+    def _batches(
+        self, micros: list[list[Answered]], beta: float
+    ) -> tuple[list[AnswerBatch], list[list[Answered]]]:
+        """As tensors; with a critic, what it expects of every token is found out first."""
+        pad_id, least = self._collector.tokenizer.pad_token_id, self._settings.answers
+        if self._settings.algorithm != "ppo":
+            return [answer_batch(rows, pad_id, least=least, beta=beta) for rows in micros], micros
+        judged = [self._judged(rows, beta) for rows in micros]
+        mean, deviation = self._spread([j.advantages for j in judged])
+        batches = [
+            answer_batch(
+                j.rows,
+                pad_id,
+                least=least,
+                beta=beta,
+                advantages=(j.advantages - mean) / (deviation + SMALLEST),
+                returns=j.returns,
+            )
+            for j in judged
+        ]
+        return batches, [j.rows for j in judged]
+
+    def _judged(self, rows: Sequence[Answered], beta: float) -> "_Judged":
+        """Of old answers too the critic of today says what was to be expected."""
+        collector = self._collector
+        batch = answer_batch(rows, collector.tokenizer.pad_token_id, least=self._settings.answers)
+        batch = batch.to(collector.engine.device)
+        with torch.no_grad(), evaluating(collector.engine):
+            _, value_N = with_values(collector.engine, batch, self._settings.temperature)
+        flat = value_N.cpu().numpy()
+        ends = np.cumsum([0, *(row.tokens for row in rows)])
+        values = [flat[a:b] for a, b in pairwise(ends)]
+        advantages = [
+            estimated(_rewards(row, beta), v.astype(np.float64), self._settings.gae_lambda)
+            for row, v in zip(rows, values, strict=True)
+        ]
+        nothing = np.zeros(0)
+        return _Judged(
+            rows=[
+                row if len(row.values) else replace(row, values=v)
+                for row, v in zip(rows, values, strict=True)
+            ],
+            advantages=np.concatenate([nothing, *advantages]),
+            returns=np.concatenate([nothing, *advantages]) + flat,
+        )
+
+    def _spread(self, parts: Sequence[Any]) -> tuple[float, float]:
+        """Mean and standard deviation over all ranks; collective."""
+        flat = np.concatenate(parts)
+        device = self._collector.engine.device
+        total, count = over_ranks(float(flat.sum()), len(flat), device=device)
+        mean = total / max(count, 1)
+        (squares,) = over_ranks(float(((flat - mean) ** 2).sum()), device=device)
+        return mean, (squares / max(count, 1)) ** 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """A micro-batch, and of each of its tokens what its critic makes of it."""
+
+    rows: list[Answered]
+    advantages: Any
+    returns: Any
+
+
+def _rewards(row: Answered, beta: float) -> Any:  # noqa: ANN401
+    """Of each token the KL penalty, and of the last one the grade as well [tokens], fp64."""
+    rewards = np.zeros(row.tokens)
+    if len(row.reference):
+        rewards -= beta * (row.behaviour.astype(np.float64) - row.reference)
+    rewards[-1] += row.grade
+    return rewards

@@ -1,0 +1,167 @@
+"""Letting the model answer: Hugging Face's `generate`, with draws of our own.
+
+Which token is drawn follows from (seed, sample, number of the answer, position) and from the
+model, and not from a generator's state: an answer is the same whichever rank gives it, and
+after a resume nothing must be wound back.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopPLogitsWarper
+
+from trainer.actor_critic import actor
+from trainer.contract import Reinforcement
+from trainer.methods.reference import evaluating
+
+LOOK_EVERY = 16  # tokens between two looks whether to stop
+LANE = 0x526F6C6C  # keeps these draws apart from those of the data's order
+
+
+class Sampler:
+    """Answers prompts with the model as it is."""
+
+    def __init__(
+        self,
+        engine: Any,  # noqa: ANN401
+        tokenizer: Any,  # noqa: ANN401
+        settings: Reinforcement,
+        seed: int,
+        stop_asked: Callable[[], bool],
+    ) -> None:
+        self._engine, self._settings, self._seed = engine, settings, seed
+        self._pad_id, self._ends = tokenizer.pad_token_id, _ends(engine, tokenizer)
+        self._stop = StoppingCriteriaList([_StopAsked(stop_asked)])
+        self._sharded = engine.zero_optimization_stage() == 3
+
+    def answers(
+        self, prompts: Sequence[list[int]], draws: Sequence[tuple[int, int]] | None
+    ) -> list[list[int]]:
+        """Answer each prompt; ``draws`` are (sample, number), None takes the likeliest tokens.
+
+        Every rank calls it as often, an idle one with no prompts. When a stop is asked for
+        meanwhile the answers are cut short: the caller drops them.
+        """
+        ids_BT, attention_BT = _padded_left(list(prompts) or [[self._pad_id]], self._pad_id)
+        found = self._generate(ids_BT, attention_BT, self._processors(draws))
+        told = found[:, ids_BT.shape[1] :].tolist()
+        return [self._cut(tokens) for tokens in told[: len(prompts)]]
+
+    def _generate(
+        self,
+        ids_BT: torch.Tensor,
+        attention_BT: torch.Tensor,
+        processors: LogitsProcessorList,
+    ) -> torch.Tensor:
+        device, model = self._engine.device, actor(self._engine.module)
+        with torch.no_grad(), evaluating(self._engine), _settings(model, self._config()):
+            found: torch.Tensor = model.generate(
+                input_ids=ids_BT.to(device),
+                attention_mask=attention_BT.to(device),
+                logits_processor=processors,
+                stopping_criteria=self._stop,
+                synced_gpus=self._sharded,
+            )
+        return found.cpu()
+
+    def _config(self) -> GenerationConfig:
+        return GenerationConfig(
+            max_new_tokens=self._settings.max_answer_tokens,
+            do_sample=False,  # the processor leaves one token
+            use_cache=True,
+            eos_token_id=self._ends,
+            pad_token_id=self._pad_id,
+        )
+
+    def _processors(self, draws: Sequence[tuple[int, int]] | None) -> LogitsProcessorList:
+        if draws is None:
+            return LogitsProcessorList()
+        settings = self._settings
+        chosen: list[LogitsProcessor] = []
+        if settings.temperature != 1.0:
+            chosen.append(TemperatureLogitsWarper(settings.temperature))
+        if settings.top_p < 1.0:
+            chosen.append(TopPLogitsWarper(settings.top_p))
+        uniform = [uniforms(self._seed, *draw, settings.max_answer_tokens) for draw in draws]
+        rows = np.stack(uniform) if uniform else np.zeros((1, settings.max_answer_tokens))
+        return LogitsProcessorList([*chosen, _Drawn(torch.from_numpy(rows))])
+
+    def _cut(self, tokens: list[int]) -> list[int]:
+        """Up to the token that ends the answer, which belongs to it."""
+        end = next((n for n, token in enumerate(tokens) if token in self._ends), len(tokens) - 1)
+        return tokens[: end + 1]
+
+
+def uniforms(seed: int, sample: int, number: int, count: int) -> np.ndarray[Any, Any]:
+    """Numbers in [0, 1) [count], fp64; only raw Philox bits are used, as for the data's order."""
+    key = np.array([seed ^ LANE << 32, sample], dtype=np.uint64)
+    bits = np.random.Philox(key=key, counter=[0, number, 0, 0])
+    return (bits.random_raw(count) >> np.uint64(11)) * 2.0**-53
+
+
+class _Drawn(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
+    """Leaves one token of each row: where the cumulated probability passes the row's draw."""
+
+    def __init__(self, uniforms_BT: torch.Tensor) -> None:
+        self._uniforms_BT, self._at = uniforms_BT, 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        """Of the scores [rows, vocabulary] all but one become minus infinity."""
+        draw_B1 = self._uniforms_BT[:, self._at, None].to(scores.device)
+        self._at += 1
+        cumulated_BV = scores.double().softmax(-1).cumsum(-1)
+        token_B1 = (cumulated_BV <= draw_B1 * cumulated_BV[:, -1:]).sum(-1, keepdim=True)
+        token_B1 = token_B1.clamp(max=scores.shape[1] - 1)
+        return torch.full_like(scores, -torch.inf).scatter(1, token_B1, 0.0)
+
+
+class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same
+    """Ends every answer once a stop is asked for. No rank waits here for another."""
+
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self._asked, self._calls = asked, 0
+
+    def __call__(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:  # noqa: ANN401
+        """Whether each row ends here."""
+        self._calls += 1
+        ended = self._calls % LOOK_EVERY == 0 and self._asked()
+        return torch.full((len(input_ids),), ended, device=input_ids.device)
+
+
+@contextmanager
+def _settings(model: Any, config: GenerationConfig) -> Iterator[None]:  # noqa: ANN401
+    """Only these: what came with the base model, such as a repetition penalty, is no policy."""
+    own = model.generation_config
+    model.generation_config = config
+    try:
+        yield
+    finally:
+        model.generation_config = own
+
+
+def _padded_left(prompts: list[list[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and where they are no padding, both [prompts, longest]."""
+    width = max(len(ids) for ids in prompts)
+    ids_BT = torch.full((len(prompts), width), pad_id)
+    attention_BT = torch.zeros_like(ids_BT)
+    for b, ids in enumerate(prompts):
+        ids_BT[b, width - len(ids) :] = torch.tensor(ids)
+        attention_BT[b, width - len(ids) :] = 1
+    return ids_BT, attention_BT
+
+
+def _ends(engine: Any, tokenizer: Any) -> list[int]:  # noqa: ANN401
+    """The tokens that end an answer: the tokenizer's, and those that the base model names."""
+    told = actor(engine.module).generation_config.eos_token_id
+    named = told if isinstance(told, list) else [told]
+    return sorted({token for token in (*named, tokenizer.eos_token_id) if token is not None})
