@@ -83,6 +83,15 @@ class PythonGrader(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RewardModelGrader(Message):
+    """The number that a reward model gives the chat with the answer. Ours."""
+
+    type: str
+    name: str = ""
+    model: str  # of a job of method `reward`
+
+
+@dataclass(frozen=True, kw_only=True)
 class MultiGrader(Message):
     """A formula over other graders' scores."""
 
@@ -92,7 +101,8 @@ class MultiGrader(Message):
     calculate_output: str
 
 
-SingleGrader = StringCheck | TextSimilarity | ExactAnswer | PythonGrader
+TextGrader = StringCheck | TextSimilarity | ExactAnswer
+SingleGrader = TextGrader | PythonGrader | RewardModelGrader
 GraderSpec = SingleGrader | MultiGrader
 
 _SINGLE: dict[str, type[SingleGrader]] = {
@@ -100,10 +110,11 @@ _SINGLE: dict[str, type[SingleGrader]] = {
     "text_similarity": TextSimilarity,
     "exact_answer": ExactAnswer,
     "python": PythonGrader,
+    "reward_model": RewardModelGrader,
 }
 _NO_MODEL = (
     "asks another model, and the machines that train have no network to ask it over; use `python`"
-    " with rules of your own, or `text_similarity` against a reference"
+    " with rules of your own, or a `reward_model` that you trained"
 )
 _REFUSED = {
     "score_model": _NO_MODEL,
@@ -145,6 +156,12 @@ def missing_fields(spec: GraderSpec, item: dict[str, Any]) -> tuple[str, ...]:
     return tuple(field for field in template_fields(spec) if not _has(item, field))
 
 
+def reward_models(spec: GraderSpec) -> tuple[str, ...]:
+    """The reward models that it asks, by name."""
+    parts = spec.graders.values() if isinstance(spec, MultiGrader) else (spec,)
+    return tuple(sorted({p.model for p in parts if isinstance(p, RewardModelGrader)}))
+
+
 def _single(data: dict[str, Any], where: str) -> SingleGrader:
     kind = data.get("type")
     if "type" not in data:
@@ -166,9 +183,9 @@ def _single(data: dict[str, Any], where: str) -> SingleGrader:
 def _check(spec: SingleGrader, where: str) -> None:
     if isinstance(spec, PythonGrader):
         check_source(spec.source, f"{where}.source")
-        return
-    parse_template(spec.input, f"{where}.input")
-    parse_template(spec.reference, f"{where}.reference")
+    elif not isinstance(spec, RewardModelGrader):
+        parse_template(spec.input, f"{where}.input")
+        parse_template(spec.reference, f"{where}.reference")
 
 
 def _multi(data: dict[str, Any], where: str) -> MultiGrader:
@@ -178,9 +195,14 @@ def _multi(data: dict[str, Any], where: str) -> MultiGrader:
     graders = {
         name: _part(name, part, f"{where}.graders.{name}") for name, part in shape.graders.items()
     }
+    whole = MultiGrader(
+        type="multi", name=shape.name, graders=graders, calculate_output=shape.calculate_output
+    )
+    if len(reward_models(whole)) > 1:
+        raise ValueError(f"{where}.graders: one reward model can be asked, not several")
     formula = shape.calculate_output
     check_formula(formula, frozenset(graders), f"{where}.calculate_output")
-    return MultiGrader(type="multi", name=shape.name, graders=graders, calculate_output=formula)
+    return whole
 
 
 def _part(name: str, data: object, where: str) -> SingleGrader:
@@ -200,7 +222,7 @@ def _paths(spec: GraderSpec) -> Iterator[tuple[str, ...]]:
     if isinstance(spec, MultiGrader):
         for part in spec.graders.values():
             yield from _paths(part)
-    elif not isinstance(spec, PythonGrader):
+    elif isinstance(spec, TextGrader):
         for template in (spec.input, spec.reference):
             yield from item_paths(parse_template(template, "template"))
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.unit.trainer_spec import GRADED
-from trainer.rollout.sampler import Sampler, uniforms
+from trainer.rollout.sampler import Sampler, drawn, uniforms
 from trainer.tiny import build
 from trainer.tokenizer import load_tokenizer
 
@@ -79,7 +79,7 @@ def test_without_draws_the_likeliest_tokens_are_taken(base: Path) -> None:
 
 
 def test_tokens_come_as_often_as_the_model_says(base: Path) -> None:
-    count = 4000
+    count = 1500
     answers = sampler(base).answers([PROMPTS[0]] * count, [(n, 0) for n in range(count)])
     model = AutoModelForCausalLM.from_pretrained(base).eval()
     with torch.no_grad():
@@ -101,3 +101,25 @@ def test_draws_are_even_and_each_answer_has_its_own() -> None:
     assert found.max() < 1
     assert abs(found.mean() - 0.5) < 0.03
     assert len({row.tobytes() for row in found}) == 40
+
+
+def test_only_the_likeliest_are_drawn_where_that_is_asked_for() -> None:
+    probabilities = torch.tensor([[0.5, 0.05, 0.3, 0.15]])
+    draws = torch.linspace(0, 1, 1001)[:-1, None]
+    logits = probabilities.log().expand(1000, 4)
+
+    counts = {
+        top_p: torch.bincount(drawn(logits, draws, top_p)[:, 0], minlength=4).tolist()
+        for top_p in (1.0, 0.9, 0.4)
+    }
+    assert counts[1.0] == pytest.approx([500, 50, 300, 150], abs=2)
+    assert counts[0.9] == pytest.approx([1000 * p / 0.95 for p in (0.5, 0, 0.3, 0.15)], abs=2)
+    assert counts[0.4] == [1000, 0, 0, 0]
+
+
+def test_what_cannot_be_is_never_drawn() -> None:
+    logits = torch.full((3, 5), -torch.inf)
+    logits[:, 2] = 0.0
+    draws = torch.tensor([[0.0], [0.5], [1 - 2**-53]], dtype=torch.float64)
+
+    assert drawn(logits, draws, 1.0)[:, 0].tolist() == [2, 2, 2]

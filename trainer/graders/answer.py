@@ -1,7 +1,7 @@
 """What a grader gets and gives: an answer of the model with its row, and a grade."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 
@@ -11,6 +11,7 @@ class Answer:
 
     text: str
     item: dict[str, Any]
+    chat: dict[str, Any] = field(default_factory=dict)  # what was asked: `messages`, `tools`
 
 
 @dataclass(frozen=True)

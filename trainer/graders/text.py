@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from trainer.grader_spec import ExactAnswer, Operation, StringCheck, TextSimilarity
+from trainer.grader_spec import ExactAnswer, Operation, StringCheck, TextGrader, TextSimilarity
 from trainer.graders.answer import Answer, Grade
 from trainer.graders.final_answer import same_answer
 from trainer.graders.similarity import similarity
@@ -19,7 +19,7 @@ _CHECKS: dict[Operation, Callable[[str, str], bool]] = {
 class Text:
     """Fills in both templates of an answer and compares them."""
 
-    def __init__(self, spec: StringCheck | TextSimilarity | ExactAnswer) -> None:
+    def __init__(self, spec: TextGrader) -> None:
         """One for each of the three types."""
         self._input, self._reference = Template(spec.input), Template(spec.reference)
         self._compare = _comparison(spec)
@@ -40,7 +40,7 @@ class Text:
 
 
 def _comparison(
-    spec: StringCheck | TextSimilarity | ExactAnswer,
+    spec: TextGrader,
 ) -> Callable[[str, str], float]:
     match spec:
         case StringCheck():

@@ -89,7 +89,7 @@ class Collector:
     def _graded(
         self, rows: Sequence[Answered], asked: Mapping[int, Prompt], figures: Figures
     ) -> tuple[list[Answered], Figures]:
-        grades = self.grader.grade([Answer(self._text(r), asked[r.sample].item) for r in rows])
+        grades = self.grader.grade([self._answer(row, asked[row.sample]) for row in rows])
         wrong = [grade.error for grade in grades if grade.error]
         graded = [replace(row, grade=g.score) for row, g in zip(rows, grades, strict=True)]
         return graded, Figures(
@@ -100,9 +100,9 @@ class Collector:
             error=figures.error or (wrong[0] if wrong else ""),
         )
 
-    def _text(self, row: Answered) -> str:
-        text: str = self.tokenizer.decode(row.ids[row.prompt :], skip_special_tokens=True)
-        return text
+    def _answer(self, row: Answered, prompt: Prompt) -> Answer:
+        text = self.tokenizer.decode(row.ids[row.prompt :], skip_special_tokens=True)
+        return Answer(text, prompt.item, prompt.chat)
 
     def _passed(self, rows: Sequence[Answered]) -> list[Answered]:
         """With the log-probabilities that the losses ask for; a pass is made even of no rows."""

@@ -1,13 +1,17 @@
 """Everything that a rollout needs, put together."""
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from trainer.agreement import Agreement
 from trainer.contract import InputFile, RunSpec
 from trainer.data.prompts import Prompts
 from trainer.evaluation import Evaluation
+from trainer.graders.answer import Grader
 from trainer.graders.choose import make_grader
 from trainer.methods.reference import make_reference
 from trainer.prepared import Feeding
@@ -17,6 +21,7 @@ from trainer.rollout.rollouts import Rollouts
 from trainer.rollout.sampler import Sampler
 from trainer.rundir import RunDir
 from trainer.state import Identity
+from trainer.tokenizer import base_folder
 
 
 def from_answers(
@@ -47,7 +52,9 @@ def from_answers(
         )
 
     sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.stop_asked_here)
-    grader = make_grader(settings.grader, rundir.root / "grader" / f"rank-{identity.rank:05d}")
+    judge = _judge(spec, rundir, engine)
+    folder = rundir.root / "grader" / f"rank-{identity.rank:05d}"
+    grader = make_grader(settings.grader, folder, judge)
     reference = make_reference(engine, base, spec, config) if kept else None
     asked = collector(spec.training_file, lambda: agreement.reach().stop)
     feed = Rollouts(asked, settings, identity)
@@ -55,3 +62,14 @@ def from_answers(
         return feed, None
     validation = collector(spec.validation_file, lambda: agreement.reach().leaving)
     return feed, Grades(validation, identity)
+
+
+def _judge(spec: RunSpec, rundir: RunDir, engine: Any) -> Grader | None:  # noqa: ANN401
+    """The reward model that the run spec names."""
+    if spec.reward_model is None:
+        return None
+    from trainer.graders.judge import Judge  # noqa: PLC0415 - most graders need no model
+
+    dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+    folder = base_folder(rundir, spec.reward_model)
+    return Judge(folder, engine.device, dtype, date.fromisoformat(spec.date))

@@ -37,5 +37,5 @@ class Grades:
         prompts = [collector.prompts[row] for row in rows]
         found = collector.sampler.answers([prompt.ids for prompt in prompts], None)
         texts = [collector.tokenizer.decode(ids, skip_special_tokens=True) for ids in found]
-        asked = [Answer(text, p.item) for text, p in zip(texts, prompts, strict=True)]
+        asked = [Answer(text, p.item, p.chat) for text, p in zip(texts, prompts, strict=True)]
         return [grade.score for grade in collector.grader.grade(asked)]

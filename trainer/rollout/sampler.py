@@ -18,7 +18,6 @@ from transformers import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
-from transformers.generation.logits_process import TemperatureLogitsWarper, TopPLogitsWarper
 
 from trainer.actor_critic import actor
 from trainer.contract import Reinforcement
@@ -86,15 +85,9 @@ class Sampler:
     def _processors(self, draws: Sequence[tuple[int, int]] | None) -> LogitsProcessorList:
         if draws is None:
             return LogitsProcessorList()
-        settings = self._settings
-        chosen: list[LogitsProcessor] = []
-        if settings.temperature != 1.0:
-            chosen.append(TemperatureLogitsWarper(settings.temperature))
-        if settings.top_p < 1.0:
-            chosen.append(TopPLogitsWarper(settings.top_p))
-        uniform = [uniforms(self._seed, *draw, settings.max_answer_tokens) for draw in draws]
-        rows = np.stack(uniform) if uniform else np.zeros((1, settings.max_answer_tokens))
-        return LogitsProcessorList([*chosen, _Drawn(torch.from_numpy(rows))])
+        longest = self._settings.max_answer_tokens
+        drawn = [uniforms(self._seed, *draw, longest) for draw in draws] or [np.zeros(longest)]
+        return LogitsProcessorList([_Drawn(torch.from_numpy(np.stack(drawn)), self._settings)])
 
     def _cut(self, tokens: list[int]) -> list[int]:
         """Up to the token that ends the answer, which belongs to it."""
@@ -112,17 +105,33 @@ def uniforms(seed: int, sample: int, number: int, count: int) -> np.ndarray[Any,
 class _Drawn(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
     """Leaves one token of each row: where the cumulated probability passes the row's draw."""
 
-    def __init__(self, uniforms_BT: torch.Tensor) -> None:
+    def __init__(self, uniforms_BT: torch.Tensor, settings: Reinforcement) -> None:
         self._uniforms_BT, self._at = uniforms_BT, 0
+        self._temperature, self._top_p = settings.temperature, settings.top_p
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
         """Of the scores [rows, vocabulary] all but one become minus infinity."""
         draw_B1 = self._uniforms_BT[:, self._at, None].to(scores.device)
         self._at += 1
-        cumulated_BV = scores.double().softmax(-1).cumsum(-1)
-        token_B1 = (cumulated_BV <= draw_B1 * cumulated_BV[:, -1:]).sum(-1, keepdim=True)
-        token_B1 = token_B1.clamp(max=scores.shape[1] - 1)
-        return torch.full_like(scores, -torch.inf).scatter(1, token_B1, 0.0)
+        token_B1 = drawn(scores / self._temperature, draw_B1, self._top_p)
+        every = torch.arange(scores.shape[1], device=scores.device)
+        return torch.where(every == token_B1, 0.0, -torch.inf)
+
+
+def drawn(logits_BV: torch.Tensor, draw_B1: torch.Tensor, top_p: float) -> torch.Tensor:
+    """The token that each row's draw in [0, 1) means [rows, 1], of the likeliest ``top_p``.
+
+    Probabilities are whole numbers of 2^-44: sums of those are the same in any order, and torch
+    has no deterministic sum of others along a row on a GPU.
+    """
+    weight_BV, order_BV = (
+        (logits_BV.double().softmax(-1) * 2.0**44).long().sort(descending=True, stable=True)
+    )
+    before_BV = weight_BV.cumsum(-1) - weight_BV
+    kept_BV = torch.where(before_BV.double() < top_p * 2.0**44, weight_BV, 0)
+    upto_BV = kept_BV.cumsum(-1)
+    place_B1 = (upto_BV <= (draw_B1 * upto_BV[:, -1:]).long()).sum(-1, keepdim=True)
+    return order_BV.gather(1, place_B1)
 
 
 class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same

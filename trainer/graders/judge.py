@@ -1,0 +1,66 @@
+"""A reward model as a grader: whole on every rank, in evaluation, never changed."""
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from trainer.data.batch import Batch, padded
+from trainer.data.chat import tokenize
+from trainer.graders.answer import Answer, Grade
+from trainer.tokenizer import load_tokenizer
+
+AT_ONCE = 16  # answers
+
+
+class Judge:
+    """Reads a chat with its answer, and says how good that is."""
+
+    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, today: date) -> None:
+        """``folder`` is an exported reward model; ValueError when it is something else."""
+        model: Any = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+        if model.config.num_labels != 1:
+            raise ValueError(
+                f"a reward model gives one number, this one {model.config.num_labels}: name the "
+                "model of a job of method `reward`"
+            )
+        self._model = model.to(device).eval().requires_grad_(False)
+        self._tokenizer, self._device, self._today = load_tokenizer(folder), device, today
+        self._longest = model.config.max_position_embeddings
+        model.config.pad_token_id = self._tokenizer.pad_token_id
+
+    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+        """An unbounded number each."""
+        found: list[Grade] = []
+        for first in range(0, len(answers), AT_ONCE):
+            found += self._some(answers[first : first + AT_ONCE])
+        return found
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    def _some(self, answers: Sequence[Answer]) -> list[Grade]:
+        batch = self._batch(answers).to(self._device)
+        with torch.no_grad():
+            scores = self._model(
+                input_ids=batch.ids, attention_mask=batch.attention, use_cache=False
+            ).logits
+        return [Grade(float(score)) for score in scores[:, 0].float().tolist()]
+
+    def _batch(self, answers: Sequence[Answer]) -> Batch:
+        chats = [self._chat(answer) for answer in answers]
+        tokens = [tokenize(self._tokenizer, chat, self._longest, self._today) for chat in chats]
+        return padded(tokens, self._tokenizer.pad_token_id)
+
+    def _chat(self, answer: Answer) -> dict[str, Any]:
+        said = {"role": "assistant", "content": answer.text}
+        return answer.chat | {"messages": [*answer.chat["messages"], said]}
