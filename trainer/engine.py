@@ -4,13 +4,16 @@ AdamW is torch's own (nothing is compiled in a job), and the learning rate is se
 outside at every step, so that no scheduler has a state.
 """
 
+import os
 from typing import Any
 
 import deepspeed
 import torch
+from deepspeed.accelerator import get_accelerator
 
 from trainer.contract import RunSpec
 from trainer.data.order import micro_steps
+from trainer.freeze import require_freezable
 
 BETAS = (0.9, 0.95)
 EPSILON = 1e-8
@@ -19,10 +22,7 @@ BUCKET = 50_000_000  # elements per collective; a buffer of this size is held al
 
 def deepspeed_config(spec: RunSpec, world_size: int) -> dict[str, Any]:
     """DeepSpeed's configuration for this run on this world."""
-    if spec.precision not in ("bf16", "fp32"):
-        raise ValueError(f"precision {spec.precision!r} is not known; use bf16 or fp32")
-    if spec.precision == "bf16" and spec.zero_stage < 1:
-        raise ValueError("bf16 needs ZeRO stage 1 or higher: stage 0 keeps no fp32 master")
+    _require_possible(spec)
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": spec.micro_batch,
         "gradient_accumulation_steps": micro_steps(spec.global_batch, spec.micro_batch, world_size),
@@ -36,6 +36,9 @@ def deepspeed_config(spec: RunSpec, world_size: int) -> dict[str, Any]:
         "optimizer": {"type": "AdamW", "params": _adamw(spec)},
         "steps_per_print": 10**9,
     }
+    if spec.offload:
+        pinned = get_accelerator().device_name() != "cpu"
+        config["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": pinned}
     if spec.precision == "bf16":
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     return config
@@ -53,6 +56,9 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[s
 
 def build_engine(model: torch.nn.Module, spec: RunSpec, config: dict[str, Any]) -> Any:  # noqa: ANN401
     """The DeepSpeed engine, in training mode."""
+    if spec.offload and get_accelerator().device_name() != "cpu":
+        cores = len(os.sched_getaffinity(0))  # torchrun leaves each process one
+        torch.set_num_threads(max(cores // spec.processes_per_node, 1))
     engine, *_ = deepspeed.initialize(
         model=model,
         model_parameters=parameter_groups(model, spec.weight_decay),
@@ -95,6 +101,21 @@ def update(engine: Any) -> float:  # noqa: ANN401
     norm = _norm(engine.module)  # DeepSpeed does not tell it where gradients are replicated
     engine.step()
     return norm
+
+
+def _require_possible(spec: RunSpec) -> None:
+    """Raise ValueError for what cannot be trained exactly, or not at all."""
+    if spec.precision not in ("bf16", "fp32"):
+        raise ValueError(f"precision {spec.precision!r} is not known; use bf16 or fp32")
+    if spec.precision == "bf16" and spec.zero_stage < 1:
+        raise ValueError("bf16 needs ZeRO stage 1 or higher: stage 0 keeps no fp32 master")
+    if spec.lora is not None and spec.lora.quantized and spec.zero_stage == 3:
+        raise ValueError("a base in 4 bits is whole on every rank: QLoRA needs ZeRO stage 0 to 2")
+    if spec.offload not in ("", "optimizer"):
+        raise ValueError(f"offload {spec.offload!r} is not known; use 'optimizer' or leave it out")
+    if spec.offload and spec.zero_stage < 1:
+        raise ValueError("offload needs ZeRO stage 1 or higher: stage 0 keeps no masters apart")
+    require_freezable(spec)
 
 
 def _stage(spec: RunSpec) -> int:

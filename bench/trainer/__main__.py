@@ -83,6 +83,7 @@ def _options() -> argparse.Namespace:
     add("--zero-stage", type=int, choices=(1, 2, 3), default=2)
     add("--lora", action="store_true")
     add("--checkpointing", action="store_true")
+    add("--loss-chunk", type=int, default=0, metavar="POSITIONS")
     add("--rounds", type=int, default=2, help="in turns; the best one counts")
     names = (OURS, PACKED, RIVAL)
     add("--only", nargs="+", choices=names, default=names)

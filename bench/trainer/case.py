@@ -24,6 +24,7 @@ class Case:
     zero_stage: int
     lora: bool
     checkpointing: bool
+    loss_chunk: int = 0  # of ours; their loss is of all logits at once
 
     def write(self, path: Path) -> None:
         """Leave it for the processes."""

@@ -83,6 +83,7 @@ def spec(folder: Path, case: Case, *, packing: bool = False) -> RunSpec:
         nodes=1,
         processes_per_node=case.ranks,
         packing=packing,
+        loss_chunk=case.loss_chunk,
     )
 
 

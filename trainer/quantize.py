@@ -1,0 +1,58 @@
+"""QLoRA's frozen base in 4 bits: NF4, its scales quantized once more (Dettmers et al., 2023).
+
+Quantized anew from the base's files at every start, always to the same bytes; nothing of it is
+saved. Adapters compute in the precision of the run, as everything else does.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+# At its import, which is also peft's, it warns of a faster kernel on a hub. Jobs ask no hub.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+
+
+def import_uncompiled() -> None:
+    """Import bitsandbytes with nothing of it compiled by torch, which would take its compilers.
+
+    They are slow to import, and where a machine has none it would fall back on other sums.
+    """
+    compiled, torch.compile = torch.compile, _as_it_is
+    try:
+        import bitsandbytes  # noqa: F401, PLC0415 - a full fine-tune saves its import
+    finally:
+        torch.compile = compiled
+
+
+def four_bits(dtype: torch.dtype) -> dict[str, Any]:
+    """What `from_pretrained` is told: all linear layers but the output head, on this device."""
+    import_uncompiled()
+    from deepspeed.accelerator import get_accelerator  # noqa: PLC0415 - others save the imports
+    from transformers import BitsAndBytesConfig  # noqa: PLC0415
+
+    return {
+        "quantization_config": BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        ),
+        "device_map": {"": get_accelerator().current_device_name()},
+    }
+
+
+def keep_layout(model: Any) -> None:  # noqa: ANN401 - transformers is untyped here
+    """Keep evaluation from repacking the weights, which bitsandbytes does on newer CPUs for good.
+
+    What is repacked has no gradient any more, and another rounding: a run that was evaluated once
+    would go on otherwise than one that was resumed after it.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+def _as_it_is(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
+    return function
