@@ -4,8 +4,8 @@ Padded, each sequence is a row as long as the longest. Packed, they stand one af
 one row, and their positions, which begin at 0 again, tell the model not to look across.
 """
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import torch
 
@@ -25,16 +25,17 @@ class Batch:
     attention: torch.Tensor | None = None  # padded: 0 where there is padding
     positions: torch.Tensor | None = None  # packed: of each token in its sequence
     lengths: tuple[int, ...] = ()  # packed: of the sequences
+    classes: torch.Tensor | None = None  # of each sequence, where that is what is learnt
 
     @property
     def targets(self) -> int:
         """Trained tokens in it."""
         return int((self.labels != IGNORED).sum())
 
-    def to(self, device: torch.device) -> "Batch":
+    def to(self, device: torch.device) -> Self:
         """The same on another device."""
         members = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{n: _moved(member, device) for n, member in members.items()})
+        return replace(self, **{n: _moved(member, device) for n, member in members.items()})
 
 
 def padded(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
@@ -60,6 +61,14 @@ def padded(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
         sequences=height,
         attention=attention_BT,
     )
+
+
+def classed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
+    """Padded. The last id of each sequence is its class, and not read; of padding it is IGNORED."""
+    batch = padded([Tokens(s.ids[:-1], s.trained[:-1]) for s in sequences], pad_id, least)
+    classes_B = torch.full((batch.sequences,), IGNORED, dtype=torch.long)
+    classes_B[: len(sequences)] = torch.tensor([s.ids[-1] for s in sequences], dtype=torch.long)
+    return replace(batch, classes=classes_B)
 
 
 def packed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:

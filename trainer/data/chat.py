@@ -46,6 +46,26 @@ def tokenize(
     return Tokens(encoded["input_ids"][:max_seq_len], trained[:max_seq_len])
 
 
+def prompt_ids(tokenizer: Any, row: dict[str, Any], today: date) -> list[int]:  # noqa: ANN401
+    """Render a row through the chat template, up to where the model's answer begins."""
+    return chat_ids(tokenizer, row, today, add_generation_prompt=True)
+
+
+def chat_ids(
+    tokenizer: Any,  # noqa: ANN401
+    row: dict[str, Any],
+    today: date,
+    **options: bool,
+) -> list[int]:
+    """Render a row through the chat template; the options are the template's."""
+    messages, tools = [_plain(m) for m in row["messages"]], row.get("tools")
+    template = tokenizer.get_chat_template(None, tools)
+    _stop_the_calendar(template, today)
+    text, _ = _render(tokenizer, template, messages, tools, **options)
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
 def _stop_the_calendar(template: str, today: date) -> None:
     """Have the template's `strftime_now` speak of this day.
 

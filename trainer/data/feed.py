@@ -1,11 +1,12 @@
 """The micro-batches of a training step, made one step ahead in a thread."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from trainer.contract import RunSpec
-from trainer.data.batch import Batch, packed, padded
+from trainer.data.batch import Batch, classed, packed, padded
 from trainer.data.order import cursors, row_at
 from trainer.data.tokens import Source
 from trainer.state import Identity
@@ -16,9 +17,18 @@ log = logging.getLogger(__name__)
 class Feed:
     """One rank's share of the rows, in the order that the seed gives."""
 
-    def __init__(self, source: Source, pad_id: int, spec: RunSpec, identity: Identity) -> None:
+    def __init__(
+        self,
+        source: Source,
+        pad_id: int,
+        spec: RunSpec,
+        identity: Identity,
+        order: Callable[[int], int] | None = None,
+    ) -> None:
+        """``order`` gives the row of a sample; None shuffles."""
         self._source, self._pad_id, self._spec = source, pad_id, spec
-        self._rows = len(source) // spec.sequences_per_row
+        rows = len(source) // spec.sequences_per_row
+        self._row = order or partial(row_at, spec.seed, rows)
         self._rank, self._world = identity.rank, identity.world_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._ahead: tuple[int, Future[list[Batch]]] | None = None
@@ -35,7 +45,7 @@ class Feed:
     def _build(self, consumed: int) -> list[Batch]:
         spec = self._spec
         mine = cursors(consumed, spec.global_batch, spec.micro_batch, self._world, self._rank)
-        rows = [[row_at(spec.seed, self._rows, cursor) for cursor in micro] for micro in mine]
+        rows = [[self._row(cursor) for cursor in micro] for micro in mine]
         log.debug("after %d samples: rows %s", consumed, rows)
         return [_batch(self._source, micro, self._pad_id, spec) for micro in rows]
 
@@ -56,5 +66,10 @@ def _batch(source: Source, rows: list[int], pad_id: int, spec: RunSpec) -> Batch
     """All sequences of these rows, those of one row side by side."""
     several = spec.sequences_per_row
     places = [row * several + n for row in rows for n in range(several)]
-    collate = packed if spec.packing else padded
-    return collate([source[place] for place in places], pad_id, least=several)
+    return _collation(spec)([source[place] for place in places], pad_id, least=several)
+
+
+def _collation(spec: RunSpec) -> Callable[..., Batch]:
+    if spec.method == "classification":
+        return classed
+    return packed if spec.packing else padded

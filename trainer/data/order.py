@@ -9,10 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def row_at(seed: int, rows: int, cursor: int) -> int:
-    """The row that the sample number ``cursor`` is; every epoch has an order of its own."""
+def row_at(seed: int, rows: int, cursor: int, stream: int = 0) -> int:
+    """The row that the sample number ``cursor`` is; every epoch has an order of its own.
+
+    Different streams of one seed have orders that know nothing of each other.
+    """
     epoch, position = divmod(cursor, rows)
-    return int(_permutation(seed, epoch, rows)[position])
+    return int(_permutation(seed, epoch, rows, stream)[position])
+
+
+def bits(seed: int, number: int, stream: int = 0) -> np.random.Philox:
+    """Random bits that follow from these three alone; seeds have at most 32."""
+    return np.random.Philox(key=np.array([seed + (stream << 32), number], dtype=np.uint64))
 
 
 def micro_steps(global_batch: int, micro_batch: int, world_size: int) -> int:
@@ -36,8 +44,7 @@ def cursors(
     return steps
 
 
-@lru_cache(maxsize=2)
-def _permutation(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
+@lru_cache(maxsize=4)
+def _permutation(seed: int, epoch: int, rows: int, stream: int) -> NDArray[np.int64]:
     """A shuffle that stays the same across numpy's versions: only raw Philox bits are used."""
-    bits = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
-    return np.argsort(bits.random_raw(rows), kind="stable")
+    return np.argsort(bits(seed, epoch, stream).random_raw(rows), kind="stable")

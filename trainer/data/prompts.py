@@ -20,6 +20,7 @@ class Prompt:
 
     ids: list[int]
     item: dict[str, Any]
+    chat: dict[str, Any]  # what the model sees
 
 
 class Prompts:
@@ -39,7 +40,8 @@ class Prompts:
             ids = prompt_ids(self._tokenizer, found, self._today)
         except (ValueError, TemplateError) as error:
             raise self._rows.broken(row, error) from error
-        return Prompt(ids, {name: value for name, value in found.items() if name not in CHAT})
+        item = {name: value for name, value in found.items() if name not in CHAT}
+        return Prompt(ids, item, {name: found[name] for name in CHAT if name in found})
 
 
 def prompt(row: Any) -> tuple[Chat]:  # noqa: ANN401 - what json.loads gives

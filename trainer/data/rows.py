@@ -1,6 +1,7 @@
 """The rows of a JSONL file, read one by one through an index of their offsets.
 
-A row is a chat, or a preference: a prompt and two answers, which makes two chats.
+A row is a chat; or a preference or a ranking: a prompt and several answers, each of which makes a
+chat with it, the best first.
 """
 
 import json
@@ -14,6 +15,7 @@ Chat = dict[str, Any]  # `messages`, and perhaps `tools`
 # OpenAI's names, and those of its older specification.
 PREFERRED = ("preferred_output", "preferred_completion")
 OTHER = ("non_preferred_output", "non_preferred_completion")
+RANKED = "ranked_outputs"  # ours
 
 
 class Rows:
@@ -57,14 +59,13 @@ def chat(row: Any) -> tuple[Chat]:  # noqa: ANN401 - what json.loads gives
     return (row,)
 
 
-def preference(row: Any) -> tuple[Chat, Chat]:  # noqa: ANN401
-    """The prompt with the preferred answer, then with the other; only the answers are trained."""
+def answers(row: Any) -> tuple[Chat, ...]:  # noqa: ANN401
+    """The prompt with each of its answers, best first; only the answers are trained."""
     asked = row.get("input") if isinstance(row, dict) else None
     if not isinstance(asked, dict) or not isinstance(asked.get("messages"), list):
         raise ValueError("needs `input` with a list `messages`")
     prompt = [m | {"weight": 0} if m["role"] == "assistant" else m for m in asked["messages"]]
-    preferred, other = (_answer(row, names) for names in (PREFERRED, OTHER))
-    return asked | {"messages": prompt + preferred}, asked | {"messages": prompt + other}
+    return tuple(asked | {"messages": prompt + answer} for answer in _ranked(row))
 
 
 def _parsed(line: bytes) -> Any:  # noqa: ANN401
@@ -72,6 +73,15 @@ def _parsed(line: bytes) -> Any:  # noqa: ANN401
         return json.loads(line)
     except ValueError as error:
         raise ValueError(f"not JSON ({error})") from error
+
+
+def _ranked(row: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    ranked = row.get(RANKED)
+    if ranked is None:
+        return [_answer(row, PREFERRED), _answer(row, OTHER)]
+    if not isinstance(ranked, list) or not all(isinstance(answer, list) for answer in ranked):
+        raise ValueError(f"needs a list of lists `{RANKED}`")
+    return ranked
 
 
 def _answer(row: dict[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]:

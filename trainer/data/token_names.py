@@ -13,7 +13,14 @@ from trainer.contract import InputFile, RunSpec
 FORMAT = "rekindle-tokens-1"
 WEIGHTS = ".safetensors"
 RECORD = ".json"  # SavedFile: the file beside it is whole, and to be shared
-CODE = ("data/chat.py", "data/rows.py", "data/tokens.py", "data/tokenizing.py", "tokenizer.py")
+CODE = (
+    "data/chat.py",
+    "data/labelled.py",
+    "data/rows.py",
+    "data/tokens.py",
+    "data/tokenizing.py",
+    "tokenizer.py",
+)
 PACKAGES = ("transformers", "tokenizers", "jinja2")
 
 
@@ -24,7 +31,7 @@ def tokens_name(spec: RunSpec, data: InputFile) -> str:
     trainer = Path(__file__).parents[1]
     code = [(trainer / name).read_text() for name in CODE]
     versions = [version(package) for package in PACKAGES]
-    settings = [data.path, spec.max_seq_len, spec.date, spec.sequences_per_row]
+    settings = [data.path, spec.max_seq_len, spec.date, spec.sequences_per_row, spec.labels]
     told = json.dumps([FORMAT, code, versions, sorted(inputs), settings])
     return f"tokens-{hashlib.sha256(told.encode()).hexdigest()[:32]}{WEIGHTS}"
 

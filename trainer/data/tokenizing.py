@@ -116,7 +116,7 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(format="%(asctime)s %(message)s")
     spec = RunSpec.from_json(rundir.run_spec.read_bytes())
-    tokenizer = load_tokenizer(base_folder(rundir, spec.base_model))
+    tokenizer = load_tokenizer(base_folder(rundir, spec.base_model), spec.method)
     for file in missing(rundir, spec):
         path = rundir.cache / tokens_name(spec, file)
         try:

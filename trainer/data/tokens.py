@@ -7,6 +7,7 @@ has verified its bytes; only its form is looked at here.
 """
 
 import logging
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,11 +16,13 @@ from jinja2 import TemplateError
 from safetensors import SafetensorError, safe_open
 
 from trainer.contract import RunSpec
+from trainer.data import labelled
 from trainer.data.chat import Tokens, tokenize
-from trainer.data.rows import Rows, chat, preference
+from trainer.data.rows import Chat, Rows, answers, chat
 from trainer.data.token_names import FORMAT
 
 log = logging.getLogger("trainer")
+NOTHING = Tokens([], [])  # in place of the answers that a row has fewer than others
 
 
 class Source(Protocol):
@@ -33,14 +36,19 @@ class Source(Protocol):
         """One sequence, cut to the longest allowed length."""
         ...
 
+    def length(self, sequence: int) -> int:
+        """Tokens of one sequence."""
+        ...
+
 
 class Fresh:
     """Tokens made in the moment when they are asked for."""
 
     def __init__(self, path: Path, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
         self._per_row, self._tokenizer = spec.sequences_per_row, tokenizer
-        self._rows = Rows(path, chat if self._per_row == 1 else preference)
+        self._rows = Rows(path, reader(spec))
         self._max_seq_len, self._today = spec.max_seq_len, date.fromisoformat(spec.date)
+        self._classes = {name: number for number, name in enumerate(spec.labels)}
 
     def __len__(self) -> int:
         return len(self._rows) * self._per_row
@@ -48,11 +56,33 @@ class Fresh:
     def __getitem__(self, sequence: int) -> Tokens:
         """The sequence, or ValueError that says which row is broken."""
         row, place = divmod(sequence, self._per_row)
-        found = self._rows[row][place]
+        found = self._rows[row]
         try:
-            return tokenize(self._tokenizer, found, self._max_seq_len, self._today)
+            self._require_room(len(found))
+            return self._tokens(found[place]) if place < len(found) else NOTHING
         except (ValueError, TemplateError) as error:  # some templates refuse an order of roles
             raise self._rows.broken(row, error) from error
+
+    def length(self, sequence: int) -> int:
+        """Tokens of the sequence, which must be made to be counted."""
+        return len(self[sequence].ids)
+
+    def _require_room(self, sequences: int) -> None:
+        if sequences > self._per_row:
+            raise ValueError(f"{sequences} answers; the run was planned for {self._per_row}")
+
+    def _tokens(self, chat: Chat) -> Tokens:
+        cut = (self._max_seq_len, self._today)
+        if self._classes:
+            return labelled.tokenize(self._tokenizer, chat, self._classes, *cut)
+        return tokenize(self._tokenizer, chat, *cut)
+
+
+def reader(spec: RunSpec) -> Callable[[Any], tuple[Chat, ...]]:
+    """What makes chats of a parsed row."""
+    if spec.method == "classification":
+        return labelled.labelled
+    return chat if spec.sequences_per_row == 1 else answers
 
 
 class Cached:
@@ -80,6 +110,10 @@ class Cached:
         begin, end = int(self._starts[sequence]), int(self._starts[sequence + 1])
         ids, trained = self._ids[begin:end], self._trained[begin:end]
         return Tokens(ids.tolist(), trained.astype(bool).tolist())
+
+    def length(self, sequence: int) -> int:
+        """Tokens of the sequence."""
+        return int(self._starts[sequence + 1] - self._starts[sequence])
 
 
 def open_tokens(path: Path, rows: Path, tokenizer: Any, spec: RunSpec) -> Source:  # noqa: ANN401

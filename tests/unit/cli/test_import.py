@@ -1,0 +1,191 @@
+"""Other programs' files become ours: rows, what is left out, and what the service says of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rekindle.cli import json_rows
+from rekindle.cli.import_rows import Format, LeftOut, convert, format_of
+from rekindle.cli.main import app
+from service.domain.row import Format as Kept
+from tests.unit.chat_rows import verdict
+
+USER, ANSWER, WORSE = (
+    {"role": role, "content": content}
+    for role, content in (("user", "2 + 2?"), ("assistant", "4"), ("assistant", "5"))
+)
+CHAT = {"messages": [USER, ANSWER]}
+PAIR = {
+    "input": {"messages": [USER]},
+    "preferred_output": [ANSWER],
+    "non_preferred_output": [WORSE],
+}
+RANKING = {"input": {"messages": [USER]}, "ranked_outputs": [[ANSWER], [WORSE]]}
+ALPACA = {"instruction": "Add.", "input": "2 + 2?", "output": "4"}
+SHAREGPT = {"conversations": [{"from": "human", "value": "2 + 2?"}, {"from": "gpt", "value": "4"}]}
+CANDIDATES = [{"content": "5", "rank": 1}, {"content": "4", "rank": 0}]
+
+
+def imported(tmp_path: Path, text: str, *more: str) -> tuple[Result, list[dict[str, Any]]]:
+    """How the command ended, and the rows that it wrote."""
+    file, out = tmp_path / "theirs.json", tmp_path / "ours.jsonl"
+    file.write_text(text)
+    ended = CliRunner().invoke(app, ["import", str(file), str(out), *more])
+    lines = out.read_text().splitlines() if out.exists() else []
+    return ended, [json.loads(line) for line in lines]
+
+
+def jsonl(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "ours"),
+    [
+        (ALPACA | {"input": ""}, Format.ALPACA, {"messages": [USER | {"content": "Add."}, ANSWER]}),
+        (ALPACA, Format.ALPACA, {"messages": [USER | {"content": "Add.\n2 + 2?"}, ANSWER]}),
+        (
+            ALPACA | {"instruction": "2 + 2?", "input": None, "system": "Be short."},
+            Format.ALPACA,
+            {"messages": [{"role": "system", "content": "Be short."}, USER, ANSWER]},
+        ),
+        (SHAREGPT, Format.SHAREGPT, CHAT),
+        (
+            {"conversations": [*SHAREGPT["conversations"], {"from": "user", "value": "Thanks."}]},
+            Format.SHAREGPT,
+            CHAT,
+        ),
+        ({"prompt": "2 + 2?", "completion": "4"}, Format.PROMPT_COMPLETION, CHAT),
+        ({"prompt": [USER], "completion": [ANSWER]}, Format.PROMPT_COMPLETION, CHAT),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, Format.PREFERENCE, PAIR),
+        ({"prompt": [USER], "chosen": [ANSWER], "rejected": [WORSE]}, Format.PREFERENCE, PAIR),
+        ({"chosen": [USER, ANSWER], "rejected": [USER, WORSE]}, Format.PREFERENCE, PAIR),
+        (
+            {"prompt": "2 + 2?", "chosen": [USER, ANSWER], "rejected": [USER, WORSE]},
+            Format.PREFERENCE,
+            PAIR,
+        ),
+        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, Format.RANKED, RANKING),
+        ({"prompt": [USER], "candidates": CANDIDATES[::-1]}, Format.RANKED, RANKING),
+    ],
+)
+def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: Format, ours: object) -> None:  # noqa: ANN401
+    assert format_of(row) is kind
+    assert convert(row, kind) == ours
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "why"),
+    [
+        (ALPACA | {"output": " "}, Format.ALPACA, "`output` is empty"),
+        (ALPACA | {"output": 4}, Format.ALPACA, "`output` is no text"),
+        ({"conversations": "hi"}, Format.SHAREGPT, "is no list"),
+        ({"conversations": ["hi"]}, Format.SHAREGPT, "is no object"),
+        ({"conversations": [{"from": "tool", "value": "4"}]}, Format.SHAREGPT, "from 'tool'"),
+        ({"conversations": SHAREGPT["conversations"][:1]}, Format.SHAREGPT, "the assistant's"),
+        ({"prompt": [], "completion": "4"}, Format.PROMPT_COMPLETION, "no list of messages"),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "4"}, Format.PREFERENCE, "the same"),
+        ({"prompt": "?", "candidates": CANDIDATES[:1]}, Format.RANKED, "2 to 16"),
+        ({"prompt": "?", "candidates": CANDIDATES[:1] * 2}, Format.RANKED, "the same rank"),
+        ({"prompt": "?", "candidates": [{"content": "4"}] * 2}, Format.RANKED, "no number"),
+    ],
+)
+def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: Format, why: str) -> None:  # noqa: ANN401
+    with pytest.raises(LeftOut, match=why):
+        convert(row, kind)
+
+
+def test_what_was_written_and_left_out_is_told_with_its_lines(tmp_path: Path) -> None:
+    empty = ALPACA | {"output": ""}
+    ended, rows = imported(tmp_path, jsonl(ALPACA, empty, ALPACA, *[empty] * 6))
+
+    assert (ended.exit_code, len(rows)) == (0, 2)
+    assert "2 rows of format alpaca are in" in ended.output
+    assert "7 rows left out: `output` is empty (lines 2, 4, 5, 6, 7 and more)" in ended.output
+    assert "Next: rekindle submit" in ended.output
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_programs_get_it_as_json(tmp_path: Path) -> None:
+    ended, _ = imported(tmp_path, jsonl(SHAREGPT, {"conversations": []}), "--json")
+
+    told = json.loads(ended.output)
+    assert (told["format"], told["rows"], told["rows_left_out"]) == ("sharegpt", 1, 1)
+    assert told["left_out"] == {"no message is the assistant's": {"rows": 1, "lines": [2]}}
+
+
+def test_one_array_over_many_lines_is_read_as_its_rows(tmp_path: Path) -> None:
+    rows = [ALPACA | {"input": f"[{n}] {{"} for n in range(3)]
+    text = "\ufeff\n" + json.dumps([*rows[:2], ALPACA | {"output": ""}, rows[2]], indent=2)
+
+    ended, written = imported(tmp_path, text)
+
+    said = [row["messages"][0]["content"] for row in written]
+    assert said == [f"Add.\n[{n}] {{" for n in range(3)]
+    assert "(lines 13)" in ended.output
+
+
+def test_an_array_longer_than_what_is_read_at_once_is_read_piece_by_piece(tmp_path: Path) -> None:
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps([{"n": n, "text": "x" * 700_000} for n in range(5)]))
+
+    assert [row["n"] for _, row in json_rows.rows(path)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        (jsonl(ALPACA) + "{", 1, "line 2: it is no JSON"),
+        (jsonl(ALPACA) + "[]\n", 1, "line 2: it is no JSON object"),
+        ("[\n" + json.dumps(ALPACA) + ",\n{", 1, "line 3: it is no JSON"),
+        ("[" + json.dumps(ALPACA), 1, "line 1: it is no JSON"),
+        (jsonl(CHAT), 2, "submit it as it is"),
+        (jsonl({"question": "?"}), 2, "Say --format"),
+        (jsonl(ALPACA | {"output": ""}), 1, "nothing that could be imported"),
+        ("", 1, "it holds no rows"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named_by_line_and_leaves_nothing(
+    tmp_path: Path, text: str, code: int, says: str
+) -> None:
+    ended, rows = imported(tmp_path, text)
+
+    assert (ended.exit_code, rows) == (code, [])
+    assert says in ended.output
+    assert [f.name for f in tmp_path.iterdir()] == ["theirs.json"]
+
+
+def test_a_format_that_is_told_is_not_guessed(tmp_path: Path) -> None:
+    row = {"prompt": "2 + 2?", "completion": "4", "chosen": "4", "rejected": "5"}
+
+    _, guessed = imported(tmp_path, jsonl(row), "--format", "prompt-completion")
+
+    assert guessed == [CHAT]
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "ours.jsonl").write_text("precious")
+    (tmp_path / "theirs.jsonl").write_text(jsonl(ALPACA))
+    names = [str(tmp_path / name) for name in ("theirs.jsonl", "ours.jsonl")]
+
+    ended = CliRunner().invoke(app, ["import", *names])
+
+    assert ended.exit_code == 2
+    assert (tmp_path / "ours.jsonl").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("row", "kept"),
+    [
+        (ALPACA, Kept.CHAT),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, Kept.PREFERENCE),
+        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, Kept.RANKING),
+    ],
+)
+def test_the_service_takes_what_was_imported(tmp_path: Path, row: object, kept: Kept) -> None:
+    imported(tmp_path, jsonl(row))
+
+    assert verdict((tmp_path / "ours.jsonl").read_bytes()).format is kept

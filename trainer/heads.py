@@ -1,0 +1,27 @@
+"""New heads on base models: methods whose model gives numbers for a whole sequence, not tokens."""
+
+from typing import Any
+
+from trainer.contract import RunSpec
+
+METHODS = ("reward", "classification")
+
+
+def has_head(spec: RunSpec) -> bool:
+    """Whether the model is a sequence classifier, for transformers and peft."""
+    return spec.method in METHODS
+
+
+def settings(spec: RunSpec, pad_id: int) -> dict[str, Any]:
+    """What the classifier's configuration says beside the base model's.
+
+    A decoder's head reads the last token that is no padding, so it must know which one pads.
+    """
+    if spec.method == "reward":
+        return {"num_labels": 1, "pad_token_id": pad_id}
+    return {
+        "num_labels": len(spec.labels),
+        "id2label": dict(enumerate(spec.labels)),
+        "label2id": {name: number for number, name in enumerate(spec.labels)},
+        "pad_token_id": pad_id,
+    }
