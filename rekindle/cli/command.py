@@ -1,17 +1,19 @@
 """What all commands share: four options, one way to print, one way to fail.
 
 `@command` turns a function of a Cli and its own parameters into one that typer knows: the
-shared options are added to its signature, and whatever it raises becomes a sentence.
+shared options are added to its signature, and whatever it raises becomes a sentence. A parameter
+whose type is a dataclass stands for an option for each of its fields.
 """
 
 import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -140,9 +142,12 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         **given: Any,  # noqa: ANN401 - whatever the command declares
     ) -> None:
         cli = Cli(Asked(url, key, state), as_json=as_json)
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
         raise typer.Exit(carried_out(cli, lambda: function(cli, *args, **given)))
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, kind, default in (
@@ -152,10 +157,23 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
             ("as_json", AsJson, False),
         )
     ]
-    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    keywords = [option for p in own for option in _options(p)]
     run.__signature__ = inspect.Signature([*keywords, *shared])  # type: ignore[attr-defined] # what inspect reads, typer with it
     run.__annotations__ = {p.name: p.annotation for p in [*keywords, *shared]}
     return run
+
+
+def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """It, or of a group of options each."""
+    group, keyword = parameter.annotation, inspect.Parameter.KEYWORD_ONLY
+    if not is_dataclass(group):
+        yield parameter.replace(kind=keyword)
+        return
+    kinds = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        yield inspect.Parameter(
+            field.name, keyword, default=field.default, annotation=kinds[field.name]
+        )
 
 
 def carried_out(cli: Cli, work: Callable[[], int | None]) -> int:

@@ -223,10 +223,20 @@ def _progress(shown: Json) -> str:
 def speed(shown: Json) -> str:
     """Loss and pace, as far as they are known."""
     progress = part(shown, "progress")
+    graded = progress.get("reward") is not None
+    unseen = progress.get("valid_loss")  # minus the mean reward, with reinforcement
     known = [
         (progress.get("loss"), "loss {}", 4),
-        (progress.get("valid_loss"), "validation loss {}", 4),
+        (None if graded else unseen, "validation loss {}", 4),
         (progress.get("margin"), "margin {}", 4),
+        (progress.get("reward"), "reward {}", 4),
+        (
+            -unseen if graded and isinstance(unseen, int | float) else None,
+            "validation reward {}",
+            4,
+        ),
+        (progress.get("kl"), "KL {}", 3),
+        (progress.get("answer_tokens"), "{} tokens an answer", 0),
         (progress.get("tokens_per_second"), "{} tokens/s", 0),
         (progress.get("seconds_per_step"), "{} s/step", 2),
     ]

@@ -15,10 +15,12 @@ from rekindle.cli import (
     doctor,
     download,
     files,
+    import_file,
     jobs,
     keys,
     local,
     logs,
+    metrics,
     submit,
     tier,
     watch,
@@ -63,6 +65,7 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "show": jobs.show,
     "watch": watch.watch,
     "logs": logs.logs,
+    "metrics": metrics.metrics,
     "events": jobs.events,
     "cost": jobs.cost,
     "cancel": jobs.cancel,
@@ -82,6 +85,7 @@ _keys.command("list")(command(keys.list_keys))
 _keys.command("revoke")(command(keys.revoke_key))
 app.add_typer(_files, name="files", rich_help_panel=_MORE)
 app.add_typer(_keys, name="keys", rich_help_panel=_MORE)
+app.command("import", rich_help_panel=_MORE)(command(import_file.import_file))
 app.command("doctor", rich_help_panel=_MORE)(command(doctor.doctor))
 app.command("up", rich_help_panel=_LOCAL)(local.up)
 app.command("evict", rich_help_panel=_LOCAL)(command(local.evict))

@@ -10,6 +10,10 @@ from rekindle.cli import submit_options as options
 from rekindle.cli.choose import JOBS
 from rekindle.cli.command import Cli
 from rekindle.cli.submit_method import Method
+from rekindle.cli.submit_order import Order
+from rekindle.cli.submit_reinforcement import Grades
+from rekindle.cli.submit_rewards import Rewards
+from rekindle.cli.submit_training import Checkpoints, Memory
 from rekindle.cli.trouble import ExitCode, Trouble
 from rekindle.cli.upload import upload
 from rekindle.cli.words import money, part
@@ -36,37 +40,37 @@ def submit(
     batch_size: options.BatchSize = None,
     learning_rate: options.LearningRate = None,
     max_seq_len: options.MaxSeqLen = None,
+    ema_decay: options.EmaDecay = None,
     seed: options.Seed = None,
-    checkpoint_seconds: options.CheckpointSeconds = None,
-    keep_checkpoints: options.KeepCheckpoints = None,
-    milestone_every: options.MilestoneEvery = None,
+    checkpoints: Checkpoints,
     packing: options.Packing = False,
-    lora: options.IsLora = False,
-    lora_rank: options.LoraRank = None,
-    lora_alpha: options.LoraAlpha = None,
-    lora_dropout: options.LoraDropout = None,
+    memory: Memory,
     nodes: options.Nodes = None,
     min_nodes: options.MinNodes = None,
+    rewards: Rewards,
+    grades: Grades,
+    order: Order,
     name: options.Name = None,
     watch: options.Watch = False,
 ) -> int | None:
     """Train MODEL on FILE. Shows what it will cost, and why there."""
     hyper = _set(n_epochs=epochs, batch_size=batch_size)
+    chosen = submit_method.method(method, hyper, beta, dpo_loss, label_smoothing)
     body: Json = {
         "model": model,
         "suffix": suffix,
         "seed": seed,
         "metadata": _pairs(metadata or []),
-        "method": submit_method.method(method, hyper, beta, dpo_loss, label_smoothing),
+        "method": grades.beside(cli, method, rewards.beside(method, chosen)),
         "infrastructure": _set(nodes=nodes, elastic=_set(min_nodes=min_nodes) or None),
         "training": _set(
             learning_rate=learning_rate,
             max_seq_len=max_seq_len,
-            checkpoint_seconds=checkpoint_seconds,
-            keep_checkpoints=keep_checkpoints,
-            milestone_every_steps=milestone_every,
+            ema_decay=ema_decay,
             packing=submit_method.packing(method, wanted=packing),
-            adapter=_adapter(wanted=lora, r=lora_rank, alpha=lora_alpha, dropout=lora_dropout),
+            **checkpoints.members(),
+            **memory.members(),
+            **order.members(),
         ),
     } | _files(cli, file, validation, same_once=name is not None)
     return _send(cli, body, name, watch=watch)
@@ -134,12 +138,6 @@ def _file(cli: Cli, named: str, *, same_once: bool) -> str:
         return named
     uploaded: str = upload(cli, Path(named), same_once=same_once)["id"]
     return uploaded
-
-
-def _adapter(*, wanted: bool, **members: object) -> Json | None:
-    """Low-rank adapters where they are asked for, or anything about them is."""
-    told = _set(**members)
-    return {"type": "lora"} | told if wanted or told else None
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

@@ -9,11 +9,22 @@ Json = dict[str, Any]
 
 
 class Method(StrEnum):
-    """To answer as chats do, to answer as preferred, or to tell which answer is preferred."""
+    """To answer as chats do or as preferred, to tell which answer is preferred or what a text is,
+    or to answer so that the grades are good.
+    """
 
     SUPERVISED = "supervised"
     DPO = "dpo"
     REWARD = "reward"
+    CLASSIFICATION = "classification"
+    REINFORCEMENT = "reinforcement"
+
+
+_UNPACKED = {
+    Method.REWARD: "reward models: a reward is read at the end of each row",
+    Method.CLASSIFICATION: "classification: a label is read at the end of each row",
+    Method.REINFORCEMENT: "reinforcement: its answers have no length yet",
+}
 
 
 class DpoLoss(StrEnum):
@@ -33,11 +44,22 @@ def method(
     """None where nothing was told and the service's default is meant."""
     told = {"--beta": beta, "--dpo-loss": loss, "--label-smoothing": label_smoothing}
     named = [option for option, value in told.items() if value is not None]
+    if chosen is Method.REINFORCEMENT:
+        _refuse(chosen, [option for option in named if option != "--beta"])
+        options = _set(hyperparameters=hyperparameters or None, beta=beta)
+        return {"type": chosen, chosen: options}
     if chosen is not Method.DPO:
         _refuse(chosen, named)
         options = _set(hyperparameters=hyperparameters or None)
         is_usual = chosen is Method.SUPERVISED and not options
         return None if is_usual else {"type": chosen, chosen: options}
+    if beta == 0:
+        raise Trouble(
+            "--beta is 0, but with DPO it must be above 0 and at most 2.",
+            "Leave it out for 0.1.",
+            exit_code=ExitCode.USAGE,
+            code="bad_beta",
+        )
     hyperparameters = hyperparameters | _set(beta=beta)
     options = _set(loss=loss, label_smoothing=label_smoothing)
     return {"type": chosen, chosen: {"hyperparameters": hyperparameters} | options}
@@ -45,9 +67,9 @@ def method(
 
 def packing(chosen: Method, *, wanted: bool) -> bool | None:
     """None where it was not asked for; said before a file is uploaded for nothing."""
-    if wanted and chosen is Method.REWARD:
+    if wanted and chosen in _UNPACKED:
         raise Trouble(
-            "--packing is not for reward models: a reward is read at the end of each row.",
+            f"--packing is not for {_UNPACKED[chosen]}.",
             "Leave --packing out.",
             exit_code=ExitCode.USAGE,
             code="wrong_method",

@@ -12,11 +12,14 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="One chat a line, or with --method dpo or reward one preference, in OpenAI's format; "
-        "or the id of an upload.",
+        help="One chat a line, or what the method learns from, in OpenAI's format where there is "
+        "one; or the id of an upload. `rekindle import` makes such files of others.",
     ),
 ]
-Model = Annotated[str, typer.Option("--model", "-m", help="The base model's name in the service.")]
+Model = Annotated[
+    str,
+    typer.Option("--model", "-m", help="A base model of the service, or what a job made: ft:..."),
+]
 Validation = Annotated[
     str | None,
     typer.Option("--validation", metavar="FILE", help="Rows to measure on, never to train on."),
@@ -32,8 +35,9 @@ HowToLearn = Annotated[
     Method,
     typer.Option(
         "--method",
-        help="From chats; (dpo) from preferences; or (reward) from preferences, a model that "
-        "rates answers.",
+        help="From chats; (dpo) from preferences; (reward) from preferences or rankings, a model "
+        "that rates answers; (classification) from labelled texts, one that labels them; or "
+        "(reinforcement) from prompts, by the grades that its own answers get.",
         rich_help_panel=_TRAINING,
     ),
 ]
@@ -41,8 +45,8 @@ HowToLearn = Annotated[
 
 def _fitting_beta(value: float | None) -> float | None:
     """By hand, as what `min` and `max` of typer name is always inside."""
-    if value is not None and not 0 < value <= 2:
-        raise typer.BadParameter(f"it is {value:g}, but it must be above 0 and at most 2.")
+    if value is not None and not 0 <= value <= 2:
+        raise typer.BadParameter(f"it is {value:g}, but it must be 0 to 2.")
     return value
 
 
@@ -52,12 +56,19 @@ def _fitting_smoothing(value: float | None) -> float | None:
     return value
 
 
+def _fitting_decay(value: float | None) -> float | None:
+    if value is not None and not 0 <= value < 1:
+        raise typer.BadParameter(f"it is {value:g}, but it must be at least 0 and below 1.")
+    return value
+
+
 Beta = Annotated[
     float | None,
     typer.Option(
         "--beta",
         callback=_fitting_beta,
-        help="DPO: how dear it is to leave the base model, above 0 and at most 2; 0.1 if not told.",
+        help="How dear it is to leave the base model, at most 2. DPO: 0.1 if not told, and never "
+        "0; reinforcement: 0 (grpo), 0.05 (rloo) or 0.01 (ppo).",
         rich_help_panel=_TRAINING,
     ),
 ]
@@ -92,6 +103,15 @@ MaxSeqLen = Annotated[
     int | None,
     typer.Option(
         "--max-seq-len", min=16, help="Tokens a sequence is cut to.", rich_help_panel=_TRAINING
+    ),
+]
+EmaDecay = Annotated[
+    float | None,
+    typer.Option(
+        "--ema-decay",
+        callback=_fitting_decay,
+        help="The result is a moving average of the weights, such as 0.999 of the one before.",
+        rich_help_panel=_TRAINING,
     ),
 ]
 Seed = Annotated[
@@ -146,6 +166,46 @@ LoraAlpha = Annotated[
 LoraDropout = Annotated[
     float | None,
     typer.Option("--lora-dropout", min=0, help="Implies --lora.", rich_help_panel=_TRAINING),
+]
+IsQlora = Annotated[
+    bool,
+    typer.Option("--qlora", help="Adapters over a base held in 4 bits.", rich_help_panel=_TRAINING),
+]
+LastLayers = Annotated[
+    int | None,
+    typer.Option(
+        "--train-last-layers",
+        min=1,
+        metavar="N",
+        help="Freeze all layers but the last N; not with adapters.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+FreezeEmbeddings = Annotated[
+    bool,
+    typer.Option(
+        "--freeze-embeddings",
+        help="And a head that is tied to them; not with adapters.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+LossChunk = Annotated[
+    int | None,
+    typer.Option(
+        "--loss-chunk",
+        min=16,
+        metavar="POSITIONS",
+        help="Logits of so many at once, such as 1024: slower, and less memory.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+OffloadOptimizer = Annotated[
+    bool,
+    typer.Option(
+        "--offload-optimizer",
+        help="Hold the optimizer in the machine's own memory: slower, and less of the GPU's.",
+        rich_help_panel=_TRAINING,
+    ),
 ]
 Nodes = Annotated[
     int | None,

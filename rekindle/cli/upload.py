@@ -64,14 +64,14 @@ def require(path: Path) -> None:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise Trouble(
             f"{path} {what}.",
-            "Give a file with one chat or one preference a line, in OpenAI's format.",
+            "Give a file of JSONL: one chat a line, or one row of what the method learns from.",
             exit_code=ExitCode.USAGE,
             code="no_such_file",
         )
     if not path.stat().st_size:
         raise Trouble(
             f"{path} is empty.",
-            "Give a file with one chat or one preference a line, in OpenAI's format.",
+            "Give a file of JSONL: one chat a line, or one row of what the method learns from.",
             exit_code=ExitCode.USAGE,
             code="empty_file",
         )

@@ -13,6 +13,7 @@ from service.api import (
     events,
     failures,
     files,
+    graders,
     health,
     jobs,
     logs,
@@ -29,7 +30,7 @@ def make_app(parts: Parts) -> FastAPI:
     """Return the app; the caller owns what is behind ``parts``."""
     app = FastAPI(title="Rekindle", version="1", redoc_url=None)
     app.state.parts = parts
-    for module in (files, jobs, events, attempts, costs, logs, tiers, models, api_keys):
+    for module in (files, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys):
         app.include_router(module.router, prefix="/v1")
     app.include_router(nodes.router, prefix="/internal/nodes")
     app.include_router(health.router)

@@ -6,7 +6,6 @@ from typing import Any
 from fastapi import APIRouter
 
 from service.api.deps import CallerDep, Db
-from service.api.job_views import model_name
 from service.api.pages import After, clamp, known, page
 from service.db import checkpoints, events
 from service.db.checkpoints import Checkpoint
@@ -64,7 +63,7 @@ def _checkpoint(job: JobRow, checkpoint: Checkpoint) -> dict[str, Any]:
         "id": checkpoint.id,
         "object": "fine_tuning.job.checkpoint",
         "created_at": int(checkpoint.committed_at.timestamp()),
-        "fine_tuned_model_checkpoint": f"{model_name(job)}:ckpt-step-{checkpoint.step}",
+        "fine_tuned_model_checkpoint": f"{full_name(job)}:ckpt-step-{checkpoint.step}",
         "fine_tuning_job_id": job.id,
         "step_number": checkpoint.step,
         "metrics": {"step": checkpoint.step}

@@ -23,6 +23,7 @@ def brief(file: File) -> dict[str, Any]:
         "purpose": file.purpose,
         "status": "processed",
         **({} if file.purpose == results.PURPOSE else {"format": file.format}),
+        **({"labels": file.labels} if file.labels else {}),
         "examples": file.examples,
         "counts": {
             "examples": file.examples,

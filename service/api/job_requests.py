@@ -1,25 +1,35 @@
 """What POST /v1/fine_tuning/jobs accepts: OpenAI's members, and ours beside them. Strict."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from service.api.method_requests import HyperparametersRequest, MethodRequest, Strict
+from service.api.hyperparameters import HyperparametersRequest, Strict
+from service.api.method_requests import MethodRequest
+from service.api.order_requests import CurriculumRequest, MixRequest
 from service.domain.errors import InvalidRequest
 from service.domain.method import Method
 from service.domain.recipe import MAX_KEPT, Hyperparameters, Training
+from service.domain.savings import Savings
 from trainer.contract import CHECKPOINTS_KEPT, Lora
 
 _CODES = {"missing": "missing_required_parameter", "extra_forbidden": "unknown_parameter"}
 _AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
+_Body = TypeVar("_Body", bound=Strict)
+_OPENAIS_THREE = set(Hyperparameters.__dataclass_fields__)
 _NUMBERS = ("constrained-int", "constrained-float")
 
 
 def parse(body: bytes) -> "JobRequest":
     """The request, or InvalidRequest with the first member that is wrong."""
+    return parse_as(JobRequest, body)
+
+
+def parse_as(shape: type[_Body], body: bytes) -> _Body:
+    """The same for a body of any shape."""
     try:
-        return JobRequest.model_validate_json(body)
+        return shape.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error.errors(include_url=False)) from None
 
@@ -38,12 +48,21 @@ def _refusal(faults: list[ErrorDetails]) -> InvalidRequest:
 
 
 class LoraRequest(Strict):
-    """Low-rank adapters instead of all parameters."""
+    """Low-rank adapters instead of all parameters; with qlora over a base in 4 bits."""
 
-    type: Literal["lora"]
+    type: Literal["lora", "qlora"]
     r: int = Field(default=16, ge=1, le=512)
     alpha: int | None = Field(default=None, ge=1, le=4096)  # None: twice r
     dropout: float = Field(default=0.0, ge=0, lt=1)
+
+    def resolved(self) -> Lora:
+        """With every number."""
+        return Lora(
+            rank=self.r,
+            alpha=self.alpha or 2 * self.r,
+            dropout=self.dropout,
+            quantized=self.type == "qlora",
+        )
 
 
 class TrainingRequest(Strict):
@@ -61,6 +80,13 @@ class TrainingRequest(Strict):
     keep_checkpoints: int = Field(default=CHECKPOINTS_KEPT, ge=1, le=MAX_KEPT)
     milestone_every_steps: int = Field(default=0, ge=0)
     packing: bool = False
+    mix: MixRequest | None = None
+    curriculum: CurriculumRequest | None = None
+    train_last_n_layers: int | None = Field(default=None, ge=1)
+    train_embeddings: bool = True
+    loss_chunk: int = Field(default=0, ge=0)
+    offload: Literal["", "optimizer"] = ""
+    ema_decay: float = Field(default=0.0, ge=0, lt=1)
 
 
 class ElasticRequest(Strict):
@@ -79,7 +105,7 @@ class InfrastructureRequest(Strict):
 class JobRequest(Strict):
     """The whole body."""
 
-    model: str = Field(min_length=1, max_length=256)
+    model: str = Field(min_length=1, max_length=512)
     training_file: str
     validation_file: str | None = None
     suffix: str | None = Field(default=None, min_length=1, max_length=64)
@@ -114,15 +140,39 @@ class JobRequest(Strict):
                 param="hyperparameters",
             )
         chosen = new or self.hyperparameters or HyperparametersRequest()
-        return Hyperparameters(**chosen.model_dump(exclude={"beta"}))
+        return Hyperparameters(**chosen.model_dump(include=_OPENAIS_THREE))
 
     def asked_training(self) -> Training:
         """The method and our own knobs as the domain has them."""
-        asked = self.training
-        lora = None
-        if asked.adapter:
-            alpha = asked.adapter.alpha or 2 * asked.adapter.r
-            lora = Lora(rank=asked.adapter.r, alpha=alpha, dropout=asked.adapter.dropout)
-        dpo = self.method.asked_dpo() if self.method else None
-        ours = asked.model_dump(exclude={"adapter"})
-        return Training(method=self.asked_method(), dpo=dpo, lora=lora, **ours)
+        asked, method = self.training, self.method
+        if method:
+            method.refuse_others()
+        lora = asked.adapter.resolved() if asked.adapter else None
+        dpo = method.asked_dpo() if method else None
+        reinforcement = method.asked_reinforcement() if method else None
+        saved = {name: getattr(asked, name) for name in Savings.__dataclass_fields__}
+        ours = asked.model_dump(exclude={"adapter", "eval_steps", "mix", "curriculum", *saved})
+        return Training(
+            method=self.asked_method(),
+            dpo=dpo,
+            reinforcement=reinforcement,
+            ranked=method.asked_ranked() if method else None,
+            mix=asked.mix.resolved() if asked.mix else None,
+            curriculum=asked.curriculum.resolved() if asked.curriculum else None,
+            lora=lora,
+            savings=Savings(**saved),
+            eval_steps=self._eval_steps(),
+            **ours,
+        )
+
+    def _eval_steps(self) -> int | None:
+        """From OpenAI's place, which only reinforcement has, or from ours."""
+        learnt = self.method.reinforcement if self.method else None
+        within, own = learnt.eval_steps if learnt else None, self.training.eval_steps
+        if within is not None and own is not None:
+            raise InvalidRequest(
+                "Give the steps between evaluations once: in training.eval_steps, or in "
+                "method.reinforcement.hyperparameters.eval_interval.",
+                param="training.eval_steps",
+            )
+        return own if within is None else within

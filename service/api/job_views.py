@@ -1,5 +1,6 @@
 """How a job is shown: OpenAI's object, and our members beside it."""
 
+import json
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -9,6 +10,7 @@ from service.db.jobs import JobRow
 from service.domain import cost, story
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.domain.storage_cost import HOURS_PER_MONTH
+from service.operations.bases import full_name
 
 
 def listed(around: Around) -> dict[str, Any]:
@@ -70,12 +72,7 @@ def costs(around: Around, now: datetime) -> dict[str, Any]:
 
 def fine_tuned_model(job: JobRow) -> str | None:
     """The name of the result, once there is one."""
-    return model_name(job) if job.state is JobState.SUCCEEDED else None
-
-
-def model_name(job: JobRow) -> str:
-    """The name that the job's model has, or will have."""
-    return f"ft:{job.model}:{job.project_id}:{job.request.get('suffix') or ''}:{job.id}"
+    return full_name(job) if job.state is JobState.SUCCEEDED else None
 
 
 def money(amount: Decimal) -> str:
@@ -88,6 +85,7 @@ def seconds(moment: datetime | None) -> int | None:
     return int(moment.timestamp()) if moment else None
 
 
+_OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # null where the method has none
 _LINKS = ("events", "attempts", "checkpoints", "metrics", "logs", "cost", "storage", "model")
 
 
@@ -128,18 +126,37 @@ def _basic(around: Around) -> dict[str, Any]:
 
 def _method(hyper: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
     """As it was asked for, with every number; a plan that does not name it is supervised."""
+    if settings := recipe.get("reinforcement"):
+        return {"type": "reinforcement", "reinforcement": _reinforcement(hyper, recipe, settings)}
     dpo = recipe.get("dpo")
     if dpo is None:
         method = recipe.get("method", "supervised")
-        return {"type": method, method: {"hyperparameters": hyper}}
+        return {"type": method, method: {"hyperparameters": hyper} | _of_rewards(method, recipe)}
     ours = {name: dpo[name] for name in ("loss", "label_smoothing")}
     return {"type": "dpo", "dpo": {"hyperparameters": hyper | {"beta": dpo["beta"]}, **ours}}
+
+
+def _reinforcement(
+    hyper: dict[str, Any], recipe: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """OpenAI's members, and ours with every number."""
+    ours = {k: v for k, v in settings.items() if k not in ("grader", "replay_capacity")}
+    more = {"eval_interval": recipe["eval_steps"] or "auto", "reasoning_effort": "default"}
+    grader = json.loads(settings["grader"])
+    return {"grader": grader, "hyperparameters": hyper | more, **ours}
+
+
+def _of_rewards(method: str, recipe: dict[str, Any]) -> dict[str, Any]:
+    if method != "reward":
+        return {}
+    ranked = recipe.get("ranked")
+    return {"loss": "ranked_margin", **ranked} if ranked else {"loss": "bradley_terry"}
 
 
 def _progress(around: Around) -> dict[str, Any]:
     job = around.job
     step = job.progress.get("step", 0)
-    measured = ("seconds_per_step", "tokens_per_second", "loss", "valid_loss", "margin")
+    measured = ("seconds_per_step", "tokens_per_second", "loss", "valid_loss", *_OF_METHODS)
     return {
         "step": step,
         "total_steps": job.total_steps,

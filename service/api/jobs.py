@@ -2,7 +2,9 @@
 
 import hashlib
 import secrets
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request, Response
@@ -18,13 +20,18 @@ from service.db import jobs as rows
 from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.keys import Caller
-from service.domain import results
+from service.domain import lineage, results
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from service.domain.method import METHODS, Method, learning_from
+from service.domain.method import learning_from
 from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
-from service.operations import jobs, models, tiers
+from service.domain.ranking import formats
+from service.domain.recipe import Training
+from service.domain.reinforcement import lacking
+from service.operations import bases, jobs, tiers
+from service.operations.bases import Basis
 from service.operations.jobs import Sending, Submission
+from trainer.contract import Reinforcement
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
 _MOST = 100
@@ -141,13 +148,14 @@ def _metadata(request: Request) -> dict[str, str] | None:
 
 async def _take_on(parts: Parts, sending: Sending, asked: JobRequest, now: datetime) -> JobRow:
     training, validation = await _files(parts, sending.caller, asked)
+    base, judge = await _models(parts, sending.caller, asked, training)
     submission = Submission(
         sending=sending,
         request=asked.model_dump(mode="json") | {"seed": _seed(asked)},
-        model=asked.model,
+        model=base.name,
         training_file=training,
         validation_file=validation,
-        plan=await _plan(parts, asked, training),
+        plan=await _plan(parts, asked, training, validation, base, judge),
     )
     async with parts.engine.begin() as conn:
         return await jobs.submit(conn, submission, now)
@@ -176,28 +184,85 @@ async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File,
                     param=param,
                 )
             if file:
-                _check_format(file, param, asked.asked_method())
+                _check_format(file, param, asked.asked_training())
+                _check_members(file, param, asked.asked_training().reinforcement)
             found.append(file)
     training, validation = found
     assert training is not None, "training_file is required"
+    if asked.asked_method() == "classification":
+        _check_labels(training, validation)
     return training, validation
 
 
-def _check_format(file: File, param: str, method: Method) -> None:
-    wanted = METHODS[method].learns_from
-    if file.format is not wanted:
+def _check_format(file: File, param: str, training: Training) -> None:
+    wanted = formats(training.method, training.ranked)
+    if file.format not in wanted:
         others = " or ".join(learning_from(file.format))
+        plural = " or ".join(rows.plural for rows in wanted)
         raise InvalidRequest(
-            f"{param}: {file.id} holds {file.format.plural}, and method {method} learns from "
-            f"{wanted.plural}. Give a file of {wanted.plural}, or choose method {others}.",
+            f"{param}: {file.id} holds {file.format.plural}, and method {training.method} learns "
+            f"from {plural}. Give a file of {plural}, or choose method {others}.",
             code="wrong_file_format",
             param=param,
         )
 
 
-async def _plan(parts: Parts, asked: JobRequest, training: File) -> Plan:
-    """The plan, or InvalidRequest for a model that is not there or cannot fit."""
-    model = await models.find(parts.store, asked.model)
+def _check_labels(training: File, validation: File | None) -> None:
+    if len(training.labels) < 2:
+        raise InvalidRequest(
+            f"training_file: every row of {training.id} has the label {training.labels[0]!r}. "
+            "There must be at least two to tell apart.",
+            code="too_few_labels",
+            param="training_file",
+        )
+    unknown = sorted(set(validation.labels if validation else ()) - set(training.labels))
+    if validation and unknown:
+        raise InvalidRequest(
+            f"validation_file: {validation.id} has the label {unknown[0]!r}, and no row of the "
+            "training file has it. Leave those rows out, or train on some.",
+            code="unknown_label",
+            param="validation_file",
+        )
+
+
+def _check_members(file: File, param: str, settings: Reinforcement | None) -> None:
+    if settings is not None and (what := lacking(settings, file.members)):
+        raise InvalidRequest(
+            f"{param}: {what}. Add it to every row of {file.id}, or change the grader.",
+            code="missing_grader_input",
+            param=param,
+        )
+
+
+async def _models(
+    parts: Parts, caller: Caller, asked: JobRequest, training: File
+) -> tuple[Basis, Basis | None]:
+    """What the job begins with and what its grader asks, or InvalidRequest or Archived."""
+    find = partial(bases.readable, parts.engine, parts.outside, caller.project_id)
+    base = await find(asked.model)
+    if base.method is not None:
+        lineage.refuse_other_head(base.name, base.method, asked.asked_method())
+    if base.method == "classification":
+        lineage.refuse_other_labels(base.name, base.labels, training.labels)
+    named = lineage.judge(asked.asked_training().reinforcement)
+    if named is None:
+        return base, None
+    if not lineage.is_made(named):
+        lineage.refuse_no_judge(named, None)
+    judge = await find(named, lineage.OF_GRADER)
+    lineage.refuse_no_judge(judge.name, judge.method)
+    return base, judge
+
+
+async def _plan(
+    parts: Parts,
+    asked: JobRequest,
+    training: File,
+    validation: File | None,
+    base: Basis,
+    judge: Basis | None,
+) -> Plan:
+    """The plan, or InvalidRequest for a model that cannot fit."""
     defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
     prices = await parts.prices.prices(list(defaults.offerings))
     offers = tuple(
@@ -208,12 +273,14 @@ async def _plan(parts: Parts, asked: JobRequest, training: File) -> Plan:
         )
         for offering in defaults.offerings
     )
+    answers = max(2, training.answers, validation.answers if validation else 0)
     accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
     return make_plan(
         PlanRequest(
-            arch=Architecture.from_config(model.config),
+            arch=Architecture.from_config(base.staged.config),
+            judge=Architecture.from_config(judge.staged.config) if judge else None,
             hyperparameters=asked.asked_hyperparameters(),
-            training=asked.asked_training(),
+            training=replace(asked.asked_training(), answers=answers),
             examples=training.examples,
             mean_tokens=training.mean_tokens,
             offers=offers,

@@ -2,29 +2,17 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from service.api.hyperparameters import Auto, HyperparametersRequest, Strict
+from service.api.reinforcement_requests import ReinforcementRequest
 from service.domain.errors import InvalidRequest
 from service.domain.method import METHODS, Method
+from service.domain.ranking import HIGHEST_MARGIN
 from service.domain.recipe import DEFAULT_BETA, MAX_BETA
-from trainer.contract import Dpo
+from trainer.contract import Dpo, Ranked, Reinforcement
 
-Auto = Literal["auto"]
 Beta = Auto | Annotated[float, Field(gt=0, le=MAX_BETA)] | None
-
-
-class Strict(BaseModel):
-    """No guessing: unknown members and wrong types are errors."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class HyperparametersRequest(Strict):
-    """OpenAI's three, which every method has."""
-
-    batch_size: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"
-    learning_rate_multiplier: Auto | Annotated[float, Field(gt=0, le=10_000)] = "auto"
-    n_epochs: Auto | Annotated[int, Field(ge=1, le=50)] = "auto"
 
 
 class DpoHyperparametersRequest(HyperparametersRequest):
@@ -60,9 +48,37 @@ class DpoRequest(Strict):
 
 
 class RewardRequest(Strict):
-    """Options of reward models, a method of ours."""
+    """Options of reward models, a method of ours; both margins are of loss ranked_margin."""
 
     hyperparameters: HyperparametersRequest | None = None
+    loss: Literal["bradley_terry", "ranked_margin"] = "bradley_terry"
+    margin_start: float | None = Field(default=None, ge=0, le=HIGHEST_MARGIN)
+    margin_end: float | None = Field(default=None, ge=0, le=HIGHEST_MARGIN)
+
+    def resolved(self) -> Ranked | None:
+        """With every number; None for pairs."""
+        margins = {"margin_start": self.margin_start, "margin_end": self.margin_end}
+        told = {name: value for name, value in margins.items() if value is not None}
+        if self.loss == "ranked_margin":
+            return Ranked(**told)
+        for name in told:
+            raise InvalidRequest(
+                f"method.reward.{name} is of loss ranked_margin, and the loss is {self.loss}. "
+                "Leave it out, or change the loss.",
+                param=f"method.reward.{name}",
+            )
+        return None
+
+
+class ClassificationRequest(Strict):
+    """Options of classification, a method of ours."""
+
+    hyperparameters: HyperparametersRequest | None = None
+
+
+_Options = (
+    SupervisedRequest | DpoRequest | RewardRequest | ReinforcementRequest | ClassificationRequest
+)
 
 
 class MethodRequest(Strict):
@@ -72,15 +88,37 @@ class MethodRequest(Strict):
     supervised: SupervisedRequest | None = None
     dpo: DpoRequest | None = None
     reward: RewardRequest | None = None
+    reinforcement: ReinforcementRequest | None = None
+    classification: ClassificationRequest | None = None
 
     @property
     def hyperparameters(self) -> HyperparametersRequest | None:
         """Those of the type."""
-        options: SupervisedRequest | DpoRequest | RewardRequest | None = getattr(self, self.type)
+        options: _Options | None = getattr(self, self.type)
         return options.hyperparameters if options else None
 
     def asked_dpo(self) -> Dpo | None:
-        """None for the other methods; raises InvalidRequest for options of another type."""
+        """None for the other methods."""
+        return (self.dpo or DpoRequest()).resolved() if self.type == "dpo" else None
+
+    def asked_ranked(self) -> Ranked | None:
+        """None for pairs, and for the other methods."""
+        return self.reward.resolved() if self.type == "reward" and self.reward else None
+
+    def asked_reinforcement(self) -> Reinforcement | None:
+        """None for the other methods; raises InvalidRequest where it is or lacks a member."""
+        if self.type != "reinforcement":
+            return None
+        if self.reinforcement is None:
+            raise InvalidRequest(
+                "method.reinforcement.grader: missing. Answers are learnt from by their grades.",
+                code="missing_required_parameter",
+                param="method.reinforcement.grader",
+            )
+        return self.reinforcement.resolved()
+
+    def refuse_others(self) -> None:
+        """Raise InvalidRequest for options of another type."""
         for other in METHODS:
             if other != self.type and getattr(self, other) is not None:
                 raise InvalidRequest(
@@ -88,4 +126,3 @@ class MethodRequest(Strict):
                     f"{self.type!r}. Leave it out, or change the type.",
                     param=f"method.{other}",
                 )
-        return (self.dpo or DpoRequest()).resolved() if self.type == "dpo" else None

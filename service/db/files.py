@@ -34,6 +34,9 @@ class File:
     warning_counts: dict[str, int] = field(default_factory=dict)
     longest: list[tuple[int, int]] = field(default_factory=list)  # line, tokens
     format: Format = Format.CHAT
+    members: dict[str, int] = field(default_factory=dict)  # of prompts: see DatasetSummary
+    answers: int = 0  # of rankings: the most that a row has
+    labels: list[str] = field(default_factory=list)  # of labelled texts, sorted
 
     @property
     def tokens(self) -> int:
@@ -42,7 +45,8 @@ class File:
 
 
 _COLUMNS = [files.c[name] for name in File.__dataclass_fields__]
-_BRIEF = [column for column in _COLUMNS if column.name not in ("warnings", "longest")]
+_LONG = ("warnings", "longest", "members", "labels")
+_BRIEF = [column for column in _COLUMNS if column.name not in _LONG]
 
 
 async def add(conn: AsyncConnection, file: File) -> None:
@@ -79,7 +83,7 @@ async def page(
 ) -> list[File]:
     """Files in order of their ids (which is the order of upload), beyond ``after``.
 
-    Their warnings and longest rows are left out: a page may hold 10,000 files.
+    Their warnings, longest rows, members and labels are left out: a page may hold 10,000 files.
     """
     query = select(*_BRIEF).where(*_visible(project_id))
     if purpose:

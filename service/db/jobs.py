@@ -89,6 +89,15 @@ async def in_state(conn: AsyncConnection, project_id: str, state: JobState) -> l
     return [parsed(r) for r in await conn.execute(query.order_by(jobs.c.id.desc()))]
 
 
+async def alive(conn: AsyncConnection, project_id: str) -> list[JobRow]:
+    """Every job of the project that is not over."""
+    live = jobs.c.state.not_in(JOB_TERMINAL)
+    return [
+        parsed(r)
+        for r in await conn.execute(select(*_COLUMNS).where(jobs.c.project_id == project_id, live))
+    ]
+
+
 async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[tuple[Claim, Job]]:
     """Lease jobs whose time has come, as the decision sees them."""
     live = jobs.c.state.not_in(JOB_TERMINAL)

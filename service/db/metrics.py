@@ -89,9 +89,9 @@ async def series(
     return [dict(r) for r in (await conn.execute(rows.limit(limit))).mappings()]
 
 
-async def has_margins(conn: AsyncConnection, job_id: str) -> bool:
-    """Whether the job has learnt from pairs."""
-    query = select(exists().where(metrics.c.job_id == job_id, metrics.c.margin.is_not(None)))
+async def has(conn: AsyncConnection, job_id: str, figure: str) -> bool:
+    """Whether it was ever measured: it depends on the job's method."""
+    query = select(exists().where(metrics.c.job_id == job_id, metrics.c[figure].is_not(None)))
     return bool((await conn.execute(query)).scalar_one())
 
 

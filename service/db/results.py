@@ -36,7 +36,10 @@ async def keep(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
 
 async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
     """The file in parts."""
-    columns = results.columns(margins=await metrics.has_margins(conn, job_id))
+    columns = results.columns(
+        margins=await metrics.has(conn, job_id, "margin"),
+        rewards=await metrics.has(conn, job_id, "reward"),
+    )
     lines = [results.header(columns)]
     async for row in metrics.all_of(conn, job_id):
         lines.append(results.line(columns, row))

@@ -68,6 +68,9 @@ files = Table(
     Column("longest", JSONB, nullable=False, server_default="[]"),  # rows: [line, tokens]
     Column("format", Text, nullable=False, server_default=Format.CHAT),  # of every row
     one_of("format", Format),
+    Column("members", JSONB, nullable=False, server_default="{}"),  # of prompts
+    Column("answers", Integer, nullable=False, server_default="0"),  # of rankings, the most
+    Column("labels", JSONB, nullable=False, server_default="[]"),  # of labelled texts
     Index("files_listing", "project_id", "id"),
 )
 
@@ -312,6 +315,10 @@ metrics = Table(
     Column("seconds", Float, nullable=False),
     Column("valid_loss", Float),
     Column("margin", Float),  # of rewards, with pairs only
+    Column("reward", Float),  # these three with reinforcement only
+    Column("kl", Float),
+    Column("answer_tokens", Float),
+    Column("grader_errors", Integer, nullable=False, server_default="0"),
     PrimaryKeyConstraint("job_id", "step"),
 )
 

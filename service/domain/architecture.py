@@ -38,6 +38,7 @@ class Architecture:
     intermediate_size: int
     max_positions: int
     packs: bool = False  # sequences may be trained on side by side
+    tied: bool = False  # the head is the token embedding
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -56,6 +57,7 @@ class Architecture:
             "intermediate_size": _size(config, "intermediate_size"),
             "max_positions": _size(config, "max_position_embeddings", 2048),
             "packs": family.packs,
+            "tied": bool(config.get("tie_word_embeddings", False)),
         }
         linear = cls(parameters=0, **shape)
         return cls(parameters=_parameters(linear, family, config), **shape)
@@ -74,6 +76,17 @@ class Architecture:
     def embedding_parameters(self) -> int:
         """Parameters of the token embedding (and of the head, where it is not the same)."""
         return self.vocab_size * self.hidden_size
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one decoder layer: all but embedding, head and the last norm."""
+        ends = (1 if self.tied else 2) * self.embedding_parameters + self.hidden_size
+        return (self.parameters - ends) // self.layers
+
+    @property
+    def linear_parameters(self) -> int:
+        """Parameters of all linear layers but the head: what QLoRA holds in 4 bits."""
+        return self.layers * sum(i * o for i, o in self.linear_layers())
 
     def lora_parameters(self, rank: int) -> int:
         """Trainable parameters of adapters of this rank on every linear layer but the head."""
@@ -95,7 +108,7 @@ class Architecture:
 
 def _parameters(arch: Architecture, family: Family, config: Mapping[str, Any]) -> int:
     """Count every tensor of the checkpoint once."""
-    embeddings = 1 if config.get("tie_word_embeddings", False) else 2
+    embeddings = 1 if arch.tied else 2
     per_layer = sum(i * o for i, o in arch.linear_layers()) + 2 * arch.hidden_size
     if family.qkv_bias or config.get("attention_bias", False):
         per_layer += arch.q_size + 2 * arch.kv_size

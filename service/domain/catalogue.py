@@ -16,6 +16,7 @@ class Sku:
     gpus: int
     gpu: str
     gpu_memory_gib: int  # of one GPU
+    memory_gbytes: int  # per second, between one GPU and its memory
     vcpus: int
     ram_gib: int
     local_disk_gib: int
@@ -42,6 +43,7 @@ SKUS: tuple[Sku, ...] = (
         gpus=8,
         gpu="A100-SXM4-80GB",
         gpu_memory_gib=80,
+        memory_gbytes=2039,
         vcpus=96,
         ram_gib=1900,
         local_disk_gib=6400,
@@ -55,6 +57,7 @@ SKUS: tuple[Sku, ...] = (
         gpus=8,
         gpu="A100-SXM4-40GB",
         gpu_memory_gib=40,
+        memory_gbytes=1555,
         vcpus=96,
         ram_gib=900,
         local_disk_gib=6000,
@@ -68,6 +71,7 @@ SKUS: tuple[Sku, ...] = (
         gpus=8,
         gpu="H100-SXM5-80GB",
         gpu_memory_gib=80,
+        memory_gbytes=3350,
         vcpus=96,
         ram_gib=1900,
         local_disk_gib=28672,
@@ -81,6 +85,7 @@ SKUS: tuple[Sku, ...] = (
         gpus=1,
         gpu="A100-PCIe-80GB",
         gpu_memory_gib=80,
+        memory_gbytes=1935,
         vcpus=24,
         ram_gib=220,
         local_disk_gib=64,
@@ -94,6 +99,7 @@ SKUS: tuple[Sku, ...] = (
         gpus=2,
         gpu="A100-PCIe-80GB",
         gpu_memory_gib=80,
+        memory_gbytes=1935,
         vcpus=48,
         ram_gib=440,
         local_disk_gib=128,
@@ -107,6 +113,7 @@ SKUS: tuple[Sku, ...] = (
         gpus=4,
         gpu="A100-PCIe-80GB",
         gpu_memory_gib=80,
+        memory_gbytes=1935,
         vcpus=96,
         ram_gib=880,
         local_disk_gib=256,
@@ -120,6 +127,7 @@ SKUS: tuple[Sku, ...] = (
         gpus=1,
         gpu="H100-NVL-94GB",
         gpu_memory_gib=94,
+        memory_gbytes=3900,
         vcpus=40,
         ram_gib=320,
         local_disk_gib=3576,
@@ -133,6 +141,7 @@ SKUS: tuple[Sku, ...] = (
         gpus=2,
         gpu="H100-NVL-94GB",
         gpu_memory_gib=94,
+        memory_gbytes=3900,
         vcpus=80,
         ram_gib=640,
         local_disk_gib=7152,

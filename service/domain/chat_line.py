@@ -17,7 +17,7 @@ _OTHER_FORMATS = {  # members of rows in formats that are not ours
     "to `content`",
     "instruction": "it has `instruction` (Alpaca): write it as a user's message and the output as "
     "an assistant's",
-    "text": "it has `text`: only chats and preferences are trained on",
+    "text": "it has `text`: write it as messages, or add its `label` to learn a classification",
 }
 _SEND_CHAT = "`messages` must be a list of at least one message"
 _USUAL = ["user", "assistant"]

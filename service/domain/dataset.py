@@ -13,6 +13,7 @@ from service.domain.dataset_line import check_line
 from service.domain.duplicates import MOST_ROWS, SeenRows
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from service.domain.json_line import Problem
+from service.domain.labelled_line import MOST_LABELS
 from service.domain.long_rows import LongRows, RowLength, tokens_of
 from service.domain.recipe import DEFAULT_MAX_SEQ_LEN
 from service.domain.row import Format, Row
@@ -59,6 +60,11 @@ class DatasetSummary:
     warnings: tuple[Finding, ...]  # at most MOST_SHOWN, by line
     warning_counts: dict[str, int]  # all of them, by code
     longest: tuple[RowLength, ...]
+    members: dict[str, int]  # of prompts: of its first row, the first line without each, or 0
+
+    answers: int = 0  # of rankings: the most that a row has
+    sequences: int = 0  # of all rows together
+    labels: tuple[str, ...] = ()  # of labelled texts, sorted
 
     @property
     def mean_tokens(self) -> int:
@@ -68,8 +74,7 @@ class DatasetSummary:
     @property
     def tokens(self) -> int:
         """A guess at the tokens of the whole file."""
-        sequences = self.examples * self.format.sequences
-        return tokens_of(self.characters) + (sequences - 1) * _TOKENS_PER_SEQUENCE
+        return tokens_of(self.characters) + (self.sequences - 1) * _TOKENS_PER_SEQUENCE
 
 
 class DatasetValidator:
@@ -92,6 +97,11 @@ class DatasetValidator:
         self._format: Format | None = None  # of the first good row, and so of all
         self._examples = 0
         self._characters = 0
+        self._answers = 0
+        self._sequences = 0
+        self._labels: set[str] = set()
+        self._members: dict[str, int] = {}
+        self._everywhere: frozenset[str] = frozenset()  # those of them that no row lacks so far
         self._errors = _Findings(of_a_kind=MOST_SHOWN)
         self._warnings = _Findings(of_a_kind=MOST_OF_A_KIND)
 
@@ -137,6 +147,10 @@ class DatasetValidator:
             warnings=tuple(self._warnings.shown[:MOST_SHOWN]),
             warning_counts=dict(self._warnings.counts),
             longest=self._long_rows.longest(),
+            members=self._members,
+            answers=self._answers,
+            sequences=self._sequences,
+            labels=tuple(sorted(self._labels)),
         )
 
     def _take_head(self) -> None:
@@ -204,6 +218,26 @@ class DatasetValidator:
         for note in row.notes:
             self._warn(note.code, note.message)
         self._compare(line, row.longest)
+        self._answers = max(self._answers, row.answers)
+        self._sequences += row.answers or row.format.sequences
+        if row.format is Format.PROMPT:
+            self._look_for(row.members)
+        if row.label is not None:
+            self._label(row.label)
+
+    def _label(self, name: str) -> None:
+        self._labels.add(name)
+        if len(self._labels) > MOST_LABELS:
+            what = f"the file has more than {MOST_LABELS} labels, the most that a model can learn"
+            self._refuse(f"line {self._line}: {what}. Are they names of classes?")
+
+    def _look_for(self, members: frozenset[str]) -> None:
+        if self._examples == 1:
+            self._members = dict.fromkeys(sorted(members), 0)
+            self._everywhere = members
+        for name in self._everywhere - members:
+            self._members[name] = self._line
+        self._everywhere &= members
 
     def _compare(self, line: bytes, characters: int) -> None:
         """What can be said of a row only beside others, or beside a model's context."""
@@ -215,7 +249,7 @@ class DatasetValidator:
             self._warn("duplicate_row", f"the row is the same as line {before}")
         tokens = self._long_rows.add(self._line, characters)
         if tokens > DEFAULT_MAX_SEQ_LEN:
-            self._warn("long_row", long_row(tokens, DEFAULT_MAX_SEQ_LEN))
+            self._warn("long_row", long_row(tokens, DEFAULT_MAX_SEQ_LEN, self._format))
 
     def _note_whole_file(self) -> None:
         last = self._line - 1
@@ -286,8 +320,13 @@ def too_large(limits: Limits) -> PayloadTooLarge:
     )
 
 
-def long_row(tokens: int, context: int) -> str:
-    """What is said of a row that is longer than the context."""
+def long_row(tokens: int, context: int, rows: Format | None) -> str:
+    """What is said of a row that is longer than the context, or than an answer leaves room."""
+    if rows is Format.PROMPT:
+        return (
+            f"the prompt has about {tokens} tokens, and with more than {context} its answer has "
+            "too little room; shorten it, or raise training.max_seq_len where the model allows it"
+        )
     return (
         f"the row has about {tokens} tokens: what is beyond {context} is cut off; shorten it, or "
         "raise training.max_seq_len where the model allows it"

@@ -26,6 +26,7 @@
     +-- PayloadTooLarge       413  payload_too_large
     +-- NotSeenYet            425  not_seen_yet
     +-- RateLimited           429  rate_limit_exceeded
+    +-- NotImplementedHere    501  not_implemented
     +-- ServiceUnavailable    503  service_unavailable
     +-- LeaseLost             500  never leaves the reconciler
     +-- IllegalMove           500  a bug: the life cycle has no such move
@@ -233,6 +234,15 @@ class RateLimited(ServiceError):
     status = 429
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
+
+
+class NotImplementedHere(ServiceError):
+    """OpenAI's API has it and we have not, on purpose."""
+
+    status = 501
+    type = "invalid_request_error"
+    code = "not_implemented"
+    retry = False
 
 
 class ServiceUnavailable(ServiceError):

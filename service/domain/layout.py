@@ -10,11 +10,15 @@ from dataclasses import dataclass, replace
 from service.domain.architecture import Architecture
 from service.domain.catalogue import Sku
 from service.domain.memory import GIB, MARGIN, MemoryEstimate, MicroStep, estimate
-from service.domain.recipe import Hyperparameters, Recipe, Training, resolve
+from service.domain.recipe import Hyperparameters, Recipe, Training, resolve, zero_stages
+from service.domain.savings import Savings
 from trainer.contract import Lora
 
 _MAX_MICRO_BATCH = 64
 _SHORTEST = 256  # tokens; nobody is advised to cut rows to less
+_FEW_ANSWERS = 4  # to a prompt; fewer say little about each other
+_HOST_SHARE = 0.6  # of a machine's own memory
+_ADVISED_CHUNK = 1024  # positions
 _ADVISED_LORA = Lora(rank=16, alpha=32, dropout=0.05)
 
 
@@ -29,6 +33,7 @@ class Needs:
     nodes: int | None
     processes_per_node: int | None
     max_nodes: int
+    judge: int = 0  # parameters of the reward model that grades
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +51,22 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Misfit:
-    """The closest that one came: bytes per GPU that were needed and that there are."""
+    """The closest that one came: bytes that were needed and that there are."""
 
     sku: Sku
     nodes: int
     needed: int
     available: int
+    of_gpu: bool = True  # else of the machine's own memory
+
+    @property
+    def where(self) -> str:
+        """What is too small."""
+        return "GPU" if self.of_gpu else "machine, beside its GPUs,"
 
     @property
     def excess(self) -> int:
-        """Bytes per GPU that are missing."""
+        """Bytes that are missing."""
         return self.needed - self.available
 
 
@@ -72,15 +83,26 @@ def has_room(needs: Needs, layout: Layout, sku: Sku, nodes: int) -> bool:
     """True when the same run, shared out over this many nodes, fits too."""
     world = nodes * layout.processes_per_node
     stage, micro_batch = layout.zero_stage, layout.micro_batch
-    memory = _memory(needs.arch, layout.recipe, stage, world, micro_batch)
-    return memory.needed <= sku.gpu_memory_gib * GIB
+    memory = _memory(needs, layout.recipe, stage, world, micro_batch)
+    return goes_into(memory, sku, layout.processes_per_node)
+
+
+def goes_into(memory: MemoryEstimate, sku: Sku, per_node: int) -> bool:
+    """True when a GPU of this size holds its part, and the machine what lives outside its GPUs."""
+    return memory.needed <= sku.gpu_memory_gib * GIB and memory.host * per_node <= _host_room(sku)
+
+
+def _host_room(sku: Sku) -> int:
+    """Bytes of a machine's own memory that an optimizer may take; saves pass through the rest."""
+    return round(sku.ram_gib * GIB * _HOST_SHARE)
 
 
 def refusal(needs: Needs, misfit: Misfit) -> str:
     """Says by how much it is too large, and what would make it fit."""
     return (
         f"This training run does not fit: with all that may be shared out over {misfit.nodes} x "
-        f"{misfit.sku.vm_size} a GPU needs {_gib(misfit.needed)} GiB ({MARGIN:.0%} kept free) and "
+        f"{misfit.sku.vm_size} a {misfit.where} needs {_gib(misfit.needed)} GiB "
+        f"({MARGIN if misfit.of_gpu else 1 - _HOST_SHARE:.0%} kept free) and "
         f"has {_gib(misfit.available)}, so it is {_gib(misfit.excess)} GiB too large. "
         f"{_advice(needs, misfit.sku)}"
     )
@@ -94,8 +116,8 @@ def _on(needs: Needs, sku: Sku, nodes: int) -> Layout | None:
     rows = recipe.global_batch // world
     for stage in _stages(needs.training):
         for micro_batch in _micro_batches(needs.training, rows):
-            memory = _memory(needs.arch, recipe, stage, world, micro_batch)
-            if memory.needed <= sku.gpu_memory_gib * GIB:
+            memory = _memory(needs, recipe, stage, world, micro_batch)
+            if goes_into(memory, sku, per_node):
                 return Layout(
                     nodes=nodes,
                     processes_per_node=per_node,
@@ -110,14 +132,21 @@ def _on(needs: Needs, sku: Sku, nodes: int) -> Layout | None:
 
 def _closest(needs: Needs, sku: Sku) -> Misfit:
     nodes = max(_node_counts(needs))
-    world = nodes * (needs.processes_per_node or sku.gpus)
+    per_node = needs.processes_per_node or sku.gpus
     micro_batch = needs.training.micro_batch or 1
-    recipe = _recipe(needs, world)
-    needed = min(
-        _memory(needs.arch, recipe, stage, world, micro_batch).needed
-        for stage in _stages(needs.training)
+    recipe = _recipe(needs, nodes * per_node)
+    best = min(
+        (
+            _memory(needs, recipe, stage, nodes * per_node, micro_batch)
+            for stage in _stages(needs.training)
+        ),
+        key=lambda memory: memory.needed,
     )
-    return Misfit(sku=sku, nodes=nodes, needed=needed, available=sku.gpu_memory_gib * GIB)
+    found = Misfit(sku=sku, nodes=nodes, needed=best.needed, available=sku.gpu_memory_gib * GIB)
+    host, room = best.host * per_node, _host_room(sku)
+    if found.excess > 0 or host <= room:
+        return found
+    return Misfit(sku=sku, nodes=nodes, needed=host, available=room, of_gpu=False)
 
 
 def _node_counts(needs: Needs) -> range:
@@ -129,7 +158,7 @@ def _node_counts(needs: Needs) -> range:
 def _stages(training: Training) -> range:
     if training.zero_stage is not None:
         return range(training.zero_stage, training.zero_stage + 1)
-    return range(1 if training.precision == "bf16" else 0, 4)
+    return zero_stages(training)
 
 
 def _micro_batches(training: Training, rows: int) -> Iterator[int]:
@@ -154,16 +183,25 @@ def _recipe(needs: Needs, world: int) -> Recipe:
 
 
 def _memory(
-    arch: Architecture, recipe: Recipe, stage: int, world: int, micro_batch: int
+    needs: Needs, recipe: Recipe, stage: int, world: int, micro_batch: int
 ) -> MemoryEstimate:
     return estimate(
-        arch,
-        MicroStep(samples=micro_batch, seq_len=recipe.max_seq_len, method=recipe.method),
+        needs.arch,
+        MicroStep(
+            samples=micro_batch,
+            seq_len=recipe.max_seq_len,
+            method=recipe.method,
+            sequences=recipe.sequences,
+            reinforcement=recipe.reinforcement,
+            judge=needs.judge,
+        ),
         zero_stage=stage,
         world=world,
         lora=recipe.lora,
         checkpointing=recipe.gradient_checkpointing,
         precision=recipe.precision,
+        savings=recipe.savings,
+        averaged=recipe.ema_decay > 0,
     )
 
 
@@ -173,7 +211,7 @@ def _advice(needs: Needs, sku: Sku) -> str:
     works = [text for text, changed in remedies if isinstance(fit(changed, sku), Layout)]
     if works:
         return f"It would fit with {', or with '.join(works)}."
-    everything = replace(needs, training=replace(_frugal(needs), lora=_ADVISED_LORA), nodes=None)
+    everything = replace(needs, training=_frugal(needs), nodes=None)
     if isinstance(fit(everything, sku), Layout):
         return (
             "No single change is enough; it would fit with LoRA, gradient checkpointing, "
@@ -194,19 +232,44 @@ def _remedies(needs: Needs, sku: Sku) -> Iterator[tuple[str, Needs]]:
         more = fit(replace(needs, nodes=None), sku)
         if isinstance(more, Layout) and more.nodes > needs.nodes:
             yield f"{more.nodes} nodes", replace(needs, nodes=more.nodes)
-    if training.lora is None:
-        yield (
-            f"LoRA (rank {_ADVISED_LORA.rank})",
-            _with(needs, replace(training, lora=_ADVISED_LORA)),
-        )
+    yield from _lighter(needs)
     if length := _shorter(needs, sku):
         yield f"max_seq_len {length}", _with(needs, replace(training, max_seq_len=length))
+    if (asked := training.reinforcement) and asked.answers > _FEW_ANSWERS:
+        fewer = replace(asked, answers=_FEW_ANSWERS)
+        yield (
+            f"{_FEW_ANSWERS} answers to a prompt",
+            _with(needs, replace(training, reinforcement=fewer)),
+        )
+
+
+def _lighter(needs: Needs) -> Iterator[tuple[str, Needs]]:
+    """The same rows on as many GPUs, but other states: the closer to what was asked the earlier."""
+    training = needs.training
+    saved = training.savings
+    if not saved.loss_chunk and training.method == "supervised":
+        chunked = replace(training, savings=replace(saved, loss_chunk=_ADVISED_CHUNK))
+        yield f"loss_chunk {_ADVISED_CHUNK}", _with(needs, chunked)
+    if not saved.offload and training.zero_stage != 0:
+        offloaded = replace(training, savings=replace(saved, offload="optimizer"))
+        yield "the optimizer offloaded", _with(needs, offloaded)
+    if training.lora is None:
+        lora = replace(training, lora=_ADVISED_LORA, savings=_of_adapters(saved))
+        yield f"LoRA (rank {_ADVISED_LORA.rank})", _with(needs, lora)
+    elif not training.lora.quantized and training.zero_stage != 3:
+        quantized = replace(training, lora=replace(training.lora, quantized=True))
+        yield "QLoRA", _with(needs, quantized)
+
+
+def _of_adapters(savings: Savings) -> Savings:
+    """Adapters freeze the whole base model anyway."""
+    return replace(savings, train_last_n_layers=None, train_embeddings=True)
 
 
 def _shorter(needs: Needs, sku: Sku) -> int | None:
     """The longest rows that fit, halving."""
     length = _recipe(needs, 1).max_seq_len // 2
-    while length >= _SHORTEST:
+    while length >= _shortest(needs.training):
         changed = _with(needs, replace(needs.training, max_seq_len=length))
         if isinstance(fit(changed, sku), Layout):
             return length
@@ -214,14 +277,22 @@ def _shorter(needs: Needs, sku: Sku) -> int | None:
     return None
 
 
+def _shortest(training: Training) -> int:
+    """What rows may be cut to: of answers as long as they were asked for, twice that."""
+    asked = training.reinforcement
+    return max(_SHORTEST, 2 * asked.max_answer_tokens) if asked else _SHORTEST
+
+
 def _frugal(needs: Needs) -> Training:
-    length = min(_SHORTEST, _recipe(needs, 1).max_seq_len)
+    length = min(_shortest(needs.training), _recipe(needs, 1).max_seq_len)
     return replace(
         needs.training,
         gradient_checkpointing=True,
         zero_stage=None,
         micro_batch=None,
         max_seq_len=length,
+        lora=_ADVISED_LORA,
+        savings=_of_adapters(needs.training.savings),
     )
 
 

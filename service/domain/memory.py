@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from service.domain.architecture import Architecture
-from service.domain.method import METHODS, Method
-from trainer.contract import Lora
+from service.domain.method import METHODS, Method, keeps_reference, models_trained
+from service.domain.reinforcement import AT_ONCE, at_once, with_replay
+from service.domain.rollout import cache_bytes
+from service.domain.savings import NONE, Savings, trained_parameters
+from trainer.contract import Lora, Reinforcement
 
 GIB: Final = 1024**3
 MARGIN = 0.10  # kept free: allocator fragmentation and what the closed form leaves out
@@ -23,12 +26,14 @@ _LOGIT_BYTES = 11.0  # per token and word: bf16 logits, their fp32 copy, its gra
 _HIDDEN_COPIES = 6  # per layer: inputs of two norms (kept in fp32), two residuals
 _WORKING_SET = 4 / 3  # of one layer: what is kept plus the gradients that flow through it
 _FP32 = 4
+_FOUR_BITS = 0.5 + 1 / 64 + _FP32 / (64 * 256)  # NF4: a byte scales 64, a number 256 bytes
+_HOST = 5 * _FP32  # master, two moments, the gradient twice; beside them the weights, going back
 _MOMENTS = 2 * _FP32
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes on one GPU, by what they hold."""
+    """Bytes on one GPU, by what they hold; ``host`` beside them."""
 
     parameters: int
     gradients: int
@@ -38,6 +43,8 @@ class MemoryEstimate:
     update: int  # temporaries of the optimizer step, when activations are gone
     buffers: int  # DeepSpeed's buckets and gathered parameters
     runtime: int  # CUDA context, kernels' workspaces, NCCL
+    cache: int = 0  # keys and values of answers while they are written
+    host: int = 0  # of the process, not of the GPU: an optimizer that lives there
 
     @property
     def states(self) -> int:
@@ -46,8 +53,8 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """The busiest moment: the backward pass or the optimizer step, whichever needs more."""
-        peak = max(self.activations + self.logits, self.update)
+        """The busiest moment: backward pass, optimizer step or rollout, whichever needs most."""
+        peak = max(self.activations + self.logits, self.update, self.cache)
         return self.states + peak + self.buffers + self.runtime
 
     @property
@@ -63,11 +70,22 @@ class MicroStep:
     samples: int
     seq_len: int
     method: Method = "supervised"
+    sequences: int | None = None  # of a sample; None: as many as the method says
+    reinforcement: Reinforcement | None = None
+    judge: int = 0  # parameters of the reward model that grades
 
     @property
     def tokens(self) -> int:
         """Of all sequences, each as long as it may be."""
-        return self.samples * self.seq_len * METHODS[self.method].sequences
+        one = self.samples * self.seq_len * (self.sequences or METHODS[self.method].sequences)
+        return round(one * with_replay(self.reinforcement)) if self.reinforcement else one
+
+    @property
+    def written(self) -> int:
+        """Tokens of the answers, with their prompts, that are written side by side."""
+        asked = self.reinforcement
+        longest = max(at_once(asked, self.samples), AT_ONCE) if asked else 0  # AT_ONCE: to validate
+        return longest * self.seq_len
 
 
 def estimate(
@@ -79,29 +97,44 @@ def estimate(
     lora: Lora | None,
     checkpointing: bool,
     precision: str,
+    savings: Savings = NONE,
+    averaged: bool = False,
 ) -> MemoryEstimate:
     """Bytes that the busiest moment of a training step needs on one GPU.
 
     The reference is the model without its adapters; where there are none, a frozen copy of it. A
-    reward model's own head is too small to count.
+    reward model's own head is too small to count; PPO's critic is the whole model once more. A
+    reward model that grades is whole on every GPU; an average of the weights lies with the moments.
     """
     traits = METHODS[micro_step.method]
     width = 2 if precision == "bf16" else _FP32
-    frozen = arch.parameters if lora else 0
-    trained = arch.lora_parameters(lora.rank) if lora else arch.parameters
+    models = models_trained(micro_step.reinforcement)
+    trained = models * trained_parameters(arch, lora, savings)
+    adapters = trained if lora else 0
+    on_host = savings.offload == "optimizer"
     shards = _Shards(zero_stage, world)
-    reference = arch.parameters if traits.reference and not lora else 0
+    has_reference = keeps_reference(micro_step.method, micro_step.reinforcement)
+    reference = arch.parameters if has_reference and not lora else 0
     tokens = micro_step.tokens
+    scored = min(tokens, savings.loss_chunk or tokens)
     master = _FP32 if zero_stage >= 1 else 0  # DeepSpeed's ZeRO keeps one even of fp32 weights
+    average = _FP32 if averaged else 0
     return MemoryEstimate(
-        parameters=shards.of_parameters((frozen + trained + reference) * width),
+        parameters=shards.of_parameters(
+            models * _base_bytes(arch, lora, width) + (adapters + reference) * width
+        )
+        + micro_step.judge * width,
         gradients=shards.of_gradients(trained * _FP32),
-        optimizer=shards.of_optimizer(trained * (master + _MOMENTS)),
-        activations=tokens * _activation_bytes(arch, width, checkpointing=checkpointing),
-        logits=round(tokens * arch.vocab_size * _LOGIT_BYTES) if traits.logits else 0,
-        update=shards.of_optimizer(trained * _FP32),
-        buffers=_buffers(arch, zero_stage, trained, width),
+        optimizer=0 if on_host else shards.of_optimizer(trained * (master + _MOMENTS + average)),
+        activations=models
+        * tokens
+        * _activation_bytes(arch, width, savings.reached(arch), checkpointing=checkpointing),
+        logits=round(scored * arch.vocab_size * _LOGIT_BYTES) if traits.logits else 0,
+        update=0 if on_host else shards.of_optimizer(trained * _FP32),
+        buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, lora, width),
         runtime=_RUNTIME,
+        cache=micro_step.written * cache_bytes(arch, width),
+        host=shards.of_optimizer(trained * (_HOST + average + width)) if on_host else 0,
     )
 
 
@@ -122,14 +155,29 @@ class _Shards:
         return -(-size // self.world) if self.zero_stage >= 3 else size
 
 
-def _activation_bytes(arch: Architecture, width: int, *, checkpointing: bool) -> int:
+def _base_bytes(arch: Architecture, lora: Lora | None, width: int) -> int:
+    """The model's own weights, whether they are trained or not."""
+    if lora is None or not lora.quantized:
+        return arch.parameters * width
+    rest = arch.parameters - arch.linear_parameters
+    return round(arch.linear_parameters * _FOUR_BITS) + rest * width
+
+
+def _unpacked(arch: Architecture, lora: Lora | None, width: int) -> int:
+    """A quantized matrix at work, as what it stands for: the largest of a layer."""
+    if lora is None or not lora.quantized:
+        return 0
+    return max(i * o for i, o in arch.linear_layers()) * width
+
+
+def _activation_bytes(arch: Architecture, width: int, layers: int, *, checkpointing: bool) -> int:
     """Per token: what every layer keeps, or its input alone plus one layer at work."""
     attention = 2 * arch.q_size + 2 * arch.kv_size  # q, k, v and the output; no s x s matrix
     mlp = 4 * arch.intermediate_size  # gate, up, activated gate, product
     layer = width * (_HIDDEN_COPIES * arch.hidden_size + attention + mlp)
     if not checkpointing:
-        return arch.layers * layer
-    return round(arch.layers * arch.hidden_size * width + layer * _WORKING_SET)
+        return layers * layer
+    return round(layers * arch.hidden_size * width + layer * _WORKING_SET)
 
 
 def _buffers(arch: Architecture, zero_stage: int, trained: int, width: int) -> int:

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from service.domain.row import Format
+from trainer.contract import Reinforcement
 
-Method = Literal["supervised", "dpo", "reward"]  # as the API and the trainer call them
+# As the API and the trainer call them.
+Method = Literal["supervised", "dpo", "reward", "reinforcement", "classification"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +17,7 @@ class Traits:
     learns_from: Format
     learning_rate: float  # peak, times the multiplier
     lora_learning_rate: float  # adapters start at zero and need ten to twenty times as much
-    reference: bool = False  # a frozen model scores every sequence as well
+    reference: bool = False  # a frozen model scores every sequence as well, always
     logits: bool = True  # over the vocabulary, for every token
 
     @property
@@ -46,9 +48,35 @@ METHODS: Final[dict[Method, Traits]] = {
         lora_learning_rate=1e-4,
         logits=False,  # one number for a sequence
     ),
+    # BERT's own fine-tuning took 2e-5 to 5e-5 (Devlin et al., 2019); decoders as reward models.
+    "classification": Traits(
+        learns_from=Format.LABELLED,
+        learning_rate=1e-5,
+        lora_learning_rate=1e-4,
+        logits=False,  # one number for each label
+    ),
+    # TRL's GRPOConfig and RLOOConfig have 1e-6.
+    "reinforcement": Traits(
+        learns_from=Format.PROMPT,
+        learning_rate=1e-6,
+        lora_learning_rate=1e-5,
+    ),
 }
 
 
-def learning_from(rows: Format) -> list[Method]:
-    """The methods that a file of such rows is for."""
+def learning_from(rows: Format) -> list[str]:
+    """The methods that a file of such rows is for, as a message names them."""
+    if rows is Format.RANKING:
+        return ["reward with loss ranked_margin"]
     return [method for method, traits in METHODS.items() if traits.learns_from is rows]
+
+
+def keeps_reference(method: Method, reinforcement: Reinforcement | None) -> bool:
+    """Whether a frozen model scores every sequence as well."""
+    dear = reinforcement is not None and reinforcement.beta > 0
+    return METHODS[method].reference or dear
+
+
+def models_trained(reinforcement: Reinforcement | None) -> int:
+    """PPO's critic is a second model of the same size."""
+    return 2 if reinforcement is not None and reinforcement.algorithm == "ppo" else 1

@@ -66,10 +66,11 @@ class Option:
         price = Price(
             hourly=Decimal(data["hourly"]), on_demand_hourly=Decimal(data["on_demand_hourly"])
         )
-        parts = {name: data["memory"][name] for name in MemoryEstimate.__dataclass_fields__}
+        told = data["memory"]
+        parts = {name: told[name] for name in MemoryEstimate.__dataclass_fields__ if name in told}
         memory = MemoryEstimate(**parts)
-        if isinstance(told := members.get("cadence"), Mapping):
-            members["cadence"] = Cadence.from_dict(told)
+        if isinstance(cadence := members.get("cadence"), Mapping):
+            members["cadence"] = Cadence.from_dict(cadence)
         return cls(**members | money | {"offering": offering, "price": price, "memory": memory})
 
 

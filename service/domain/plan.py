@@ -4,7 +4,7 @@ Offerings are ranked by what the whole job is expected to cost there, evictions 
 is the cost per useful training step: the steps are the same everywhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
@@ -14,18 +14,31 @@ from service.domain.cost import CURRENCY
 from service.domain.elastic import Batch, Elastic, batch_to_choose, node_counts
 from service.domain.errors import InvalidRequest
 from service.domain.fleet import Offering, Price
-from service.domain.layout import Layout, Misfit, Needs, fit, has_room, refusal
+from service.domain.layout import Layout, Misfit, Needs, fit, goes_into, has_room, refusal
 from service.domain.memory import GIB
+from service.domain.method import models_trained
 from service.domain.option import Hazard, Option, weigh
 from service.domain.recipe import Hyperparameters, Recipe, Training
+from service.domain.reinforcement import expected_tokens
 from service.domain.row import Format
+from service.domain.savings import NONE, Savings, trained_parameters
 from service.domain.states import CapacityType
 from service.domain.throughput import StepTime, Work, cpu_step, gpu_step
 from service.domain.wording import duration
-from trainer.contract import Dpo, Lora
+from trainer.contract import Curriculum, Dpo, Lora, Mix, Ranked, Reinforcement
 
 Accelerator = Literal["cuda", "cpu"]
-_NEW = {"method": "supervised", "dpo": None, "packing": False}  # the release before lacks them
+# The release before lacks them.
+_NEW: dict[str, object] = {"method": "supervised", "dpo": None, "packing": False}
+_NEW |= {"savings": asdict(NONE), "reinforcement": None}
+_NEW |= {"ranked": None, "answers": 2, "mix": None, "curriculum": None}
+_NEW |= {"ema_decay": 0.0}
+_MEAN = {Format.PREFERENCE: "prompt with its output", Format.RANKING: "prompt with its output"}
+_UNMEASURED = (
+    "The time of a step is computed, not measured, and vaguer than of other methods: answers are "
+    "taken to be half as long as max_answer_tokens, and to be written as fast as Hugging Face's "
+    "generate on one GPU."
+)
 CPU_FLOPS = 5e9  # per second, of one trainer process of the local stack
 MAX_NODES = 100  # in one placement group
 
@@ -56,6 +69,7 @@ class PlanRequest:
     cpu_flops: float = CPU_FLOPS
     recovery_seconds: float = 600.0  # from an eviction, or the first request, to a training step
     max_nodes: int = MAX_NODES
+    judge: Architecture | None = None  # of the reward model that grades, if one does
 
     @property
     def needs(self) -> Needs:
@@ -68,6 +82,7 @@ class PlanRequest:
             nodes=self.nodes,
             processes_per_node=self.processes_per_node,
             max_nodes=self.max_nodes,
+            judge=self.judge.parameters if self.judge else 0,
         )
 
 
@@ -113,6 +128,8 @@ class Plan:
             "lora": Lora(**lora) if lora else None,
             "method": data["recipe"].get("method", "dpo" if dpo else "supervised"),
             "dpo": Dpo(**dpo) if dpo else None,
+            **{name: made and kind(**made) for name, kind, made in _messages(data["recipe"])},
+            "savings": Savings(**data["recipe"].get("savings", {})),
             "warnings": tuple(data["recipe"]["warnings"]),
         }
         return cls(
@@ -126,9 +143,18 @@ class Plan:
         )
 
 
+def _messages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any] | None]]:
+    """What a recipe has of these messages, each with its class; plans of before have none."""
+    kinds: dict[str, type[Any]] = {"ranked": Ranked, "mix": Mix, "curriculum": Curriculum}
+    for name, kind in (kinds | {"reinforcement": Reinforcement}).items():
+        yield name, kind, recipe.get(name)
+
+
 def _recipe(recipe: Recipe) -> dict[str, Any]:
     """The release before reads plans too: of what is new it is told where it must be."""
     members = asdict(recipe) | {"warnings": list(recipe.warnings)}
+    if recipe.lora and not recipe.lora.quantized:
+        del members["lora"]["quantized"]
     return {k: v for k, v in members.items() if k not in _NEW or v != _NEW[k]}
 
 
@@ -225,8 +251,9 @@ def _weighed(
 
 
 def _trained(request: PlanRequest) -> int:
-    lora = request.training.lora
-    return request.arch.lora_parameters(lora.rank) if lora else request.arch.parameters
+    training = request.training
+    one = trained_parameters(request.arch, training.lora, training.savings)
+    return models_trained(training.reinforcement) * one
 
 
 def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
@@ -236,11 +263,16 @@ def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
         zero_stage=layout.zero_stage,
         micro_batch=layout.micro_batch,
         accumulation=layout.accumulation,
-        tokens_per_sequence=min(_mean_sequence(request, layout.recipe), layout.recipe.max_seq_len),
+        tokens_per_sequence=_mean_trained(request, layout.recipe),
         lora_rank=lora.rank if lora else None,
         checkpointing=layout.recipe.gradient_checkpointing,
         precision=layout.recipe.precision,
         method=layout.recipe.method,
+        sequences=layout.recipe.sequences,
+        quantized=lora is not None and lora.quantized,
+        savings=layout.recipe.savings,
+        reinforcement=layout.recipe.reinforcement,
+        judge=request.needs.judge,
     )
     if request.accelerator == "cpu":
         return cpu_step(work, flops=request.cpu_flops)
@@ -248,13 +280,19 @@ def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
 
 
 def _mean_sequence(request: PlanRequest, recipe: Recipe) -> int:
-    return -(-request.mean_tokens // recipe.format.sequences)
+    """As the files have it: of a prompt the answer is yet to be written."""
+    return -(-request.mean_tokens // (1 if recipe.reinforcement else recipe.sequences))
+
+
+def _mean_trained(request: PlanRequest, recipe: Recipe) -> int:
+    answer = expected_tokens(recipe.reinforcement) if recipe.reinforcement else 0
+    return min(_mean_sequence(request, recipe), recipe.context) + answer
 
 
 def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
     """True when this very layout can run on machines of this size, none of their GPUs idle."""
     processes = request.processes_per_node or sku.gpus
-    roomy = layout.memory.needed <= sku.gpu_memory_gib * GIB
+    roomy = goes_into(layout.memory, sku, layout.processes_per_node)
     return roomy and processes == layout.processes_per_node
 
 
@@ -292,7 +330,7 @@ def _fault(offer: Offer, found: Layout | Misfit | None) -> str:
     if offer.price is None:
         return "has no price in the price list"
     if isinstance(found, Misfit):
-        return f"is {found.excess / GIB:.1f} GiB per GPU too small"
+        return f"is {found.excess / GIB:.1f} GiB per {found.where} too small"
     return "is evicted faster than the job could recover"
 
 
@@ -316,10 +354,20 @@ def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, 
         and best.offering.capacity_type is CapacityType.SPOT
     ):
         warnings.append("Spot costs as much as on demand there now.")
-    if (mean := _mean_sequence(request, recipe)) > recipe.max_seq_len:
-        what = "row" if recipe.format is Format.CHAT else "prompt with its output"
-        warnings.append(
-            f"A mean {what} has about {mean} tokens, but rows are cut at "
-            f"{recipe.max_seq_len}; raise training.max_seq_len to keep them whole."
-        )
+    if recipe.reinforcement:
+        warnings.append(_UNMEASURED)
+    if (mean := _mean_sequence(request, recipe)) > recipe.context:
+        warnings.append(_too_long(recipe, mean))
     return tuple(warnings)
+
+
+def _too_long(recipe: Recipe, mean: int) -> str:
+    if recipe.format is Format.PROMPT:
+        return (
+            f"A mean prompt has about {mean} tokens, and with more than {recipe.context} its "
+            "answer has too little room; raise training.max_seq_len, or lower max_answer_tokens."
+        )
+    return (
+        f"A mean {_MEAN.get(recipe.format, 'row')} has about {mean} tokens, but rows are cut at "
+        f"{recipe.context}; raise training.max_seq_len to keep them whole."
+    )

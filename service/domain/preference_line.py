@@ -21,12 +21,17 @@ def is_one(row: dict[str, Any]) -> bool:
     """Whether the row is meant as a preference, be it right or wrong."""
     if "messages" in row:  # a chat
         return False
-    return isinstance(row.get("input"), dict) or not row.keys().isdisjoint(_OUTPUTS)
+    return isinstance(row.get("input"), dict) or has_outputs(row)
+
+
+def has_outputs(row: dict[str, Any]) -> bool:
+    """Whether one of the two is there, be it right or wrong."""
+    return not row.keys().isdisjoint(_OUTPUTS)
 
 
 def check_chat(row: dict[str, Any]) -> Problem | None:
     """What is wrong with a chat that has outputs, too: it could be meant as either."""
-    if len(row) == 1 or row.keys().isdisjoint(_OUTPUTS):
+    if len(row) == 1 or "messages" not in row or not has_outputs(row):
         return None
     for name in (*PREFERRED, *OTHER):
         if row.get(name) is not None:
@@ -37,10 +42,10 @@ def check_chat(row: dict[str, Any]) -> Problem | None:
 
 def check(row: dict[str, Any], line: bytes) -> Row | Problem:
     """What the row holds, or the first thing that is wrong with it."""
-    prompt = _prompt(row.get("input"))
+    prompt = prompt_of(row.get("input"))
     if isinstance(prompt, Problem):
         return prompt
-    if problem := _check_beside(row):
+    if problem := check_beside(row):
         return problem
     preferred, other = _output(row, PREFERRED), _output(row, OTHER)
     if isinstance(preferred, Problem):
@@ -54,14 +59,15 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
         if isinstance(size, Problem):
             return size
         sizes.append(size)
-    if problem := _check_output(parts, PREFERRED[0]) or _check_output(parts, OTHER[0]):
+    if problem := check_output(parts, PREFERRED[0]) or check_output(parts, OTHER[0]):
         return problem
     asked, good, bad = sizes
     notes = tuple(_notes(line, parts))
     return Row(Format.PREFERENCE, 2 * asked + good + bad, asked + max(good, bad), notes)
 
 
-def _prompt(given: object) -> list[Any] | Problem:
+def prompt_of(given: object) -> list[Any] | Problem:
+    """The messages of a row's input, or what is wrong with it."""
     if not isinstance(given, dict):
         return Problem("missing_input", "`input` must be an object that holds `messages`")
     messages = given.get("messages")
@@ -72,7 +78,7 @@ def _prompt(given: object) -> list[Any] | Problem:
     return check_tools(given) or messages
 
 
-def _check_beside(row: dict[str, Any]) -> Problem | None:
+def check_beside(row: dict[str, Any]) -> Problem | None:
     """What is wrong when the row itself has what is read from its input only."""
     for name in _OF_THE_INPUT:
         if row.get(name) is not None:
@@ -90,7 +96,8 @@ def _output(row: dict[str, Any], names: tuple[str, str]) -> list[Any] | Problem:
     return output
 
 
-def _check_output(parts: dict[str, list[Message]], name: str) -> Problem | None:
+def check_output(parts: dict[str, list[Message]], name: str) -> Problem | None:
+    """What is wrong with the part of this name as an answer."""
     for number, said in enumerate(parts[name], 1):
         if said["role"] not in _OUTPUT_ROLES:
             return Problem(
@@ -107,7 +114,7 @@ def _notes(line: bytes, parts: dict[str, list[Message]]) -> Iterator[Problem]:
     prompt, preferred, other = parts.values()
     sequences = ([m["role"] for m in (*prompt, *output)] for output in (preferred, other))
     yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()
-    if _same(preferred, other):
+    if same(preferred, other):
         yield Problem("equal_outputs", "both outputs are the same: the pair teaches nothing")
     if message.may_be_odd(line):
         yield from message.odd_characters(
@@ -117,8 +124,10 @@ def _notes(line: bytes, parts: dict[str, list[Message]]) -> Iterator[Problem]:
         )
 
 
-def _same(preferred: list[Message], other: list[Message]) -> bool:
-    """Rows that json could just parse may be nested too deeply to be compared."""
+def same(preferred: list[Message], other: list[Message]) -> bool:
+    """Whether two answers are equal; those that json could just parse may be nested too deeply
+    to be compared.
+    """
     try:
         return preferred == other
     except RecursionError:

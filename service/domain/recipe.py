@@ -10,11 +10,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from service.domain import ordering, ranking
+from service.domain import reinforcement as rl
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.method import METHODS, Method
 from service.domain.row import Format
-from trainer.contract import CHECKPOINTS_KEPT, MILESTONES_KEPT, Dpo, Lora
+from service.domain.savings import NONE, Savings
+from trainer.contract import (
+    CHECKPOINTS_KEPT,
+    MILESTONES_KEPT,
+    Curriculum,
+    Dpo,
+    Lora,
+    Mix,
+    Ranked,
+    Reinforcement,
+)
 
 Auto = Literal["auto"]
 Precision = Literal["bf16", "fp32"]
@@ -28,11 +40,17 @@ MAX_GRAD_NORM = 1.0
 DEFAULT_MAX_SEQ_LEN = 2048
 MAX_BATCH = 1024
 MAX_EPOCHS = 50
+MIN_CHUNK = 16  # positions; less is slow and saves nothing
 MAX_KEPT = 20  # checkpoints, beside the best and milestones
 EVALUATIONS = 10  # validation losses over a job when eval_steps is not given
 
 _PRECISIONS = ("bf16", "fp32")
 _LOSSES = ("sigmoid", "ipo")
+_AS_ASKED: tuple[str, ...] = (
+    *("precision", "gradient_checkpointing", "lora", "checkpoint_seconds", "keep_checkpoints"),
+    *("milestone_every_steps", "method", "dpo", "packing", "ranked", "mix", "curriculum"),
+    *("savings", "ema_decay"),
+)
 _LARGE_FILE = 50_000  # rows
 _DAY = 86_400
 
@@ -54,6 +72,7 @@ class Training:
 
     method: Method = "supervised"
     dpo: Dpo | None = None  # with that method, and no other
+    reinforcement: Reinforcement | None = None  # the same; its answers' length may be left to us
     lora: Lora | None = None
     max_seq_len: int | None = None
     precision: Precision = "bf16"
@@ -66,9 +85,17 @@ class Training:
     keep_checkpoints: int = CHECKPOINTS_KEPT  # the newest, beside the best and milestones
     milestone_every_steps: int = 0  # 0: none
     packing: bool = False  # sequences side by side, not padded
+    ranked: Ranked | None = None  # of a reward model; None: it learns from pairs
+    answers: int = 2  # with ranked: the most that a row of the files has
+    mix: Mix | None = None
+    curriculum: Curriculum | None = None
+    savings: Savings = NONE
+    ema_decay: float = 0.0  # of an average of the weights, which is what is exported; 0: none
 
     def __post_init__(self) -> None:
         assert (self.method == "dpo") == (self.dpo is not None), "they go together"
+        learns = self.method == "reinforcement"
+        assert learns == (self.reinforcement is not None), "and these"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +122,33 @@ class Recipe:
     milestone_every_steps: int = 0
     method: Method = "supervised"
     dpo: Dpo | None = None
+    reinforcement: Reinforcement | None = None
     packing: bool = False
+    ranked: Ranked | None = None
+    answers: int = 2
+    mix: Mix | None = None
+    curriculum: Curriculum | None = None
+    savings: Savings = NONE
+    ema_decay: float = 0.0
     warnings: tuple[str, ...] = ()
 
     @property
     def format(self) -> Format:
         """Of the files that it is trained and validated on."""
         return METHODS[self.method].learns_from
+
+    @property
+    def sequences(self) -> int:
+        """The most that a sample becomes."""
+        if self.reinforcement:
+            return self.reinforcement.answers
+        return self.answers if self.ranked else METHODS[self.method].sequences
+
+    @property
+    def context(self) -> int:
+        """Tokens that a row may have: an answer that is yet to be written takes its part."""
+        asked = self.reinforcement
+        return rl.room(asked, self.max_seq_len) if asked else self.max_seq_len
 
 
 def resolve(
@@ -126,6 +173,7 @@ def resolve(
     _check_milestones(training, total_steps)
     chosen = hyper.learning_rate_multiplier
     multiplier = 1.0 if chosen == "auto" else float(chosen)
+    length, asked = _max_seq_len(training, arch), training.reinforcement
     return Recipe(
         n_epochs=epochs,
         batch_size=batch,
@@ -137,18 +185,12 @@ def resolve(
         min_lr_ratio=MIN_LR_RATIO,
         weight_decay=WEIGHT_DECAY,
         max_grad_norm=MAX_GRAD_NORM,
-        max_seq_len=training.max_seq_len or min(DEFAULT_MAX_SEQ_LEN, arch.max_positions),
-        precision=training.precision,
-        gradient_checkpointing=training.gradient_checkpointing,
-        lora=training.lora,
-        checkpoint_seconds=training.checkpoint_seconds,
+        max_seq_len=length,
         eval_steps=_eval_steps(training, total_steps),
-        keep_checkpoints=training.keep_checkpoints,
-        milestone_every_steps=training.milestone_every_steps,
-        method=training.method,
-        dpo=training.dpo,
-        packing=training.packing,
+        reinforcement=rl.settled(asked, length) if asked else None,
+        answers=training.answers if training.ranked else 2,
         warnings=warnings,
+        **{name: getattr(training, name) for name in _AS_ASKED},
     )
 
 
@@ -161,7 +203,11 @@ def check(hyper: Hyperparameters, training: Training, *, examples: int, arch: Ar
         *_training_rules(training, arch),
         *_packing_rules(training, arch),
         *_lora_rules(training.lora),
+        *_savings_rules(training, arch),
         *_dpo_rules(training.dpo),
+        *ranking.rules(training.ranked),
+        *ordering.rules(training.method, training.mix, training.curriculum),
+        *rl.rules(training.reinforcement, _max_seq_len(training, arch)),
     ]
     for param, value, fine, rule in rules:
         if not fine:
@@ -185,15 +231,14 @@ def _hyper_rules(hyper: Hyperparameters) -> Iterator[_Rule]:
 
 
 def _training_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
-    lowest = 1 if training.precision == "bf16" else 0
+    stages = zero_stages(training)
     length, stage, micro = training.max_seq_len, training.zero_stage, training.micro_batch
     rate, save, evaluate = training.learning_rate, training.checkpoint_seconds, training.eval_steps
     longest = arch.max_positions
     yield _rule("precision", training.precision, training.precision in _PRECISIONS, "bf16 or fp32")
     fits = length is None or 2 <= length <= longest
     yield _rule("max_seq_len", length, fits, f"2 to {longest}, the longest the base model takes")
-    fits = stage is None or lowest <= stage <= 3
-    yield _rule("zero_stage", stage, fits, f"{lowest} to 3 with precision {training.precision}")
+    yield _rule("zero_stage", stage, stage is None or stage in stages, _stages_rule(training))
     yield _rule("micro_batch", micro, micro is None or 1 <= micro <= MAX_BATCH, f"1 to {MAX_BATCH}")
     yield _rule("learning_rate", rate, rate is None or 0 < rate < 1, "between 0 and 1")
     yield _rule("checkpoint_seconds", save, save is None or 1 <= save <= _DAY, f"1 to {_DAY}")
@@ -201,13 +246,45 @@ def _training_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
     keep, every = training.keep_checkpoints, training.milestone_every_steps
     yield _rule("keep_checkpoints", keep, 1 <= keep <= MAX_KEPT, f"1 to {MAX_KEPT}")
     yield _rule("milestone_every_steps", every, every >= 0, "0 or more")
+    decay = training.ema_decay
+    yield _rule("ema_decay", decay, 0 <= decay < 1, "at least 0 and below 1")
+
+
+def zero_stages(training: Training) -> range:
+    """Those that go with everything else."""
+    lowest = 1 if training.precision == "bf16" or training.savings.offload else 0
+    quantized = training.lora is not None and training.lora.quantized
+    return range(lowest, 3 if quantized else 4)
+
+
+def _stages_rule(training: Training) -> str:
+    stages = zero_stages(training)
+    rule = f"{stages[0]} to {stages[-1]} with precision {training.precision}"
+    if training.savings.offload:
+        rule += f" and offload {training.savings.offload}"
+    return rule + (" and adapter qlora" if 3 not in stages else "")
+
+
+def _savings_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
+    saved = training.savings
+    last, chunk, full = saved.train_last_n_layers, saved.loss_chunk, training.lora is None
+    fits = last is None or 1 <= last <= arch.layers
+    yield _rule("train_last_n_layers", last, fits, f"1 to {arch.layers}, the base model's layers")
+    why = "left out with an adapter, which freezes the whole base model"
+    yield _rule("train_last_n_layers", last, last is None or full, why)
+    yield _rule("train_embeddings", "false", saved.train_embeddings or full, why)
+    yield _rule("loss_chunk", chunk, chunk == 0 or chunk >= MIN_CHUNK, f"0, or {MIN_CHUNK} or more")
+    fits = chunk == 0 or training.method == "supervised"
+    yield _rule("loss_chunk", chunk, fits, "left out: only the supervised method has it")
 
 
 def _packing_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
     if not training.packing:
         return
-    why = "left out with method reward, which reads a reward at the end of each row"
-    yield _rule("packing", "true", training.method != "reward", why)
+    why = f"left out with method {training.method}, which reads a score at the end of each row"
+    yield _rule("packing", "true", training.method not in ("reward", "classification"), why)
+    why = "left out with method reinforcement, whose answers have no length yet"
+    yield _rule("packing", "true", training.method != "reinforcement", why)
     why = "left out with this base model: its attention might mix sequences side by side"
     yield _rule("packing", "true", arch.packs, why)
 
@@ -246,6 +323,10 @@ def _dpo_rules(dpo: Dpo | None) -> Iterator[_Rule]:
 
 def _rule(name: str, value: object, fine: bool, rule: str) -> _Rule:
     return f"training.{name}", value, fine, rule
+
+
+def _max_seq_len(training: Training, arch: Architecture) -> int:
+    return training.max_seq_len or min(DEFAULT_MAX_SEQ_LEN, arch.max_positions)
 
 
 def _epochs(hyper: Hyperparameters, examples: int) -> int:

@@ -21,11 +21,18 @@ _COLUMNS = {
     "valid_mean_token_accuracy": "",
 }
 _MARGINS = {"train_reward_margin": "margin"}
+_REWARDS = {
+    "train_mean_reward": "reward",
+    "valid_mean_reward": "valid_reward",
+    "train_kl": "kl",
+    "train_mean_answer_tokens": "answer_tokens",
+    "train_grader_errors": "grader_errors",
+}
 
 
-def columns(*, margins: bool) -> Columns:
+def columns(*, margins: bool = False, rewards: bool = False) -> Columns:
     """What the file has, in its order."""
-    return _COLUMNS | _MARGINS if margins else _COLUMNS
+    return _COLUMNS | (_MARGINS if margins else {}) | (_REWARDS if rewards else {})
 
 
 def header(columns: Columns) -> str:
@@ -33,13 +40,16 @@ def header(columns: Columns) -> str:
     return f"{','.join(columns)}\n"
 
 
-def line(columns: Columns, row: Mapping[str, Any]) -> str:
+def line(columns: Columns, row: dict[str, Any]) -> str:
     """One training step; what was not measured, or is no number, is left empty.
 
-    >>> line(columns(margins=False), {"step": 3, "loss": 0.5, "accuracy": 1.0, "valid_loss": None})
+    >>> line(columns(), {"step": 3, "loss": 0.5, "accuracy": 1.0, "valid_loss": None})
     '3,0.5,1.0,,\\n'
     """
-    return f"{','.join(_number(row[name] if name else None) for name in columns.values())}\n"
+    known = row | {"": None}
+    if (loss := row["valid_loss"]) is not None:
+        known["valid_reward"] = -loss  # with reinforcement it is what the best model has least of
+    return f"{','.join(_number(known.get(name)) for name in columns.values())}\n"
 
 
 def _number(value: float | None) -> str:

@@ -11,16 +11,27 @@ class Format(StrEnum):
 
     CHAT = "chat"
     PREFERENCE = "preference"
+    PROMPT = "prompt"
+    RANKING = "ranking"
+    LABELLED = "labelled_text"
 
     @property
     def sequences(self) -> int:
-        """How many the trainer makes of one row, each with its own copy of the prompt."""
-        return 2 if self is Format.PREFERENCE else 1
+        """How many the trainer makes of one row, each with its own copy of the prompt.
+
+        Of a ranking there are as many as it has answers, at least so many.
+        """
+        return 2 if self in (Format.PREFERENCE, Format.RANKING) else 1
 
     @property
     def plural(self) -> str:
         """As sentences call many of them."""
-        return f"{self}s"
+        return f"{self.singular}s"
+
+    @property
+    def singular(self) -> str:
+        """As sentences call one of them."""
+        return self.value.replace("_", " ")
 
 
 class Row(NamedTuple):
@@ -30,3 +41,6 @@ class Row(NamedTuple):
     characters: int  # of the contents, all sequences together
     longest: int  # of its longest sequence
     notes: tuple[Problem, ...]  # what is odd about it
+    members: frozenset[str] = frozenset()  # of prompts: what a grader may read
+    answers: int = 0  # of rankings
+    label: str | None = None  # of labelled texts

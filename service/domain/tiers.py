@@ -92,6 +92,7 @@ class Standing:
     newer: int | None  # checkpoints of the job that are newer than this one; None: the model
     milestone: bool  # kept for as long as the job is
     redundancy: str
+    needed_by: tuple[str, ...] = ()  # jobs that are not over and read the model
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,11 @@ def refusal(standing: Standing, tier: Tier) -> str:
         return (
             f"The storage account is {standing.redundancy}, and Azure has an archive in LRS, GRS "
             "and RA-GRS accounts only. Take cool or cold."
+        )
+    if tier is Tier.ARCHIVE and standing.needed_by:
+        return (
+            f"{standing.needed_by[0]} goes on and reads {standing.what}, so it must stay online. "
+            "Take cool or cold, or wait until that job is over."
         )
     if standing.job_is_over or tier is Tier.HOT:
         return ""

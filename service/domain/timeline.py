@@ -33,6 +33,7 @@ _TITLES = {
     "load_wait": "Waiting for the files that are loaded",
     "load_model": "Loading the model",
     "load_checkpoint": "Loading the checkpoint",
+    "first_validation": "The validation loss before training",
     "first_step": "The first training step",
     "train": "Training",
     "export": "Writing the final model",

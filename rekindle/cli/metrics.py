@@ -1,0 +1,121 @@
+"""`rekindle metrics`: what every training step measured, as CSV or for TensorBoard.
+
+The numbers are the service's; a job's nodes know nothing of this.
+"""
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from rekindle.cli import events_file
+from rekindle.cli.choose import JOBS, JobArgument, job_id
+from rekindle.cli.command import Cli
+from rekindle.cli.trouble import Trouble
+
+if TYPE_CHECKING:
+    from rekindle.cli.client import Client
+
+Json = dict[str, Any]
+LARGEST = 3.4e38  # of a float in an event file
+_PAGE = 10_000  # steps
+_NO_FIGURES = ("step", "generation")
+_VALID = "valid_loss"
+_PART = ".part"
+
+
+def metrics(
+    cli: Cli,
+    job: JobArgument,
+    csv_file: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Write the table here and not to the terminal."),
+    ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write an event file into the job's folder in here."),
+    ] = None,
+) -> None:
+    """What every training step measured: loss, speed and the rest, as CSV or for TensorBoard."""
+    name = job_id(cli.client, job)
+    rows = list(_rows(cli.client, name))
+    written = []
+    if csv_file is not None:
+        written.append(_write(csv_file, _as_csv(rows)))
+    if tensorboard is not None:
+        began = float(cli.client.get(f"{JOBS}/{name}")["created_at"])
+        written.append(_write(_event_file(tensorboard, name), _as_events(rows, began)))
+    if cli.as_json:
+        document = {"object": "list", "job": name, "data": rows}
+        cli.line(document | {"files": [str(path) for path in written]}, indent=2)
+    elif written:
+        for path in written:
+            cli.note(f"{len(rows)} steps are in {path}")
+    else:
+        _print_csv(rows, sys.stdout)
+
+
+def _rows(client: "Client", name: str) -> Iterator[Json]:
+    """All steps, page by page."""
+    after = None
+    while True:
+        answer = client.get(f"{JOBS}/{name}/metrics", limit=_PAGE, after=after)
+        yield from answer["data"]
+        if not answer["has_more"]:
+            return
+        after = answer["data"][-1]["step"]
+
+
+def _event_file(folder: Path, name: str) -> Path:
+    """One of this name for a job, so that a later look replaces an earlier one."""
+    return folder / name / "events.out.tfevents.0.rekindle"
+
+
+def _as_events(rows: Iterable[Json], began: float) -> bytes:
+    """The times are those of the job's creation and the seconds trained since, without stops."""
+    parts, now = [events_file.beginning(began)], began
+    for row in rows:
+        now += row["seconds"]
+        parts.append(events_file.event(now, row["step"], _tagged(row)))
+    return b"".join(parts)
+
+
+def _tagged(row: Json) -> dict[str, float]:
+    """What was measured, under the names that TensorBoard groups by."""
+    known = {n: v for n, v in row.items() if isinstance(v, int | float) and abs(v) <= LARGEST}
+    found = {f"train/{n}": v for n, v in known.items() if n not in (*_NO_FIGURES, _VALID)}
+    if _VALID not in known:
+        return found
+    if "reward" in known:  # the validation loss is then minus a reward
+        return found | {"valid/reward": -known[_VALID]}
+    return found | {"valid/loss": known[_VALID]}
+
+
+def _as_csv(rows: list[Json]) -> bytes:
+    from io import StringIO
+
+    text = StringIO(newline="")
+    _print_csv(rows, text)
+    return text.getvalue().encode()
+
+
+def _print_csv(rows: list[Json], file: TextIO) -> None:
+    """A column for each figure of the API; what was not measured is empty."""
+    writer = csv.DictWriter(file, list(rows[0]) if rows else ["step"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def _write(path: Path, data: bytes) -> Path:
+    """The whole file or nothing of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + _PART)
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        raise Trouble(f"{path} cannot be written: {error.strerror}.") from error
+    return path
