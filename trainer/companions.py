@@ -1,23 +1,30 @@
-"""What goes with a model's weights: the tokenizer, and whatever else came with the base."""
+"""What goes with a model's weights: the tokenizer, and whatever else came with the base.
+
+The base's model card is not this model's: it is kept, by another name.
+"""
 
 import json
 import shutil
 from pathlib import Path
 
 from trainer.contract import RunSpec
+from trainer.heads import has_head
 from trainer.tokenizer import load_tokenizer
+
+CARD, BASE_CARD = "README.md", "BASE_README.md"
 
 
 def copy_companions(base: Path, folder: Path, spec: RunSpec) -> None:
     """Copy all that came with the base model but weights and configuration.
 
-    A reward model's tokenizer must pad as it was trained: its score depends on it.
+    The tokenizer of a model with a head must pad as it was trained: its score depends on it.
     """
-    for file in base.iterdir():
+    for file in sorted(base.iterdir()):  # the card after one that was kept before
         weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
         if file.is_file() and not weights and file.name != "config.json":
-            shutil.copyfile(file, folder / file.name)
-    if spec.method == "reward":
+            name = BASE_CARD if file.name == CARD else file.name
+            shutil.copyfile(file, folder / name)
+    if has_head(spec):
         name_padding(folder, load_tokenizer(base, spec.method).pad_token)
 
 

@@ -16,6 +16,7 @@ from trainer.grader_spec import (
     GraderSpec as GraderSpec,
     missing_fields as missing_fields,
     parse_grader as parse_grader,
+    reward_models as reward_models,
     template_fields as template_fields,
 )
 from trainer.head import (

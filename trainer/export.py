@@ -1,7 +1,8 @@
 """The final model as a Hugging Face folder, and the hash of what was trained.
 
 Adapters are merged into the base weights, so that `from_pretrained` needs nothing else;
-they are kept beside them under `adapter/`.
+they are kept beside them under `adapter/`. What was quantized to train them is not what they
+are merged into: that is the base model as it came (adr/0023).
 """
 
 import hashlib
@@ -15,10 +16,14 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
+from trainer.actor_critic import actor
+from trainer.card import write_card
 from trainer.checkpoint.fragments import owned
 from trainer.checksum import describe
 from trainer.companions import copy_companions
 from trainer.contract import RunSpec, model_path
+from trainer.model import load_original
+from trainer.report import make_report, trained_parameters, write_report
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
 from trainer.tokenizer import base_folder
@@ -44,8 +49,12 @@ def export(
     path = model_path(state.step, identity.nonce)
     folder = rundir.save_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_model(engine.module, weights, spec, folder)
-    copy_companions(base_folder(rundir, spec.base_model), folder, spec)
+    base = base_folder(rundir, spec.base_model)
+    _write_model(actor(engine.module), weights, spec, folder, base)
+    copy_companions(base, folder, spec)
+    report = make_report(folder, rundir, spec, identity, state, trained_parameters(engine), digest)
+    write_report(report, folder)
+    write_card(report, spec, folder)
     names = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
     record = RankSave(
         path=path,
@@ -77,7 +86,7 @@ def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
         whole = torch.zeros(numel, dtype=torch.float32, device=engine.device)
         if fragment := mine.get(name):
             part = whole.narrow(0, fragment.start, fragment.numel)
-            part += fragment.views["master"].detach()
+            part += fragment.views["master"].detach().to(whole.device)  # it may be on the host
         dist.reduce(whole, dst=0)
         if engine.global_rank == 0:
             digest.update(name.encode() + b"\0" + memoryview(whole.cpu().numpy()))
@@ -88,7 +97,7 @@ def _gather(engine: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
     """Every parameter whole, on rank 0's host; one at a time, so that no GPU holds them all."""
     weights = {}
     sharded = engine.zero_optimization_stage() == 3
-    for name, parameter in engine.module.named_parameters():
+    for name, parameter in actor(engine.module).named_parameters():
         with deepspeed.zero.GatheredParameters([parameter], enabled=sharded):
             if engine.global_rank == 0:
                 weights[name] = parameter.detach().to("cpu", copy=True)
@@ -100,25 +109,36 @@ def _write_model(
     weights: dict[str, torch.Tensor],
     spec: RunSpec,
     folder: Path,
+    base: Path,
 ) -> None:
     if spec.lora is None:
         module.save_pretrained(folder, state_dict=weights)
         return
     _write_adapter(module, weights, spec, folder / ADAPTER)
-    module.get_base_model().save_pretrained(folder, state_dict=merged(module, weights))
+    target = module.get_base_model()
+    if spec.lora.quantized:
+        target = load_original(base, spec, module.config.pad_token_id)
+        weights = weights | _originals(target, weights)
+    target.save_pretrained(folder, state_dict=merged(module, weights))
+
+
+def _originals(base: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    """Of each weight below an adapter the one that was quantized, under the name it has there."""
+    own = {name: _own_name(name) for name in weights if name.endswith(".base_layer.weight")}
+    return {name: base.get_parameter(at).detach() for name, at in own.items()}
 
 
 def merged(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
     """The base model's weights under their own names, the adapters added in fp32.
 
-    A reward model's head is trained whole, beside one that peft keeps as it was.
+    A classifier's head is trained whole, beside one that peft keeps as it was.
     """
     merged = {}
     for name, weight in weights.items():
         if ".lora_" in name or ".original_module." in name:
             continue
         layer, _, leaf = name.rpartition(".base_layer.")
-        own_name = name.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".").replace(HEAD, ".")
+        own_name = _own_name(name)
         if layer and leaf == "weight":
             a = weights[f"{layer}.lora_A.default.weight"].float()
             b = weights[f"{layer}.lora_B.default.weight"].float()
@@ -127,6 +147,11 @@ def merged(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Ten
         else:
             merged[own_name] = weight
     return merged
+
+
+def _own_name(name: str) -> str:
+    """What the base model calls it."""
+    return name.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".").replace(HEAD, ".")
 
 
 def _write_adapter(

@@ -60,6 +60,9 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
     """
     spec = parts.spec
     saves = Saves(parts.saver, spec.checkpoint_seconds, parts.now, state.step, spec.cadence)
+    state, stopped = _measure_before(parts, state)
+    if stopped:
+        return state, False
     while True:
         boundary = randomness.capture()
         if _evaluation_due(parts, state):
@@ -142,6 +145,25 @@ def _evaluate(parts: Parts, state: State) -> tuple[State, bool]:
         return state, True
     metrics = replace(state.metrics, valid_loss=loss)
     return _record(parts, replace(state, metrics=metrics)), False
+
+
+def _measure_before(parts: Parts, state: State) -> tuple[State, bool]:
+    """Of a new run keep the validation loss that it starts from, unless a stop is asked for.
+
+    Measured as after the last step, so that the two compare. Generators are left as they were:
+    what is trained is to the bit what it would be without.
+    """
+    if parts.evaluation is None or state.step > 0:
+        return state, False
+    began, generators = parts.now(), randomness.capture()
+    parts.method.begin(parts.spec.total_steps)
+    loss = parts.evaluation(parts.method)
+    if loss is None:
+        return state, True
+    randomness.restore(generators)
+    parts.journal.span("first_validation", began, parts.now())
+    log.info("before the first step: validation %.4f", loss)
+    return replace(state, valid_loss_before=loss if math.isfinite(loss) else None), False
 
 
 def _record(parts: Parts, state: State) -> State:

@@ -3,32 +3,38 @@
 Only safetensors are read and no code of the model's is run: the files are untrusted.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers.modeling_utils  # noqa: F401 - half a second that a model would take later
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
-from trainer import attention
+from trainer import attention, heads, quantize
+from trainer.actor_critic import ActorCritic
 from trainer.contract import Lora, RunSpec
+from trainer.freeze import freeze
 
 
 def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any], pad_id: int) -> Any:  # noqa: ANN401
-    """The model to train, its weights still those of the base; a reward model's head is new."""
-    if spec.method == "reward":  # it reads the last token that is no padding
-        new = {"num_labels": 1, "pad_token_id": pad_id}
+    """The model to train, its weights still those of the base; a classifier's head is new."""
+    if heads.has_head(spec):
+        new = heads.settings(spec, pad_id)
         model = _load(AutoModelForSequenceClassification, folder, spec, deepspeed_config, **new)
-    else:
-        model = load_base(folder, spec, deepspeed_config)
-    if spec.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    if spec.lora is not None:
-        model = _with_adapters(
-            model, spec.lora, "SEQ_CLS" if spec.method == "reward" else "CAUSAL_LM"
-        )
-    return model
+        model.config.use_cache = False  # nothing is generated; not all take it as an argument
+        return _to_train(model, spec, "SEQ_CLS")
+    model = _to_train(load_base(folder, spec, deepspeed_config), spec, "CAUSAL_LM")
+    if not spec.has_critic:
+        return model
+    critic = _load_critic(folder, spec, deepspeed_config)
+    return ActorCritic(model, _to_train(critic, spec, "TOKEN_CLS"))
 
 
 def load_base(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -36,29 +42,57 @@ def load_base(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> 
     return _load(AutoModelForCausalLM, folder, spec, deepspeed_config)
 
 
+def _load_critic(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> Any:  # noqa: ANN401
+    """The base model with a new head that gives each position one number."""
+    config = AutoConfig.from_pretrained(folder, num_labels=1, local_files_only=True)
+    config.classifier_dropout = 0.0  # a value that drops out is noise
+    return _load(AutoModelForTokenClassification, folder, spec, deepspeed_config, config=config)
+
+
+def _to_train(model: Any, spec: RunSpec, task: str) -> Any:  # noqa: ANN401
+    """With all that the run spec asks for; ``task`` is peft's word for what its head does."""
+    if spec.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if spec.lora is not None:
+        return _with_adapters(model, spec.lora, task)
+    freeze(model, spec)
+    return model
+
+
+def load_original(folder: Path, spec: RunSpec, pad_id: int) -> Any:  # noqa: ANN401
+    """The base model on the host, in the run's precision, as if nothing were quantized."""
+    plain = replace(spec, lora=None, gradient_checkpointing=False, packing=False, zero_stage=0)
+    return load_model(folder, replace(plain, reinforcement=None), {}, pad_id)
+
+
 def _load(
     kind: Any,  # noqa: ANN401
     folder: Path,
     spec: RunSpec,
     deepspeed_config: dict[str, Any],
-    **settings: int,
+    **settings: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
     """Under ZeRO-3 every rank keeps its share only, from the start."""
     sharding = HfDeepSpeedConfig(deepspeed_config) if spec.zero_stage == 3 else None
+    dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+    quantized = spec.lora is not None and spec.lora.quantized
     model = kind.from_pretrained(
         folder,
-        dtype=torch.bfloat16 if spec.precision == "bf16" else torch.float32,
+        dtype=dtype,
         use_safetensors=True,
         local_files_only=True,
         trust_remote_code=False,
         attn_implementation=attention.NAME if spec.packing else None,
         **settings,
+        **(quantize.four_bits(dtype) if quantized else {}),
     )
     del sharding  # transformers looks for it while it lives
+    quantize.keep_layout(model)
     return model
 
 
 def _with_adapters(model: Any, lora: Lora, task: str) -> Any:  # noqa: ANN401
+    quantize.import_uncompiled()  # before peft does
     from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - a full fine-tune saves its import
 
     return get_peft_model(

@@ -16,7 +16,8 @@ class InputFile(Message):
 
     path: str
     size: int
-    sha256: str
+    sha256: str  # empty where only another sum is known
+    crc64nvme: str = field(default="", metadata=LATER)  # of a job's model, as its manifest has it
 
     @property
     def name(self) -> str:
@@ -53,6 +54,30 @@ class Dpo(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ranked(Message):
+    """A reward model of rankings: the margin that is asked for rises linearly over the steps."""
+
+    margin_start: float = 0.1  # at the first step
+    margin_end: float = 0.5  # at the last one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix(Message):
+    """Short and long rows in one proportion all along."""
+
+    threshold_tokens: int = 512  # a row of more is long; all its sequences together
+    short_share: float = 0.7  # of the samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curriculum(Message):
+    """Easy rows first: of few turns, then of few tokens."""
+
+    until_step: int  # from the step after it on, any row may come
+    start_share: float = 0.2  # of the rows, the easiest, at the first step
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reinforcement(Message):
     """Learning from the grades of the model's own answers.
 
@@ -84,7 +109,7 @@ class RunSpec(Message):
     version: int
     job_id: str
     seed: int
-    method: str  # "supervised", "dpo", "reward" or "reinforcement"
+    method: str  # "supervised", "dpo", "reward", "classification" or "reinforcement"
     base_model: BaseModel
     training_file: InputFile
     validation_file: InputFile | None
@@ -114,14 +139,35 @@ class RunSpec(Message):
     packing: bool = field(default=False, metadata=LATER)  # sequences side by side, not padded
     dpo: Dpo | None = field(default=None, metadata=LATER)  # with that method, and no other
     reinforcement: Reinforcement | None = field(default=None, metadata=LATER)  # the same
+    reward_model: BaseModel | None = field(default=None, metadata=LATER)  # that the grader asks
     ema_decay: float = field(default=0.0, metadata=LATER)  # of the trained weights; 0: none kept
+    train_last_n_layers: int | None = field(
+        default=None, metadata=LATER
+    )  # None: all; not with lora
+    train_embeddings: bool = field(default=True, metadata=LATER)  # with a head that is tied to them
+    loss_chunk: int = field(default=0, metadata=LATER)  # positions with logits at once; 0: all
+    offload: str = field(default="", metadata=LATER)  # "optimizer": masters and moments on the host
+    ranked: Ranked | None = field(default=None, metadata=LATER)  # of a reward model; None: of pairs
+    answers_per_row: int = field(default=2, metadata=LATER)  # with `ranked`: the most that any has
+    labels: tuple[str, ...] = field(default=(), metadata=LATER)  # of a classification, in order
+    mix: Mix | None = field(
+        default=None, metadata=LATER
+    )  # None: rows are shuffled, and that is all
+    curriculum: Curriculum | None = field(default=None, metadata=LATER)  # the same
 
     @property
     def sequences_per_row(self) -> int:
-        """What a row of the data becomes; of a preference the preferred one, then the other."""
+        """What a row of the data becomes: of a preference or a ranking its answers, best first."""
         if self.reinforcement is not None:
             return self.reinforcement.answers
-        return 1 if self.method == "supervised" else 2
+        if self.method in ("dpo", "reward"):
+            return self.answers_per_row
+        return 1
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether a second model is trained beside the first."""
+        return self.reinforcement is not None and self.reinforcement.algorithm == "ppo"
 
     @property
     def retention(self) -> Retention:

@@ -27,6 +27,8 @@ class State:
     metrics: StepMetrics | None = None  # of the last step
     experience: Experience = field(default_factory=Experience)  # this rank's answers
     kl_beta: float | None = None  # of the next step, where it is steered
+    tokens: int | None = 0  # trained so far; None: begun by a trainer that did not count them
+    valid_loss_before: float | None = None  # of what the run began with
 
     def after(
         self,
@@ -42,4 +44,6 @@ class State:
             metrics=metrics,
             experience=experience or Experience(),
             kl_beta=kl_beta,
+            tokens=None if self.tokens is None else self.tokens + metrics.tokens,
+            valid_loss_before=self.valid_loss_before,
         )

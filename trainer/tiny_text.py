@@ -66,6 +66,15 @@ def preferences(rows: int, seed: int) -> Iterator[tuple[Messages, Message, Messa
         yield prompt, right, wrong
 
 
+def rankings(rows: int, seed: int) -> Iterator[tuple[Messages, Messages]]:
+    """``rows`` prompts, each with its answers: the right one, a wrong one and, in every other row,
+    one that is no sentence.
+    """
+    for number, (prompt, right, wrong) in enumerate(preferences(rows, seed)):
+        garbled = wrong | {"content": wrong["content"][::-1]}
+        yield prompt, [right, wrong, garbled][: 2 + number % 2]
+
+
 def _sum(random: Random) -> Turn:
     a, b = random.randint(0, 20), random.randint(0, 20)
     return f"What is {a} plus {b}?", f"{a} plus {b} is {a + b}."

@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
+from trainer import heads
 from trainer.contract import BaseModel
 from trainer.rundir import RunDir
 
@@ -22,17 +23,19 @@ def base_folder(rundir: RunDir, base: BaseModel) -> Path:
 def load_tokenizer(folder: Path, method: str = "supervised") -> Any:  # noqa: ANN401 - untyped here
     """The base model's tokenizer; it must be a fast one and know a chat template.
 
-    It can pad. For a reward model it pads with a token that no answer ends with: the reward is read
-    at the last token that is no padding, and would not see the end of the answer.
+    It can pad. For a model with a head it pads with a token that no answer ends with: a score is
+    read at the last token that is no padding, and would not see the end of the answer. Texts can be
+    classified without a chat template.
     """
     tokenizer = AutoTokenizer.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
-    if not tokenizer.is_fast or tokenizer.chat_template is None:
+    needs_template = method != "classification"
+    if not tokenizer.is_fast or (needs_template and tokenizer.chat_template is None):
         raise ValueError("the base model needs a tokenizer.json and a chat template")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    if method == "reward" and tokenizer.pad_token_id == tokenizer.eos_token_id:
+    if method in heads.METHODS and tokenizer.pad_token_id == tokenizer.eos_token_id:
         tokenizer.pad_token = _spare_token(tokenizer)
     return tokenizer
 
@@ -47,5 +50,5 @@ def _spare_token(tokenizer: Any) -> str:  # noqa: ANN401
                 return token
     raise ValueError(
         "the base model's vocabulary has no token for padding but the one that ends an answer, "
-        "and none that is reserved; train the reward model on another base"
+        "and none that is reserved; train a model with a head on another base"
     )

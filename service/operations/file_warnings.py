@@ -19,12 +19,12 @@ async def tell(
     job_id: str,
     training: File,
     validation: File | None,
-    max_seq_len: int,
+    context: int,
     now: datetime,
 ) -> None:
     """Write the events; in the transaction of the job's move, so that they come once."""
     for file in filter(None, (training, validation)):
-        found = [*_from_upload(file), *_too_long(file, max_seq_len)]
+        found = [*_from_upload(file), *_too_long(file, context)]
         for code, count, first in found:
             data = {"file": file.id, "code": code, "count": count, "warnings": first}
             message = f"{file.filename}: {_sentence(code, count, first)}"
@@ -48,11 +48,11 @@ def _from_upload(file: File) -> list[_Kind]:
     ]
 
 
-def _too_long(file: File, max_seq_len: int) -> list[_Kind]:
+def _too_long(file: File, context: int) -> list[_Kind]:
     """Of more than MOST rows only the longest are known."""
-    rows = sorted((line, tokens) for line, tokens in file.longest if tokens > max_seq_len)
+    rows = sorted((line, tokens) for line, tokens in file.longest if tokens > context)
     shown = [
-        {"line": line, "code": _ABOUT_CONTEXT, "message": long_row(tokens, max_seq_len)}
+        {"line": line, "code": _ABOUT_CONTEXT, "message": long_row(tokens, context, file.format)}
         for line, tokens in rows
     ]
     return [(_ABOUT_CONTEXT, len(rows), shown[:MOST_SHOWN])] if rows else []

@@ -184,6 +184,9 @@ def _file(upload: Upload, incoming: Incoming, summary: DatasetSummary) -> File:
         warning_counts=summary.warning_counts,
         longest=list(summary.longest),
         format=summary.format,
+        members=summary.members,
+        answers=summary.answers,
+        labels=list(summary.labels),
     )
 
 

@@ -13,6 +13,7 @@ from service.db.job_facts import Around
 from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.db.tables import jobs as table
+from service.domain import lineage
 from service.domain.errors import (
     IdempotencyMismatch,
     InvalidRequest,
@@ -22,8 +23,8 @@ from service.domain.errors import (
 from service.domain.ids import new_id
 from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
-from service.operations.models import StagedModel
-from trainer.contract import InputFile, RunSpec
+from service.operations import holds
+from trainer.contract import BaseModel, InputFile, RunSpec
 
 _RETRY_WINDOW = timedelta(minutes=15)
 
@@ -44,10 +45,15 @@ class Submission:
 
     sending: Sending
     request: dict[str, Any]  # as sent, parsed
-    model: str
+    model: str  # in full
     training_file: File
     validation_file: File | None
     plan: Plan
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The jobs whose models it reads."""
+        return lineage.sources(self.model, self.plan.recipe.reinforcement)
 
 
 async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) -> JobRow | None:
@@ -83,6 +89,7 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
     if (earlier := await sent_before(conn, sending, now)) is not None:
         return earlier
     await _hold_files(conn, submission)
+    await holds.hold(conn, sending.caller.project_id, submission.sources)
     row = _row(submission, now)
     await jobs.add(conn, row)
     files = submission.training_file.filename
@@ -145,7 +152,9 @@ async def request_resume(
     return await get(conn, project_id, job_id)
 
 
-def run_spec(job: JobRow, plan: Plan, model: StagedModel, files: dict[str, File]) -> RunSpec:
+def run_spec(
+    job: JobRow, plan: Plan, model: BaseModel, files: dict[str, File], judge: BaseModel | None
+) -> RunSpec:
     """The resolved recipe that the trainer gets. Pure: the same job always gives the same."""
     recipe, chosen = plan.recipe, plan.chosen
     validation = files[job.validation_file] if job.validation_file else None
@@ -154,7 +163,7 @@ def run_spec(job: JobRow, plan: Plan, model: StagedModel, files: dict[str, File]
         job_id=job.id,
         seed=job.request["seed"],
         method=recipe.method,
-        base_model=model.model,
+        base_model=model,
         training_file=_input(files[job.training_file]),
         validation_file=_input(validation) if validation else None,
         total_steps=recipe.total_steps,
@@ -170,7 +179,15 @@ def run_spec(job: JobRow, plan: Plan, model: StagedModel, files: dict[str, File]
         zero_stage=chosen.zero_stage,
         lora=recipe.lora,
         dpo=recipe.dpo,
+        reinforcement=recipe.reinforcement,
+        reward_model=judge,
+        ema_decay=recipe.ema_decay,
         packing=recipe.packing,
+        ranked=recipe.ranked,
+        answers_per_row=recipe.answers,
+        labels=_labels(recipe.method, files[job.training_file]),
+        mix=recipe.mix,
+        curriculum=recipe.curriculum,
         gradient_checkpointing=recipe.gradient_checkpointing,
         checkpoint_seconds=recipe.checkpoint_seconds or chosen.checkpoint_seconds,
         cadence=chosen.cadence,
@@ -179,8 +196,16 @@ def run_spec(job: JobRow, plan: Plan, model: StagedModel, files: dict[str, File]
         processes_per_node=chosen.processes_per_node,
         keep_checkpoints=recipe.keep_checkpoints,
         milestone_every_steps=recipe.milestone_every_steps,
+        train_last_n_layers=recipe.savings.train_last_n_layers,
+        train_embeddings=recipe.savings.train_embeddings,
+        loss_chunk=recipe.savings.loss_chunk,
+        offload=recipe.savings.offload,
         date=job.created_at.astimezone(UTC).date().isoformat(),
     )
+
+
+def _labels(method: str, training: File) -> tuple[str, ...]:
+    return tuple(training.labels) if method == "classification" else ()
 
 
 async def _hold_files(conn: AsyncConnection, submission: Submission) -> None:

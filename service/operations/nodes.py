@@ -40,6 +40,7 @@ from service.domain.states import ATTEMPT_OVER
 from trainer.contract import Generation, Heartbeat, Registration, Span, Trouble
 
 _LONGEST = 400  # of what a node says in a sentence
+_OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # told where the method has them
 _SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
 
 
@@ -224,8 +225,8 @@ async def _progress(
     last = max(heartbeat.metrics, key=lambda m: m.step)
     pace = await metrics.pace(conn, job_id, heartbeat.generation, last.step)
     news = {"step": last.step, "loss": last.loss, **vars(pace)}
-    if last.margin is not None:
-        news["margin"] = last.margin
+    of_methods = {name: getattr(last, name) for name in _OF_METHODS}
+    news |= {name: value for name, value in of_methods.items() if value is not None}
     validated = [m for m in heartbeat.metrics if m.valid_loss is not None]
     if validated:
         news["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss

@@ -19,6 +19,7 @@ from service.domain.errors import Archived, Conflict
 from service.domain.ids import new_id
 from service.domain.storage_cost import Quote
 from service.domain.tiers import Presence, Priority, Standing, StoredBlob, Tier
+from service.operations import holds
 from service.operations.tiers import Look, Outside, look, lost, on_its_way
 
 
@@ -45,6 +46,7 @@ def quote(seen: Look, redundancy: str, tier: Tier, priority: Priority, now: date
         newer=folder.newer,
         milestone=folder.milestone,
         redundancy=redundancy,
+        needed_by=seen.needed_by,
     )
     if why := rules.refusal(standing, tier):
         raise Conflict(why, param="tier")
@@ -75,12 +77,21 @@ async def move(
         seen, made = await price(engine, outside, wish, now)
         folder = seen.folder
         async with engine.begin() as conn:
-            await jobs.take_turn(conn, f"tier:{folder.job_id}:{folder.path}")
+            await jobs.take_turn(conn, holds.turn(folder.job_id, folder.path))
             before = await tiers.open_for(conn, folder.job_id, folder.path)
             if before is not None and before.tier is wish.tier:
                 return seen, made, await _again(conn, seen, wish, before, now())
+            if wish.tier is Tier.ARCHIVE and await _is_needed_now(conn, wish):
+                continue
             if await _still(conn, seen, before, now()):
                 return seen, made, await _ask(conn, seen, wish, made, before, now())
+
+
+async def _is_needed_now(conn: AsyncConnection, wish: Wish) -> bool:
+    """Whether a job has come that reads the model, since it was seen that none does."""
+    if wish.checkpoint_id is not None:
+        return False
+    return bool(await holds.needed_by(conn, wish.project_id, wish.job_id))
 
 
 async def _still(conn: AsyncConnection, seen: Look, before: TierMove | None, now: datetime) -> bool:

@@ -18,6 +18,7 @@ from service.domain.errors import Archived, CheckpointNotFound, ModelNotFound
 from service.domain.states import JOB_TERMINAL
 from service.domain.storage_cost import StoragePrices
 from service.domain.tiers import Account, Presence, Priority, StoredBlob
+from service.operations import holds
 from service.operations.jobs import get as get_job
 from service.pricing import storage_prices
 from service.pricing.source import PriceSource, PricesUnavailable
@@ -82,6 +83,7 @@ class Look:
     prices: StoragePrices
     under_way: TierMove | None
     mark: Mark | None = None  # of the folder's moves, before the blobs were listed
+    needed_by: tuple[str, ...] = ()  # jobs that are not over and read the model
 
     @property
     def presence(self) -> Presence:
@@ -138,12 +140,14 @@ async def look(
             raise _not_found(job, checkpoint_id)
         mark = await tiers.mark(conn, job_id, found[0].path)
         under_way = await tiers.open_for(conn, job_id, found[0].path)
+        needed_by = () if checkpoint_id else await holds.needed_by(conn, project_id, job_id)
     return Look(
         folder=found[0],
         blobs=await outside.store.list_stored(job_id, f"{found[0].path}/"),
         prices=prices,
         under_way=under_way,
         mark=mark,
+        needed_by=needed_by,
     )
 
 

@@ -16,16 +16,17 @@ from service.db import attempts, files, jobs, leases, nodes, storage_cost, versi
 from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.leases import Claim
+from service.domain import lineage
 from service.domain.errors import InvalidRequest, LeaseLost
 from service.domain.ids import new_id
 from service.domain.job import Job, Move, Prepare, StartAttempt, Wait, next_step
 from service.domain.plan import Plan
 from service.domain.states import JobState
-from service.operations import file_warnings, models
+from service.operations import bases, file_warnings
 from service.operations.jobs import run_spec
 from service.pricing.source import PriceSource, PricesUnavailable
 from service.storage.store import BlobStore, PreconditionFailed, StorageError
-from trainer.contract import HEAD, RUN_SPEC, Head, RunSpec
+from trainer.contract import HEAD, RUN_SPEC, BaseModel, Head, RunSpec
 
 log = logging.getLogger(__name__)
 _IDLE = timedelta(seconds=30)  # between looks at a job that nobody hinted about
@@ -90,9 +91,10 @@ class JobReconciler:
     async def _prepare(self, claim: Claim, job: Job) -> None:
         """Pin model and data, write run spec and HEAD to Blob; safe to do again."""
         row = await self._row(job)
-        model = await models.find(self.store, row.model)
+        plan = Plan.from_dict(row.plan)
+        model, judge = await self._models(row, plan)
         held = await self._files(row)
-        spec = run_spec(row, Plan.from_dict(row.plan), model, held)
+        spec = run_spec(row, plan, model, held, judge)
         text = spec.to_json().encode()
         await self.store.create_container(job.id)
         await self.store.write(job.id, RUN_SPEC, text)
@@ -112,7 +114,7 @@ class JobReconciler:
             )
             training, validation = held[row.training_file], held.get(row.validation_file or "")
             await file_warnings.tell(
-                conn, job.id, training, validation, spec.max_seq_len, self.now()
+                conn, job.id, training, validation, plan.recipe.context, self.now()
             )
 
     async def _start_attempt(self, claim: Claim, job: Job, number: int) -> None:
@@ -163,6 +165,13 @@ class JobReconciler:
         assert row is not None
         return row
 
+    async def _models(self, row: JobRow, plan: Plan) -> tuple[BaseModel, BaseModel | None]:
+        """What it begins with, and what its grader asks."""
+        find = partial(bases.find, self.engine, self.store, row.project_id)
+        base, named = await find(row.model), lineage.judge(plan.recipe.reinforcement)
+        judge = await find(named, lineage.OF_GRADER) if named else None
+        return base.staged.model, judge.staged.model if judge else None
+
     async def _files(self, row: JobRow) -> dict[str, File]:
         found = {}
         async with self.engine.connect() as conn:
@@ -181,4 +190,5 @@ class JobReconciler:
 
 def _inputs(spec: RunSpec) -> list[str]:
     data = [spec.training_file, *([spec.validation_file] if spec.validation_file else [])]
-    return [f.path for f in (*spec.base_model.files, *data)]
+    judge = spec.reward_model.files if spec.reward_model else ()
+    return [f.path for f in (*spec.base_model.files, *judge, *data)]

@@ -8,15 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from openai import AsyncOpenAI, ConflictError, OpenAI, omit
+from openai import AsyncOpenAI, BadRequestError, ConflictError, InternalServerError, OpenAI, omit
 from openai.types.fine_tuning import FineTuningJob
+from openai.types.graders import StringCheckGrader, StringCheckGraderParam
 
 from service.api.app import make_app
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
 from tests.integration.test_api_preferences import PAIRS
+from tests.integration.test_api_reinforcement import prompts
 from tests.scripted_node import boot, commit, committed, train
 from tests.served import served
+from tests.unit.test_reinforcement_requests import GRADER
 from tests.world import DATASET, MODEL, World, stage
 from trainer.contract import NodePhase
 
@@ -154,6 +157,49 @@ async def test_a_job_that_learns_from_preferences_is_known_to_the_client(
     assert job.method.dpo.hyperparameters.beta == 0.5
     assert job.method.dpo.hyperparameters.n_epochs == job.hyperparameters.n_epochs == 2
     assert job.method.dpo.model_extra == {"loss": "sigmoid", "label_smoothing": 0.0}
+
+
+async def test_a_job_that_learns_from_grades_is_known_to_the_client(client: AsyncOpenAI) -> None:
+    file = await client.files.create(file=("p.jsonl", prompts()), purpose="fine-tune")
+    grader = StringCheckGraderParam(**GRADER)  # type: ignore[typeddict-item] # of plain strings
+    job = await client.fine_tuning.jobs.create(
+        model=MODEL,
+        training_file=file.id,
+        method={
+            "type": "reinforcement",
+            "reinforcement": {
+                "grader": grader,
+                "hyperparameters": {"n_epochs": 2, "compute_multiplier": 0.5, "eval_interval": 5},
+            },
+        },
+    )
+
+    assert await client.fine_tuning.jobs.retrieve(job.id) == job
+    assert job.method is not None
+    assert job.method.reinforcement is not None
+    assert isinstance(job.method.reinforcement.grader, StringCheckGrader)
+    assert job.method.reinforcement.grader.to_dict() == GRADER
+    hyper = job.method.reinforcement.hyperparameters
+    assert hyper is not None
+    assert (hyper.n_epochs, hyper.eval_interval, hyper.reasoning_effort) == (2, 5, "default")
+    assert job.method.reinforcement.model_extra is not None
+    assert job.method.reinforcement.model_extra["answers"] == 4
+
+
+async def test_graders_are_checked_and_not_run(client: AsyncOpenAI) -> None:
+    graders = client.fine_tuning.alpha.graders
+    good = StringCheckGraderParam(**GRADER)  # type: ignore[typeddict-item] # of plain strings
+    bad = good | {"operation": "gt"}
+
+    checked = await graders.validate(grader=good)
+    with pytest.raises(BadRequestError) as refused:
+        await graders.validate(grader=bad)
+    with pytest.raises(InternalServerError) as unknown:
+        await graders.run(grader=good, model_sample="four", item={"answer": "four"})
+
+    assert isinstance(checked.grader, StringCheckGrader)
+    assert (refused.value.param, refused.value.status_code) == ("grader.operation", 400)
+    assert (unknown.value.code, unknown.value.status_code) == ("not_implemented", 501)
 
 
 async def test_the_deprecated_hyperparameters_still_work(client: AsyncOpenAI) -> None:

@@ -72,7 +72,7 @@ REFUSALS: list[tuple[str, Act, type[openai.APIStatusError], str, str | None]] = 
     ),
     (
         "method",
-        create(method={"type": "reinforcement"}),
+        create(method={"type": "unlikelihood"}),
         openai.BadRequestError,
         "invalid_value",
         "method.type",

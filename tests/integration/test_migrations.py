@@ -87,6 +87,24 @@ async def test_files_and_metrics_of_the_release_before_are_chats_without_a_margi
     assert [row["margin"] for rows in steps for row in rows] == [None, None]
 
 
+async def test_prompts_stay_when_the_release_before_them_is_taken_back(
+    engine: AsyncEngine, database_url: str, clock: Clock
+) -> None:
+    members = {"answer": 0, "level": 7}
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id="before")
+        await conn.execute(update(tables.files).values(format="prompt", members=members))
+        await metrics.add(conn, "before", 1, [measured(1)])
+    await asyncio.to_thread(_again, database_url, "0010")
+
+    async with engine.connect() as conn:
+        kept = await files.find(conn, "p-before", "f-before")
+        (step,) = await metrics.series(conn, "before", from_step=0, to_step=9, limit=9)
+    assert kept is not None
+    assert (kept.format, kept.members) == (Format.PROMPT, {}), "what its rows have is lost"
+    assert (step["reward"], step["kl"], step["grader_errors"]) == (None, None, 0)
+
+
 async def test_a_file_is_of_a_format_that_there_is(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())

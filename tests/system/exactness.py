@@ -3,7 +3,9 @@
 Two matrices, each over full and LoRA, ZeRO stages, bf16 and fp32; a JSON object for each case:
 
 * every method, and packed, stopped twice and resumed on as many ranks, with dropout: every loss
-  and the parameters are equal to the last bit;
+  and the parameters are equal to the last bit; the same for what saves memory (`savers.py`),
+  and for other rows and orders (`learners.py`);
+* `forgets-`: a checkpoint that lacks one thing (`forgetting.py`) makes another run;
 * supervised and without dropout, stopped four times and resumed on another number of ranks each
   time (`CHAIN`), against one rank that never stopped: the same rows in the same order in every
   step, and every loss within `ROUNDING`.
@@ -22,11 +24,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from tests.system.forgetting import FORGET
+from tests.system.learners import learners, ordered
 from tests.system.recorded import PROGRAM, rows_trained
+from tests.system.savers import savers
 from tests.system.worlds import (
     LORA,
     Outcome,
     build_inputs,
+    by_grades,
     by_preferences,
     make_spec,
     prepare,
@@ -38,6 +44,7 @@ from trainer.contract import RunSpec, StepMetrics
 CHAIN = (1, 2, 4, 3, 1)  # ranks
 STOPS = (4, 9, 14, 19)  # the step after which each but the last is asked to stop
 STEPS = 24
+OFF_POLICY = {"beta_end": 0.01, "steps_per_rollout": 2, "replay_share": 0.2}
 
 # How far a step's loss may be from the one of another world size, relative to it. Micro-batches are
 # the same on every world, and so are their losses and gradients as long as the weights are. What
@@ -82,6 +89,16 @@ def compare(root: Path, spec: RunSpec, inputs: Path, stops: tuple[int, ...]) -> 
         "parameters_equal": last.parameters_sha256 == whole.parameters_sha256 != "",
         "parameters_sha256": whole.parameters_sha256,
     }
+
+
+def forget(root: Path, spec: RunSpec, inputs: Path, item: str) -> dict[str, object]:
+    """Resume without one thing that the checkpoint holds; say whether that made another run."""
+    whole = run_world(prepare(root / "whole", spec, inputs))
+    stopped = run_world(prepare(root / "stopped", spec, inputs), stop_at=7)
+    rundir = prepare(root / "forgetful", spec, inputs, resume=stopped)
+    FORGET[item](rundir.checkpoint)
+    found = run_world(rundir)
+    return {"another_run": found.parameters_sha256 not in (whole.parameters_sha256, "")}
 
 
 # --- Changing world sizes ----------------------------------------------------------------------
@@ -179,16 +196,42 @@ def cases(root: Path) -> Iterator[tuple[str, Case]]:
     for name, spec in chain_matrix(make_spec(calm)).items():
         yield f"chain-{name}", partial(change_worlds, root / f"chain-{name}", spec, calm)
     yield "chain-dpo", partial(change_worlds, root / "chain-dpo", _calm_pairs(calm), calm)
+    for name, spec in ordered(calm).items():
+        yield name, partial(change_worlds, root / name, spec, calm)
+    for name, spec in savers(inputs).items():
+        yield name, partial(compare, root / name, spec, inputs, stops=(2, 4))
+    for name, spec in learners(inputs).items():
+        yield name, partial(compare, root / name, spec, inputs, stops=(3, 7))
+    for item, spec in _remembered(inputs).items():
+        at = root / f"forgets-{item}"
+        yield at.name, partial(forget, at, spec, inputs, item)
     methods = {
         "sft": make_spec(inputs),
         "packed": replace(make_spec(inputs), packing=True),
         "dpo": by_preferences(inputs),
         "reward": by_preferences(inputs, dpo=None),
+        "grpo": by_grades(inputs, "grpo"),
+        "rloo": by_grades(inputs, "rloo", kl_target=1.0),
+        "ppo": by_grades(inputs, "ppo", **OFF_POLICY),
+        "averaged": replace(make_spec(inputs), ema_decay=0.9),
     }
     for method, chosen in methods.items():
         for name, spec in matrix(chosen).items():
             at = root / f"{method}-{name}"
             yield at.name, partial(compare, at, spec, inputs, stops=(3, 7))
+
+
+def _remembered(inputs: Path) -> dict[str, RunSpec]:
+    """What a checkpoint must hold, each with a run that shows it."""
+    plain = make_spec(inputs)
+    return {
+        "randomness": plain,
+        "data_cursor": plain,
+        "moments": plain,
+        "average": replace(plain, ema_decay=0.9),
+        "penalty": by_grades(inputs, "rloo", kl_target=1.0),
+        "answers": by_grades(inputs, "ppo", **OFF_POLICY),
+    }
 
 
 def _calm_pairs(inputs: Path) -> RunSpec:

@@ -3,7 +3,6 @@
 Every test starts real torchrun worlds on CPU; `tests/system/exactness.py` has the whole matrices.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.system import exactness, worlds
+from tests.system.forgetting import FORGET
+from tests.system.learners import by_rankings
+from tests.system.savers import QLORA
 from tests.system.worlds import (
     LORA,
     Outcome,
@@ -20,7 +22,8 @@ from tests.system.worlds import (
     without_dropout,
 )
 from trainer.checksum import describe
-from trainer.contract import MANIFEST, Manifest, RunSpec
+from trainer.contract import Curriculum, RunSpec
+from trainer.report import REPORT, Report
 from trainer.rundir import RankSave, RunDir
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -69,13 +72,21 @@ def test_a_run_stopped_twice_in_an_epoch_ends_bit_for_bit_like_one_that_never_wa
     assert last.metrics[12].valid_loss == whole.metrics[12].valid_loss is not None
     assert last.parameters_sha256 == whole.parameters_sha256 != ""
     assert whole.losses[12] < whole.losses[1] - 1.5
+    report = report_of(whole)
+    assert report_of(last) == report
+    assert (report.steps, report.samples) == (12, 96)
+    assert report.tokens == sum(m.tokens for m in whole.metrics.values())
+    assert report.validation is not None
+    assert report.validation.after == whole.metrics[12].valid_loss
+    assert (report.validation.before or 0.0) > (report.validation.after or 0.0) + 1.0
+    assert report.parameters_sha256 == whole.parameters_sha256
 
 
 def test_a_resume_that_loses_the_random_state_is_another_run(
     bench: Bench, whole: Outcome, stopped: Outcome
 ) -> None:
     rundir = prepare(bench.root / "amnesia", bench.spec, bench.inputs, resume=stopped)
-    forget_randomness(rundir.checkpoint)
+    FORGET["randomness"](rundir.checkpoint)
 
     resumed = run_world(rundir)
 
@@ -100,11 +111,32 @@ def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Ben
     assert base_weights_moved(bench.inputs / "models" / "tiny", model)
 
 
+def test_adapters_over_four_bits_with_the_loss_in_chunks_and_the_optimizer_on_the_host_too(
+    bench: Bench,
+) -> None:
+    spec = replace(bench.spec, lora=QLORA, loss_chunk=16, offload="optimizer")
+    spec = replace(spec, total_steps=4, eval_steps=2)  # evaluated in one world, not in the other
+    found = exactness.compare(bench.root / "savings", spec, bench.inputs, stops=(3,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+
+
 def test_all_parameters_trained_by_preferences_resume_exactly_beside_a_sharded_reference(
     bench: Bench,
 ) -> None:
     spec = replace(by_preferences(bench.inputs), zero_stage=3, total_steps=6)
     found = exactness.compare(bench.root / "dpo", spec, bench.inputs, stops=(3,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+
+
+def test_rankings_with_a_margin_that_rises_and_rows_that_get_harder_resume_exactly(
+    bench: Bench,
+) -> None:
+    spec = replace(by_rankings(bench.inputs), curriculum=Curriculum(until_step=3), total_steps=4)
+    found = exactness.compare(bench.root / "ranked", spec, bench.inputs, stops=(2,))
 
     assert found["losses_equal"]
     assert found["parameters_equal"]
@@ -169,21 +201,6 @@ def test_a_checkpoint_of_the_last_step_goes_straight_to_export(
     assert exported.parameters_sha256 != ""
 
 
-def forget_randomness(checkpoint: Path) -> None:
-    """Give each of the two ranks the other's generators: its own are lost."""
-    texts = [(checkpoint / f"rank-0000{rank}.index.json").read_text() for rank in (0, 1)]
-    indexes = [json.loads(text) for text in texts]
-    states = [index["randomness"] for index in indexes]
-    manifest = Manifest.from_json((checkpoint / MANIFEST).read_bytes())
-    sizes = {}
-    for rank, index in enumerate(indexes):
-        path = checkpoint / f"rank-0000{rank}.index.json"
-        path.write_text(json.dumps(index | {"randomness": states[1 - rank]}))
-        sizes[path.name] = path.stat().st_size
-    files = tuple(replace(f, size=sizes.get(f.name, f.size)) for f in manifest.files)
-    (checkpoint / MANIFEST).write_text(replace(manifest, files=files).to_json())
-
-
 def base_weights_moved(base: Path, model: Path) -> bool:
     """Whether the exported model loads by itself and its linear layers are not the base's."""
     from transformers.models.llama import LlamaForCausalLM  # noqa: PLC0415 - 3 seconds
@@ -191,6 +208,12 @@ def base_weights_moved(base: Path, model: Path) -> bool:
     name = "model.layers.0.mlp.up_proj.weight"
     old, new = (LlamaForCausalLM.from_pretrained(f).state_dict()[name] for f in (base, model))
     return bool((old.float() - new.float()).abs().max() > 1e-3)
+
+
+def report_of(outcome: Outcome) -> Report:
+    """What the exported model says of itself."""
+    (model,) = outcome.rundir.outbox.iterdir()
+    return Report.from_json((model / REPORT).read_bytes())
 
 
 def records(folder: Path) -> Iterator[RankSave]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bench import ports
 from trainer.contract import (
@@ -24,16 +25,34 @@ from trainer.contract import (
     Lora,
     Manifest,
     Member,
+    Reinforcement,
     RunSpec,
     StepMetrics,
 )
 from trainer.rundir import RankResult, RankSave, RunDir
-from trainer.samples import write_preferences, write_samples
+from trainer.samples import write_preferences, write_prompts, write_samples
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = "trainer.train"
 LORA = Lora(rank=4, alpha=8, dropout=0.1)
 DPO = Dpo(beta=0.1)
+GRADED = Reinforcement(
+    algorithm="grpo",
+    grader=json.dumps(
+        {
+            "type": "python",
+            "name": "letters",
+            "source": (
+                "def grade(sample, item):\n"
+                "    text = sample['output_text']\n"
+                "    return text.count('e') / max(len(text), 1) if item['answer'] else 0\n"
+            ),
+        }
+    ),
+    answers=4,
+    max_answer_tokens=12,
+    beta=0.05,
+)
 SPEC_SHA256 = "5" * 64
 DEADLINE = 300.0
 POLL = threading.Event()  # never set: waiting on it is a pause
@@ -73,6 +92,8 @@ def build_inputs(folder: Path) -> Path:
     write_samples(folder / "files" / "valid.jsonl", rows=9, seed=2)
     write_preferences(folder / "files" / "preferred.jsonl", rows=40, seed=1)
     write_preferences(folder / "files" / "preferred-valid.jsonl", rows=9, seed=2)
+    write_prompts(folder / "files" / "prompts.jsonl", rows=40, seed=1)
+    write_prompts(folder / "files" / "prompts-valid.jsonl", rows=9, seed=2)
     return folder
 
 
@@ -95,10 +116,10 @@ def make_spec(inputs: Path) -> RunSpec:
         base_model=BaseModel(
             name="rekindle/tiny-llama",
             revision="0",
-            files=tuple(_input_file(inputs, file) for file in files),
+            files=tuple(described(inputs, file) for file in files),
         ),
-        training_file=_input_file(inputs, inputs / "files" / "train.jsonl"),
-        validation_file=_input_file(inputs, inputs / "files" / "valid.jsonl"),
+        training_file=described(inputs, inputs / "files" / "train.jsonl"),
+        validation_file=described(inputs, inputs / "files" / "valid.jsonl"),
         total_steps=12,
         global_batch=8,
         micro_batch=2,
@@ -125,8 +146,19 @@ def by_preferences(inputs: Path, dpo: Dpo | None = DPO) -> RunSpec:
         make_spec(inputs),
         method="dpo" if dpo else "reward",
         dpo=dpo,
-        training_file=_input_file(inputs, inputs / "files" / "preferred.jsonl"),
-        validation_file=_input_file(inputs, inputs / "files" / "preferred-valid.jsonl"),
+        training_file=described(inputs, inputs / "files" / "preferred.jsonl"),
+        validation_file=described(inputs, inputs / "files" / "preferred-valid.jsonl"),
+    )
+
+
+def by_grades(inputs: Path, algorithm: str, **settings: Any) -> RunSpec:  # noqa: ANN401
+    """Eight prompts a step, four answers to each, graded by the share of one letter in them."""
+    return replace(
+        make_spec(inputs),
+        method="reinforcement",
+        reinforcement=replace(GRADED, algorithm=algorithm, **settings),
+        training_file=described(inputs, inputs / "files" / "prompts.jsonl"),
+        validation_file=described(inputs, inputs / "files" / "prompts-valid.jsonl"),
     )
 
 
@@ -266,7 +298,8 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in text.split()]
 
 
-def _input_file(inputs: Path, file: Path) -> InputFile:
+def described(inputs: Path, file: Path) -> InputFile:
+    """A file of the inputs, as a run spec names it."""
     data = file.read_bytes()
     path = str(file.relative_to(inputs))
     return InputFile(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())

@@ -67,7 +67,7 @@ def line_of(kind: str, number: int) -> bytes:
     lines: dict[str, object] = {
         GOOD: {"messages": [question, ASSISTANT]},
         ODD: {"messages": [question, question, ASSISTANT]},
-        BAD: {"messages": [question]},
+        BAD: {"messages": [question, ASSISTANT | {"weight": 0}]},
     }
     return b"" if kind == BLANK else json.dumps(lines[kind]).encode()
 

@@ -10,9 +10,11 @@ from service.api.job_requests import JobRequest, parse
 from service.domain.errors import InvalidRequest
 from service.domain.method import METHODS
 from service.domain.recipe import Hyperparameters, Training
-from trainer.contract import Dpo
+from service.domain.savings import Savings
+from trainer.contract import Dpo, Lora
 
 LEAST = {"model": "m", "training_file": "file-1"}
+LEAST_OPTIONS: dict[str, dict[str, Any]] = {"reinforcement": {"grader": {}}}
 
 
 def asked(**more: object) -> JobRequest:
@@ -132,7 +134,7 @@ def test_sequences_are_packed_for_who_asks_for_it() -> None:
 
 @pytest.mark.parametrize(("method", "other"), list(permutations(METHODS, 2)))
 def test_options_of_another_method_are_refused(method: str, other: str) -> None:
-    error = refusal(method={"type": method, other: {}})
+    error = refusal(method={"type": method, other: LEAST_OPTIONS.get(other, {})})
 
     assert error.param == f"method.{other}"
     assert repr(method) in error.message
@@ -152,9 +154,26 @@ def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
     assert (lora.rank, lora.alpha) == (8, 16)
 
 
+def test_a_base_in_four_bits_is_an_adapter_of_another_type() -> None:
+    lora = asked(training={"adapter": {"type": "qlora"}}).asked_training().lora
+
+    assert lora == Lora(rank=16, alpha=32, dropout=0.0, quantized=True)
+
+
+def test_what_saves_memory_is_off_unless_asked_for() -> None:
+    told = {"train_last_n_layers": 2, "train_embeddings": False, "loss_chunk": 512}
+    saving = asked(training={**told, "offload": "optimizer"}).asked_training()
+
+    assert asked().asked_training().savings == Savings()
+    assert saving.savings == Savings(
+        train_last_n_layers=2, train_embeddings=False, loss_chunk=512, offload="optimizer"
+    )
+
+
 @pytest.mark.parametrize(
     ("more", "param", "word"),
     [
+        ({"training": {"offload": "disk"}}, "training.offload", "optimizer"),
         ({"hyperparameters": {"n_epochs": True}}, "hyperparameters.n_epochs", "'auto'"),
         ({"hyperparameters": {"n_epochs": "8"}}, "hyperparameters.n_epochs", "integer"),
         ({"hyperparameters": {"n_epochs": 0}}, "hyperparameters.n_epochs", "greater"),
@@ -164,7 +183,7 @@ def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
             "hyperparameters.learning_rate_multiplier",
             "greater",
         ),
-        ({"method": {"type": "reinforcement"}}, "method.type", "'supervised', 'dpo' or 'reward'"),
+        ({"method": {"type": "unlikelihood"}}, "method.type", "'supervised', 'dpo', 'reward'"),
         (preferring(beta=0), "method.dpo.hyperparameters.beta", "greater"),
         (preferring(beta=2.1), "method.dpo.hyperparameters.beta", "'auto'"),
         (preferring(beta="dear"), "method.dpo.hyperparameters.beta", "'auto'"),

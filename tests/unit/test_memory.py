@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from service.domain.architecture import Architecture
 from service.domain.memory import MemoryEstimate, MicroStep, estimate
 from service.domain.method import METHODS, Method
+from service.domain.savings import NONE, Savings
 from trainer.contract import Lora
 
 LORA_64 = Lora(rank=64, alpha=16, dropout=0.05)
+QLORA_64 = replace(LORA_64, quantized=True)
 GB = 10**9
 
 
@@ -47,6 +49,7 @@ def needs(
     checkpointing: bool = True,
     precision: str = "bf16",
     method: Method = "supervised",
+    savings: Savings = NONE,
 ) -> MemoryEstimate:
     return estimate(
         arch,
@@ -56,6 +59,7 @@ def needs(
         lora=lora,
         checkpointing=checkpointing,
         precision=precision,
+        savings=savings,
     )
 
 
@@ -71,6 +75,9 @@ MEASURED = [
     (QWEN_7B, LORA_64, 0, 1, 8192, 36.6),
     (QWEN_14B, LORA_64, 0, 1, 4096, 42.5),
     (QWEN_72B, LORA_64, 3, 4, 2048, 228.8 / 4),
+    (QWEN_7B, QLORA_64, 0, 1, 256, 11.5),
+    (QWEN_7B, QLORA_64, 0, 1, 1024, 12.3),
+    (QWEN_7B, QLORA_64, 0, 1, 2048, 13.9),
 ]
 
 
@@ -108,6 +115,41 @@ def test_adapters_leave_the_base_model_without_gradients() -> None:
     trained = QWEN_7B.lora_parameters(64)
     assert found.gradients == 4 * trained
     assert found.parameters == 2 * (QWEN_7B.parameters + trained)
+
+
+def test_a_base_in_four_bits_is_a_quarter_but_for_embedding_and_head() -> None:
+    whole, quarter = (needs(lora=lora).parameters for lora in (LORA_64, QLORA_64))
+
+    saved = QWEN_7B.linear_parameters * (2 - 0.5159)
+    assert whole - quarter == pytest.approx(saved, rel=1e-4)
+
+
+def test_frozen_layers_have_no_gradients_masters_or_moments() -> None:
+    last = needs(world=1, savings=Savings(train_last_n_layers=2, train_embeddings=False))
+
+    trained = 2 * QWEN_7B.layer_parameters + QWEN_7B.embedding_parameters + QWEN_7B.hidden_size
+    assert (last.gradients, last.optimizer) == (4 * trained, 12 * trained)
+    assert last.parameters == needs(world=1).parameters
+    assert last.activations < needs(world=1).activations
+
+
+def test_frozen_layers_keep_their_activations_while_the_embeddings_below_are_trained() -> None:
+    assert needs(savings=Savings(train_last_n_layers=2)).activations == needs().activations
+
+
+def test_logits_of_a_chunk_are_all_that_there_are_at_once() -> None:
+    chunked, whole = needs(savings=Savings(loss_chunk=512)), needs()
+
+    assert 4 * chunked.logits == whole.logits
+    assert needs(savings=Savings(loss_chunk=10**6)).logits == whole.logits
+
+
+def test_an_optimizer_on_the_host_costs_the_gpu_nothing_and_the_host_what_it_holds() -> None:
+    there = needs(savings=Savings(offload="optimizer"))
+
+    assert (there.optimizer, there.update) == (0, 0)
+    assert there.host == pytest.approx(22 * QWEN_7B.parameters / 8, abs=1)
+    assert needs().host == 0
 
 
 def test_a_pair_is_two_sequences_and_a_frozen_copy_of_the_whole_model() -> None:

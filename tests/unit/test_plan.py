@@ -16,6 +16,7 @@ from service.domain.memory import GIB
 from service.domain.option import Option
 from service.domain.plan import Offer, Plan, PlanRequest, make_plan
 from service.domain.recipe import Hyperparameters, Training
+from service.domain.savings import Savings
 from service.domain.states import CapacityType
 from trainer.contract import Dpo, Lora
 
@@ -63,6 +64,8 @@ LORA = Lora(rank=16, alpha=32, dropout=0.05)
 PREFERRING = Training(method="dpo", dpo=Dpo(beta=0.1))
 REWARDING = Training(method="reward")
 PACKED = Training(packing=True)
+QLORA = replace(LORA, quantized=True)
+OFFLOADED = Training(max_seq_len=2048, savings=Savings(offload="optimizer"))
 
 
 def offer(
@@ -328,8 +331,8 @@ def test_a_node_count_below_one_names_its_parameter() -> None:
 
 @settings(deadline=None)
 @given(
-    lora=st.sampled_from([None, LORA]),
-    training=st.sampled_from([Training(), PACKED, PREFERRING, REWARDING]),
+    lora=st.sampled_from([None, LORA, QLORA]),
+    training=st.sampled_from([Training(), PACKED, PREFERRING, REWARDING, OFFLOADED]),
     hazard=st.floats(0, 2),
     hourly=st.decimals(Decimal("0.01"), 100, places=4),
     batch=st.integers(1, 100),
@@ -363,7 +366,7 @@ def test_the_release_before_can_read_plans_that_have_nothing_new() -> None:
     written = make_plan(REQUEST).as_dict()["recipe"]
     new = make_plan(replace(REQUEST, training=replace(PREFERRING, packing=True))).as_dict()
 
-    assert {"method", "dpo", "packing"}.isdisjoint(written)
+    assert {"method", "dpo", "packing", "savings"}.isdisjoint(written)
     assert new["recipe"].keys() - written.keys() == {"method", "dpo", "packing"}
 
 

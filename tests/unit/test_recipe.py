@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import Auto, Hyperparameters, Recipe, Training, resolve
+from service.domain.recipe import Auto, Hyperparameters, Precision, Recipe, Training, resolve
 from service.domain.row import Format
+from service.domain.savings import Savings, trained_parameters
 from trainer.contract import Dpo, Lora
 
 LORA = Lora(rank=16, alpha=32, dropout=0.0)
@@ -54,6 +55,19 @@ KNOWN = {
     "Qwen3-8B": (config("qwen3", "4096 36 32 8 12288 151936", head_dim=128), 8_190_735_360),
 }
 ARCH = Architecture.from_config(LLAMA_3_8B)
+QLORA = replace(LORA, quantized=True)
+CHUNKED = Savings(loss_chunk=1024)
+
+
+def saving(
+    lora: Lora | None = None,
+    precision: Precision = "bf16",
+    zero_stage: int | None = None,
+    **savings: Any,  # noqa: ANN401 - of Savings
+) -> Training:
+    return Training(
+        lora=lora, precision=precision, zero_stage=zero_stage, savings=Savings(**savings)
+    )
 
 
 def recipe(
@@ -233,6 +247,21 @@ def test_rows_are_at_most_as_long_as_the_base_model_takes() -> None:
             "method.dpo.label_smoothing",
         ),
         (Hyperparameters(), Training(lora=replace(LORA, dropout=1.0)), "training.adapter.dropout"),
+        (Hyperparameters(), saving(train_last_n_layers=33), "training.train_last_n_layers"),
+        (
+            Hyperparameters(),
+            saving(lora=LORA, train_last_n_layers=2),
+            "training.train_last_n_layers",
+        ),
+        (Hyperparameters(), saving(lora=LORA, train_embeddings=False), "training.train_embeddings"),
+        (Hyperparameters(), saving(loss_chunk=8), "training.loss_chunk"),
+        (Hyperparameters(), replace(PREFERRING, savings=CHUNKED), "training.loss_chunk"),
+        (
+            Hyperparameters(),
+            saving(precision="fp32", zero_stage=0, offload="optimizer"),
+            "training.zero_stage",
+        ),
+        (Hyperparameters(), Training(lora=QLORA, zero_stage=3), "training.zero_stage"),
     ],
 )
 def test_a_number_that_can_never_work_is_named(
@@ -242,6 +271,27 @@ def test_a_number_that_can_never_work_is_named(
         recipe(hyper, training)
 
     assert refused.value.param == param
+
+
+def test_what_cannot_go_together_is_said_with_what_can() -> None:
+    with pytest.raises(InvalidRequest, match="1 to 2 with precision bf16 and adapter qlora"):
+        recipe(training=Training(lora=QLORA, zero_stage=3))
+    with pytest.raises(InvalidRequest, match="1 to 3 with precision fp32 and offload optimizer"):
+        recipe(training=saving(precision="fp32", zero_stage=0, offload="optimizer"))
+
+
+@pytest.mark.parametrize(("known", "size"), KNOWN.values(), ids=KNOWN)
+def test_all_layers_with_embedding_and_head_are_the_whole_model(
+    known: dict[str, Any], size: int
+) -> None:
+    arch = Architecture.from_config(known)
+    last = Savings(train_last_n_layers=1, train_embeddings=False)
+
+    assert trained_parameters(arch, None) == size
+    assert trained_parameters(arch, None, Savings(train_last_n_layers=arch.layers)) == size
+    head = 0 if arch.tied else arch.embedding_parameters
+    least = arch.layer_parameters + head + arch.hidden_size
+    assert trained_parameters(arch, None, last) == least
 
 
 def test_fp32_may_go_without_zero() -> None:

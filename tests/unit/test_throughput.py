@@ -6,6 +6,7 @@ import pytest
 
 from service.domain.architecture import Architecture
 from service.domain.catalogue import SKUS, Sku, lookup
+from service.domain.savings import Savings
 from service.domain.throughput import Work, cpu_step, gpu_step
 
 
@@ -50,6 +51,40 @@ def test_published_steps_lie_within_the_interval(tokens: int, measured: float) -
 
     assert step.low <= measured <= step.high
     assert step.seconds == pytest.approx(measured, rel=0.25)
+
+
+@pytest.mark.parametrize(("tokens", "measured"), [(1024, 3.5), (2048, 7.0), (4096, 11.6)])
+def test_published_steps_over_a_base_in_four_bits_lie_within_the_interval(
+    tokens: int, measured: float
+) -> None:
+    one_row = replace(WORK, micro_batch=1, accumulation=8, lora_rank=64, tokens_per_sequence=tokens)
+    quantized = replace(one_row, quantized=True)
+
+    step = gpu_step(quantized, ND, nodes=1, processes_per_node=1)
+
+    assert step.low <= measured <= step.high
+    assert step.seconds > gpu_step(one_row, ND, nodes=1, processes_per_node=1).seconds
+
+
+def test_an_optimizer_on_the_host_takes_a_machines_cores_longer_the_fewer_machines() -> None:
+    offloaded = replace(WORK, savings=Savings(offload="optimizer"))
+
+    one, two = (
+        gpu_step(offloaded, ND, nodes=n, processes_per_node=8).compute
+        - gpu_step(WORK, ND, nodes=n, processes_per_node=8).compute
+        for n in (1, 2)
+    )
+
+    assert one == pytest.approx(1.4e-9 * QWEN_7B.parameters)
+    assert two == pytest.approx(one / 2)
+
+
+def test_frozen_layers_save_a_third_of_the_work_at_most() -> None:
+    whole = gpu_step(WORK, ND, nodes=1, processes_per_node=8)
+    last = replace(WORK, savings=Savings(train_last_n_layers=1, train_embeddings=False))
+
+    assert whole.compute > gpu_step(last, ND, nodes=1, processes_per_node=8).compute
+    assert gpu_step(last, ND, nodes=1, processes_per_node=8).compute > whole.compute * 2 / 3
 
 
 def test_more_nodes_make_the_promise_vaguer() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from trainer.data.batch import IGNORED, padded
 from trainer.data.chat import Tokens, tokenize
-from trainer.data.rows import Rows, chat, preference
+from trainer.data.rows import Rows, answers, chat
 from trainer.tiny import CHAT_TEMPLATE, build_tokenizer
 from trainer.tiny_text import chats
 
@@ -183,7 +183,7 @@ def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
         "non_preferred_completion": [{"role": "assistant", "content": "No way."}],
     }
 
-    preferred, other = (tokenize(tokenizer, c, 512, TODAY) for c in preference(row))
+    preferred, other = (tokenize(tokenizer, c, 512, TODAY) for c in answers(row))
 
     said = [trained_text(tokenizer, tokens).strip() for tokens in (preferred, other)]
     assert said == ["Yes.<|end|>", "No way.<|end|>"]
@@ -203,4 +203,4 @@ def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
 )
 def test_a_preference_that_lacks_something_says_what_it_needs(row: Any, lacks: str) -> None:  # noqa: ANN401
     with pytest.raises(ValueError, match=lacks):
-        preference(row)
+        answers(row)

@@ -17,9 +17,11 @@ from trainer.checkpoint.randomness import Randomness, capture
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch, padded
 from trainer.data.chat import Tokens
+from trainer.evaluation import Losses
 from trainer.journal import Journal
 from trainer.loop import NotFinite, Parts, train
 from trainer.methods.sft import Sft
+from trainer.prepared import Prepared
 from trainer.rundir import RunDir
 from trainer.state import Identity, State
 
@@ -90,9 +92,11 @@ class Feed:
     batches: list[Batch]
     before: Callable[[int], None] = lambda _: None
 
-    def step(self, consumed: int) -> list[Batch]:
-        self.before(consumed)
-        return self.batches
+    stopped: bool = False  # while the batches were made
+
+    def step(self, state: State) -> Prepared | None:
+        self.before(state.consumed_samples)
+        return None if self.stopped else Prepared(batches=self.batches)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -132,8 +136,8 @@ def make_rig(root: Path, spec: RunSpec) -> Rig:
         identity=ME,
         engine=engine,
         method=Sft(),
-        feed=feed,  # type: ignore[arg-type] # a stand-in
-        validation=None,
+        feed=feed,
+        evaluation=None,
         saver=saves,  # type: ignore[arg-type]
         agreement=Agreement(rundir, None, lambda: saves.busy, lambda: None),
         journal=Journal(rundir, ME),
@@ -189,7 +193,7 @@ def test_a_stop_right_after_a_load_saves_nothing(rig: Rig) -> None:
 
 
 def test_a_stop_after_the_last_step_saves_it_instead_of_exporting(rig: Rig) -> None:
-    rig.parts = replace(rig.parts, validation=stopping_validation(rig.rundir))
+    rig.parts = replace(rig.parts, evaluation=evaluation(rig, stopping_validation(rig, after=3)))
 
     state, finished = rig.run()
 
@@ -234,7 +238,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(rig: Rig) -> None:
 
 def test_a_resumed_last_step_is_evaluated_and_told_again(rig: Rig) -> None:
     first, _ = rig.run()
-    rig.parts = replace(rig.parts, validation=lambda: iter([BATCH]))
+    rig.parts = replace(rig.parts, evaluation=evaluation(rig, lambda: iter([BATCH])))
 
     state, finished = rig.run(first)
 
@@ -244,11 +248,81 @@ def test_a_resumed_last_step_is_evaluated_and_told_again(rig: Rig) -> None:
     assert state.metrics.valid_loss is not None
 
 
-def stopping_validation(rundir: RunDir) -> Callable[[], Iterator[Batch]]:
-    """Validation during which somebody asks for a stop."""
+def test_the_validation_loss_before_the_first_step_is_kept_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    spec = replace(SPEC, total_steps=3, global_batch=2, micro_batch=1, checkpoint_seconds=1e9)
+    table = torch.randn(4, 4)
+    plain, measured = (make_rig(tmp_path / name, spec) for name in ("plain", "measured"))
+    for rig in (plain, measured):
+        rig.rundir.root.mkdir()
+        rig.engine.module = torch.nn.Embedding.from_pretrained(table.clone(), freeze=False)
+        rig.engine.__post_init__()
+    measured.parts = replace(measured.parts, evaluation=evaluation(measured, lambda: iter([BATCH])))
+
+    torch.manual_seed(5)
+    without, _ = plain.run()
+    torch.manual_seed(5)
+    found: list[Randomness] = []
+    measured.feed.before = lambda _: found.append(capture())
+    state, _ = measured.run()
+
+    torch.manual_seed(5)
+    assert found[0] == capture()
+    assert torch.equal(measured.engine.module.weight, plain.engine.module.weight)
+    assert state.tokens == without.tokens == 3 * 2 * BATCH.targets
+    assert without.valid_loss_before is None
+    assert state.metrics is not None
+    assert state.metrics.valid_loss is not None
+    assert state.valid_loss_before is not None
+    assert state.valid_loss_before > state.metrics.valid_loss
+
+
+def test_a_stop_while_the_first_validation_runs_leaves_a_run_that_never_began(rig: Rig) -> None:
+    rig.parts = replace(rig.parts, evaluation=evaluation(rig, stopping_validation(rig, after=0)))
+
+    state, finished = rig.run()
+
+    assert (state.step, state.valid_loss_before, finished) == (0, None, False)
+    assert (rig.engine.updates, rig.saves.kinds) == (0, [])
+
+
+def test_a_run_that_goes_on_is_not_measured_as_if_it_began(rig: Rig) -> None:
+    rig.parts = replace(rig.parts, evaluation=evaluation(rig, lambda: iter([BATCH])))
+
+    begun = State(step=2, consumed_samples=4, tokens=None, valid_loss_before=7.5)
+    state, _ = rig.run(begun)
+
+    assert (state.step, state.valid_loss_before, state.tokens) == (3, 7.5, None)
+
+
+def test_a_stop_while_a_step_is_prepared_leaves_the_state_as_it_was(rig: Rig) -> None:
+    first, _ = rig.run()
+
+    def stop(_: int) -> None:
+        rig.rundir.stop.touch()
+        rig.feed.stopped = True
+
+    rig.feed.before = stop
+    rig.parts = replace(rig.parts, spec=replace(rig.parts.spec, total_steps=5))
+    state, finished = rig.run(first)
+
+    assert (state, finished) == (first, False)
+    assert rig.engine.updates == 3
+    assert rig.saves.kinds == []
+
+
+def evaluation(rig: Rig, batches: Callable[[], Iterator[Batch]]) -> Losses:
+    """On these batches."""
+    return Losses(rig.engine, batches, lambda: rig.parts.agreement.reach().leaving)
+
+
+def stopping_validation(rig: Rig, after: int) -> Callable[[], Iterator[Batch]]:
+    """Validation during which somebody asks for a stop, once there were so many updates."""
 
     def batches() -> Iterator[Batch]:
-        rundir.stop.touch()
+        if rig.engine.updates == after:
+            rig.rundir.stop.touch()
         yield BATCH
 
     return batches

@@ -14,7 +14,7 @@ from trainer.data.batch import IGNORED, Batch, packed, padded
 from trainer.data.chat import Tokens
 from trainer.methods.choose import require_known
 from trainer.methods.dpo import Dpo
-from trainer.methods.forward import log_probabilities
+from trainer.methods.forward import log_probabilities, summed
 from trainer.methods.sft import Sft
 from trainer.model import load_model
 from trainer.tiny import build
@@ -66,7 +66,7 @@ def test_no_sequence_sees_its_neighbours(models: Loaded) -> None:
     others = [Tokens([11] * 6, [True] * 6), *ROWS[1:]]
 
     alone, first, last = (
-        log_probabilities(models[True], packed(rows, pad_id=0))
+        _of_sequences(models[True], packed(rows, pad_id=0))
         for rows in ([ROWS[0]], ROWS, [*others, ROWS[0]])
     )
 
@@ -117,8 +117,12 @@ def test_attention_of_another_kind_is_refused(models: Loaded) -> None:
 
 
 def test_a_reward_model_is_not_packed() -> None:
-    with pytest.raises(ValueError, match="not for reward models"):
+    with pytest.raises(ValueError, match="pads its rows"):
         require_known(replace(SPEC, method="reward", packing=True))
+
+
+def _of_sequences(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401
+    return summed(batch, log_probabilities(model, batch))
 
 
 def _trained(model: Any, batch: Batch) -> tuple[float, dict[str, torch.Tensor]]:  # noqa: ANN401
@@ -131,4 +135,4 @@ def _trained(model: Any, batch: Batch) -> tuple[float, dict[str, torch.Tensor]]:
 
 
 def _nothing_known(batch: Batch) -> torch.Tensor:
-    return torch.zeros(batch.sequences)
+    return torch.zeros(batch.targets)

@@ -61,7 +61,7 @@ def identity(rank: int, world_size: int) -> Identity:
     )
 
 
-STATE = State(step=3, consumed_samples=24)
+STATE = State(step=3, consumed_samples=24, tokens=99, valid_loss_before=2.5)
 PATH = checkpoint_path(3, "0badcafe")
 
 
@@ -88,7 +88,7 @@ def test_two_ranks_save_and_one_of_another_world_loads(tmp_path: Path) -> None:
 
     state = load(alone, open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1))
 
-    assert state == STATE
+    assert state == replace(STATE, experience=state.experience)
     assert (alone.global_steps, alone.global_samples, alone.micro_steps) == (3, 24, 12)
     for mine, theirs in zip(alone.module.parameters(), saved.module.parameters(), strict=True):
         assert torch.equal(mine, theirs)

@@ -1,7 +1,14 @@
 """A run spec for unit tests."""
 
-from trainer.contract import BaseModel, InputFile, RunSpec
+from trainer.contract import BaseModel, InputFile, Reinforcement, RunSpec
 
+GRADED = Reinforcement(
+    algorithm="grpo",
+    grader='{"type":"string_check","name":"same","input":"{{sample.output_text}}",'
+    '"reference":"{{item.answer}}","operation":"eq"}',
+    answers=4,
+    max_answer_tokens=8,
+)
 FILE = InputFile(path="files/train.jsonl", size=1, sha256="0" * 64)
 SPEC = RunSpec(
     version=1,

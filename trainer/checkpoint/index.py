@@ -35,6 +35,8 @@ class Index(Message):
     fragments: tuple[Stored, ...]
     averaged: bool = field(default=False, metadata=LATER)  # AVERAGE is stored beside STATES
     kl_beta: float | None = field(default=None, metadata=LATER)  # where it is steered
+    tokens: int | None = field(default=None, metadata=LATER)  # trained so far
+    valid_loss_before: float | None = field(default=None, metadata=LATER)  # the first step
 
 
 def index_name(rank: int) -> str:

@@ -133,6 +133,8 @@ def load(
         metrics=first.metrics,
         experience=checkpoint.experience(identity),
         kl_beta=first.kl_beta,
+        tokens=first.tokens,
+        valid_loss_before=first.valid_loss_before,
     )
 
 

@@ -213,6 +213,8 @@ class Saver:
             ),
             averaged=any(AVERAGE in f.views for f in self._fragments),
             kl_beta=state.kl_beta,
+            tokens=state.tokens,
+            valid_loss_before=state.valid_loss_before,
         )
 
 

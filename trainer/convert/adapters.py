@@ -8,6 +8,8 @@ import torch
 from trainer.contract import Lora, RunSpec
 from trainer.convert.shards import write_file
 from trainer.convert.whole import Whole
+from trainer.heads import has_head
+from trainer.quantize import import_uncompiled
 
 PREFIX = "base_model.model."  # what peft puts before the base's names
 WHOLE = ".modules_to_save.default."
@@ -24,7 +26,8 @@ def names_of_adapters(weights: Iterable[str]) -> Iterator[str]:
 
 def name_of_head(weight: str) -> str:
     """What a weight is called that is new, and trained whole beside the adapters."""
-    return PREFIX + weight.removesuffix(".weight") + WHOLE + "weight"
+    layer, _, leaf = weight.rpartition(".")
+    return PREFIX + layer + WHOLE + leaf
 
 
 def names_of_trained(weights: Iterable[str]) -> Iterator[str]:
@@ -48,6 +51,7 @@ def write_adapter(
     whole: Whole, spec: RunSpec, lora: Lora, dtype: torch.dtype, folder: Path
 ) -> None:
     """Write the folder that `PeftModel.from_pretrained` reads."""
+    import_uncompiled()  # before peft does
     from peft import LoraConfig  # noqa: PLC0415 - a full fine-tune saves its import
 
     layers = [name.removesuffix(A) for name in whole.shapes if name.endswith(A)]
@@ -56,8 +60,8 @@ def write_adapter(
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=sorted({layer.rpartition(".")[2] for layer in layers}),
-        modules_to_save=HEADS if spec.method == "reward" else None,
-        task_type="SEQ_CLS" if spec.method == "reward" else "CAUSAL_LM",
+        modules_to_save=HEADS if has_head(spec) else None,
+        task_type="SEQ_CLS" if has_head(spec) else "CAUSAL_LM",
         base_model_name_or_path=spec.base_model.name,
         inference_mode=True,
     )

@@ -12,11 +12,14 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
+from trainer import heads
 from trainer.companions import copy_companions
 from trainer.contract import RunSpec
 from trainer.convert.adapters import merged, name_of_head, names_of_trained, write_adapter
 from trainer.convert.shards import LIMIT, write_model
 from trainer.convert.whole import Whole
+from trainer.freeze import freezes
+from trainer.heads import has_head
 from trainer.tokenizer import load_tokenizer
 
 ADAPTER = "adapter"
@@ -28,9 +31,9 @@ def write(whole: Whole, spec: RunSpec, base: Path, target: Path, limit: int = LI
     dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
     config = AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
     kind: Any = AutoModelForCausalLM
-    if spec.method == "reward":
-        kind, config.num_labels = AutoModelForSequenceClassification, 1
-        config.pad_token_id = load_tokenizer(base, spec.method).pad_token_id
+    if has_head(spec):
+        kind = AutoModelForSequenceClassification
+        config.update(heads.settings(spec, load_tokenizer(base, spec.method).pad_token_id))
     model = _Model(whole, spec, dtype, _Base(base))
     shapes = _parameters(kind, config)
     model.require(shapes)
@@ -64,6 +67,7 @@ class _Model:
 
     def __init__(self, whole: Whole, spec: RunSpec, dtype: torch.dtype, base: _Base) -> None:
         self._whole, self._lora, self._dtype, self._base = whole, spec.lora, dtype, base
+        self._frozen = freezes(spec)  # else what the checkpoint lacks is lost, not the base's
 
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
         """ValueError unless everything has a source, and everything that was trained a place."""
@@ -80,7 +84,9 @@ class _Model:
     def read(self, name: str) -> torch.Tensor:
         """One weight in the precision of the run."""
         if self._lora is None:
-            return self._whole.tensor(name, "master").to(self._dtype)
+            found = name in self._whole.shapes
+            weight = self._whole.tensor(name, "master") if found else self._base.read(name)
+            return weight.to(self._dtype)
         if name_of_head(name) in self._whole.shapes:
             return self._whole.tensor(name_of_head(name), "master").to(self._dtype)
         weight = self._base.read(name).to(self._dtype)
@@ -88,7 +94,7 @@ class _Model:
 
     def _has(self, name: str) -> bool:
         if self._lora is None:
-            return name in self._whole.shapes
+            return name in self._whole.shapes or (self._frozen and name in self._base)
         return name in self._base or name_of_head(name) in self._whole.shapes
 
 

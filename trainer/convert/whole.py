@@ -1,4 +1,7 @@
-"""Every trained parameter of a checkpoint whole again, one at a time, whatever ranks wrote it."""
+"""Every trained parameter of a checkpoint whole again, one at a time, whatever ranks wrote it.
+
+A critic is left out: nothing but training needs it.
+"""
 
 from collections import defaultdict
 from pathlib import Path
@@ -7,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from trainer.actor_critic import ACTOR, CRITIC
 from trainer.checkpoint.index import FORMAT, Index, index_name, key
 from trainer.checkpoint.ranges import Piece, copies
 from trainer.contract import Manifest
@@ -19,15 +23,19 @@ class Whole:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder = folder
         self._files: dict[int, Any] = {}
+        self._stored: dict[str, str] = {}
         self._pieces: dict[str, list[Piece]] = defaultdict(list)
         self.shapes: dict[str, tuple[int, ...]] = {}
         indexes = [_read_index(folder, rank, manifest) for rank in range(manifest.world_size)]
         self.index = indexes[0]
         for index in indexes:
             for stored in index.fragments:
-                self.shapes[stored.name] = stored.shape
+                if stored.name.startswith(CRITIC):
+                    continue
+                name = stored.name.removeprefix(ACTOR)
+                self.shapes[name], self._stored[name] = stored.shape, stored.name
                 piece = Piece(stored.start, stored.numel, index.rank)
-                self._pieces[stored.name].append(piece)
+                self._pieces[name].append(piece)
 
     def tensor(self, name: str, state: str) -> torch.Tensor:
         """One state of one parameter, fp32, in its own shape; ValueError when a part is missing."""
@@ -39,7 +47,7 @@ class Whole:
         except ValueError as e:
             raise ValueError(f"{name}: {e}") from e
         for copy in plan:
-            stored = self._file(copy.rank).get_slice(key(name, state))
+            stored = self._file(copy.rank).get_slice(key(self._stored[name], state))
             part = stored[copy.source : copy.source + copy.numel]
             flat[copy.target : copy.target + copy.numel].copy_(part)
         return whole

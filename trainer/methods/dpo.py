@@ -17,7 +17,7 @@ from torch.nn.functional import logsigmoid
 
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch
-from trainer.methods.forward import log_probabilities, trained_tokens
+from trainer.methods.forward import log_probabilities, summed, trained_tokens
 from trainer.methods.pairs import real_pairs
 from trainer.methods.scores import Scores
 
@@ -26,7 +26,7 @@ class Reference(Protocol):
     """The model as it was before it was trained."""
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Log-probability of each sequence's answer [sequences]; draws nothing at random."""
+        """Log-probability of each trained token [trained tokens]; draws nothing at random."""
         ...
 
 
@@ -38,14 +38,18 @@ class Dpo:
             raise ValueError(f"dpo.loss {settings.loss!r} is not known; use sigmoid or ipo")
         self._settings, self._reference = settings, reference
 
+    def begin(self, step: int) -> None:
+        """Every step is like every other."""
+
     def units(self, batch: Batch) -> int:
         """Pairs of which both answers are left after the cut to the context."""
         return int(real_pairs(batch).sum())
 
     def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
         """Score each pair."""
-        reference_B = self._reference(batch)  # before the model's pass, which `backward` follows
-        gain_B = log_probabilities(model, batch) - reference_B
+        # Before the model's pass, which `backward` follows.
+        reference_B = summed(batch, self._reference(batch))
+        gain_B = summed(batch, log_probabilities(model, batch)) - reference_B
         reward_P = self._settings.beta * (gain_B[0::2] - gain_B[1::2])
         real_P = real_pairs(batch)
         return Scores(

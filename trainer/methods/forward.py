@@ -27,11 +27,20 @@ def trained_logits(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401 - 
     return found.logits[0].float()
 
 
-def log_probabilities(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401
-    """Of each sequence's trained tokens together [sequences], in fp32."""
-    trained = batch.labels != IGNORED
-    logp_N = -cross_entropy(trained_logits(model, batch), batch.labels[trained], reduction="none")
-    return logp_N.new_zeros(batch.sequences).index_add(0, batch.sequence[trained], logp_N)
+def log_probabilities(model: Any, batch: Batch, temperature: float = 1.0) -> torch.Tensor:  # noqa: ANN401
+    """Of each trained token [trained tokens], in fp32, for logits divided by the temperature."""
+    logits_NV = trained_logits(model, batch)
+    return -cross_entropy(
+        logits_NV if temperature == 1.0 else logits_NV / temperature,
+        batch.labels[batch.labels != IGNORED],
+        reduction="none",
+    )
+
+
+def summed(batch: Batch, of_N: torch.Tensor) -> torch.Tensor:
+    """What is known of each trained token, added up over each sequence [sequences]."""
+    sequence_N = batch.sequence[batch.labels != IGNORED]
+    return of_N.new_zeros(batch.sequences).index_add(0, sequence_N, of_N)
 
 
 def trained_tokens(batch: Batch) -> torch.Tensor:

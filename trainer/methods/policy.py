@@ -3,14 +3,15 @@
 With r the ratio of a token's probability to the one it had when it was drawn, A its advantage, c
 the clip, b the weight of the KL penalty, and q its probability by the base model over today's:
 
-    grpo   max(-r A, -clip(r, 1 - c, 1 + c) A) + b (q - log q - 1)
+    grpo   max(-r A, -clip(r, 1 - c, 1 + c) A) + b r (q - log q - 1)
     rloo   the first part alone, with r of a whole answer
     ppo    the first part, and a tenth of 1/2 max((v - R)^2, (v' - R)^2), v' clipped to c around
            the old value
 
-(Schulman et al. 2017, equation 7; Shao et al. 2024, equation 3, whose penalty is Schulman's k3;
-Ahmadian et al. 2024, section 3. Where the others have the penalty it is in the reward.) A step is
-the mean over all its tokens, as in DAPO (Yu et al. 2025), of rloo over its answers.
+(Schulman et al. 2017, equation 7; Shao et al. 2024, equation 3, whose penalty is Schulman's k3,
+here times r as DeepSeek-V3.2 has it, so that its gradient is that of the divergence; Ahmadian et
+al. 2024, section 3. Where the others have the penalty it is in the reward.) A step is the mean over
+all its tokens, as in DAPO (Yu et al. 2025), of rloo over its answers.
 """
 
 from typing import Any
@@ -43,10 +44,11 @@ class Policy:
         """Score each token."""
         assert isinstance(batch, AnswerBatch)
         logp_N = log_probabilities(model, batch, self._settings.temperature)
-        loss_N = self._clipped(logp_N - _behaviour(batch, logp_N), batch.advantages)
+        log_ratio_N = logp_N - _behaviour(batch, logp_N)
+        loss_N = self._clipped(log_ratio_N, batch.advantages)
         if batch.beta and len(batch.reference):
             log_q_N = batch.reference - logp_N
-            loss_N = loss_N + batch.beta * (log_q_N.exp() - log_q_N - 1)
+            loss_N = loss_N + batch.beta * log_ratio_N.exp() * (log_q_N.exp() - log_q_N - 1)
         return Scores(loss=loss_N.sum(), correct=_nothing(loss_N))
 
     def _clipped(self, log_ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 import deepspeed
 import torch
 
+from trainer.actor_critic import actor
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch
 from trainer.methods.dpo import Reference
@@ -24,8 +25,9 @@ TRAINING_ONLY = ("optimizer", "gradient_clipping", "data_types")
 
 def make_reference(engine: Any, base: Path, spec: RunSpec, config: dict[str, Any]) -> Reference:  # noqa: ANN401
     """The reference for this engine; ``base`` holds the base model's files."""
+    temperature = spec.reinforcement.temperature if spec.reinforcement else 1.0
     if spec.lora is not None:
-        return AdaptersOff(engine)
+        return AdaptersOff(engine, temperature)
     model = load_base(base, spec, config).requires_grad_(False)
     if spec.zero_stage == 3:
         rest = {name: value for name, value in config.items() if name not in TRAINING_ONLY}
@@ -33,35 +35,36 @@ def make_reference(engine: Any, base: Path, spec: RunSpec, config: dict[str, Any
     else:
         model.to(engine.device)
     model.eval()
-    return Copy(model)
+    return Copy(model, temperature)
 
 
 class AdaptersOff:
     """The model that is trained, without what was trained."""
 
-    def __init__(self, engine: Any) -> None:  # noqa: ANN401
-        self._engine = engine
+    def __init__(self, engine: Any, temperature: float) -> None:  # noqa: ANN401
+        self._engine, self._temperature = engine, temperature
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Log-probability of each sequence's answer [sequences]."""
-        with torch.no_grad(), _evaluating(self._engine), _without_adapters(self._engine):
-            return log_probabilities(self._engine, batch)
+        """Log-probability of each trained token [trained tokens]."""
+        with torch.no_grad(), evaluating(self._engine), _without_adapters(self._engine):
+            return log_probabilities(self._engine, batch, self._temperature)
 
 
 class Copy:
     """A second model, which nothing changes."""
 
-    def __init__(self, model: Any) -> None:  # noqa: ANN401
-        self._model = model
+    def __init__(self, model: Any, temperature: float) -> None:  # noqa: ANN401
+        self._model, self._temperature = model, temperature
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Log-probability of each sequence's answer [sequences]."""
+        """Log-probability of each trained token [trained tokens]."""
         with torch.no_grad():
-            return log_probabilities(self._model, batch)
+            return log_probabilities(self._model, batch, self._temperature)
 
 
 @contextmanager
-def _evaluating(engine: Any) -> Iterator[None]:  # noqa: ANN401
+def evaluating(engine: Any) -> Iterator[None]:  # noqa: ANN401
+    """Meanwhile nothing drops out."""
     training = engine.module.training
     engine.eval()
     try:
@@ -73,7 +76,7 @@ def _evaluating(engine: Any) -> Iterator[None]:  # noqa: ANN401
 @contextmanager
 def _without_adapters(engine: Any) -> Iterator[None]:  # noqa: ANN401
     """As peft's `disable_adapter`, which looks through the whole model first, at every call."""
-    model = engine.module.base_model
+    model = actor(engine.module).base_model
     model.disable_adapter_layers()
     try:
         yield

@@ -16,6 +16,9 @@ from trainer.methods.scores import Scores
 class Reward:
     """Each pair counts alike, however long its answers are."""
 
+    def begin(self, step: int) -> None:
+        """Every step is like every other."""
+
     def units(self, batch: Batch) -> int:
         """Pairs of which both answers are left after the cut to the context."""
         return int(real_pairs(batch).sum())

@@ -20,6 +20,10 @@ class Scores:
 class Method(Protocol):
     """One way of training. Its unit is what the loss is a mean over: tokens, or pairs."""
 
+    def begin(self, step: int) -> None:
+        """Training step ``step``, from 1 on, comes next, or an evaluation after it."""
+        ...
+
     def units(self, batch: Batch) -> int:
         """How many a micro-batch has, on the host."""
         ...

@@ -12,6 +12,9 @@ from trainer.methods.scores import Scores
 class Sft:
     """Each trained token counts alike, in whichever row and rank it is."""
 
+    def begin(self, step: int) -> None:
+        """Every step is like every other."""
+
     def units(self, batch: Batch) -> int:
         """Trained tokens."""
         return batch.targets

@@ -49,7 +49,8 @@ async def fetch_run_spec(
 def inputs_of(spec: RunSpec) -> list[InputFile]:
     """Every file that the job's trainer reads."""
     validation = [spec.validation_file] if spec.validation_file is not None else []
-    return [*spec.base_model.files, spec.training_file, *validation]
+    judge = spec.reward_model.files if spec.reward_model is not None else ()
+    return [*spec.base_model.files, *judge, spec.training_file, *validation]
 
 
 async def fetch_input(container: JobContainer, grants: Grants, file: InputFile, path: Path) -> None:
@@ -58,7 +59,9 @@ async def fetch_input(container: JobContainer, grants: Grants, file: InputFile, 
         raise Corrupt(f"{file.path}: the run spec names it, but no grant to read it came")
     part = path.with_name(f".{path.name}.part")
     blob = container.access.blob(grants.inputs[file.path])
-    await download(container.access, blob, part, file.size)
+    crc = await download(container.access, blob, part, file.size)
+    if file.crc64nvme and crc != file.crc64nvme:
+        raise Corrupt(f"{file.path}: crc64nvme is {crc}, not {file.crc64nvme}")
     if file.sha256:
         digest = await asyncio.to_thread(sha256_of, part)
         if digest != file.sha256:

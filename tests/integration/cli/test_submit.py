@@ -56,6 +56,24 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
     assert job["validation_file"].startswith("file-")
 
 
+async def test_what_saves_memory_reaches_the_job(shell: Shell) -> None:
+    quantized = await submit(shell, "--qlora", "--loss-chunk", "512")
+    frozen = await submit(shell, "--train-last-layers", "1", "--freeze-embeddings")
+    offloaded = await submit(shell, "--offload-optimizer")
+    both = await shell.run(
+        *("submit", shell.dataset(), *MODEL_OPTION, "--qlora", "--train-last-layers", "1")
+    )
+
+    recipes = [(await shell.world.job(n))["plan"]["recipe"] for n in (quantized, frozen, offloaded)]
+    assert recipes[0]["lora"]["quantized"] is True
+    assert recipes[0]["savings"]["loss_chunk"] == 512
+    assert recipes[1]["savings"]["train_last_n_layers"] == 1
+    assert recipes[1]["savings"]["train_embeddings"] is False
+    assert recipes[2]["savings"]["offload"] == "optimizer"
+    assert both.code != 0
+    assert "left out with an adapter" in both.err
+
+
 async def test_every_option_of_dpo_reaches_the_job(shell: Shell) -> None:
     pairs = shell.dataset("pairs.jsonl", PAIRS)
     dpo = ("submit", pairs, *MODEL_OPTION, "--json", "--method", "dpo")

@@ -80,6 +80,16 @@ def test_the_margin_of_pairs_stands_beside_the_loss() -> None:
     assert "loss 2.3100 · margin 0.2500 · 1,280 tokens/s" in drawn(picture(job, [], NOW))
 
 
+def test_grades_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
+    grades = {"reward": 0.5, "kl": 1.25, "answer_tokens": 40.0, "valid_loss": -0.625}
+    job = JOB | {"progress": JOB["progress"] | grades}
+
+    shown = drawn(picture(job, [], NOW))
+
+    assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens an answer" in shown
+    assert "validation loss" not in shown
+
+
 def test_a_service_that_is_away_leaves_the_picture_and_says_so() -> None:
     screen = Screen(lambda: NOW)
     screen.show(News(JOB, [EVENT]))

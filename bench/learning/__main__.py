@@ -1,0 +1,128 @@
+"""`python -m bench.learning [--only NAME ...] [--rows KIND=FILE ...] [--picture FILE] [--json]`.
+
+Trains the tiny model by every method until one sees whether it learns; on CPU, on rows that are
+generated or, with --rows, on yours (chats, preferences, prompts). A measure is the mean over the
+last fifth of the steps. A reward model meets each pair once: it is judged before it is learnt from.
+Bars are shown, a missed one changes no exit status. Exit 2: a run did not come to its end.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench import report
+from bench.learning.cases import CASES, Case
+from bench.report import ROOT, Measure
+
+STDOUT = Path("-")
+FAILED = 2
+TAIL = 3000
+PATIENCE = 1800.0  # seconds for one case
+Curve = list[tuple[int, float]]
+
+
+class DidNotLearn(Exception):
+    """A run that did not come to its end, and the last that it said."""
+
+
+def main() -> int:
+    """Train, print, draw."""
+    options = _options()
+    rows = dict(pair.split("=", 1) for pair in options.rows)
+    curves: dict[str, Curve] = {}
+    try:
+        for name in options.only:
+            print(f"{name}: {CASES[name].what}", file=sys.stderr, flush=True)
+            curves[name] = _learn(name, CASES[name], rows)
+    except DidNotLearn as error:
+        print(f"cannot measure: {error}", file=sys.stderr)
+        return FAILED
+    measures = [_measure(name, curve) for name, curve in curves.items()]
+    report.show(measures)
+    if options.picture:
+        _draw(curves, options.picture)
+    if options.json:
+        whole = report.Report(bench="learning", measures=measures, more={"curves": curves})
+        whole.write(None if options.json == STDOUT else options.json)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.learning",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", choices=CASES, default=tuple(CASES))
+    parser.add_argument("--rows", nargs="+", default=(), metavar="KIND=FILE")
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg")
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    return parser.parse_args()
+
+
+def _learn(name: str, case: Case, rows: Mapping[str, str]) -> Curve:
+    with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as folder:
+        own = [str(Path(rows[case.rows]).resolve())] if case.rows in rows else []
+        _run(["bench.learning.ranks.prepare", folder, name, *own])
+        run = Path(folder) / "run"
+        world = ("--nproc-per-node=1", "--standalone")
+        _run(["torch.distributed.run", *world, "-m", "trainer.train", str(run)])
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+    found = {step["step"]: step.get(case.figure) for step in map(json.loads, lines)}
+    return [(step, value) for step, value in sorted(found.items()) if value is not None]
+
+
+def _run(module: Sequence[str]) -> None:
+    quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", *module],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env={**os.environ, **quiet, "REKINDLE_ACCELERATOR": "cpu", "DS_ACCELERATOR": "cpu"},
+    )
+    if done.returncode:
+        raise DidNotLearn((done.stdout + done.stderr)[-TAIL:])
+
+
+def _measure(name: str, curve: Curve) -> Measure:
+    case = CASES[name]
+    return Measure(
+        name=f"{name}_{case.figure}",
+        value=round(case.reached([value for _, value in curve]), 4),
+        unit="share" if case.falls else case.figure,
+        bar=case.bar,
+        higher_is_better=not case.falls,
+    )
+
+
+def _draw(curves: Mapping[str, Curve], path: Path) -> None:
+    import matplotlib as mpl  # noqa: PLC0415 - only for who wants a picture
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    across = 3
+    down = -(-len(curves) // across)
+    figure, grid = plt.subplots(down, across, figsize=(4 * across, 2.6 * down), squeeze=False)
+    for axes in grid.flat[len(curves) :]:
+        axes.set_visible(False)
+    for axes, (name, curve) in zip(grid.flat, curves.items(), strict=False):
+        axes.plot(*zip(*curve, strict=True), linewidth=1.2)
+        axes.set_title(f"{name}: {CASES[name].figure}", fontsize=9)
+        axes.set_xlabel("step", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What is learnt, from which rows, and by which number one sees it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+LETTER = "e"
+OPTIMUM = 1.0  # an answer of nothing but the letter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One method on one kind of rows. ``spec`` are members of the run spec that are not usual."""
+
+    method: str
+    rows: str  # a kind that `bench.learning.ranks.prepare` knows
+    figure: str  # a member of StepMetrics
+    bar: float  # of what `reached` makes of it
+    what: str
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    falls: bool = False  # the figure is better when it is lower
+
+    def reached(self, values: Sequence[float]) -> float:
+        """The mean of the last fifth; of what falls, as a share of the first fifth's."""
+        fifth = max(len(values) // 5, 1)
+        last = sum(values[-fifth:]) / fifth
+        return last / (sum(values[:fifth]) / fifth) if self.falls else last
+
+
+def _graded(algorithm: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "total_steps": 160,
+        "learning_rate": 2e-3,
+        "reinforcement": {"algorithm": algorithm, "answers": 8, "max_answer_tokens": 8} | more,
+    }
+
+
+CASES: dict[str, Case] = {
+    "supervised": Case(
+        method="supervised",
+        rows="chats",
+        figure="loss",
+        bar=0.5,
+        falls=True,
+        what="training loss, last fifth over first fifth",
+        spec={"total_steps": 120},
+    ),
+    "reward": Case(
+        method="reward",
+        rows="preferences",
+        figure="accuracy",
+        bar=0.6,
+        what="pairs put in the right order when first seen; chance is 0.5",
+        spec={"total_steps": 74, "learning_rate": 1e-3},
+    ),
+    "dpo": Case(
+        method="dpo",
+        rows="preferences",
+        figure="margin",
+        bar=0.5,
+        what="reward of the preferred answer over the other's",
+        spec={"total_steps": 120, "learning_rate": 5e-4, "dpo": {"beta": 0.1}},
+    ),
+    "grpo": Case(
+        method="reinforcement",
+        rows="prompts",
+        figure="reward",
+        bar=0.95 * OPTIMUM,
+        what=f"share of the letter {LETTER}; the optimum is 1",
+        spec=_graded("grpo"),
+    ),
+    "rloo": Case(
+        method="reinforcement",
+        rows="prompts",
+        figure="reward",
+        bar=0.95 * OPTIMUM,
+        what=f"share of the letter {LETTER}; the optimum is 1",
+        spec=_graded("rloo"),
+    ),
+    "ppo": Case(
+        method="reinforcement",
+        rows="prompts",
+        figure="reward",
+        bar=0.95 * OPTIMUM,
+        what=f"share of the letter {LETTER}, with a critic and a tenth of old answers; optimum 1",
+        spec=_graded("ppo", replay_share=0.1, steps_per_rollout=2),
+    ),
+}

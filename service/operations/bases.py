@@ -1,0 +1,162 @@
+"""What a job is based on: base models that are staged, and what other jobs of the project have made.
+
+A job's model lies in that job's container and stays there: nothing of it is copied. So it must be
+readable for as long as a job that reads it goes on (holds.py).
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import jobs
+from service.db.jobs import JobRow
+from service.domain import lineage
+from service.domain.errors import InvalidRequest
+from service.domain.lineage import OF_BASE
+from service.domain.method import Method
+from service.domain.plan import Plan
+from service.domain.states import JOB_TERMINAL, JobState
+from service.operations import models
+from service.operations.models import StagedModel
+from service.operations.tiers import Outside, gone, look, must_be_online
+from service.storage.store import BlobNotFound, BlobStore
+from trainer.contract import MANIFEST, BaseModel, InputFile, Manifest
+
+CONFIG = "config.json"
+_READ = {".jinja", ".json", ".md", ".model", ".safetensors", ".txt"}  # as rekindle/stage.py, a card
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basis:
+    """A model that a job may be based on."""
+
+    staged: StagedModel
+    method: Method | None  # of the job that has made it; None for a base model
+
+    @property
+    def name(self) -> str:
+        """In full, however it was named."""
+        return self.staged.model.name
+
+    @property
+    def labels(self) -> list[str]:
+        """That a classifier tells apart, in the order of its numbers."""
+        named: dict[str, str] = self.staged.config.get("id2label") or {}
+        return [named[number] for number in sorted(named, key=int)]
+
+
+async def find(
+    engine: AsyncEngine, store: BlobStore, project_id: str, name: str, param: str = OF_BASE
+) -> Basis:
+    """The model of this name, or raise InvalidRequest with ``param``.
+
+    Raises BlobArchived where what a job has made cannot be read now.
+    """
+    if not lineage.is_made(name):
+        return Basis(staged=await models.find(store, name), method=None)
+    async with engine.connect() as conn:
+        job = await _maker(conn, project_id, name, param)
+    manifest = await _manifest(store, job, param)
+    staged = StagedModel(model=_made(job, manifest), config=await _config(store, job, param))
+    return Basis(staged=staged, method=Plan.from_dict(job.plan).recipe.method)
+
+
+async def readable(
+    engine: AsyncEngine, outside: Outside, project_id: str, name: str, param: str = OF_BASE
+) -> Basis:
+    """The same, and raise Archived, with the ways back, where it is not online as a whole."""
+    if lineage.is_made(name):
+        async with engine.connect() as conn:
+            job = await _maker(conn, project_id, name, param)
+        must_be_online(await look(engine, outside, project_id, job.id, None))
+    return await find(engine, outside.store, project_id, name, param)
+
+
+async def _maker(conn: AsyncConnection, project_id: str, name: str, param: str) -> JobRow:
+    job = await jobs.find(conn, lineage.maker(name), project_id)
+    if job is None or name not in (job.id, full_name(job)):
+        raise _refused(
+            f"No model {name!r}. See GET /v1/models for those that there are; of a job it is its "
+            "fine_tuned_model, or the job's id.",
+            param,
+        )
+    if job.state is JobState.SUCCEEDED:
+        return job
+    if job.state in JOB_TERMINAL:
+        raise _refused(f"Job {job.id} has {job.state} and made no model. Take another one.", param)
+    raise _refused(
+        f"Job {job.id} is {job.state}: it has no model yet. Wait until it has succeeded.", param
+    )
+
+
+def full_name(job: JobRow) -> str:
+    """The name that the job's model has, or will have."""
+    return lineage.model_name(job.model, job.project_id, job.request.get("suffix"), job.id)
+
+
+async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
+    """That HEAD has named; its hash says whether it still is."""
+    result: dict[str, Any] = job.result or {}
+    where = f"{result['path']}/{MANIFEST}"
+    if not where.startswith("models/") or ".." in where.split("/"):  # nodes may be hostile
+        raise _refused(f"HEAD of {job.id} names {where!r}, which is no place for a model.", param)
+    data = await _read(store, job, where, param)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != result["manifest_sha256"]:
+        raise _refused(
+            f"Blob {where} of container {job.id} is not what the job has committed: its sha256 is "
+            f"{digest}. Restore it (versions), or train again.",
+            param,
+        )
+    try:
+        return Manifest.from_json(data)
+    except ValueError as error:
+        raise _senseless(job, where, str(error), param) from None
+
+
+async def _config(store: BlobStore, job: JobRow, param: str) -> dict[str, Any]:
+    """What the planner must know of it."""
+    assert job.result is not None
+    where = f"{job.result['path']}/{CONFIG}"
+    try:
+        config = json.loads(await _read(store, job, where, param))
+    except ValueError as error:
+        raise _senseless(job, where, str(error), param) from None
+    if not isinstance(config, dict):
+        raise _senseless(job, where, "it holds no object", param)
+    return config
+
+
+async def _read(store: BlobStore, job: JobRow, where: str, param: str) -> bytes:
+    try:
+        return (await store.read(job.id, where))[0]
+    except BlobNotFound:
+        raise _refused(gone(job.id, f"Blob {where}"), param) from None
+
+
+def _made(job: JobRow, manifest: Manifest) -> BaseModel:
+    """Its files without adapters and the like, which lie in folders of their own."""
+    assert job.result is not None
+    path = str(job.result["path"])
+    files = tuple(
+        InputFile(
+            path=f"{job.id}/{path}/{file.name}", size=file.size, sha256="", crc64nvme=file.crc64nvme
+        )
+        for file in manifest.files
+        if PurePosixPath(file.name).name == file.name and PurePosixPath(file.name).suffix in _READ
+    )
+    return BaseModel(name=full_name(job), revision=job.result["manifest_sha256"], files=files)
+
+
+def _senseless(job: JobRow, where: str, why: str, param: str) -> InvalidRequest:
+    return _refused(
+        f"Blob {where} of container {job.id} makes no sense ({why}). Train the model again.", param
+    )
+
+
+def _refused(message: str, param: str) -> InvalidRequest:
+    return InvalidRequest(message, code="unsupported_model", param=param)

@@ -1,0 +1,136 @@
+"""What `method.reinforcement` takes: OpenAI's members and ours, and how it says what is wrong."""
+
+import json
+from typing import Any
+
+import pytest
+
+from service.domain.errors import InvalidRequest
+from service.domain.recipe import Hyperparameters
+from tests.unit.test_job_requests import asked
+from trainer.contract import Reinforcement
+
+GRADER = {
+    "type": "string_check",
+    "name": "right",
+    "input": "{{sample.output_text}}",
+    "reference": "{{item.answer}}",
+    "operation": "eq",
+}
+
+
+def learning(**options: object) -> dict[str, Any]:
+    return {"type": "reinforcement", "reinforcement": {"grader": GRADER} | options}
+
+
+def resolved(**options: object) -> Reinforcement:
+    found = asked(method=learning(**options)).asked_training().reinforcement
+    assert found is not None
+    return found
+
+
+def refusal(method: object, **more: object) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        asked(method=method, **more).asked_training()
+    return caught.value
+
+
+def test_who_gives_a_grader_only_gets_the_usual_of_everything() -> None:
+    found = resolved()
+
+    assert json.loads(found.grader) == GRADER
+    assert found == Reinforcement(
+        algorithm="grpo", grader=found.grader, answers=8, max_answer_tokens=0
+    )
+
+
+@pytest.mark.parametrize(("algorithm", "beta"), [("grpo", 0.0), ("rloo", 0.05), ("ppo", 0.01)])
+def test_each_algorithm_has_a_leash_of_its_own(algorithm: str, beta: float) -> None:
+    assert resolved(algorithm=algorithm).beta == beta
+    assert resolved(algorithm=algorithm, beta=0.0).beta == 0.0
+
+
+def test_every_option_is_taken() -> None:
+    ours = {
+        "algorithm": "ppo",
+        "answers": 2,
+        "max_answer_tokens": 64,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "beta": 0.1,
+        "beta_end": 0.01,
+        "clip": 0.3,
+        "steps_per_rollout": 4,
+        "gae_lambda": 0.9,
+        "replay_share": 0.25,
+        "replay_max_age": 10,
+    }
+
+    found = vars(resolved(**ours))
+
+    assert {name: found[name] for name in ours} == ours
+
+
+def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
+    hyper = {"batch_size": 4, "n_epochs": 2, "learning_rate_multiplier": 2.0}
+    more = {
+        "compute_multiplier": 0.5,
+        "eval_interval": 7,
+        "eval_samples": "auto",
+        "reasoning_effort": "default",
+    }
+    request = asked(method=learning(hyperparameters=hyper | more))
+
+    training = request.asked_training()
+
+    assert request.asked_hyperparameters() == Hyperparameters(**hyper)  # type: ignore[arg-type] # of three types
+    assert training.eval_steps == 7
+    assert training.reinforcement is not None
+    assert training.reinforcement.answers == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "where", "says"),
+    [
+        ({"hyperparameters": {"reasoning_effort": "high"}}, "hyperparameters", "no such levels"),
+        ({"hyperparameters": {"eval_samples": 3}}, "hyperparameters", "every row of the valid"),
+        ({"hyperparameters": {"compute_multiplier": 0.01}}, "hyperparameters", "makes 0 of 8"),
+        ({"hyperparameters": {"compute_multiplier": 11}}, "hyperparameters", "less"),
+        ({"response_format": {"type": "text"}}, "response_format", "Leave it out"),
+        ({"gae_lambda": 0.9}, "gae_lambda", "grpo has no critic"),
+        ({"replay_max_age": 9}, "replay_max_age", "give replay_share"),
+        ({"replay_share": 0.6}, "replay_share", "less"),
+        ({"algorithm": "trpo"}, "algorithm", "'ppo'"),
+        ({"answers": 65}, "answers", "less"),
+        ({"temperature": 0}, "temperature", "greater"),
+        ({"reward_model": "x"}, "reward_model", "not permitted"),
+        ({"grader": GRADER | {"type": "score_model"}}, "grader.type", "no network"),
+        ({"grader": GRADER | {"input": "{{sample}}"}}, "grader.input", "{{item"),
+        ({"grader": GRADER | {"operation": "gt"}}, "grader.operation", "ilike"),
+    ],
+)
+def test_what_is_wrong_is_named(options: dict[str, Any], where: str, says: str) -> None:
+    error = refusal(learning(**options))
+
+    assert error.param is not None
+    assert error.param.startswith(f"method.reinforcement.{where}")
+    assert says in error.message.replace("`item.", "{{item")
+
+
+def test_without_a_grader_there_is_nothing_to_learn() -> None:
+    for method in ({"type": "reinforcement"}, {"type": "reinforcement", "reinforcement": {}}):
+        error = refusal(method)
+
+        assert (error.code, error.param) == (
+            "missing_required_parameter",
+            "method.reinforcement.grader",
+        )
+
+
+def test_the_steps_between_evaluations_are_given_once() -> None:
+    method = learning(hyperparameters={"eval_interval": 7})
+
+    error = refusal(method, training={"eval_steps": 5})
+
+    assert (error.param, "once" in error.message) == ("training.eval_steps", True)
+    assert asked(method=learning(), training={"eval_steps": 5}).asked_training().eval_steps == 5

@@ -1,0 +1,159 @@
+"""`python -m trainer.int8 MODEL TARGET`: a finished model with weights in 8 bits, half as large.
+
+MODEL is a folder of `rekindle download`. The weights of the linear layers but the head become
+integers with a scale for each row (torchao, weight-only; nothing is calibrated); `from_pretrained`
+loads TARGET by itself where torchao is installed. It appears only once it was loaded again and gave
+the same numbers to the last bit. With `--validation FILE`, the chats that the job was validated
+with, the loss before and after is measured, here and not on paid machines.
+"""
+
+import argparse
+import math
+import shutil
+import sys
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    TorchAoConfig,
+)
+
+from trainer.companions import CARD
+from trainer.data.batch import Batch, padded
+from trainer.data.chat import tokenize
+from trainer.data.rows import Rows, chat
+from trainer.heads import METHODS as WITH_HEAD
+from trainer.methods.sft import Sft
+from trainer.report import REPORT, Quantized, Report, weight_bytes, write_report
+
+HEADS = ["lm_head", "score", "classifier"]  # small, and what they say is the result
+PROBE = 64  # tokens that are looked at when the model is loaded again
+PART = ".part"
+
+
+class Refused(Exception):
+    """Nothing was written; the message says why, and what to do."""
+
+
+def main() -> int:
+    """Exit status 1 and a sentence when it cannot be done."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.int8", description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--validation", type=Path)
+    parser.add_argument("--rows", type=int, default=100, help="of the validation file (100)")
+    options = parser.parse_args()
+    try:
+        done = shrink(options.model, options.target, options.validation, options.rows)
+    except Refused as error:
+        parser.exit(1, f"error: {error}\n")
+    sys.stdout.write(done.to_json() + "\n")
+    return 0
+
+
+def shrink(model: Path, target: Path, validation: Path | None = None, rows: int = 100) -> Quantized:
+    """Write TARGET whole or not at all; on CPU."""
+    if target.exists():
+        raise Refused(f"{target} is there already; name a folder that is not")
+    report, torchao = _report(model), _torchao()
+    if validation is not None and report.method != "supervised":
+        raise Refused(f"a {report.method} model has no loss on chats; leave --validation out")
+    batches = _batches(model, report, validation, rows) if validation else []
+    before = _mean_loss(_load(model, report), batches) if batches else None
+    part = target.with_name(f".{target.name}{PART}")
+    shutil.rmtree(part, ignore_errors=True)
+    after = _write(model, part, report, batches)
+    done = Quantized(
+        to="int8",
+        made_with=torchao,
+        bytes=weight_bytes(part),
+        rows=len(batches),
+        loss_before=before,
+        loss_after=after,
+    )
+    write_report(_with(report, done), part)
+    part.rename(target)
+    return done
+
+
+def _report(model: Path) -> Report:
+    if not (model / REPORT).is_file():
+        raise Refused(f"{model} has no {REPORT}; give a folder that `rekindle download` has made")
+    return Report.from_json((model / REPORT).read_bytes())
+
+
+def _torchao() -> str:
+    try:
+        return version("torchao")
+    except PackageNotFoundError:
+        raise Refused("torchao is not installed: pip install torchao==0.18.0") from None
+
+
+def _with(report: Report, done: Quantized) -> Report:
+    return Report.from_dict(report.to_plain() | {"quantized": done.to_plain()})
+
+
+def _load(folder: Path, report: Report, **how: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+    causal = report.method not in WITH_HEAD
+    kind: Any = AutoModelForCausalLM if causal else AutoModelForSequenceClassification
+    return kind.from_pretrained(folder, dtype="auto", local_files_only=True, **how).eval()
+
+
+def _write(model: Path, part: Path, report: Report, batches: list[Batch]) -> float | None:
+    """The folder, and the loss of what is loaded from it."""
+    from torchao.quantization import Int8WeightOnlyConfig  # noqa: PLC0415 - it may not be there
+
+    config = TorchAoConfig(Int8WeightOnlyConfig(version=2), modules_to_not_convert=HEADS)
+    small = _load(model, report, quantization_config=config)
+    small.save_pretrained(part)
+    seen = _probed(small)
+    del small
+    for file in sorted(model.iterdir()):
+        weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
+        if file.is_file() and not weights and not (part / file.name).exists():
+            shutil.copyfile(file, part / file.name)
+    if (part / CARD).exists():
+        with (part / CARD).open("a", encoding="utf-8") as card:
+            card.write(
+                "- Linear layers have weights in 8 bits here; the results are from before.\n"
+            )
+    again = _load(part, report)
+    if not torch.equal(_probed(again), seen):
+        shutil.rmtree(part)
+        raise Refused("the model in 8 bits is another one once it is loaded again; use it as it is")
+    return _mean_loss(again, batches) if batches else None
+
+
+def _probed(model: Any) -> torch.Tensor:  # noqa: ANN401
+    """What it says of the first tokens of its vocabulary."""
+    ids = torch.arange(PROBE).unsqueeze(0) % model.config.get_text_config().vocab_size
+    with torch.no_grad():
+        found: torch.Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    return found
+
+
+def _batches(model: Path, report: Report, file: Path, rows: int) -> list[Batch]:
+    """The file's first rows, each by itself."""
+    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    today, found = date.fromisoformat(report.date), Rows(file, chat)
+    chats = islice((found[row][0] for row in range(len(found))), rows)
+    return [padded([tokenize(tokenizer, row, report.max_seq_len, today)], 0) for row in chats]
+
+
+def _mean_loss(model: Any, batches: list[Batch]) -> float:  # noqa: ANN401
+    """Over trained tokens, as the trainer has it."""
+    method = Sft()
+    with torch.no_grad():
+        loss = math.fsum(float(method.scores(model, batch).loss) for batch in batches)
+    return loss / max(sum(method.units(batch) for batch in batches), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
