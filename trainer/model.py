@@ -22,6 +22,8 @@ from trainer.actor_critic import ActorCritic
 from trainer.contract import Lora, RunSpec
 from trainer.freeze import freeze
 
+NEW_HEADS = ["classifier", "score"]  # trained whole; peft spares those of sequences by itself
+
 
 def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any], pad_id: int) -> Any:  # noqa: ANN401
     """The model to train, its weights still those of the base; a classifier's head is new."""
@@ -102,6 +104,7 @@ def _with_adapters(model: Any, lora: Lora, task: str) -> Any:  # noqa: ANN401
             lora_alpha=lora.alpha,
             lora_dropout=lora.dropout,
             target_modules="all-linear",
+            exclude_modules=NEW_HEADS if task == "TOKEN_CLS" else None,
             task_type=task,
         ),
         autocast_adapter_dtype=False,

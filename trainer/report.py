@@ -67,10 +67,10 @@ class Size(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Quantized(Message):
-    """What `python -m trainer.int8` made of the export."""
+    """What `python -m trainer.fewer_bits` made of the export."""
 
-    to: str  # "int8"
-    made_with: str  # torchao's version
+    to: str  # "int8" or "nf4"
+    made_with: str  # the library and its version
     bytes: int  # of the weights
     rows: int  # of the validation file that were measured; 0: none
     loss_before: float | None  # on them, of the export

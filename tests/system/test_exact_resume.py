@@ -16,6 +16,7 @@ from tests.system.savers import QLORA
 from tests.system.worlds import (
     LORA,
     Outcome,
+    by_grades,
     by_preferences,
     prepare,
     run_world,
@@ -140,6 +141,21 @@ def test_rankings_with_a_margin_that_rises_and_rows_that_get_harder_resume_exact
 
     assert found["losses_equal"]
     assert found["parameters_equal"]
+
+
+def test_answers_that_wait_or_are_used_again_survive_a_resume(bench: Bench) -> None:
+    """PPO, stopped between two steps on the answers of one rollout, with adapters on both halves."""
+    spec = by_grades(bench.inputs, "ppo", **exactness.OFF_POLICY)
+    spec = replace(spec, lora=LORA, total_steps=6)
+    found = exactness.compare(bench.root / "ppo", spec, bench.inputs, stops=(3,))
+
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+    saved = (bench.root / "ppo" / "part-0" / "outbox").glob("*step-00000003*/*.answers")
+    assert len(list(saved)) == 2
+    metrics = worlds.read_metrics(RunDir(bench.root / "ppo" / "whole"))
+    assert [step for step, m in metrics.items() if m.reward is not None] == [1, 3, 5]
+    assert metrics[6].valid_loss is not None
 
 
 def test_another_world_and_stage_goes_on_within_rounding(bench: Bench) -> None:

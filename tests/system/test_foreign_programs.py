@@ -157,8 +157,10 @@ def test_a_hugging_face_folder_is_the_one_that_the_trainer_would_export(
     assert ours.dtype == theirs.dtype
     assert ours.config.pad_token_id == theirs.config.pad_token_id
     assert {f.name for f in one.model.iterdir()} - {f.name for f in folder.iterdir()} <= {
+        "README.md",
         "model.safetensors",
         "rank-00000.json",
+        "report.json",
     }
 
 

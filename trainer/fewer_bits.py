@@ -1,10 +1,12 @@
-"""`python -m trainer.int8 MODEL TARGET`: a finished model with weights in 8 bits, half as large.
+"""`python -m trainer.fewer_bits MODEL TARGET --to int8`: a finished model with smaller weights.
 
-MODEL is a folder of `rekindle download`. The weights of the linear layers but the head become
-integers with a scale for each row (torchao, weight-only; nothing is calibrated); `from_pretrained`
-loads TARGET by itself where torchao is installed. It appears only once it was loaded again and gave
-the same numbers to the last bit. With `--validation FILE`, the chats that the job was validated
-with, the loss before and after is measured, here and not on paid machines.
+MODEL is a folder of `rekindle download`. The weights of the linear layers but the head become 8 or
+4 bits wide, by bitsandbytes: `int8` is LLM.int8 (Dettmers et al. 2022), which computes outliers in
+the model's precision; `nf4` is weights only, with scales that are quantized again (Dettmers et
+al. 2023). Nothing is calibrated. `from_pretrained` loads TARGET by itself where bitsandbytes is
+installed. It appears only once it was loaded again and gave the same numbers to the last bit. With
+`--validation FILE`, the chats that the job was validated with, the loss before and after is
+measured: here, and not on paid machines.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import math
 import shutil
 import sys
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    TorchAoConfig,
+    BitsAndBytesConfig,
 )
 
 from trainer.companions import CARD
@@ -31,9 +33,11 @@ from trainer.data.chat import tokenize
 from trainer.data.rows import Rows, chat
 from trainer.heads import METHODS as WITH_HEAD
 from trainer.methods.sft import Sft
+from trainer.quantize import import_uncompiled
 from trainer.report import REPORT, Quantized, Report, weight_bytes, write_report
 
 HEADS = ["lm_head", "score", "classifier"]  # small, and what they say is the result
+KINDS = ("int8", "nf4")
 PROBE = 64  # tokens that are looked at when the model is loaded again
 PART = ".part"
 
@@ -44,35 +48,39 @@ class Refused(Exception):
 
 def main() -> int:
     """Exit status 1 and a sentence when it cannot be done."""
-    parser = argparse.ArgumentParser(prog="python -m trainer.int8", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m trainer.fewer_bits", description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("target", type=Path)
+    parser.add_argument("--to", choices=KINDS, required=True)
     parser.add_argument("--validation", type=Path)
     parser.add_argument("--rows", type=int, default=100, help="of the validation file (100)")
     options = parser.parse_args()
     try:
-        done = shrink(options.model, options.target, options.validation, options.rows)
+        done = shrink(options.model, options.target, options.to, options.validation, options.rows)
     except Refused as error:
         parser.exit(1, f"error: {error}\n")
     sys.stdout.write(done.to_json() + "\n")
     return 0
 
 
-def shrink(model: Path, target: Path, validation: Path | None = None, rows: int = 100) -> Quantized:
+def shrink(
+    model: Path, target: Path, kind: str, validation: Path | None = None, rows: int = 100
+) -> Quantized:
     """Write TARGET whole or not at all; on CPU."""
     if target.exists():
         raise Refused(f"{target} is there already; name a folder that is not")
-    report, torchao = _report(model), _torchao()
+    report = _report(model)
+    import_uncompiled()
     if validation is not None and report.method != "supervised":
         raise Refused(f"a {report.method} model has no loss on chats; leave --validation out")
     batches = _batches(model, report, validation, rows) if validation else []
     before = _mean_loss(_load(model, report), batches) if batches else None
     part = target.with_name(f".{target.name}{PART}")
     shutil.rmtree(part, ignore_errors=True)
-    after = _write(model, part, report, batches)
+    after = _write(model, part, report, kind, batches)
     done = Quantized(
-        to="int8",
-        made_with=torchao,
+        to=kind,
+        made_with=f"bitsandbytes {version('bitsandbytes')}",
         bytes=weight_bytes(part),
         rows=len(batches),
         loss_before=before,
@@ -89,13 +97,6 @@ def _report(model: Path) -> Report:
     return Report.from_json((model / REPORT).read_bytes())
 
 
-def _torchao() -> str:
-    try:
-        return version("torchao")
-    except PackageNotFoundError:
-        raise Refused("torchao is not installed: pip install torchao==0.18.0") from None
-
-
 def _with(report: Report, done: Quantized) -> Report:
     return Report.from_dict(report.to_plain() | {"quantized": done.to_plain()})
 
@@ -106,13 +107,12 @@ def _load(folder: Path, report: Report, **how: Any) -> Any:  # noqa: ANN401 - tr
     return kind.from_pretrained(folder, dtype="auto", local_files_only=True, **how).eval()
 
 
-def _write(model: Path, part: Path, report: Report, batches: list[Batch]) -> float | None:
+def _write(
+    model: Path, part: Path, report: Report, kind: str, batches: list[Batch]
+) -> float | None:
     """The folder, and the loss of what is loaded from it."""
-    from torchao.quantization import Int8WeightOnlyConfig  # noqa: PLC0415 - it may not be there
-
-    config = TorchAoConfig(Int8WeightOnlyConfig(version=2), modules_to_not_convert=HEADS)
-    small = _load(model, report, quantization_config=config)
-    small.save_pretrained(part)
+    small = _load(model, report, quantization_config=_settings(kind))
+    small.save_pretrained(part)  # before it computes: newer CPUs repack 4 bits then
     seen = _probed(small)
     del small
     for file in sorted(model.iterdir()):
@@ -122,13 +122,25 @@ def _write(model: Path, part: Path, report: Report, batches: list[Batch]) -> flo
     if (part / CARD).exists():
         with (part / CARD).open("a", encoding="utf-8") as card:
             card.write(
-                "- Linear layers have weights in 8 bits here; the results are from before.\n"
+                f"- Linear layers have weights in {kind} here; the results are from before.\n"
             )
     again = _load(part, report)
     if not torch.equal(_probed(again), seen):
         shutil.rmtree(part)
-        raise Refused("the model in 8 bits is another one once it is loaded again; use it as it is")
+        raise Refused(f"in {kind} it is another model once it is loaded again; use it as it is")
     return _mean_loss(again, batches) if batches else None
+
+
+def _settings(kind: str) -> BitsAndBytesConfig:
+    if kind == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=HEADS)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+        llm_int8_skip_modules=HEADS,
+    )
 
 
 def _probed(model: Any) -> torch.Tensor:  # noqa: ANN401
