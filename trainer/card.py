@@ -50,7 +50,7 @@ def write_card(report: Report, spec: RunSpec, folder: Path) -> None:
     """Leave it in the model's folder, where `copy_companions` has kept the base's."""
     parts = (
         _header(spec, folder),
-        f"# {report.base_model.name.rpartition('/')[2]}, fine-tuned\n",
+        f"# {_first(report.base_model.name).rpartition('/')[2]}, fine-tuned\n",
         _what(report, spec, folder),
         "## How it was trained\n",
         _table(("", ""), procedure(report, spec)),
@@ -71,7 +71,7 @@ def _header(spec: RunSpec, folder: Path) -> str:
     algorithm = spec.reinforcement.algorithm if spec.reinforcement else None
     method = algorithm or TAGS.get(spec.method, spec.method)
     data = ModelCardData(
-        base_model=spec.base_model.name,
+        base_model=_first(spec.base_model.name),
         library_name="transformers",
         pipeline_tag="text-classification" if has_head(spec) else "text-generation",
         tags=[tag for tag in ("rekindle", method, kind) if tag],
@@ -79,6 +79,11 @@ def _header(spec: RunSpec, folder: Path) -> str:
         **_license(folder / BASE_CARD),
     )
     return f"---\n{data.to_yaml()}\n---\n"
+
+
+def _first(name: str) -> str:
+    """The base model that a line of jobs began with: of `ft:{base}:{project}:{suffix}:{job}`."""
+    return name.split(":")[1] if name.startswith("ft:") else name
 
 
 def _license(card: Path) -> dict[str, Any]:
@@ -93,9 +98,10 @@ def _license(card: Path) -> dict[str, Any]:
 
 
 def _what(report: Report, spec: RunSpec, folder: Path) -> str:
-    base = f"[{report.base_model.name}](https://huggingface.co/{report.base_model.name})"
-    if "/" not in report.base_model.name:
-        base = report.base_model.name
+    name, first = report.base_model.name, _first(report.base_model.name)
+    base = f"[{first}](https://huggingface.co/{first})" if "/" in first else first
+    if name != first:
+        base = f"What an earlier job has made of {base} (`{name}`)"
     text = f"{base}, revision `{report.base_model.revision}`, trained further with Rekindle. "
     text += f"All that is said here, and more, is for programs in `{REPORT}`."
     if (folder / BASE_CARD).exists():

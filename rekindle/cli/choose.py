@@ -1,6 +1,7 @@
 """Which job is meant: an id, the unique beginning of one, or `last`. And what Tab offers."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,12 +70,17 @@ def job_id(client: "Client", named: str) -> str:
 
 
 def pages(
-    client: "Client", path: str, most: int = 1000, after: str | None = None
+    client: "Client",
+    path: str,
+    most: int = 1000,
+    after: str | None = None,
+    query: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """The items of a list, page by page, at most so many."""
+    """The items of a list, page by page, at most so many; ``query`` filters them."""
     found: list[dict[str, Any]] = []
     while True:
-        answer = client.get(path, limit=min(_PAGE, most - len(found)), after=after)
+        limit = min(_PAGE, most - len(found))
+        answer = client.get(path, limit=limit, after=after, **(query or {}))
         found += answer["data"]
         if not answer.get("has_more") or not answer["data"] or len(found) >= most:
             return found

@@ -21,6 +21,7 @@ from rekindle.cli import (
     local,
     logs,
     metrics,
+    pipeline,
     submit,
     tier,
     watch,
@@ -61,6 +62,7 @@ _keys = typer.Typer(help="API keys of your project.", no_args_is_help=True)
 
 _COMMANDS: dict[str, Callable[..., int | None]] = {
     "submit": submit.submit,
+    "pipeline": pipeline.pipeline,
     "list": jobs.list_jobs,
     "show": jobs.show,
     "watch": watch.watch,

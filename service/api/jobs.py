@@ -18,7 +18,6 @@ from service.db import files as file_rows
 from service.db import job_facts
 from service.db import jobs as rows
 from service.db.files import File
-from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.domain import lineage, results
 from service.domain.architecture import Architecture
@@ -46,8 +45,10 @@ async def create(
     now: Now,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     x_stainless_retry_count: Annotated[int, Header()] = 0,
+    *,
+    dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Plan the job, refuse what can never work, and take it on."""
+    """Plan the job, refuse what can never work, and take it on; with ``dry_run`` plan alone."""
     body = await bodies.read(request, _LONGEST_BODY)
     asked = job_requests.parse(body)
     sending = Sending(
@@ -56,10 +57,14 @@ async def create(
         idempotency_key=idempotency_key,
         is_retry=x_stainless_retry_count > 0,
     )
+    if dry_run:
+        return _planned(await _submission(parts, sending, asked))
     async with parts.engine.connect() as conn:
         job = await jobs.sent_before(conn, sending, now)
     if job is None:
-        job = await _take_on(parts, sending, asked, now)
+        submission = await _submission(parts, sending, asked)
+        async with parts.engine.begin() as conn:
+            job = await jobs.submit(conn, submission, now)
     async with parts.engine.connect() as conn:
         return await _shown(conn, job.id, caller, now)
 
@@ -146,10 +151,15 @@ def _metadata(request: Request) -> dict[str, str] | None:
     }
 
 
-async def _take_on(parts: Parts, sending: Sending, asked: JobRequest, now: datetime) -> JobRow:
+def _planned(submission: Submission) -> dict[str, Any]:
+    plan = submission.plan.as_dict()
+    return {"object": "fine_tuning.job.plan", "model": submission.model, "plan": plan}
+
+
+async def _submission(parts: Parts, sending: Sending, asked: JobRequest) -> Submission:
     training, validation = await _files(parts, sending.caller, asked)
     base, judge = await _models(parts, sending.caller, asked, training)
-    submission = Submission(
+    return Submission(
         sending=sending,
         request=asked.model_dump(mode="json") | {"seed": _seed(asked)},
         model=base.name,
@@ -157,8 +167,6 @@ async def _take_on(parts: Parts, sending: Sending, asked: JobRequest, now: datet
         validation_file=validation,
         plan=await _plan(parts, asked, training, validation, base, judge),
     )
-    async with parts.engine.begin() as conn:
-        return await jobs.submit(conn, submission, now)
 
 
 def _seed(asked: JobRequest) -> int:

@@ -1,4 +1,4 @@
-"""What a job is based on: base models that are staged, and what other jobs of the project have made.
+"""What a job is based on: base models that are staged, and what jobs of the project have made.
 
 A job's model lies in that job's container and stays there: nothing of it is copied. So it must be
 readable for as long as a job that reads it goes on (holds.py).

@@ -1,4 +1,4 @@
-"""Models of jobs that other jobs read: who needs one, and that it stays readable until they are over.
+"""Models of jobs that other jobs read: who needs one, and that it stays readable until then.
 
 Nothing of a model is copied, so archiving it would stop whoever begins with it. Both sides take the
 same turn: one that writes a job, and one that asks for the archive (tier_moves.py).

@@ -88,7 +88,7 @@ async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World)
 
     assert job["method"] == {
         "type": "reward",
-        "reward": {"hyperparameters": job["hyperparameters"]},
+        "reward": {"hyperparameters": job["hyperparameters"], "loss": "bradley_terry"},
     }
     assert job["hyperparameters"]["n_epochs"] == 2
     assert job["plan"]["recipe"]["learning_rate"] == spec.learning_rate == 1e-5
@@ -106,6 +106,18 @@ async def test_packing_is_planned_and_handed_to_nodes_where_it_was_asked_for(
 
     assert job["plan"]["recipe"].get("packing", False) is packing
     assert RunSpec.from_json(data).packing is packing
+
+
+async def test_an_average_of_the_weights_is_planned_and_handed_to_nodes(world: World) -> None:
+    plain, averaged = await world.submit(), await world.submit(training={"ema_decay": 0.99})
+    spec = await told(world, averaged["id"])
+    refused = await create(world, plain["training_file"], training={"ema_decay": 1.0})
+
+    needs = [job["plan"]["memory"]["optimizer"] for job in (plain, averaged)]
+    assert spec.ema_decay == averaged["plan"]["recipe"]["ema_decay"] == 0.99
+    assert "ema_decay" not in plain["plan"]["recipe"], "the release before reads plans too"
+    assert needs[0] < needs[1]
+    assert refused["error"]["param"] == "training.ema_decay"
 
 
 async def test_a_reward_model_on_packed_sequences_is_refused_with_what_to_do(world: World) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from awscrt import checksums
@@ -88,6 +89,34 @@ class TestPrefetch:
         await cache.inputs(spec, scene.job.grants, folder)
 
         assert all(folder.input(f.path).exists() for f in spec.base_model.files)
+
+    @pytest.mark.parametrize("wrong", [{"sha256": "0" * 64}, {"crc64nvme": "0" * 16}])
+    async def test_an_input_with_a_wrong_byte_gets_no_name(
+        self,
+        scene: Scene,
+        cache: Cache,
+        folder: RunDir,
+        wrong: dict[str, Any],
+    ) -> None:
+        spec = _spec(scene)
+        base = replace(spec.base_model, files=(replace(spec.base_model.files[0], **wrong),))
+
+        with pytest.raises(Corrupt, match=f"{next(iter(wrong))} is [0-9a-f]+, not 0+"):
+            await cache.inputs(replace(spec, base_model=base), scene.job.grants, folder)
+
+        assert not folder.input(base.files[0].path).exists()
+
+    async def test_a_model_of_a_job_is_known_by_its_sum(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        spec = _spec(scene)
+        crc = f"{checksums.crc64nvme(b'weights' * 5000):016x}"
+        file = replace(spec.base_model.files[0], sha256="", crc64nvme=crc)
+        base = replace(spec.base_model, files=(file,))
+
+        await cache.inputs(replace(spec, base_model=base), scene.job.grants, folder)
+
+        assert folder.input(file.path).read_bytes() == b"weights" * 5000
 
     async def test_a_generation_that_starts_meanwhile_waits_for_the_same_bytes(
         self, scene: Scene, cache: Cache, folder: RunDir

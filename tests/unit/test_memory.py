@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from service.domain.architecture import Architecture
 from service.domain.memory import MemoryEstimate, MicroStep, estimate
 from service.domain.method import METHODS, Method
-from service.domain.savings import NONE, Savings
+from service.domain.savings import NONE, Offload, Savings
 from trainer.contract import Lora
 
 LORA_64 = Lora(rank=64, alpha=16, dropout=0.05)
@@ -237,3 +237,42 @@ def test_a_wider_model_needs_more(arch: Architecture, world: int) -> None:
     deeper = replace(arch, layers=arch.layers + 1, parameters=arch.parameters + 10**8)
 
     assert needs(deeper, world=world).total > needs(arch, world=world).total
+
+
+def test_a_reward_model_that_grades_is_whole_on_every_gpu() -> None:
+    alone, asked = (
+        estimate(
+            QWEN_7B,
+            MicroStep(samples=1, seq_len=1024, judge=judge),
+            zero_stage=3,
+            world=8,
+            lora=None,
+            checkpointing=True,
+            precision="bf16",
+        )
+        for judge in (0, 1_000_000_000)
+    )
+
+    assert asked.parameters - alone.parameters == 2_000_000_000
+    assert replace(asked, parameters=alone.parameters) == alone
+
+
+@pytest.mark.parametrize(("offload", "where"), [("", "optimizer"), ("optimizer", "host")])
+def test_an_average_of_the_weights_lies_with_the_moments(offload: Offload, where: str) -> None:
+    plain, averaged = (
+        estimate(
+            QWEN_7B,
+            MicroStep(samples=1, seq_len=1024, averaged=kept),
+            zero_stage=2,
+            world=8,
+            lora=None,
+            checkpointing=True,
+            precision="bf16",
+            savings=Savings(offload=offload),
+        )
+        for kept in (False, True)
+    )
+
+    more = getattr(averaged, where) - getattr(plain, where)
+    assert more == pytest.approx(4 * QWEN_7B.parameters / 8, abs=1)
+    assert replace(averaged, **{where: getattr(plain, where)}) == plain

@@ -221,6 +221,8 @@ def test_rows_are_at_most_as_long_as_the_base_model_takes() -> None:
         (Hyperparameters(), Training(learning_rate=0.0), "training.learning_rate"),
         (Hyperparameters(), Training(checkpoint_seconds=0.0), "training.checkpoint_seconds"),
         (Hyperparameters(), Training(eval_steps=-1), "training.eval_steps"),
+        (Hyperparameters(), Training(ema_decay=-0.1), "training.ema_decay"),
+        (Hyperparameters(), Training(ema_decay=1.0), "training.ema_decay"),
         (Hyperparameters(), Training(keep_checkpoints=0), "training.keep_checkpoints"),
         (Hyperparameters(), Training(keep_checkpoints=21), "training.keep_checkpoints"),
         (Hyperparameters(), Training(milestone_every_steps=-1), "training.milestone_every_steps"),

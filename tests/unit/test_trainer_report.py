@@ -219,6 +219,17 @@ def test_the_base_models_card_is_kept_beside_the_models_own_and_gives_its_licens
     assert "The card of the base model is `BASE_README.md`" in text
 
 
+def test_a_model_of_another_job_is_named_by_the_base_that_its_line_began_with(model: Path) -> None:
+    made = BaseModel(name="ft:us/it:proj-1:mine:ftjob-2", revision="9", files=())
+
+    text = card(model, replace(WITH_VALIDATION, base_model=made))
+
+    assert header(text)["base_model"] == "us/it"
+    assert "# it, fine-tuned" in text
+    assert "an earlier job has made of [us/it](https://huggingface.co/us/it)" in text
+    assert "(`ft:us/it:proj-1:mine:ftjob-2`), revision `9`" in text
+
+
 @pytest.mark.parametrize("broken", ["---\nlicense: [\n---\n", "---\n- a\n---\n", "no header", ""])
 def test_a_card_of_the_base_that_cannot_be_read_gives_no_license(model: Path, broken: str) -> None:
     (model / "BASE_README.md").write_text(broken)

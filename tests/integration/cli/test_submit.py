@@ -1,11 +1,9 @@
-"""What goes in by the command line, what comes back, and how a command ends."""
+"""What goes in by `rekindle submit`, and what comes back."""
 
-import asyncio
 import json
 
 import pytest
 
-from tests import waiting
 from tests.integration.cli.conftest import Shell
 from tests.integration.test_api_preferences import PAIRS
 from tests.world import MODEL, ROW
@@ -39,7 +37,7 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
         *("--suffix", "mine", "--metadata", "team=red", "--metadata", "note=a=b"),
         *("--lora-rank", "8", "--max-seq-len", "64", "--checkpoint-seconds", "9", "--nodes", "1"),
         *("--min-nodes", "1", "--keep-checkpoints", "5", "--milestone-every", "7"),
-        *("--validation", shell.dataset("check.jsonl")),
+        *("--validation", shell.dataset("check.jsonl"), "--ema-decay", "0.99"),
     )
 
     job = await shell.world.job(name)
@@ -51,6 +49,7 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
     assert (recipe["lora"]["rank"], recipe["max_seq_len"]) == (8, 64)
     assert recipe["checkpoint_seconds"] == 9
     assert (recipe["keep_checkpoints"], recipe["milestone_every_steps"]) == (5, 7)
+    assert recipe["ema_decay"] == 0.99
     assert job["plan"]["nodes"] == 1
     assert job["elastic"] == {"min_nodes": 1, "node_counts": [1]}
     assert job["validation_file"].startswith("file-")
@@ -129,6 +128,7 @@ async def test_packing_is_asked_for_and_refused_for_reward_models(shell: Shell) 
     [
         *(("--beta", value) for value in ("0", "-1", "2.1", "nan")),
         *(("--label-smoothing", value) for value in ("-0.1", "0.5", "nan")),
+        *(("--ema-decay", value) for value in ("-0.1", "1", "nan")),
     ],
 )
 async def test_a_number_out_of_its_range_is_refused_before_the_upload(
@@ -220,166 +220,3 @@ async def test_json_is_one_document_and_nothing_else_even_when_it_fails(shell: S
     assert bad.json["error"]["code"] == "no_such_file"
     assert bad.json["error"]["exit_code"] == bad.code == 2
     assert bad.json["error"]["next"]
-
-
-async def test_lists_page_and_filter_by_status(shell: Shell) -> None:
-    names = [await submit(shell, "--name", str(n)) for n in range(3)]
-    await shell.run("cancel", names[0])
-    await shell.world.tick(2)
-
-    newest = (await shell.run("list", "-n", "2", "--json")).json
-    rest = (await shell.run("list", "--after", names[1], "--json")).json
-    ended = (await shell.run("list", "--status", "cancelled", "--json")).json
-    unknown = await shell.run("list", "--status", "happy")
-    shown = await shell.run("list", "-n", "2")
-
-    assert [j["id"] for j in newest["data"]] == [names[2], names[1]]
-    assert (newest["has_more"], rest["has_more"]) == (True, False)
-    assert [j["id"] for j in rest["data"]] == [names[0]]
-    assert [j["id"] for j in ended["data"]] == [names[0]]
-    assert unknown.code == 2
-    assert f"rekindle list --after {names[1]}" in shown.out
-
-
-async def test_a_job_is_named_by_its_id_the_beginning_of_it_or_last(shell: Shell) -> None:
-    first, second = await submit(shell, "--name", "a"), await submit(shell, "--name", "b")
-    common = first[: next(n for n, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
-
-    whole = await shell.run("show", first, "--json")
-    last = await shell.run("show", "last", "--json")
-    beginning = await shell.run("show", second[: len(common) + 1], "--json")
-    bare = await shell.run("show", first.removeprefix("ftjob-")[:-1], "--json")
-    both = await shell.run("show", common)
-    nobody = await shell.run("show", "ftjob-zzz")
-
-    assert [e.json["id"] for e in (whole, last, beginning, bare)] == [first, second, second, first]
-    assert both.code == 2
-    assert first in both.err
-    assert second in both.err
-    assert nobody.code == 5
-
-
-async def test_last_of_no_jobs_says_how_to_make_one(shell: Shell) -> None:
-    ended = await shell.run("show", "last")
-
-    assert ended.code == 5
-    assert "rekindle submit" in ended.err
-
-
-async def test_a_wish_is_granted_once_and_refused_where_it_makes_no_sense(shell: Shell) -> None:
-    name = await submit(shell)
-
-    first = await shell.run("cancel", name)
-    await shell.world.tick(2)
-    again = await shell.run("cancel", name)
-    paused = await shell.run("pause", name)
-    shown = await shell.run("show", name)
-
-    assert (first.code, again.code, paused.code) == (0, 0, 1)
-    assert name in first.out
-    assert f"{name} is over: cancelled." in again.out
-    assert "cancelled" in paused.err
-    assert "Cancelled" in shown.out
-
-
-async def test_the_exit_code_says_what_kind_of_failure_it_was(shell: Shell) -> None:
-    unknown = await shell.run("show", "ftjob-" + "0" * 26)
-    wrong = await shell.run("list", "--key", "rk-wrong")
-    keyless = await shell.run("list", REKINDLE_API_KEY="")
-    typed = await shell.run("list", "--nonsense")
-    address = await shell.run("list", "--url", "127.0.0.1:9")
-
-    assert [e.code for e in (unknown, wrong, keyless, typed, address)] == [5, 4, 4, 2, 2]
-    assert all(e.err and "Traceback" not in e.err for e in (unknown, wrong, keyless, address))
-
-
-async def test_a_service_that_is_away_is_tried_again_and_then_said_to_be_away(shell: Shell) -> None:
-    shell.switch.is_away = True
-
-    ended = await shell.run("list")
-
-    assert ended.code == 3
-    assert shell.switch.refused == 5
-
-
-async def test_a_key_is_shown_once_and_worthless_once_revoked(shell: Shell) -> None:
-    made = (await shell.run("keys", "create", "ci", "--json")).json
-    with_it = await shell.run("list", "--key", made["key"])
-    listed = await shell.run("keys", "list")
-    gone = await shell.run("keys", "revoke", made["id"])
-    after = await shell.run("list", "--key", made["key"])
-
-    assert with_it.code == gone.code == 0
-    assert made["id"] in listed.out
-    assert made["key"] not in listed.out
-    assert after.code == 4
-
-
-async def test_events_and_cost_are_there_for_people_and_programs(shell: Shell) -> None:
-    name = await submit(shell)
-
-    told = (await shell.run("events", name, "--json")).json["data"]
-    read = await shell.run("events", name)
-    bill = (await shell.run("cost", name, "--json")).json
-    shown = await shell.run("cost", name)
-
-    assert told[0]["code"] == "job.created"
-    assert told[0]["message"] in read.out
-    assert bill["object"] == "fine_tuning.job.cost"
-    assert "forecast" in shown.out
-
-
-@pytest.mark.parametrize("command", ["submit", "watch", "break", "keys", "doctor"])
-async def test_help_is_there_without_any_service(shell: Shell, command: str) -> None:
-    ended = await shell.run(command, "--help", REKINDLE_URL="")
-
-    assert ended.code == 0
-    assert "Usage: " in ended.out
-
-
-async def test_doctor_knows_the_service_the_key_and_the_clock(shell: Shell) -> None:
-    good = (await shell.run("doctor", "--json")).json
-    wrong = await shell.run("doctor", "--json", "--key", "rk-wrong")
-    shown = await shell.run("doctor", "--key", "rk-wrong")
-    shell.switch.is_away = True
-    away = (await shell.run("doctor", "--json")).json
-
-    def verdicts(document: dict[str, list[dict[str, str]]]) -> dict[str, str]:
-        return {c["name"]: c["verdict"] for c in document["checks"] if c["topic"] == "service"}
-
-    assert verdicts(good) == {"service": "ok", "clock": "ok", "API key": "ok"}
-    assert verdicts(wrong.json)["API key"] == "missing"
-    assert wrong.code == shown.code == 1
-    assert "missing" in shown.out
-    assert verdicts(away) == {"service": "missing"}
-
-
-async def test_nothing_but_a_local_stack_is_broken_on_purpose(shell: Shell) -> None:
-    job = await submit(shell)
-
-    evict = await shell.run("evict", job)
-    broken = await shell.run("break", "service")
-    listed = await shell.run("break", "--json")
-    unknown = await shell.run("break", "everything")
-
-    assert (evict.code, broken.code, unknown.code) == (3, 3, 2)
-    assert "rekindle up" in evict.err
-    assert {"service", "vm", "capacity"} <= {b["what"] for b in listed.json["data"]}
-    assert "There is: service" in unknown.err
-
-
-async def test_an_upload_that_the_service_could_not_take_is_sent_again(shell: Shell) -> None:
-    shell.switch.is_away = True
-
-    sending = asyncio.create_task(shell.run("files", "upload", shell.dataset()))
-    await waiting.until(lambda: _value(shell.switch.refused), lambda n: n >= 1)
-    shell.switch.is_away = False
-    ended = await sending
-
-    assert ended.code == 0
-    assert "Sending it again." in ended.err
-    assert len((await shell.run("files", "list", "--json")).json["data"]) == 1
-
-
-async def _value(seen: int) -> int:
-    return seen

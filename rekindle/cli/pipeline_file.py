@@ -1,0 +1,194 @@
+"""The file of `rekindle pipeline`: phases in order, each the body of a job.
+
+A model may be `$NAME`, an earlier phase: what that one has made. Nothing here talks to a service.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rekindle.cli.trouble import ExitCode, Trouble
+from rekindle.cli.words import part
+
+Json = dict[str, Any]
+MODEL = "model"
+TAGS = ("pipeline", "phase", "written")  # members of the metadata that are ours
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
+_RULE = "1 to 48 letters, digits, dots, dashes and underscores"
+_FILES = ("training_file", "validation_file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """One job of a pipeline, as it is written; files as they are named in it."""
+
+    name: str
+    body: Json
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The phases whose models it reads."""
+        return tuple(sorted({n[1:] for n in _named(self.body) if n.startswith("$")}))
+
+    @property
+    def written(self) -> str:
+        """Changes with anything in it."""
+        text = json.dumps(self.body, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths, or ids of uploads."""
+        return tuple(self.body[name] for name in _FILES if self.body.get(name))
+
+    def with_models(self, found: Callable[[str], str]) -> Json:
+        """The body with a model in the place of every `$NAME`."""
+        return _mapped(self.body, lambda n: found(n[1:]) if n.startswith("$") else n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A file that makes sense."""
+
+    name: str
+    phases: tuple[Phase, ...]
+
+    def base_of(self, phase: Phase) -> str:
+        """The model that the first phase of its line begins with."""
+        named = str(phase.body[MODEL])
+        if not named.startswith("$"):
+            return named
+        return self.base_of(next(p for p in self.phases if p.name == named[1:]))
+
+
+def read(path: Path) -> Pipeline:
+    """What the file says, or Trouble."""
+    return parse(_loaded(path), path)
+
+
+def parse(document: object, path: Path) -> Pipeline:
+    """The same of what was read from ``path``; files are sought beside it."""
+    if not isinstance(document, dict) or set(document) != {"name", "phases"}:
+        raise _broken(path, "it must hold `name` and `phases`, and nothing else")
+    name = _name(document["name"], path, "name")
+    listed = document["phases"]
+    if not isinstance(listed, list) or not listed:
+        raise _broken(path, "`phases` must be a list of at least one phase")
+    phases: list[Phase] = []
+    for number, item in enumerate(listed, start=1):
+        phases.append(_phase(item, f"phase {number}", phases, path))
+    return Pipeline(name=name, phases=tuple(phases))
+
+
+def _phase(item: object, where: str, before: list[Phase], path: Path) -> Phase:
+    if not isinstance(item, dict):
+        raise _broken(path, f"{where} is no object")
+    name = _name(item.get("name"), path, f"{where}: name")
+    known = [phase.name for phase in before]
+    if name in known:
+        raise _broken(path, f"two phases are called {name}")
+    body = {member: value for member, value in item.items() if member != "name"}
+    for member in (MODEL, "training_file"):
+        if not isinstance(body.get(member), str):
+            raise _broken(path, f"phase {name}: `{member}` is missing")
+    if reserved := set(TAGS) & set(part(body, "metadata")):
+        raise _broken(path, f"phase {name}: metadata `{min(reserved)}` is set by this command")
+    found = Phase(name=name, body=_beside(body, path.parent))
+    for needed in found.needs:
+        if needed not in known:
+            raise _broken(path, f"phase {name}: ${needed} is no phase before it")
+    return found
+
+
+def _beside(body: Json, folder: Path) -> Json:
+    """Paths as they are from here; ids of uploads as they are."""
+    moved = {}
+    for member in _FILES:
+        named = body.get(member)
+        if isinstance(named, str) and not named.startswith("file-"):
+            moved[member] = str(folder / named)
+    return body | moved
+
+
+def _named(body: Json) -> list[str]:
+    """Every model that it names."""
+    found: list[str] = []
+
+    def note(name: str) -> str:
+        found.append(name)
+        return name
+
+    _mapped(body, note)
+    return found
+
+
+def _mapped(body: Json, change: Callable[[str], str]) -> Json:
+    """With each name of a model changed: the job's own, and those that its graders ask."""
+    changed = body | {MODEL: change(str(body[MODEL]))}
+    method = part(body, "method")
+    learnt = part(method, "reinforcement")
+    if not isinstance(learnt.get("grader"), dict):
+        return changed
+    grader = _asking(learnt["grader"], change)
+    return changed | {"method": {**method, "reinforcement": {**learnt, "grader": grader}}}
+
+
+def _asking(grader: Json, change: Callable[[str], str]) -> Json:
+    parts = grader.get("graders")
+    if isinstance(parts, dict):
+        asked = {k: _asking(v, change) if isinstance(v, dict) else v for k, v in parts.items()}
+        return grader | {"graders": asked}
+    named = grader.get(MODEL)
+    return grader | {MODEL: change(named)} if isinstance(named, str) else grader
+
+
+def _name(value: object, path: Path, where: str) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise _broken(path, f"{where} is {value!r:.60}, but it must be {_RULE}")
+    return value
+
+
+def _loaded(path: Path) -> object:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise _broken(path, error.strerror or "it cannot be read") from None
+    except UnicodeDecodeError:
+        raise _broken(path, "it is no text in UTF-8") from None
+    return _json(text, path) if path.suffix == ".json" else _yaml(text, path)
+
+
+def _json(text: str, path: Path) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _broken(path, f"it is not JSON: {error}") from None
+
+
+def _yaml(text: str, path: Path) -> object:
+    try:
+        import yaml
+    except ImportError:
+        raise _broken(path, "YAML needs PyYAML, which is not installed; write JSON") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise _broken(path, f"it is not YAML: {' '.join(str(error).split())}") from None
+
+
+def tags(pipeline: Pipeline, phase: Phase) -> Mapping[str, str]:
+    """By which the phase's job is found again."""
+    return dict(zip(TAGS, (pipeline.name, phase.name, phase.written), strict=True))
+
+
+def _broken(path: Path, why: str) -> Trouble:
+    return Trouble(
+        f"{path}: {why}.",
+        "The quickstart has an example: docs/quickstart.md, From one model to the next.",
+        exit_code=ExitCode.USAGE,
+        code="broken_pipeline",
+    )

@@ -1,0 +1,149 @@
+"""`rekindle pipeline`: phase after phase by one command, over Ctrl-C and failures."""
+
+import asyncio
+import json
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from rekindle.cli.choose import JOBS
+from tests import waiting
+from tests.integration.cli.conftest import Shell
+from tests.integration.made import finish
+from tests.integration.test_api_preferences import PAIRS
+from tests.integration.test_api_reinforcement import prompts
+from tests.world import MODEL
+
+SEED = {"seed": 7, "infrastructure": {"nodes": 2}}
+NAMES = ["sft", "judge", "rl"]
+
+
+@pytest.fixture
+def pipeline(shell: Shell) -> str:
+    """The three phases of learning from preferences, and their files."""
+    shell.dataset("chats.jsonl")
+    shell.dataset("pairs.jsonl", PAIRS)
+    shell.dataset("prompts.jsonl", prompts())
+    grader = {"type": "reward_model", "model": "$judge"}
+    learn = {"type": "reinforcement", "reinforcement": {"grader": grader}}
+    phases: list[dict[str, Any]] = [
+        {"name": "sft", "model": MODEL, "training_file": "chats.jsonl"},
+        {
+            "name": "judge",
+            "model": "$sft",
+            "training_file": "pairs.jsonl",
+            "method": {"type": "reward"},
+        },
+        {"name": "rl", "model": "$sft", "training_file": "prompts.jsonl", "method": learn},
+    ]
+    path = shell.folder / "pipeline.json"
+    path.write_text(json.dumps({"name": "helpful", "phases": [p | SEED for p in phases]}))
+    return str(path)
+
+
+async def jobs(shell: Shell) -> list[dict[str, Any]]:
+    """Oldest first."""
+    listed: list[dict[str, Any]] = (await shell.world.call("GET", f"/v1{JOBS}")).json()["data"]
+    return listed[::-1]
+
+
+async def submitted(shell: Shell, count: int) -> str:
+    """The id of the newest once there are so many."""
+    found = await waiting.until(lambda: jobs(shell), lambda found: len(found) >= count)
+    return str(found[-1]["id"])
+
+
+async def test_three_phases_hand_their_models_on(shell: Shell, pipeline: str) -> None:
+    running = asyncio.create_task(shell.run("pipeline", pipeline))
+    for count in (1, 2, 3):
+        await finish(shell.world, await submitted(shell, count))
+        shell.world.clock.advance(seconds=1)
+    ended = await running
+    again = await shell.run("pipeline", pipeline, "--json")
+
+    sft, judge, rl = await jobs(shell)
+    assert ended.code == again.code == 0, ended
+    assert [job["metadata"]["phase"] for job in (sft, judge, rl)] == NAMES
+    assert {job["metadata"]["pipeline"] for job in (sft, judge, rl)} == {"helpful"}
+    assert judge["model"] == rl["model"] == sft["fine_tuned_model"]
+    grader = rl["method"]["reinforcement"]["grader"]
+    assert grader["model"] == judge["fine_tuned_model"]
+    assert again.json["models"] == {
+        name: job["fine_tuned_model"] for name, job in zip(NAMES, (sft, judge, rl), strict=True)
+    }
+    assert f"Next: rekindle download {rl['id']} model/" in ended.out
+    assert "sft: about $" in ended.err
+    assert "judge: about $" in ended.err
+    assert "rl: not known before the model is there that its grader asks" in ended.err
+    assert "for 2 of 3 phases" in ended.err
+
+
+async def test_a_failed_phase_stops_it_and_is_made_anew_when_asked(
+    shell: Shell, pipeline: str
+) -> None:
+    running = asyncio.create_task(shell.run("pipeline", pipeline))
+    first = await submitted(shell, 1)
+    await shell.run("cancel", first)
+    await shell.world.tick(2)
+    stopped = await running
+    still = await shell.run("pipeline", pipeline)
+    retrying = asyncio.create_task(shell.run("pipeline", pipeline, "--retry"))
+    second = await submitted(shell, 2)
+    await shell.run("cancel", second)
+    await shell.world.tick(2)
+    await retrying
+
+    assert (stopped.code, still.code) == (1, 1)
+    assert f"Phase sft has cancelled as {first}" in stopped.err
+    assert "--retry" in still.err
+    assert [job["metadata"]["phase"] for job in await jobs(shell)] == ["sft", "sft"]
+
+
+async def test_ctrl_c_leaves_the_job_and_the_next_run_takes_it_up(
+    shell: Shell, pipeline: str
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rekindle.cli.main", "pipeline", pipeline),
+        env={"REKINDLE_URL": shell.url, "REKINDLE_API_KEY": shell.key},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    signal.signal(signal.SIGINT, before)
+    name = await submitted(shell, 1)
+    assert process.stderr is not None
+    told = b""
+    while b" is " + name.encode() not in told:
+        told += await asyncio.wait_for(process.stderr.readline(), 30)
+    process.send_signal(signal.SIGINT)
+    _, rest = await asyncio.wait_for(process.communicate(), 30)
+    running = asyncio.create_task(shell.run("pipeline", pipeline))
+    await finish(shell.world, name)
+    second = await submitted(shell, 2)
+    await shell.run("cancel", second)
+    await shell.world.tick(2)
+    await running
+
+    assert process.returncode == 130
+    assert f"Go on: rekindle pipeline {pipeline}" in rest.decode()
+    assert [job["metadata"]["phase"] for job in await jobs(shell)] == ["sft", "judge"]
+
+
+async def test_what_is_wrong_is_said_before_any_job(shell: Shell, pipeline: str) -> None:
+    (shell.folder / "pairs.jsonl").write_bytes((shell.folder / "chats.jsonl").read_bytes())
+    wrong = await shell.run("pipeline", pipeline)
+    shell.dataset("pairs.jsonl", PAIRS)
+    shell.dataset("prompts.jsonl", b'{"messages": []}')
+    broken = await shell.run("pipeline", pipeline)
+    (shell.folder / "prompts.jsonl").unlink()
+    absent = await shell.run("pipeline", pipeline)
+    none = await shell.run("pipeline", "none.json")
+
+    assert [e.code for e in (wrong, broken, absent, none)] == [2, 2, 2, 2]
+    assert "line 1" in broken.err.lower()
+    assert "holds chats, and method reward learns from preferences" in wrong.err
+    assert "prompts.jsonl does not exist" in absent.err
+    assert "none.json: No such file" in none.err
+    assert await jobs(shell) == []

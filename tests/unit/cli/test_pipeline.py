@@ -1,0 +1,193 @@
+"""A pipeline's file, and what comes next of it and of the jobs that there are."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rekindle.cli.pipeline_file import Pipeline, parse, read, tags
+from rekindle.cli.pipeline_steps import Done, Follow, Submit, came_to_nothing, next_step
+from rekindle.cli.trouble import Trouble
+
+BASE = "rekindle/tiny-llama"
+SFT: dict[str, Any] = {"name": "sft", "model": BASE, "training_file": "chats.jsonl"}
+JUDGE: dict[str, Any] = {
+    "name": "judge",
+    "model": "$sft",
+    "training_file": "pairs.jsonl",
+    "method": {"type": "reward"},
+}
+GRADER = {"type": "reward_model", "model": "$judge"}
+RL: dict[str, Any] = {
+    "name": "rl",
+    "model": "$sft",
+    "training_file": "file-0123",
+    "method": {"type": "reinforcement", "reinforcement": {"grader": GRADER}},
+}
+DOCUMENT: dict[str, Any] = {"name": "helpful", "phases": [SFT, JUDGE, RL]}
+PATH = Path("/data/pipeline.json")
+MODELS = {"sft": f"ft:{BASE}:p::ftjob-1", "judge": f"ft:{BASE}:p::ftjob-2"}
+
+
+def parsed(document: object = DOCUMENT) -> Pipeline:
+    return parse(document, PATH)
+
+
+def changed(phase: int, **members: object) -> dict[str, Any]:
+    document = copy.deepcopy(DOCUMENT)
+    document["phases"][phase] |= members
+    return document
+
+
+def job(number: int, phase: str, status: str = "succeeded") -> dict[str, Any]:
+    asked = parsed()
+    found = next(p for p in asked.phases if p.name == phase)
+    return {
+        "id": f"ftjob-{number}",
+        "status": status,
+        "fine_tuned_model": f"ft:{BASE}:p::ftjob-{number}" if status == "succeeded" else None,
+        "metadata": dict(tags(asked, found)),
+        "error": {"message": "The loss is nan.\nmore"} if status == "failed" else None,
+    }
+
+
+def test_files_are_sought_beside_the_pipeline_and_uploads_are_not() -> None:
+    sft, _, rl = parsed().phases
+
+    assert sft.body["training_file"] == "/data/chats.jsonl"
+    assert rl.body["training_file"] == "file-0123"
+    assert "name" not in sft.body
+
+
+def test_a_phase_needs_those_that_its_model_and_its_graders_name() -> None:
+    parts = {"liked": GRADER, "right": {"type": "string_check", "input": "$x", "reference": "$y"}}
+    multi = {"type": "multi", "graders": parts, "calculate_output": "liked + right"}
+    method = {"type": "reinforcement", "reinforcement": {"grader": multi}}
+
+    assert [p.needs for p in parsed().phases] == [(), ("sft",), ("judge", "sft")]
+    assert parsed(changed(2, method=method)).phases[2].needs == ("judge", "sft")
+
+
+def test_models_take_the_places_of_names() -> None:
+    rl = parsed().phases[2]
+
+    body = rl.with_models(lambda name: MODELS[name])
+
+    assert body["model"] == MODELS["sft"]
+    assert body["method"]["reinforcement"]["grader"]["model"] == MODELS["judge"]
+    assert rl.body["model"] == "$sft", "the phase itself is as it was written"
+
+
+def test_a_line_of_phases_begins_with_one_base_model() -> None:
+    asked = parsed()
+
+    assert [asked.base_of(p) for p in asked.phases] == [BASE] * 3
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ([], "it must hold `name` and `phases`"),
+        (DOCUMENT | {"then": 1}, "and nothing else"),
+        (DOCUMENT | {"name": "a b"}, "name is 'a b', but it must be 1 to 48"),
+        (DOCUMENT | {"phases": []}, "at least one phase"),
+        (DOCUMENT | {"phases": ["sft"]}, "phase 1 is no object"),
+        (DOCUMENT | {"phases": [SFT, SFT]}, "two phases are called sft"),
+        (changed(0, name="$sft"), "phase 1: name is '$sft'"),
+        (changed(0, model=None), "phase sft: `model` is missing"),
+        (changed(1, training_file=7), "phase judge: `training_file` is missing"),
+        (changed(0, model="$judge"), "phase sft: $judge is no phase before it"),
+        (changed(1, model="$judge"), "phase judge: $judge is no phase before it"),
+        (changed(1, metadata={"phase": "x"}), "metadata `phase` is set by this command"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_told_where(document: object, says: str) -> None:
+    with pytest.raises(Trouble) as caught:
+        parsed(document)
+
+    assert caught.value.message.startswith(f"{PATH}: ")
+    assert says in caught.value.message
+    assert "quickstart" in caught.value.advice
+
+
+def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
+    yaml, plain = tmp_path / "p.yaml", tmp_path / "p.json"
+    yaml.write_text(
+        f"name: helpful\nphases:\n- {{name: sft, model: {BASE}, training_file: chats.jsonl}}\n"
+    )
+    plain.write_text(json.dumps(DOCUMENT | {"phases": [SFT]}))
+
+    assert read(yaml) == read(plain)
+
+
+@pytest.mark.parametrize(("name", "text"), [("p.json", "{"), ("p.yaml", "a: [")])
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(Trouble, match=r"it is not (JSON|YAML): "):
+        read(tmp_path / name)
+    with pytest.raises(Trouble, match="No such file"):
+        read(tmp_path / "none.yaml")
+
+
+def test_the_first_phase_without_a_model_is_next() -> None:
+    asked = parsed()
+    sft, judge, rl = asked.phases
+
+    assert next_step(asked, []) == Submit(phase=sft, models={}, earlier=0)
+    assert next_step(asked, [job(1, "sft", "running")]) == Follow(phase=sft, job="ftjob-1")
+    one = [job(1, "sft")]
+    assert next_step(asked, one) == Submit(phase=judge, models={"sft": MODELS["sft"]}, earlier=0)
+    two = [job(2, "judge"), *one]
+    assert next_step(asked, two) == Submit(phase=rl, models=MODELS, earlier=0)
+    three = [job(3, "rl"), *two]
+    assert next_step(asked, three) == Done(models=MODELS | {"rl": f"ft:{BASE}:p::ftjob-3"})
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_a_phase_that_came_to_nothing_stops_the_pipeline_until_it_is_retried(status: str) -> None:
+    asked = parsed()
+    jobs = [job(2, "judge", status), job(1, "sft")]
+
+    with pytest.raises(Trouble) as caught:
+        next_step(asked, jobs)
+    again = came_to_nothing(asked, jobs)
+    retried = next_step(asked, jobs, again=again)
+
+    assert f"Phase judge has {status} as ftjob-2" in caught.value.message
+    assert ("The loss is nan." in caught.value.message) is (status == "failed")
+    assert "--retry" in caught.value.advice
+    assert again == "ftjob-2"
+    assert isinstance(retried, Submit)
+    assert (retried.phase.name, retried.earlier) == ("judge", 1)
+    assert next_step(asked, [job(3, "judge", "running"), *jobs]) == Follow(
+        phase=asked.phases[1], job="ftjob-3"
+    )
+
+
+def test_nothing_is_retried_where_nothing_has_failed() -> None:
+    asked = parsed()
+
+    assert came_to_nothing(asked, []) is None
+    assert came_to_nothing(asked, [job(1, "sft", "running")]) is None
+    assert came_to_nothing(asked, [job(3, "sft"), job(1, "sft", "failed")]) is None
+
+
+def test_a_phase_that_was_changed_is_not_taken_for_what_was_made() -> None:
+    other = parsed(changed(0, seed=8))
+
+    with pytest.raises(Trouble, match=r"Phase sft was changed .* as ftjob-1") as caught:
+        next_step(other, [job(1, "sft")])
+
+    assert "another name than helpful" in caught.value.advice
+
+
+def test_a_phase_that_has_failed_may_be_changed() -> None:
+    other, jobs = parsed(changed(0, seed=8)), [job(1, "sft", "failed")]
+
+    step = next_step(other, jobs, again=came_to_nothing(other, jobs))
+
+    assert isinstance(step, Submit)
+    assert step.phase.body["seed"] == 8

@@ -1,0 +1,52 @@
+"""Names of models that jobs have made, and which jobs another one is based on."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.domain import lineage
+from tests.unit.test_reinforcement_requests import GRADER
+from trainer.contract import Reinforcement
+
+PROJECT, JOB = "proj-01", "ftjob-02"
+ASKING = {"type": "reward_model", "model": f"ft:a/b:{PROJECT}::ftjob-09"}
+
+
+def settings(grader: object) -> Reinforcement:
+    return Reinforcement(
+        algorithm="grpo", grader=json.dumps(grader), answers=8, max_answer_tokens=64
+    )
+
+
+@given(base=st.text(st.characters(exclude_characters=":"), min_size=1), suffix=st.text())
+def test_a_line_keeps_its_base_and_names_its_newest_job(base: str, suffix: str) -> None:
+    """Whatever stands in a suffix."""
+    first = lineage.model_name(base, PROJECT, suffix, JOB)
+    second = lineage.model_name(first, PROJECT, None, "ftjob-03")
+
+    assert first == f"ft:{base}:{PROJECT}:{suffix}:{JOB}"
+    assert second == f"ft:{base}:{PROJECT}::ftjob-03"
+    assert (lineage.maker(first), lineage.maker(second)) == (JOB, "ftjob-03")
+    assert lineage.is_made(first)
+
+
+def test_a_base_model_is_nobodys() -> None:
+    assert not lineage.is_made("rekindle/tiny-llama")
+    assert lineage.first_base("rekindle/tiny-llama", PROJECT) == "rekindle/tiny-llama"
+    assert lineage.sources("rekindle/tiny-llama", None) == frozenset()
+
+
+@pytest.mark.parametrize("named", [f"ft:a/b:{PROJECT}::{JOB}", JOB])
+def test_a_job_reads_what_it_begins_with_and_what_its_grader_asks(named: str) -> None:
+    multi = {
+        "type": "multi",
+        "graders": {"right": GRADER, "liked": ASKING},
+        "calculate_output": "right + liked",
+    }
+
+    assert lineage.sources(named, None) == {JOB}
+    assert lineage.sources(named, settings(GRADER)) == {JOB}
+    assert lineage.sources(named, settings(ASKING)) == {JOB, "ftjob-09"}
+    assert lineage.sources("a/b", settings(multi)) == {"ftjob-09"}
