@@ -7,6 +7,7 @@ import typer
 from rekindle.cli.submit_method import DpoLoss, Method
 
 _TRAINING, _MACHINES, _SENDING = "How to train", "What to run on", "How to send it"
+_PAIRS, _SAVING = "Of DPO", "Adapters, and less memory"
 
 File = Annotated[
     str,
@@ -74,15 +75,15 @@ Beta = Annotated[
 ]
 Loss = Annotated[
     DpoLoss | None,
-    typer.Option("--dpo-loss", help="DPO: its loss.", rich_help_panel=_TRAINING),
+    typer.Option("--dpo-loss", help="sigmoid if not told.", rich_help_panel=_PAIRS),
 ]
 LabelSmoothing = Annotated[
     float | None,
     typer.Option(
         "--label-smoothing",
         callback=_fitting_smoothing,
-        help="DPO: share of pairs that are taken to be the wrong way round, below 0.5.",
-        rich_help_panel=_TRAINING,
+        help="Share of pairs that are taken to be the wrong way round, below 0.5.",
+        rich_help_panel=_PAIRS,
     ),
 ]
 Epochs = Annotated[
@@ -153,23 +154,23 @@ Packing = Annotated[
 ]
 IsLora = Annotated[
     bool,
-    typer.Option("--lora", help="Train low-rank adapters only.", rich_help_panel=_TRAINING),
+    typer.Option("--lora", help="Train low-rank adapters only.", rich_help_panel=_SAVING),
 ]
 LoraRank = Annotated[
     int | None,
-    typer.Option("--lora-rank", min=1, help="Implies --lora.", rich_help_panel=_TRAINING),
+    typer.Option("--lora-rank", min=1, help="Implies --lora.", rich_help_panel=_SAVING),
 ]
 LoraAlpha = Annotated[
     int | None,
-    typer.Option("--lora-alpha", min=1, help="Implies --lora.", rich_help_panel=_TRAINING),
+    typer.Option("--lora-alpha", min=1, help="Implies --lora.", rich_help_panel=_SAVING),
 ]
 LoraDropout = Annotated[
     float | None,
-    typer.Option("--lora-dropout", min=0, help="Implies --lora.", rich_help_panel=_TRAINING),
+    typer.Option("--lora-dropout", min=0, help="Implies --lora.", rich_help_panel=_SAVING),
 ]
 IsQlora = Annotated[
     bool,
-    typer.Option("--qlora", help="Adapters over a base held in 4 bits.", rich_help_panel=_TRAINING),
+    typer.Option("--qlora", help="Adapters over a base held in 4 bits.", rich_help_panel=_SAVING),
 ]
 LastLayers = Annotated[
     int | None,
@@ -178,7 +179,7 @@ LastLayers = Annotated[
         min=1,
         metavar="N",
         help="Freeze all layers but the last N; not with adapters.",
-        rich_help_panel=_TRAINING,
+        rich_help_panel=_SAVING,
     ),
 ]
 FreezeEmbeddings = Annotated[
@@ -186,7 +187,7 @@ FreezeEmbeddings = Annotated[
     typer.Option(
         "--freeze-embeddings",
         help="And a head that is tied to them; not with adapters.",
-        rich_help_panel=_TRAINING,
+        rich_help_panel=_SAVING,
     ),
 ]
 LossChunk = Annotated[
@@ -196,7 +197,7 @@ LossChunk = Annotated[
         min=16,
         metavar="POSITIONS",
         help="Logits of so many at once, such as 1024: slower, and less memory.",
-        rich_help_panel=_TRAINING,
+        rich_help_panel=_SAVING,
     ),
 ]
 OffloadOptimizer = Annotated[
@@ -204,7 +205,7 @@ OffloadOptimizer = Annotated[
     typer.Option(
         "--offload-optimizer",
         help="Hold the optimizer in the machine's own memory: slower, and less of the GPU's.",
-        rich_help_panel=_TRAINING,
+        rich_help_panel=_SAVING,
     ),
 ]
 Nodes = Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 Json = dict[str, Any]
-_PANEL = "How to train"
+_PANEL = "In which order"
 
 
 @dataclass(frozen=True, kw_only=True)

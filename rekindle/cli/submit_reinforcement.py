@@ -14,7 +14,7 @@ from rekindle.cli.trouble import ExitCode, Trouble
 
 Json = dict[str, Any]
 VALIDATE = "/fine_tuning/alpha/graders/validate"
-_PANEL = "How to train"
+_PANEL = "Of reinforcement"
 
 
 class Algorithm(StrEnum):
@@ -34,15 +34,13 @@ class Grades:
         typer.Option(
             "--grader",
             metavar="FILE",
-            help="Reinforcement: how answers are graded, a grader of OpenAI's as JSON.",
+            help="How answers are graded, a grader of OpenAI's as JSON.",
             rich_help_panel=_PANEL,
         ),
     ] = None
     algorithm: Annotated[
         Algorithm | None,
-        typer.Option(
-            "--algorithm", help="Reinforcement: grpo if not told.", rich_help_panel=_PANEL
-        ),
+        typer.Option("--algorithm", help="grpo if not told.", rich_help_panel=_PANEL),
     ] = None
     answers: Annotated[
         int | None,
@@ -50,7 +48,7 @@ class Grades:
             "--answers",
             min=1,
             max=64,
-            help="Reinforcement: to each prompt; 8 if not told.",
+            help="To each prompt; 8 if not told.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -59,7 +57,7 @@ class Grades:
         typer.Option(
             "--max-answer-tokens",
             min=1,
-            help="Reinforcement: 512 if not told, or half of what a sequence may have.",
+            help="512 if not told, or half of what a sequence may have.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -67,8 +65,7 @@ class Grades:
         float | None,
         typer.Option(
             "--temperature",
-            help="Reinforcement: how freely answers are drawn, above 0 and at most 2; 1 if not "
-            "told.",
+            help="How freely answers are drawn, above 0 and at most 2; 1 if not told.",
             rich_help_panel=_PANEL,
         ),
     ] = None

@@ -10,7 +10,7 @@ from rekindle.cli.submit_method import Method
 from rekindle.cli.trouble import ExitCode, Trouble
 
 Json = dict[str, Any]
-_PANEL = "How to train"
+_PANEL = "Of reward models"
 
 
 class RewardLoss(StrEnum):
@@ -28,7 +28,7 @@ class Rewards:
         RewardLoss | None,
         typer.Option(
             "--reward-loss",
-            help="Reward models: bradley_terry of preferences, or ranked_margin of rankings.",
+            help="bradley_terry of preferences, or ranked_margin of rankings.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -37,7 +37,7 @@ class Rewards:
         typer.Option(
             "--margin-start",
             min=0,
-            help="ranked_margin: what a better answer must lead by at first; 0.1 if not told.",
+            help="Of ranked_margin: what a better answer must lead by at first; 0.1 if not told.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -46,7 +46,7 @@ class Rewards:
         typer.Option(
             "--margin-end",
             min=0,
-            help="ranked_margin: and at the last step; 0.5 if not told.",
+            help="Of ranked_margin: and at the last step; 0.5 if not told.",
             rich_help_panel=_PANEL,
         ),
     ] = None

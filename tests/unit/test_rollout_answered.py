@@ -5,10 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trainer.checkpoint.answers import read_answers, shared_out, write_answers
+from trainer.checkpoint.answers import answers_name, read_answers, shared_out, write_answers
+from trainer.checkpoint.index import FORMAT, Index
+from trainer.checkpoint.loader import Checkpoint
+from trainer.checkpoint.randomness import capture
+from trainer.contract import FileEntry
 from trainer.rollout.answered import Answered, Experience
+from trainer.state import Identity
+
+ME = Identity(rank=1, local_rank=1, world_size=2, generation=2, run_spec_sha256="", nonce="")
 
 
 def answer(sample: int, number: int = 0, born: int = 0, tokens: int = 3) -> Answered:
@@ -31,6 +39,27 @@ def told(row: Answered) -> list[object]:
     """All of it, comparable."""
     values = [getattr(row, f.name) for f in fields(row)]
     return [v.tobytes() if isinstance(v, np.ndarray) else v for v in values]
+
+
+def index(rank: int) -> Index:
+    """Of a rank in a world of two."""
+    return Index(
+        format=FORMAT,
+        rank=rank,
+        world_size=2,
+        step=1,
+        consumed_samples=8,
+        optimizer_step=1,
+        run_spec_sha256="",
+        metrics=None,
+        randomness=capture(),
+        fragments=(),
+    )
+
+
+def entry(path: Path) -> tuple[str, FileEntry]:
+    """A file as the manifest names it."""
+    return path.name, FileEntry(name=path.name, size=path.stat().st_size, etag="", crc64nvme="")
 
 
 def names(rows: tuple[Answered, ...]) -> list[tuple[int, int]]:
@@ -97,3 +126,18 @@ def test_another_world_has_every_old_answer_once_and_all_that_wait(before: int, 
         assert names(part.waiting) == [(100 + rank, 0) for rank in range(before)]
     again = shared_out(found, before, 0)  # every rank has them now: still once each
     assert names(again.waiting) == [(100 + rank, 0) for rank in range(before)]
+
+
+def test_with_a_smaller_micro_batch_a_rank_has_all_that_wait_and_its_own_old_answers(
+    tmp_path: Path,
+) -> None:
+    for rank in range(2):
+        own = Experience((answer(100 + rank),), (answer(rank), answer(10 + rank)))
+        write_answers(own, tmp_path / answers_name(rank))
+    checkpoint = Checkpoint(tmp_path, (index(0), index(1)), dict(map(entry, tmp_path.iterdir())))
+    same = checkpoint.experience(ME, all_waiting=False)
+    narrowed = checkpoint.experience(ME, all_waiting=True)
+
+    assert names(same.waiting) == [(101, 0)]
+    assert names(narrowed.waiting) == [(100, 0), (101, 0)]
+    assert names(narrowed.replay) == names(same.replay) == [(1, 0), (11, 0)]
