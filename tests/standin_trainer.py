@@ -25,6 +25,7 @@ from trainer.contract import (
 )
 from trainer.partial import Mark, Partial
 from trainer.rundir import (
+    OutOfMemory,
     Range,
     RankResult,
     RankSave,
@@ -51,11 +52,7 @@ def main() -> int:
     while not folder.ready.exists():
         threading.Event().wait(0.005)
     stops = Path(world) / f"stop-{generation.number}"
-    if mode == "crash":
-        say(Path(logs), len(ranks), "ValueError: the loss is not a number\n")
-        return 1
-    if mode == "no port":
-        sys.stdout.write("DistNetworkError: code: -98, name: EADDRINUSE\n")
+    if fails(mode, folder, Path(logs), ranks):
         return 1
     if mode == "orphan":
         subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -78,6 +75,23 @@ def main() -> int:
     last = (step // 10 + 1) * 10 if mode in {"saves", "once"} else begin + 10
     end(folder, generation, ranks, last, how=how, torn=mode == "torn")
     return 1  # torchrun's exit status tells nothing
+
+
+def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
+    """Whether MODE is to fail at once, which is then told as a trainer tells it."""
+    if mode == "crash":
+        say(logs, len(ranks), "ValueError: the loss is not a number\n")
+    elif mode == "no port":
+        sys.stdout.write("DistNetworkError: code: -98, name: EADDRINUSE\n")
+    elif mode == "no memory":
+        mark = OutOfMemory(
+            message="CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has 80 GiB.",
+            micro_batch=2,
+            gradient_checkpointing=False,
+            peak=1,
+        )
+        write_whole(folder.out_of_memory(ranks[-1]), mark.to_json())
+    return mode in {"crash", "no port", "no memory"}
 
 
 def load(folder: RunDir, ranks: range, mode: str) -> None:

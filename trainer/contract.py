@@ -43,6 +43,7 @@ from trainer.run_spec import (
     Ranked as Ranked,
     Reinforcement as Reinforcement,
     RunSpec as RunSpec,
+    Rung as Rung,
 )
 from trainer.wire import LATER, Message as Message
 
@@ -87,6 +88,7 @@ class Generation(Message):
     master_port: int
     checkpoint: Committed | None
     run_spec_sha256: str
+    rung: Rung | None = field(default=None, metadata=LATER)  # None: as the run spec says
 
     @property
     def world_size(self) -> int:
@@ -233,6 +235,7 @@ class Heartbeat(Message):
     eviction: EvictionNotice | None = None
     error: str = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
     broken: BrokenCheckpoint | None = field(default=None, metadata=LATER)  # why STOPPED
+    out_of_memory: bool = field(default=False, metadata=LATER)  # while it trained: why it ended
 
 
 @dataclass(frozen=True, kw_only=True)

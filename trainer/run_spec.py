@@ -3,7 +3,8 @@
 Part of the contract: everybody imports it from `trainer/contract.py`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from trainer.cadence import Cadence
 from trainer.head import CHECKPOINTS_KEPT, Retention
@@ -103,6 +104,17 @@ class Reinforcement(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rung(Message):
+    """How much a process takes at once: a step of the ladder that memory running out leads down.
+
+    The rows of a training step are the same on every rung.
+    """
+
+    micro_batch: int  # samples per process and micro-step
+    gradient_checkpointing: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSpec(Message):
     """The resolved, immutable recipe of one job, as the trainer gets it."""
 
@@ -154,6 +166,16 @@ class RunSpec(Message):
         default=None, metadata=LATER
     )  # None: rows are shuffled, and that is all
     curriculum: Curriculum | None = field(default=None, metadata=LATER)  # the same
+
+    def on(self, rung: Rung | None) -> Self:
+        """The same rows with as much at once as this rung says; None: as it is."""
+        if rung is None:
+            return self
+        return replace(
+            self,
+            micro_batch=rung.micro_batch,
+            gradient_checkpointing=rung.gradient_checkpointing,
+        )
 
     @property
     def sequences_per_row(self) -> int:

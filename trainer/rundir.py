@@ -28,6 +28,7 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     spans.jsonl             one Span a line, e.g. load, first_step
     progress                number of the last training step loaded or finished
     skipped/rank-00000.json why this rank gave up its last save; gone once one was written
+    out-of-memory/rank-00000.json  memory ran out while this rank trained: it is about to fail
     results/rank-00000.json how this rank ended, written last; no file means it failed
 """
 
@@ -79,6 +80,16 @@ class RankResult(Message):
 
     how: str
     step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutOfMemory(Message):
+    """What a rank had no memory for in a training step, or in a validation."""
+
+    message: str  # the allocator's: what was asked for, and what there is
+    micro_batch: int
+    gradient_checkpointing: bool
+    peak: int  # bytes that were allocated at once on the GPU; 0 on a CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +238,10 @@ class RunDir:
     def progress(self) -> Path:
         """The last training step loaded or finished."""
         return self.root / "progress"
+
+    def out_of_memory(self, rank: int) -> Path:
+        """What the rank had no memory for."""
+        return self.root / "out-of-memory" / rank_record(rank)
 
     def result(self, rank: int) -> Path:
         """How the rank ended."""

@@ -48,6 +48,7 @@ from trainer.journal import Journal  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
 from trainer.methods.choose import choose, require_known  # noqa: E402
 from trainer.model import load_model  # noqa: E402
+from trainer.out_of_memory import told  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
 from trainer.state import Identity, State  # noqa: E402
 from trainer.tokenizer import base_folder, load_tokenizer  # noqa: E402
@@ -135,7 +136,8 @@ def _await(path: Path) -> None:
 
 
 def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
-    spec = RunSpec.from_json(rundir.run_spec.read_bytes())
+    rung = Generation.from_json(rundir.generation.read_bytes()).rung
+    spec = RunSpec.from_json(rundir.run_spec.read_bytes()).on(rung)
     require_known(spec)
     watchdog = Watchdog(time.monotonic)
     parts, state = _build(spec, rundir, identity, journal, watchdog)
@@ -144,7 +146,8 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
     journal.span("load", FIRST_LINE_AT, time.time())
     if identity.rank == 0 and spec.reinforcement is None:
         tokenizing.begin(rundir, spec)
-    state, finished = train(parts, state)
+    with told(rundir, identity, spec, ACCELERATOR):
+        state, finished = train(parts, state)
     watchdog.expect_long()
     parts.saver.wait()
     if finished:
@@ -213,7 +216,12 @@ def _resume(
     checkpoint = open_checkpoint(rundir.checkpoint, identity.run_spec_sha256)
     wanted = rundir.wanted(identity.rank)
     state = load(
-        engine, checkpoint, spec.seed, identity, lambda ask: write_whole(wanted, ask.to_json())
+        engine,
+        checkpoint,
+        spec.seed,
+        identity,
+        lambda ask: write_whole(wanted, ask.to_json()),
+        all_waiting=generation.rung is not None,
     )
     journal.progress(state.step)
     log.info("resuming after step %d", state.step)

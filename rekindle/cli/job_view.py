@@ -193,6 +193,7 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
     yield "method", words.safe(part(shown, "method").get("type", NOTHING))
     yield "steps", _progress(shown)
     yield "speed", speed(shown) or NOTHING
+    yield from rung(shown)
     if checkpoint := part(shown, "latest_checkpoint"):
         when = words.ago(checkpoint.get("created_at"), now)
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
@@ -218,6 +219,17 @@ def _progress(shown: Json) -> str:
     percent = part(shown, "progress").get("percent")
     done = f" ({percent:.0f} %)" if isinstance(percent, int | float) else ""
     return f"{steps(shown)}{done}"
+
+
+def rung(shown: Json) -> Iterator[tuple[str, str]]:
+    """How much it takes at once, once memory ran out with what was planned."""
+    now, planned = part(shown, "rung"), part(shown, "plan")
+    if not now:
+        return
+    size, before = now.get("micro_batch"), planned.get("micro_batch")
+    instead = f" instead of {before}" if before != size else ""
+    recomputed = ", with gradient_checkpointing" if now.get("gradient_checkpointing") else ""
+    yield "micro-batch", f"{size}{instead}{recomputed}, as memory ran out"
 
 
 def speed(shown: Json) -> str:

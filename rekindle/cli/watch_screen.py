@@ -97,6 +97,7 @@ def _facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
     yield "model", words.safe(job.get("model", NOTHING))
     if speed := job_view.speed(job):
         yield "speed", speed
+    yield from job_view.rung(job)
     yield (
         "cost",
         f"{money(cost.get('spent'), unit)} so far · "

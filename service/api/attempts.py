@@ -145,6 +145,7 @@ def _generation(opened: Opened) -> dict[str, Any]:
         "opened_at": seconds(opened.opened_at),
         "halted_at": seconds(opened.halted_at),
         "halted_because": opened.halt_reason or None,
+        "rung": opened.generation.rung.to_plain() if opened.generation.rung else None,
     }
 
 

@@ -12,6 +12,7 @@ from service.db.checkpoints import Checkpoint
 from service.db.events import Event
 from service.db.jobs import JobRow
 from service.operations import jobs
+from service.operations.bases import full_name
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
 _MOST = 100

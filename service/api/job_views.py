@@ -38,6 +38,7 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
         "latest_checkpoint": _checkpoint(around.checkpoint),
         "cost": costs(around, now),
         "elastic": job.plan.get("elastic"),
+        "rung": around.rung,
         "plan": job.plan,
         "result": job.result,
         "links": {name: f"{path}/{name}" for name in _LINKS} | {"self": path},

@@ -7,8 +7,9 @@ from typing import Any
 from sqlalchemy import Row, and_, func, insert, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.tables import generations, metrics, nodes
-from trainer.contract import DirectiveKind, Generation
+from service.db.tables import generations, jobs, metrics, nodes
+from service.domain.ladder import Ladder
+from trainer.contract import DirectiveKind, Generation, Rung
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +24,35 @@ class Opened:
     lost_steps: int  # of the generation before, done again by this one
 
 
-async def newest_number(conn: AsyncConnection, job_id: str) -> int:
-    """The highest number of the job; 0 when there is none yet."""
-    query = select(func.max(generations.c.number)).where(generations.c.job_id == job_id)
-    return (await conn.execute(query)).scalar_one() or 0
+async def newest(conn: AsyncConnection, job_id: str) -> Generation | None:
+    """The job's, of whatever attempt."""
+    query = select(generations.c.content).where(generations.c.job_id == job_id)
+    query = query.order_by(generations.c.number.desc()).limit(1)
+    content = (await conn.execute(query)).scalar_one_or_none()
+    return Generation.from_dict(content) if content else None
+
+
+async def ladder(conn: AsyncConnection, job_id: str, last: Generation | None) -> Ladder:
+    """Where the job is on it after this generation, its newest."""
+    recipe = jobs.c.plan["recipe"]["gradient_checkpointing"]
+    query = select(jobs.c.plan["micro_batch"], recipe).where(jobs.c.id == job_id)
+    micro_batch, checkpointing = (await conn.execute(query)).one()
+    known = micro_batch is not None and checkpointing is not None
+    planned = Rung(micro_batch=micro_batch, gradient_checkpointing=checkpointing)
+    return Ladder(
+        planned=planned if known else None,
+        rung=last.rung if last else None,
+        short_in=await _short_in(conn, last) if last else None,
+    )
+
+
+async def _short_in(conn: AsyncConnection, generation: Generation) -> int | None:
+    """The step in which memory ran out on some member of it; None: it did not."""
+    c = nodes.c
+    of_it = (c.attempt_id == generation.attempt_id) & (c.generation == generation.number)
+    query = select(func.max(c.step)).where(of_it, c.out_of_memory)
+    done: int | None = (await conn.execute(query)).scalar_one()
+    return None if done is None else done + 1
 
 
 async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:

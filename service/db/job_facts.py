@@ -37,7 +37,7 @@ select j.*,
   g.number g_number, (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
   g.halt_reason, k.id k_id, k.step k_step, k.committed_at k_committed_at,
   e.code e_code, e.message e_message, l.spent, l.on_demand,
-  s.kept, s.a_month, m.charges
+  s.kept, s.a_month, m.charges, r.rung
 from (
   select {columns}, state not in ({terminal}) goes_on from jobs where {which}
 ) j
@@ -86,6 +86,9 @@ left join lateral (
 left join lateral (
   select sum(charge) charges from tier_moves where job_id = j.id
 ) m on true
+left join lateral (
+  select content -> 'rung' rung from generations where job_id = j.id order by number desc limit 1
+) r on true
 """
 
 
@@ -128,6 +131,7 @@ class Around:
     checkpoint: Checkpoint | None
     attempts: int
     current_attempt: str | None
+    rung: dict[str, Any] | None  # of the newest generation; None: as planned
 
 
 async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
@@ -195,6 +199,7 @@ def _around(r: Row[Any]) -> Around:
         else None,
         attempts=r.attempts,
         current_attempt=r.a_id,
+        rung=r.rung,
     )
 
 

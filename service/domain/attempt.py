@@ -21,8 +21,9 @@ from service.domain.generation import (
     next_membership,
 )
 from service.domain.job import pause_after
+from service.domain.ladder import AS_PLANNED, Ladder
 from service.domain.states import TIME_LIMITS, AttemptState, Outcome
-from trainer.contract import DirectiveKind, Generation
+from trainer.contract import DirectiveKind, Generation, Rung
 
 JOINS = "a machine joins"  # why a generation is halted that nothing is wrong with
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
@@ -76,7 +77,8 @@ class Seen:
     heard_at: datetime | None = None  # the oldest last heartbeat among the current members
     generation: Generation | None = None
     opened_at: datetime | None = None  # the generation
-    fruitless: int = 0  # generations in a row, this one included, that committed nothing new
+    fruitless: int = 0  # generations in a row, this one included, that committed nothing new ...
+    ladder: Ladder = AS_PLANNED  # ... on its present rung
     halted_at: datetime | None = None  # since when the generation is told to stop ...
     halt_kind: DirectiveKind | None = None  # ... in this way
     stepped: bool = False  # a training step of the generation is done
@@ -120,6 +122,8 @@ class OpenGeneration:
 
     nodes: tuple[NodeView, ...]
     after_error: bool = False
+    rung: Rung | None = None  # None: as planned
+    because: str = ""  # what is new about the rung, and why; empty when it is the one before
     lost: tuple[NodeView, ...] = ()  # members of the one before that Azure takes or has taken
 
 
@@ -352,8 +356,16 @@ def _what_was_lost(attempt: Attempt, seen: Seen) -> str:
 
 
 def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
+    before = members_of(seen.generation, seen.nodes) if seen.generation else []
+    lost = tuple(n for n in before if not n.stays)
+    ladder = seen.ladder
+    if ladder.below:
+        rung, why = ladder.below, ladder.because  # nobody's fault, and no reason to wait
+        return OpenGeneration(nodes=asked.nodes, lost=lost, rung=rung, because=why)
     failed = seen.generation is not None and is_trainers_fault(seen.generation, seen.nodes)
     error = failed and seen.fruitless > 0  # one that has committed something came forward
+    if seen.fruitless and ladder.exhausted:
+        return _end(Outcome.TRAINER_ERROR, ladder.exhausted)
     if error and attempt.trainer_errors + 1 >= MAX_TRAINER_ERRORS:
         many = f"{MAX_TRAINER_ERRORS} trainer errors in a row without a new checkpoint"
         return _end(Outcome.TRAINER_ERROR, many)
@@ -364,9 +376,7 @@ def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
     left = pause - (now - seen.opened_at) if seen.opened_at else timedelta(0)
     if left > timedelta(0):
         return Wait(left)
-    before = members_of(seen.generation, seen.nodes) if seen.generation else []
-    lost = tuple(n for n in before if not n.stays)
-    return OpenGeneration(nodes=asked.nodes, after_error=error, lost=lost)
+    return OpenGeneration(nodes=asked.nodes, after_error=error, lost=lost, rung=ladder.rung)
 
 
 def _silent(seen: Seen, now: datetime, pace: Pace) -> Move | None:

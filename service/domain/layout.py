@@ -194,6 +194,7 @@ def _memory(
             sequences=recipe.sequences,
             reinforcement=recipe.reinforcement,
             judge=needs.judge,
+            averaged=recipe.ema_decay > 0,
         ),
         zero_stage=stage,
         world=world,
@@ -201,7 +202,6 @@ def _memory(
         checkpointing=recipe.gradient_checkpointing,
         precision=recipe.precision,
         savings=recipe.savings,
-        averaged=recipe.ema_decay > 0,
     )
 
 

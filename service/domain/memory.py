@@ -65,7 +65,7 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class MicroStep:
-    """What one process takes at once."""
+    """What one process takes at once, and what it holds beside the model for that."""
 
     samples: int
     seq_len: int
@@ -73,6 +73,7 @@ class MicroStep:
     sequences: int | None = None  # of a sample; None: as many as the method says
     reinforcement: Reinforcement | None = None
     judge: int = 0  # parameters of the reward model that grades
+    averaged: bool = False  # a moving average of the weights is kept
 
     @property
     def tokens(self) -> int:
@@ -98,7 +99,6 @@ def estimate(
     checkpointing: bool,
     precision: str,
     savings: Savings = NONE,
-    averaged: bool = False,
 ) -> MemoryEstimate:
     """Bytes that the busiest moment of a training step needs on one GPU.
 
@@ -118,7 +118,7 @@ def estimate(
     tokens = micro_step.tokens
     scored = min(tokens, savings.loss_chunk or tokens)
     master = _FP32 if zero_stage >= 1 else 0  # DeepSpeed's ZeRO keeps one even of fp32 weights
-    average = _FP32 if averaged else 0
+    average = _FP32 if micro_step.averaged else 0
     return MemoryEstimate(
         parameters=shards.of_parameters(
             models * _base_bytes(arch, lora, width) + (adapters + reference) * width

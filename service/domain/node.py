@@ -41,6 +41,7 @@ class NodeRecord:
     directive_seq: int = 0
     directive_kind: DirectiveKind = DirectiveKind.CARRY_ON
     directive_number: int = 0
+    out_of_memory: bool = False  # in the generation that the phase speaks of
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,13 @@ def heard(
         step=heartbeat.step,
         free_port=heartbeat.free_port,
         evicting=record.evicting or heartbeat.eviction is not None,
+        out_of_memory=heartbeat.out_of_memory or _ran_out_before(record, heartbeat),
     )
+
+
+def _ran_out_before(record: NodeRecord, heartbeat: Heartbeat) -> bool:
+    """True when it was said of this generation already; a supervisor that restarts forgets it."""
+    return record.out_of_memory and record.generation == heartbeat.generation
 
 
 def is_stale(heartbeat: Heartbeat, current_generation_number: int) -> bool:

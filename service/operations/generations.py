@@ -57,9 +57,11 @@ async def open_next(
         row.job_id,
         now,
         "generation.opened",
-        _sentence(row, generation, before.generation if before else None),
+        _sentence(row, generation, before.generation if before else None) + _less(step),
         attempt_id=row.id,
-        data={"generation": generation.number, "step": from_step, "nodes": len(ids)},
+        level="warn" if step.because else "info",
+        data={"generation": generation.number, "step": from_step, "nodes": len(ids)}
+        | ({"rung": step.rung.to_plain()} if step.rung else {}),
     )
     return generation
 
@@ -106,6 +108,7 @@ def _generation(
         master_port=step.nodes[0].free_port,
         checkpoint=head.newest,
         run_spec_sha256=run_spec_sha256,
+        rung=step.rung,
     )
 
 
@@ -114,6 +117,10 @@ def _taken(row: AttemptRow, step: OpenGeneration) -> str:
     how = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
     how = how or (" with notice" if noticed else " without notice")
     return f"Azure took {len(step.lost)} of {wording.machines(row.instance_count)} back{how}"
+
+
+def _less(step: OpenGeneration) -> str:
+    return f", with {step.because}" if step.because else ""
 
 
 def _sentence(row: AttemptRow, opened: Generation, before: Generation | None) -> str:

@@ -68,20 +68,22 @@ async def look(
         attempt = await attempts.snapshot(conn, row)
         ahead = await outlook.ahead(conn, attempt, row, scale_set, opened, now)
         call = await help_wanted.newest(conn, row.job_id)
-        newest_number = await generations.newest_number(conn, row.job_id)
+        last = await generations.newest(conn, row.job_id)
+        ladder = await generations.ladder(conn, row.job_id, last)
     seen = _seen(scale_set, _views(scale_set, records, awake_since, now), records, opened, head)
     signs = [t for t in (seen.heard_at, awake_since, committed_at) if t is not None]
     seen = replace(
         seen,
         blind=cloud_fault is not None,
         heard_at=max(signs) if seen.heard_at else None,
-        fruitless=without_excuse(same, seen.nodes),
+        fruitless=without_excuse((g for g in same if g.rung == ladder.rung), seen.nodes),
+        ladder=ladder,
         outlook=ahead,
     )
     return Look(
         attempt=attempt,
         seen=seen,
-        newest_number=newest_number,
+        newest_number=last.number if last else 0,
         faults=tuple(f for f in (cloud_fault, head_fault) if f is not None),
         call=call,
     )

@@ -155,7 +155,8 @@ class Crowd:
             step = OpenGeneration(
                 nodes=tuple(view(n, present=True) for n in known), after_error=True
             )
-            head = Head(generation=await generations.newest_number(conn, "job") + 1)
+            before = await generations.newest(conn, "job")
+            head = Head(generation=before.number + 1 if before else 1)
             await generation_operations.open_next(conn, claim, row, step, head, "", self.clock())
 
     async def _wish(self, conn: AsyncConnection) -> None:

@@ -280,7 +280,7 @@ async def test_numbers_are_the_jobs_and_the_newest_row_the_attempts(
         assert opened is not None
         assert opened.generation == generation(2, nodes)
         assert await generations.current(conn, "att-2") is None
-        assert await generations.newest_number(conn, "job") == 2
+        assert await generations.newest(conn, "job") == generation(2, nodes)
 
 
 async def test_the_time_to_stop_starts_anew_when_stop_follows_save_and_stop(

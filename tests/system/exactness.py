@@ -1,6 +1,6 @@
 """`python -m tests.system.exactness` (`make exactness`): resumed runs are those that never stopped.
 
-Two matrices, each over full and LoRA, ZeRO stages, bf16 and fp32; a JSON object for each case:
+Matrices, each over full and LoRA, ZeRO stages, bf16 and fp32; a JSON object for each case:
 
 * every method, and packed, stopped twice and resumed on as many ranks, with dropout: every loss
   and the parameters are equal to the last bit; the same for what saves memory (`savers.py`),
@@ -8,7 +8,8 @@ Two matrices, each over full and LoRA, ZeRO stages, bf16 and fp32; a JSON object
 * `forgets-`: a checkpoint that lacks one thing (`forgetting.py`) makes another run;
 * supervised and without dropout, stopped four times and resumed on another number of ranks each
   time (`CHAIN`), against one rank that never stopped: the same rows in the same order in every
-  step, and every loss within `ROUNDING`.
+  step, and every loss within `ROUNDING`;
+* `rung-`: the same ranks, but with less at once at each resume (`RUNGS`): the same.
 
 `--keep FILE` notes each case that holds, and leaves out those that it has: a run that was
 interrupted goes on where it was. `--only TEXT` takes the cases with that in their names.
@@ -39,16 +40,22 @@ from tests.system.worlds import (
     run_world,
     without_dropout,
 )
-from trainer.contract import RunSpec, StepMetrics
+from trainer.contract import Rung, RunSpec, StepMetrics
 
 CHAIN = (1, 2, 4, 3, 1)  # ranks
 STOPS = (4, 9, 14, 19)  # the step after which each but the last is asked to stop
 STEPS = 24
+RUNGS = (  # the first as the spec says; ``micro_batch`` is 2 there
+    None,
+    Rung(micro_batch=1, gradient_checkpointing=False),
+    Rung(micro_batch=1, gradient_checkpointing=True),
+)
 OFF_POLICY = {"beta_end": 0.01, "steps_per_rollout": 2, "replay_share": 0.2}
 
 # How far a step's loss may be from the one of another world size, relative to it. Micro-batches are
 # the same on every world, and so are their losses and gradients as long as the weights are. What
-# differs is the order in which ranks and micro-steps are summed.
+# differs is the order in which ranks and micro-steps are summed; on another rung also how far rows
+# are padded, and with it the order of sums inside a row.
 # fp32: a sum of some thousand terms, each rounded to 2^-24, is off by about 2^-24 x sqrt(1000s), or
 # 4e-6; over the steps the weights follow, and Adam's epsilon (1e-8) keeps rounded zeros (1e-10)
 # from becoming whole steps.
@@ -132,35 +139,61 @@ def change_worlds(
     """Run once through on one rank, and once along the chain; say how far apart they are."""
     (twin,) = run_chain(root / "twin", spec, inputs, [1], [])
     parts = list(run_chain(root / "chain", spec, inputs, chain, stops))
+    return _compared(twin, parts, spec)
+
+
+def change_rungs(root: Path, spec: RunSpec, inputs: Path) -> dict[str, object]:
+    """Run once through on two ranks, and once with less at once after each stop."""
+    (twin,) = run_chain(root / "twin", spec, inputs, [2], [])
+    stops = (3, 7)
+    parts = list(run_chain(root / "rungs", spec, inputs, [2] * len(RUNGS), stops, RUNGS))
+    return _compared(twin, parts, spec)
+
+
+def _compared(twin: Part, parts: Sequence[Part], spec: RunSpec) -> dict[str, object]:
     theirs, ours = twin.outcome.metrics, _metrics(parts)
-    worst = max(theirs, key=lambda step: apart(ours[step].loss, theirs[step].loss))
+    found = {step: _off(ours[step].loss, m.loss, spec) for step, m in theirs.items()}
+    worst = max(found, key=lambda step: found[step])
     return {
         "worlds": [[part.ranks, *_span(part.outcome)] for part in parts],
         "steps_equal": sorted(ours) == sorted(theirs) == list(range(1, spec.total_steps + 1)),
         "rows_equal": _rows(parts, spec) == _rows([twin], spec),
         "tokens_equal": all(ours[step].tokens == theirs[step].tokens for step in theirs),
         "consumed_equal": all(_counts(part.outcome, spec) for part in (*parts, twin)),
-        "within": apart(ours[worst].loss, theirs[worst].loss) <= ROUNDING[spec.precision],
+        "within": found[worst] <= ROUNDING[spec.precision],
         "tolerance": ROUNDING[spec.precision],
-        "loss_apart": apart(ours[worst].loss, theirs[worst].loss),
+        "loss_apart": found[worst],
         "at_step": worst,
     }
 
 
 def run_chain(
-    root: Path, spec: RunSpec, inputs: Path, chain: Sequence[int], stops: Sequence[int]
+    root: Path,
+    spec: RunSpec,
+    inputs: Path,
+    chain: Sequence[int],
+    stops: Sequence[int],
+    rungs: Sequence[Rung | None] = (),
 ) -> Iterator[Part]:
     """Each world goes on from the checkpoint of the one before."""
     last: Outcome | None = None
-    for number, (ranks, stop_at) in enumerate(zip(chain, (*stops, None), strict=True)):
-        rundir = prepare(root / f"{number}-on-{ranks}", spec, inputs, world=ranks, resume=last)
+    rungs = rungs or [None] * len(chain)
+    for number, (ranks, stop_at, rung) in enumerate(zip(chain, (*stops, None), rungs, strict=True)):
+        at = root / f"{number}-on-{ranks}"
+        rundir = prepare(at, spec, inputs, world=ranks, resume=last, rung=rung)
         last = run_world(rundir, world=ranks, stop_at=stop_at, program=PROGRAM)
-        yield Part(ranks, last, rows_trained(rundir.root, ranks))
+        rows = {} if spec.reinforcement else rows_trained(rundir.root, ranks)
+        yield Part(ranks, last, rows)
 
 
 def apart(ours: float, theirs: float) -> float:
     """Relative to theirs."""
     return abs(ours - theirs) / abs(theirs)
+
+
+def _off(ours: float, theirs: float, spec: RunSpec) -> float:
+    """By how much a loss is off; one made of advantages is about 0, and nothing to divide by."""
+    return abs(ours - theirs) if spec.reinforcement else apart(ours, theirs)
 
 
 def _metrics(parts: Sequence[Part]) -> dict[int, StepMetrics]:
@@ -198,6 +231,8 @@ def cases(root: Path) -> Iterator[tuple[str, Case]]:
     yield "chain-dpo", partial(change_worlds, root / "chain-dpo", _calm_pairs(calm), calm)
     for name, spec in ordered(calm).items():
         yield name, partial(change_worlds, root / name, spec, calm)
+    for name, spec in narrowed(calm).items():
+        yield name, partial(change_rungs, root / name, spec, calm)
     for name, spec in savers(inputs).items():
         yield name, partial(compare, root / name, spec, inputs, stops=(2, 4))
     for name, spec in learners(inputs).items():
@@ -231,6 +266,22 @@ def _remembered(inputs: Path) -> dict[str, RunSpec]:
         "average": replace(plain, ema_decay=0.9),
         "penalty": by_grades(inputs, "rloo", kl_target=1.0),
         "answers": by_grades(inputs, "ppo", **OFF_POLICY),
+    }
+
+
+def narrowed(calm: Path) -> dict[str, RunSpec]:
+    """What memory runs out in; of answers, in the middle of what one rollout has given.
+
+    Those of the third rollout are written by weights that are rounded otherwise: it is left out.
+    """
+    spec = replace(make_spec(calm), precision="fp32")
+    lora = replace(LORA, dropout=0.0)
+    answers = by_grades(calm, "grpo", steps_per_rollout=4)
+    return {
+        "rung-full-zero2-fp32": spec,
+        "rung-full-zero2-bf16": replace(spec, precision="bf16"),
+        "rung-lora-zero3-fp32-packed": replace(spec, lora=lora, zero_stage=3, packing=True),
+        "rung-grpo-zero2-fp32": replace(answers, precision="fp32", total_steps=8),
     }
 
 

@@ -144,7 +144,7 @@ def test_rankings_with_a_margin_that_rises_and_rows_that_get_harder_resume_exact
 
 
 def test_answers_that_wait_or_are_used_again_survive_a_resume(bench: Bench) -> None:
-    """PPO, stopped between two steps on the answers of one rollout, with adapters on both halves."""
+    """PPO, stopped between two steps on the answers of one rollout, with adapters."""
     spec = by_grades(bench.inputs, "ppo", **exactness.OFF_POLICY)
     spec = replace(spec, lora=LORA, total_steps=6)
     found = exactness.compare(bench.root / "ppo", spec, bench.inputs, stops=(3,))
@@ -186,6 +186,19 @@ def test_worlds_of_changing_size_train_the_same_rows_in_the_same_order_within_ro
     assert found["rows_equal"]
     assert found["tokens_equal"]
     assert found["consumed_equal"]
+    assert found["within"], found
+
+
+@pytest.mark.parametrize("name", ["rung-full-zero2-fp32", "rung-grpo-zero2-fp32"])
+def test_with_less_at_once_the_same_rows_are_trained_within_rounding(
+    bench: Bench, name: str
+) -> None:
+    inputs = without_dropout(bench.inputs, bench.root / f"calm-{name}")
+    found = exactness.change_rungs(bench.root / name, exactness.narrowed(inputs)[name], inputs)
+
+    assert found["steps_equal"]
+    assert found["rows_equal"]
+    assert found["tokens_equal"]
     assert found["within"], found
 
 

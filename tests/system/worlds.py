@@ -26,6 +26,7 @@ from trainer.contract import (
     Manifest,
     Member,
     Reinforcement,
+    Rung,
     RunSpec,
     StepMetrics,
 )
@@ -163,14 +164,20 @@ def by_grades(inputs: Path, algorithm: str, **settings: Any) -> RunSpec:  # noqa
 
 
 def prepare(
-    root: Path, spec: RunSpec, inputs: Path, *, world: int = 2, resume: Outcome | None = None
+    root: Path,
+    spec: RunSpec,
+    inputs: Path,
+    *,
+    world: int = 2,
+    resume: Outcome | None = None,
+    rung: Rung | None = None,
 ) -> RunDir:
     """A RunDir as the supervisor leaves it; with ``resume``, that outcome's checkpoint in it."""
     rundir = RunDir(root)
     root.mkdir(parents=True)
     (root / "inputs").symlink_to(inputs.resolve())
     rundir.run_spec.write_text(spec.to_json())
-    rundir.generation.write_text(_generation(spec, world).to_json())
+    rundir.generation.write_text(replace(_generation(spec, world), rung=rung).to_json())
     if resume is not None:
         place_checkpoint(resume.rundir.save_folder(resume.checkpoint.path), rundir.checkpoint)
     rundir.ready.touch()

@@ -234,6 +234,18 @@ def test_a_new_boot_keeps_every_other_directive(kind: DirectiveKind) -> None:
     assert (after.directive_kind, after.directive_seq) == (kind, 3)
 
 
+def test_memory_that_ran_out_is_remembered_until_another_generation_is_spoken_of() -> None:
+    short = heard(STARTED, replace(beat(1), phase=FAILED, out_of_memory=True), 5.0)
+    assert isinstance(short, NodeRecord)
+    again = heard(short, replace(beat(2), phase=FAILED), 6.0)  # its supervisor was restarted
+    later = heard(short, beat(2, generation=3), 6.0)
+
+    assert isinstance(again, NodeRecord)
+    assert isinstance(later, NodeRecord)
+    assert (short.out_of_memory, again.out_of_memory) == (True, True)
+    assert not later.out_of_memory
+
+
 def test_a_heartbeat_is_taken_in_once_and_in_order() -> None:
     after = heard(FIRST, beat(2), 5.0)
 

@@ -7,7 +7,7 @@ that it brings; here it is checked that what this rank needs is there and belong
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,17 @@ class Checkpoint:
         if not path.is_file() or path.stat().st_size != self.entry(path).size:
             raise ValueError(f"checkpoint file {path.name} is missing or cut; fetch it again")
 
-    def experience(self, identity: Identity) -> Experience:
-        """This rank's answers; those of another world's ranks are shared out anew."""
-        if len(self.indexes) == identity.world_size:
+    def experience(self, identity: Identity, *, all_waiting: bool) -> Experience:
+        """This rank's answers; those of another world's ranks are shared out anew.
+
+        ``all_waiting``: the micro-batch may be another one, which gives samples to other ranks.
+        """
+        same = len(self.indexes) == identity.world_size
+        if same and not all_waiting:
             return self._answers(identity.rank)
         parts = [self._answers(rank) for rank in range(len(self.indexes))]
-        return shared_out(parts, identity.world_size, identity.rank)
+        shared = shared_out(parts, identity.world_size, identity.rank)
+        return replace(shared, replay=parts[identity.rank].replay) if same else shared
 
     def _answers(self, rank: int) -> Experience:
         path = self.folder / answers_name(rank)
@@ -107,11 +112,14 @@ def load(
     seed: int,
     identity: Identity,
     ask: Callable[[Wanted], None] | None = None,
+    *,
+    all_waiting: bool = False,
 ) -> State:
     """Put engine and generators where the checkpoint has them, and say where that is.
 
     ``ask`` is told what will be read, before it is. On the same world size everything is as it was,
     bit by bit. On another one the generators start anew from (seed, step, rank).
+    ``all_waiting``: see `Checkpoint.experience`.
     """
     first = checkpoint.indexes[0]
     with torch.no_grad():
@@ -131,7 +139,7 @@ def load(
         step=first.step,
         consumed_samples=first.consumed_samples,
         metrics=first.metrics,
-        experience=checkpoint.experience(identity),
+        experience=checkpoint.experience(identity, all_waiting=all_waiting),
         kl_beta=first.kl_beta,
         tokens=first.tokens,
         valid_loss_before=first.valid_loss_before,

@@ -58,6 +58,7 @@ class Duty:
         self.node, self._owed = self._remember()  # effects of the restart, until there are tools
         self.error = RESTARTED if self._owed else ""
         self.broken: BrokenCheckpoint | None = None
+        self.out_of_memory = False
         self.notice: EvictionNotice | None = None
         self.left = asyncio.Event()
         self._idle = asyncio.Event()
@@ -91,7 +92,7 @@ class Duty:
             self._tools.reports.changed.set()
             log.info("node.changed node=%s", node.to_json())
         if node.generation != self.node.generation:
-            self.error, self.broken = "", None
+            self.error, self.broken, self.out_of_memory = "", None, False
         trouble = self._write(node) if node != self.node else ""
         self.node = node
         if node.phase is NodePhase.RUNNING:
@@ -218,6 +219,7 @@ class Duty:
         self._tools.reports.settled(now)
         if number == self.node.generation:
             self.error, self.broken = ending.error, ending.broken
+            self.out_of_memory = ending.out_of_memory
         self.apply(ended(self.node, number, ending.how))
 
     @property

@@ -1,7 +1,7 @@
 """What a run's ranks have left in writing; torchrun's exit status tells nothing."""
 
 from trainer.contract import NodePhase
-from trainer.rundir import RankResult, RunDir
+from trainer.rundir import OutOfMemory, RankResult, RunDir
 
 
 def how_it_ended(folder: RunDir, ranks: range) -> NodePhase:
@@ -16,5 +16,18 @@ def result_of(folder: RunDir, rank: int) -> RankResult | None:
     """What this rank has left."""
     try:
         return RankResult.from_json(folder.result(rank).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def out_of_memory(folder: RunDir, ranks: range) -> dict[int, OutOfMemory]:
+    """What ranks had no memory for, by rank."""
+    found = {rank: _out_of_memory(folder, rank) for rank in ranks}
+    return {rank: mark for rank, mark in found.items() if mark is not None}
+
+
+def _out_of_memory(folder: RunDir, rank: int) -> OutOfMemory | None:
+    try:
+        return OutOfMemory.from_json(folder.out_of_memory(rank).read_bytes())
     except (OSError, ValueError):
         return None

@@ -18,7 +18,7 @@ from trainer.contract import (
 )
 from trainer.data.order import micro_steps
 from trainer.room import advice
-from trainer.rundir import write_whole
+from trainer.rundir import OutOfMemory, write_whole
 from trainer.supervisor.blobs import BlobError, JobContainer
 from trainer.supervisor.cache import Cache
 from trainer.supervisor.clock import Clock, Limits
@@ -29,7 +29,7 @@ from trainer.supervisor.logs import Logs
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.patience import Patience
 from trainer.supervisor.reports import Reports
-from trainer.supervisor.results import how_it_ended, result_of
+from trainer.supervisor.results import how_it_ended, out_of_memory, result_of
 from trainer.supervisor.sharing import share
 from trainer.supervisor.stopping import Stopping
 from trainer.supervisor.tails import Follower
@@ -50,6 +50,7 @@ class Ending:
     how: NodePhase
     error: str = ""
     broken: BrokenCheckpoint | None = None  # the checkpoint that it could not load
+    out_of_memory: bool = False  # of a rank that has left no result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +151,9 @@ class Run:
             uploading.cancel()
             await asyncio.gather(uploading, return_exceptions=True)
         finished = self._how() is NodePhase.FINISHED and not self._lacks_model
-        return Ending(how=NodePhase.FINISHED if finished else NodePhase.STOPPED)
+        how = NodePhase.FINISHED if finished else NodePhase.STOPPED
+        lacked = out_of_memory(self._world.folder, self._world.ranks)
+        return Ending(how=how, out_of_memory=bool(lacked))
 
     async def _supply(self, process: Process) -> None:
         """Fetch while the ranks import and meet; of no use once they have ended."""
@@ -172,8 +175,8 @@ class Run:
     async def _fetch(self) -> None:
         """Bring what the ranks wait for, then tell them."""
         generation, folder, cache = self._world.generation, self._world.folder, self._tools.cache
-        spec = await fetch_run_spec(self._tools.container, generation, folder)
-        size = generation.world_size
+        written = await fetch_run_spec(self._tools.container, generation, folder)
+        spec, size = written.on(generation.rung), generation.world_size
         self._stopping.micro_steps = micro_steps(spec.global_batch, spec.micro_batch, size)
         await cache.inputs(spec, self._grants, folder)
         self._spent("fetch_inputs")
@@ -259,7 +262,9 @@ class Run:
         if how is NodePhase.FAILED and (why := self._never_met()):
             return Ending(how=NodePhase.STOPPED, error=why)
         if how is NodePhase.FAILED:
-            return Ending(how=how, error=self._last_words(process))
+            lacked = out_of_memory(self._world.folder, self._world.ranks)
+            error = self._last_words(process, _lacking(lacked))
+            return Ending(how=how, error=error, out_of_memory=bool(lacked))
         if how is NodePhase.FINISHED and self._lacks_model:
             error = f"finished, but HEAD does not name the model: {self._uploads.trouble}"
             return Ending(how=NodePhase.STOPPED, error=error)
@@ -281,11 +286,12 @@ class Run:
     def _how(self) -> NodePhase:
         return how_it_ended(self._world.folder, self._world.ranks)
 
-    def _last_words(self, process: Process) -> str:
+    def _last_words(self, process: Process, why: str) -> str:
         folder, ranks = self._world.folder, self._world.ranks
         silent = [rank for rank in ranks if result_of(folder, rank) is None]
         cause = "killed" if self._wishes.to_be_killed else f"launcher exit {process.returncode}"
-        said = f"ranks {silent} ended without a result ({cause})\n{self._logs.tail(silent)}"
+        ended = f"{why}ranks {silent} ended without a result ({cause})"
+        said = f"{ended}\n{self._logs.tail(silent)}"
         return (
             said if len(said) <= ERROR_TAIL_BYTES else said[:200] + said[-ERROR_TAIL_BYTES + 200 :]
         )
@@ -334,6 +340,14 @@ class Run:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+def _lacking(marks: dict[int, OutOfMemory]) -> str:
+    """Where memory ran out first, in a line; nothing where it did not."""
+    for rank, mark in marks.items():
+        asked = mark.message.splitlines()[0]
+        return f"memory ran out on rank {rank} with micro-batch {mark.micro_batch}: {asked}\n"
+    return ""
 
 
 def _patience(world: World, tools: Tools) -> Patience:

@@ -74,6 +74,29 @@ def test_the_picture_says_what_a_user_wants_to_know() -> None:
         assert part in shown
 
 
+@pytest.mark.parametrize(
+    ("rung", "told"),
+    [
+        ((1, False), "1 instead of 4, as memory ran out"),
+        ((1, True), "1 instead of 4, with gradient_checkpointing, as memory ran out"),
+        ((4, True), "4, with gradient_checkpointing, as memory ran out"),
+    ],
+)
+def test_what_is_taken_at_once_is_shown_when_it_is_not_what_was_planned(
+    rung: tuple[int, bool], told: str
+) -> None:
+    size, recomputed = rung
+    job = JOB | {
+        "plan": {"micro_batch": 4},
+        "rung": {"micro_batch": size, "gradient_checkpointing": recomputed},
+    }
+    planned = JOB | {"plan": {"micro_batch": 4}, "rung": None}
+
+    assert told in drawn(picture(job, [], NOW))
+    assert told in "".join(drawn(piece) for piece in job_view.job(job, [], NOW))
+    assert "micro-batch" not in drawn(picture(planned, [], NOW))
+
+
 def test_the_margin_of_pairs_stands_beside_the_loss() -> None:
     job = JOB | {"progress": JOB["progress"] | {"margin": 0.25}}
 

@@ -1,0 +1,49 @@
+"""Memory that runs out while a rank trains: told from other errors, and left in writing.
+
+The process ends all the same. To go on in it would be unsound: the other ranks wait in a
+collective. The service opens the next generation with less at once (its ladder.py).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from trainer.contract import RunSpec
+from trainer.rundir import OutOfMemory, RunDir, write_whole
+from trainer.state import Identity
+
+# What libraries say of a GPU's memory in errors of other kinds: CUDA itself, cuBLAS, NCCL.
+_GPU = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "Cuda failure 2 'out of memory'")
+_HOST = ("DefaultCPUAllocator: can't allocate memory",)
+_LONGEST = 400  # of what an allocator says
+
+
+def is_out_of_memory(error: BaseException, device: str) -> bool:
+    """Whether less at once may mend this error of a training on "cuda" or "cpu".
+
+    With a GPU it is the GPU's memory that micro-batches fill; what the host lacks is not theirs.
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    if isinstance(error, MemoryError):
+        return device == "cpu"
+    signs = _HOST if device == "cpu" else _GPU
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+
+
+@contextmanager
+def told(rundir: RunDir, identity: Identity, spec: RunSpec, device: str) -> Iterator[None]:
+    """Leave a mark for the supervisor when memory runs out in here; the error goes on."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as e:
+        if is_out_of_memory(e, device):
+            mark = OutOfMemory(
+                message=(str(e) or "no memory is left on the host")[:_LONGEST],
+                micro_batch=spec.micro_batch,
+                gradient_checkpointing=spec.gradient_checkpointing,
+                peak=torch.cuda.max_memory_allocated() if device == "cuda" else 0,
+            )
+            write_whole(rundir.out_of_memory(identity.rank), mark.to_json())
+        raise
