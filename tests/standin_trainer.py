@@ -91,7 +91,9 @@ def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
             peak=1,
         )
         write_whole(folder.out_of_memory(ranks[-1]), mark.to_json())
-    return mode in {"crash", "no port", "no memory"}
+    elif mode == "hopeless":
+        write_whole(folder.hopeless(ranks[-1]), "row 3 has no answer; mend it")
+    return mode in {"crash", "no port", "no memory", "hopeless"}
 
 
 def load(folder: RunDir, ranks: range, mode: str) -> None:

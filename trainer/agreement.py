@@ -66,7 +66,7 @@ class Agreement:
     def stop_asked_here(self) -> bool:
         """Whether this rank has been told; the others are not asked, nor told."""
         self._moved()
-        return self._stop_asked() == NOW
+        return self._stop_asked() is not None
 
     def _stop_asked(self) -> str | None:
         """NOW, AFTER_STEP, or None."""

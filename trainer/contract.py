@@ -236,6 +236,7 @@ class Heartbeat(Message):
     error: str = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
     broken: BrokenCheckpoint | None = field(default=None, metadata=LATER)  # why STOPPED
     out_of_memory: bool = field(default=False, metadata=LATER)  # while it trained: why it ended
+    hopeless: bool = field(default=False, metadata=LATER)  # no second try would help; see error
 
 
 @dataclass(frozen=True, kw_only=True)

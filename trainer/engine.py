@@ -14,6 +14,7 @@ from deepspeed.accelerator import get_accelerator
 from trainer.contract import RunSpec
 from trainer.data.order import micro_steps
 from trainer.freeze import require_freezable
+from trainer.hopeless import Hopeless
 
 BETAS = (0.9, 0.95)
 EPSILON = 1e-8
@@ -106,15 +107,15 @@ def update(engine: Any) -> float:  # noqa: ANN401
 def _require_possible(spec: RunSpec) -> None:
     """Raise ValueError for what cannot be trained exactly, or not at all."""
     if spec.precision not in ("bf16", "fp32"):
-        raise ValueError(f"precision {spec.precision!r} is not known; use bf16 or fp32")
+        raise Hopeless(f"precision {spec.precision!r} is not known; use bf16 or fp32")
     if spec.precision == "bf16" and spec.zero_stage < 1:
-        raise ValueError("bf16 needs ZeRO stage 1 or higher: stage 0 keeps no fp32 master")
+        raise Hopeless("bf16 needs ZeRO stage 1 or higher: stage 0 keeps no fp32 master")
     if spec.lora is not None and spec.lora.quantized and spec.zero_stage == 3:
-        raise ValueError("a base in 4 bits is whole on every rank: QLoRA needs ZeRO stage 0 to 2")
+        raise Hopeless("a base in 4 bits is whole on every rank: QLoRA needs ZeRO stage 0 to 2")
     if spec.offload not in ("", "optimizer"):
-        raise ValueError(f"offload {spec.offload!r} is not known; use 'optimizer' or leave it out")
+        raise Hopeless(f"offload {spec.offload!r} is not known; use 'optimizer' or leave it out")
     if spec.offload and spec.zero_stage < 1:
-        raise ValueError("offload needs ZeRO stage 1 or higher: stage 0 keeps no masters apart")
+        raise Hopeless("offload needs ZeRO stage 1 or higher: stage 0 keeps no masters apart")
     require_freezable(spec)
 
 

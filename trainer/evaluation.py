@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 
 from trainer.data.batch import Batch
+from trainer.methods.modes import evaluating
 from trainer.methods.scores import Method
 from trainer.sums import over_ranks
 
@@ -32,13 +33,11 @@ class Losses:
     def __call__(self, method: Method) -> float | None:
         """The mean over all units."""
         loss, units = torch.zeros((), device=self._engine.device), 0
-        self._engine.eval()
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(self._engine):
             for batch in self._batches():
                 if self._leaving():
                     return None
                 loss += method.scores(self._engine, batch.to(self._engine.device)).loss
                 units += method.units(batch)
-        self._engine.train()
         loss_sum, unit_sum = over_ranks(loss, units, device=self._engine.device)
         return loss_sum / max(unit_sum, 1)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from trainer.contract import RunSpec
+from trainer.hopeless import Hopeless
 
 
 def freeze(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is untyped here
@@ -16,7 +17,7 @@ def freeze(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is
     if spec.train_last_n_layers is not None:
         layers = _layers(model)
         if not 1 <= spec.train_last_n_layers <= len(layers):
-            raise ValueError(
+            raise Hopeless(
                 f"train_last_n_layers is {spec.train_last_n_layers}, but the base model has "
                 f"{len(layers)} layers: ask for 1 to {len(layers)}"
             )
@@ -34,12 +35,12 @@ def freezes(spec: RunSpec) -> bool:
 def require_freezable(spec: RunSpec) -> None:
     """Raise ValueError where adapters freeze the base model already."""
     if freezes(spec) and spec.lora is not None:
-        raise ValueError("adapters freeze the whole base: leave out what else is to be frozen")
+        raise Hopeless("adapters freeze the whole base: leave out what else is to be frozen")
 
 
 def _layers(model: Any) -> Any:  # noqa: ANN401
     """The decoder's layers: the longest list of modules, however the model calls it."""
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     if not lists:
-        raise ValueError("the base model has no list of layers; train all of it")
+        raise Hopeless("the base model has no list of layers; train all of it")
     return max(lists, key=len)

@@ -21,6 +21,7 @@ from trainer.checkpoint.saver import Saver
 from trainer.checkpoint.saves import Saves
 from trainer.contract import RunSpec, StepMetrics
 from trainer.evaluation import Evaluation
+from trainer.hopeless import Hopeless
 from trainer.journal import Journal
 from trainer.methods.scores import Method, objective
 from trainer.prepared import Feeding
@@ -49,7 +50,7 @@ class Parts:
     now: Callable[[], float]
 
 
-class NotFinite(Exception):
+class NotFinite(Hopeless):
     """The loss or the gradients are infinite or NaN; one more step would spoil the model."""
 
 

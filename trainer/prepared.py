@@ -7,19 +7,8 @@ from typing import Protocol
 from trainer.data.batch import Batch
 from trainer.data.feed import Feed
 from trainer.rollout.answered import Experience
+from trainer.rollout.figures import Figures
 from trainer.state import State
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """Sums over the answers that one rank has had graded for a step."""
-
-    answers: int = 0
-    grades: float = 0.0
-    tokens: int = 0
-    kl: float = 0.0  # nats
-    errors: int = 0
-    error: str = ""  # the first one
 
 
 @dataclass(frozen=True, kw_only=True)

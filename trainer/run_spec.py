@@ -101,6 +101,11 @@ class Reinforcement(Message):
     replay_share: float = 0.0  # of a batch: answers of earlier policies
     replay_capacity: int = 50_000  # answers, all ranks together
     replay_max_age: int = 50  # optimizer steps; older answers are not used again
+    at_once: int = field(default=64, metadata=LATER)  # answers that a rank writes side by side
+
+    def on(self, rung: "Rung") -> "Reinforcement":
+        """As many side by side as a micro-batch of the rung has, and no more."""
+        return replace(self, at_once=min(self.at_once, rung.micro_batch * self.answers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +180,7 @@ class RunSpec(Message):
             self,
             micro_batch=rung.micro_batch,
             gradient_checkpointing=rung.gradient_checkpointing,
+            reinforcement=self.reinforcement and self.reinforcement.on(rung),
         )
 
     @property

@@ -29,6 +29,7 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     progress                number of the last training step loaded or finished
     skipped/rank-00000.json why this rank gave up its last save; gone once one was written
     out-of-memory/rank-00000.json  memory ran out while this rank trained: it is about to fail
+    hopeless/rank-00000.txt why no second try would help, in words for the user
     results/rank-00000.json how this rank ended, written last; no file means it failed
 """
 
@@ -242,6 +243,10 @@ class RunDir:
     def out_of_memory(self, rank: int) -> Path:
         """What the rank had no memory for."""
         return self.root / "out-of-memory" / rank_record(rank)
+
+    def hopeless(self, rank: int) -> Path:
+        """Why no second try would help, in words."""
+        return self.root / "hopeless" / f"rank-{rank:05d}.txt"
 
     def result(self, rank: int) -> Path:
         """How the rank ended."""

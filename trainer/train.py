@@ -34,7 +34,7 @@ import torch.distributed as dist  # noqa: E402
 from deepspeed.runtime import compiler  # noqa: E402
 from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
-from trainer import average  # noqa: E402
+from trainer import average, hopeless, out_of_memory  # noqa: E402
 from trainer.agreement import Agreement, patient_group  # noqa: E402
 from trainer.checkpoint import randomness  # noqa: E402
 from trainer.checkpoint.loader import load, open_checkpoint  # noqa: E402
@@ -48,7 +48,6 @@ from trainer.journal import Journal  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
 from trainer.methods.choose import choose, require_known  # noqa: E402
 from trainer.model import load_model  # noqa: E402
-from trainer.out_of_memory import told  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
 from trainer.state import Identity, State  # noqa: E402
 from trainer.tokenizer import base_folder, load_tokenizer  # noqa: E402
@@ -78,7 +77,8 @@ def main() -> None:
     journal.span("load_world", imported_at, joined_at)
     _await(rundir.ready)
     journal.span("load_wait", joined_at, time.time())
-    result = _run(rundir, identity, journal)
+    with hopeless.told(rundir, identity.rank):
+        result = _run(rundir, identity, journal)
     write_whole(rundir.result(identity.rank), result.to_json())
     dist.barrier()
     logging.shutdown()
@@ -146,7 +146,7 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
     journal.span("load", FIRST_LINE_AT, time.time())
     if identity.rank == 0 and spec.reinforcement is None:
         tokenizing.begin(rundir, spec)
-    with told(rundir, identity, spec, ACCELERATOR):
+    with out_of_memory.told(rundir, identity, spec, ACCELERATOR):
         state, finished = train(parts, state)
     watchdog.expect_long()
     parts.saver.wait()

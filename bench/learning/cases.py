@@ -83,6 +83,7 @@ CASES: dict[str, Case] = {
         figure="reward",
         bar=0.95 * OPTIMUM,
         what=f"share of the letter {LETTER}, with a critic and a tenth of old answers; optimum 1",
-        spec=_graded("ppo", replay_share=0.1, steps_per_rollout=2) | {"total_steps": 280},
+        spec=_graded("ppo", replay_share=0.1, steps_per_rollout=2)
+        | {"total_steps": 200, "learning_rate": 1e-3},
     ),
 }

@@ -86,7 +86,7 @@ async def direct(
 async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
     """What a failed trainer of the attempt printed last; empty when none failed."""
     query = select(nodes.c.error).where(nodes.c.attempt_id == attempt_id, nodes.c.error != "")
-    newest = query.order_by(nodes.c.heard_at.desc()).limit(1)
+    newest = query.order_by(nodes.c.hopeless.desc(), nodes.c.heard_at.desc()).limit(1)
     return (await conn.execute(newest)).scalar_one_or_none() or ""
 
 

@@ -235,6 +235,7 @@ nodes = Table(
     Column("spans", JSONB, nullable=False, server_default="[]"),
     Column("error", Text, nullable=False, server_default=""),
     Column("out_of_memory", Boolean, nullable=False, server_default="false"),
+    Column("hopeless", Boolean, nullable=False, server_default="false"),
     UniqueConstraint("attempt_id", "vm_id"),  # a doubled registration is one node
     one_of("phase", NodePhase),
     one_of("directive_kind", DirectiveKind),

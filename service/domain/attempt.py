@@ -14,6 +14,7 @@ from service.domain.generation import (
     going_on,
     halt,
     is_finished,
+    is_hopeless,
     is_settled,
     is_trainers_fault,
     joining,
@@ -26,6 +27,7 @@ from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from trainer.contract import DirectiveKind, Generation, Rung
 
 JOINS = "a machine joins"  # why a generation is halted that nothing is wrong with
+HOPELESS = "no second try would help"
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
 TOO_LONG_TO_DELETE = timedelta(minutes=15)  # ten times what Azure usually takes
 MAX_FRUITLESS = 10  # generations in a row without one, for whatever reason
@@ -362,6 +364,8 @@ def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
     if ladder.below:
         rung, why = ladder.below, ladder.because  # nobody's fault, and no reason to wait
         return OpenGeneration(nodes=asked.nodes, lost=lost, rung=rung, because=why)
+    if seen.generation is not None and is_hopeless(seen.generation, seen.nodes):
+        return _end(Outcome.TRAINER_ERROR, HOPELESS)
     failed = seen.generation is not None and is_trainers_fault(seen.generation, seen.nodes)
     error = failed and seen.fruitless > 0  # one that has committed something came forward
     if seen.fruitless and ladder.exhausted:

@@ -28,6 +28,7 @@ class NodeView:
     present: bool  # in the cloud's instance list, running
     evicting: bool = False  # it has reported an eviction notice
     restarted_in: int = 0  # the generation that was current when it last registered afresh
+    hopeless: bool = False  # its trainer's error is one that no second try mends
     quiet: timedelta = timedelta(0)  # since it was last heard, as far as it could be heard
 
     @property
@@ -130,6 +131,12 @@ def is_trainers_fault(current: Generation, nodes: Sequence[NodeView]) -> bool:
     members = members_of(current, nodes)
     failed = any(n.generation == current.number and n.phase is NodePhase.FAILED for n in members)
     return failed and all(n.stays and n.restarted_in < current.number for n in members)
+
+
+def is_hopeless(current: Generation, nodes: Sequence[NodeView]) -> bool:
+    """True when a member's trainer has met what would be met again, whatever the machines."""
+    members = members_of(current, nodes)
+    return any(n.hopeless and n.generation == current.number for n in members)
 
 
 def without_excuse(generations: Iterable[Generation], nodes: Sequence[NodeView]) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 
 from service.domain.architecture import Architecture
 from service.domain.method import METHODS, Method, keeps_reference, models_trained
-from service.domain.reinforcement import AT_ONCE, at_once, with_replay
+from service.domain.reinforcement import at_once, with_replay
 from service.domain.rollout import cache_bytes
 from service.domain.savings import NONE, Savings, trained_parameters
 from trainer.contract import Lora, Reinforcement
@@ -85,7 +85,7 @@ class MicroStep:
     def written(self) -> int:
         """Tokens of the answers, with their prompts, that are written side by side."""
         asked = self.reinforcement
-        longest = max(at_once(asked, self.samples), AT_ONCE) if asked else 0  # AT_ONCE: to validate
+        longest = max(at_once(asked, self.samples), asked.at_once) if asked else 0  # or to validate
         return longest * self.seq_len
 
 

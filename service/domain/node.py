@@ -42,6 +42,7 @@ class NodeRecord:
     directive_kind: DirectiveKind = DirectiveKind.CARRY_ON
     directive_number: int = 0
     out_of_memory: bool = False  # in the generation that the phase speaks of
+    hopeless: bool = False  # the same: its error is one that no second try mends
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ def heard(
         free_port=heartbeat.free_port,
         evicting=record.evicting or heartbeat.eviction is not None,
         out_of_memory=heartbeat.out_of_memory or _ran_out_before(record, heartbeat),
+        hopeless=heartbeat.hopeless,
     )
 
 
@@ -158,4 +160,5 @@ def view(record: NodeRecord, present: bool, quiet: timedelta = timedelta(0)) -> 
         evicting=record.evicting,
         restarted_in=record.restarted_in,
         quiet=quiet,
+        hopeless=record.hopeless,
     )

@@ -13,7 +13,6 @@ BETAS: Final = {"grpo": 0.0, "rloo": 0.05, "ppo": 0.01}
 MAX_BETA: Final = 2.0
 ANSWERS: Final = 8  # to each prompt, as TRL's GRPOConfig has it
 MAX_ANSWERS: Final = 64
-AT_ONCE: Final = 64  # as `trainer/rollout/collect.py` has it
 LEFT_TO_US: Final = 0  # max_answer_tokens that nobody has chosen yet
 
 _LONGEST = 512  # tokens of an answer, unless asked for
@@ -40,9 +39,9 @@ def expected_tokens(settings: Reinforcement) -> int:
 
 
 def at_once(settings: Reinforcement, micro_batch: int) -> int:
-    """Answers that a process writes side by side: as many micro-batches as go into AT_ONCE."""
+    """Answers that a process writes side by side: as many micro-batches as go into so many."""
     one = micro_batch * settings.answers
-    return max(AT_ONCE // one, 1) * one
+    return max(settings.at_once // one, 1) * one
 
 
 def with_replay(settings: Reinforcement) -> float:

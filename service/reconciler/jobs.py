@@ -17,6 +17,7 @@ from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.leases import Claim
 from service.domain import lineage
+from service.domain.attempt import HOPELESS
 from service.domain.errors import InvalidRequest, LeaseLost
 from service.domain.ids import new_id
 from service.domain.job import Job, Move, Prepare, StartAttempt, Wait, next_step
@@ -157,6 +158,8 @@ class JobReconciler:
         assert job.last_attempt is not None
         async with self.engine.connect() as conn:
             tail = await nodes.last_error(conn, job.last_attempt.id)
+        if tail and reason == HOPELESS:
+            return tail  # it says what to change
         return f"{reason}\n{tail}" if tail else reason
 
     async def _row(self, job: Job) -> JobRow:

@@ -200,36 +200,6 @@ async def test_a_generation_that_head_does_not_name_is_not_started(scene: Scene)
     assert not (work / "gen-0001" / "logs").exists()
 
 
-async def test_a_crash_is_reported_with_the_end_of_the_log(scene: Scene) -> None:
-    scene.modes["one"] = "crash"
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
-
-    assert "the loss is not a number" in node.said.error
-    assert "the loss is not a number" in scene.job.text(log_path(ATTEMPT, 0))
-
-
-async def test_memory_that_ran_out_is_told_apart_from_other_errors(scene: Scene) -> None:
-    scene.modes["one"] = "no memory"
-    scene.job.processes_per_node = 2
-    node = scene.service.add("one")
-    scene.start(node)
-    await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
-    short = node.said
-    scene.modes["one"] = "crash"
-    await scene.generation(node, number=2)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 2))
-
-    assert short.out_of_memory
-    first, second, *_ = short.error.splitlines()
-    assert first.startswith("memory ran out on rank 1 with micro-batch 2: CUDA out of memory.")
-    assert second.startswith("ranks [0, 1] ended without a result")
-    assert not node.said.out_of_memory
-
-
 async def test_a_trainer_that_does_not_stop_in_time_is_killed(scene: Scene) -> None:
     scene.modes["one"] = "stubborn"
     node, work = await _training(scene, replace(QUICK, save=0.3))

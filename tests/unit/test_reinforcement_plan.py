@@ -12,7 +12,7 @@ from service.domain.errors import InvalidRequest
 from service.domain.memory import MemoryEstimate, MicroStep, estimate
 from service.domain.plan import Plan, make_plan
 from service.domain.recipe import Recipe, Training, resolve
-from service.domain.reinforcement import AT_ONCE, lacking
+from service.domain.reinforcement import lacking
 from service.domain.rollout import Rollout, cpu_seconds, gpu_seconds
 from service.domain.row import Format
 from service.domain.throughput import cpu_step, gpu_step
@@ -22,7 +22,6 @@ from tests.unit.test_recipe import ARCH
 from tests.unit.test_reinforcement_requests import GRADER
 from tests.unit.test_throughput import ND, WORK
 from trainer.contract import Lora, Reinforcement
-from trainer.rollout import collect
 
 GRPO = Reinforcement(algorithm="grpo", grader=json.dumps(GRADER), answers=8, max_answer_tokens=256)
 PPO = replace(GRPO, algorithm="ppo")
@@ -275,10 +274,6 @@ def test_what_does_not_fit_is_advised_whatever_its_answers_are() -> None:
         make_plan(request)
 
     assert refused.value.code == "plan_does_not_fit"
-
-
-def test_plans_and_nodes_agree_on_how_many_answers_are_written_at_once() -> None:
-    assert AT_ONCE == collect.AT_ONCE
 
 
 def test_a_reward_model_reads_every_new_answer_once() -> None:

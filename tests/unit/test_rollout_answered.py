@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.checkpoint.answers import answers_name, read_answers, shared_out, write_answers
@@ -67,6 +67,7 @@ def names(rows: tuple[Answered, ...]) -> list[tuple[int, int]]:
     return [(row.sample, row.number) for row in rows]
 
 
+@settings(deadline=None)  # it writes files
 @given(st.lists(st.integers(0, 5), max_size=6), st.lists(st.integers(0, 9), max_size=6))
 def test_what_is_written_is_read_bit_for_bit(
     tmp_path_factory: pytest.TempPathFactory, waiting: list[int], old: list[int]

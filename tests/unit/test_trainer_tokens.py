@@ -143,6 +143,9 @@ class Watched:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def length(self, row: int) -> int:
+        return self._rows.length(row)
+
     def __getitem__(self, row: int) -> Tokens:
         if row == 2:
             self._rundir.make_room()

@@ -48,16 +48,15 @@ def tokenize(
 
 def prompt_ids(tokenizer: Any, row: dict[str, Any], today: date) -> list[int]:  # noqa: ANN401
     """Render a row through the chat template, up to where the model's answer begins."""
-    return chat_ids(tokenizer, row, today, add_generation_prompt=True)
+    return _ids(tokenizer, row, today, add_generation_prompt=True)
 
 
-def chat_ids(
-    tokenizer: Any,  # noqa: ANN401
-    row: dict[str, Any],
-    today: date,
-    **options: bool,
-) -> list[int]:
-    """Render a row through the chat template; the options are the template's."""
+def chat_ids(tokenizer: Any, row: dict[str, Any], today: date) -> list[int]:  # noqa: ANN401
+    """Render a whole row through the chat template; nothing of it is to be trained."""
+    return _ids(tokenizer, row, today)
+
+
+def _ids(tokenizer: Any, row: dict[str, Any], today: date, **options: bool) -> list[int]:  # noqa: ANN401
     messages, tools = [_plain(m) for m in row["messages"]], row.get("tools")
     template = tokenizer.get_chat_template(None, tools)
     _stop_the_calendar(template, today)

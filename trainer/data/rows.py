@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from trainer.hopeless import Hopeless
+
 Chat = dict[str, Any]  # `messages`, and perhaps `tools`
 # OpenAI's names, and those of its older specification.
 PREFERRED = ("preferred_output", "preferred_completion")
@@ -47,9 +49,9 @@ class Rows:
         except ValueError as error:
             raise self.broken(row, error) from error
 
-    def broken(self, row: int, error: Exception) -> ValueError:
+    def broken(self, row: int, error: Exception) -> Hopeless:
         """The error, with the row that it is about."""
-        return ValueError(f"{self._path.name}, row {row + 1}: {error}")
+        return Hopeless(f"{self._path.name}, row {row + 1}: {error}")
 
 
 def chat(row: Any) -> tuple[Chat]:  # noqa: ANN401 - what json.loads gives

@@ -1,5 +1,6 @@
 """A reward model as a grader: whole on every rank, in evaluation, never changed."""
 
+import math
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from trainer.data.batch import Batch, padded
-from trainer.data.chat import tokenize
+from trainer.data.chat import Tokens, chat_ids
 from trainer.graders.answer import Answer, Grade
 from trainer.tokenizer import load_tokenizer
 
@@ -54,13 +55,18 @@ class Judge:
             scores = self._model(
                 input_ids=batch.ids, attention_mask=batch.attention, use_cache=False
             ).logits
-        return [Grade(float(score)) for score in scores[:, 0].float().tolist()]
+        return [_grade(score) for score in scores[:, 0].float().tolist()]
 
     def _batch(self, answers: Sequence[Answer]) -> Batch:
-        chats = [self._chat(answer) for answer in answers]
-        tokens = [tokenize(self._tokenizer, chat, self._longest, self._today) for chat in chats]
-        return padded(tokens, self._tokenizer.pad_token_id)
+        chats = [chat_ids(self._tokenizer, self._chat(answer), self._today) for answer in answers]
+        rows = [Tokens(ids[: self._longest], [False] * len(ids[: self._longest])) for ids in chats]
+        return padded(rows, self._tokenizer.pad_token_id)
 
     def _chat(self, answer: Answer) -> dict[str, Any]:
         said = {"role": "assistant", "content": answer.text}
         return answer.chat | {"messages": [*answer.chat["messages"], said]}
+
+
+def _grade(score: float) -> Grade:
+    finite = math.isfinite(score)
+    return Grade(score) if finite else Grade(0.0, f"the reward model gives {score}")

@@ -5,6 +5,7 @@ from typing import Any
 
 from trainer.contract import RunSpec
 from trainer.heads import has_head
+from trainer.hopeless import Hopeless
 from trainer.methods.chunks import ChunkedSft
 from trainer.methods.classification import Classification
 from trainer.methods.ranked import RankedMargin
@@ -19,23 +20,23 @@ def require_known(spec: RunSpec) -> None:
     """Raise ValueError for a method that this trainer does not have."""
     if spec.method not in METHODS:
         known = ", ".join(METHODS)
-        raise ValueError(f"method {spec.method!r} is none that this trainer knows: {known}")
+        raise Hopeless(f"method {spec.method!r} is none that this trainer knows: {known}")
     if (spec.dpo is not None) != (spec.method == "dpo"):
-        raise ValueError(f"method {spec.method!r} and member `dpo` do not go together")
+        raise Hopeless(f"method {spec.method!r} and member `dpo` do not go together")
     if (spec.reinforcement is not None) != (spec.method == "reinforcement"):
-        raise ValueError(f"method {spec.method!r} and member `reinforcement` do not go together")
+        raise Hopeless(f"method {spec.method!r} and member `reinforcement` do not go together")
     if (spec.ranked, spec.answers_per_row) != (None, 2) and spec.method != "reward":
-        raise ValueError(f"method {spec.method!r} learns from no rankings: leave out `ranked`")
+        raise Hopeless(f"method {spec.method!r} learns from no rankings: leave out `ranked`")
     if spec.loss_chunk and spec.method != "supervised":
-        raise ValueError(f"method {spec.method!r} knows no chunks: leave out `loss_chunk`")
+        raise Hopeless(f"method {spec.method!r} knows no chunks: leave out `loss_chunk`")
     if (spec.mix or spec.curriculum) and spec.method == "reinforcement":
-        raise ValueError("prompts are shuffled: leave out `mix` and `curriculum`")
+        raise Hopeless("prompts are shuffled: leave out `mix` and `curriculum`")
     if spec.mix is not None and spec.curriculum is not None:
-        raise ValueError("rows have one order: leave out `mix` or `curriculum`")
+        raise Hopeless("rows have one order: leave out `mix` or `curriculum`")
     if (len(spec.labels) > 1) != (spec.method == "classification"):
-        raise ValueError(f"method {spec.method!r} does not go with {len(spec.labels)} labels")
+        raise Hopeless(f"method {spec.method!r} does not go with {len(spec.labels)} labels")
     if spec.packing and (has_head(spec) or spec.method == "reinforcement"):
-        raise ValueError(f"method {spec.method!r} pads its rows: `packing` is not for it")
+        raise Hopeless(f"method {spec.method!r} pads its rows: `packing` is not for it")
 
 
 def choose(engine: Any, base: Path, spec: RunSpec, config: dict[str, Any]) -> Method:  # noqa: ANN401
@@ -61,5 +62,5 @@ def _reward(spec: RunSpec) -> Method:
     if spec.ranked is not None:
         return RankedMargin(spec.ranked, spec.answers_per_row, spec.total_steps)
     if spec.answers_per_row != 2:
-        raise ValueError("rows of more than two answers are for `ranked`")
+        raise Hopeless("rows of more than two answers are for `ranked`")
     return Reward()

@@ -48,7 +48,9 @@ class Policy:
         loss_N = self._clipped(log_ratio_N, batch.advantages)
         if batch.beta and len(batch.reference):
             log_q_N = batch.reference - logp_N
-            loss_N = loss_N + batch.beta * log_ratio_N.exp() * (log_q_N.exp() - log_q_N - 1)
+            # r (q - log q - 1), with one exponential less that could overflow
+            away_N = (log_ratio_N + log_q_N).exp() - log_ratio_N.exp() * (log_q_N + 1)
+            loss_N = loss_N + batch.beta * away_N
         return Scores(loss=loss_N.sum(), correct=_nothing(loss_N))
 
     def _clipped(self, log_ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:

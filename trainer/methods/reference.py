@@ -18,6 +18,7 @@ from trainer.contract import RunSpec
 from trainer.data.batch import Batch
 from trainer.methods.dpo import Reference
 from trainer.methods.forward import log_probabilities
+from trainer.methods.modes import evaluating
 from trainer.model import load_base
 
 TRAINING_ONLY = ("optimizer", "gradient_clipping", "data_types")
@@ -60,17 +61,6 @@ class Copy:
         """Log-probability of each trained token [trained tokens]."""
         with torch.no_grad():
             return log_probabilities(self._model, batch, self._temperature)
-
-
-@contextmanager
-def evaluating(engine: Any) -> Iterator[None]:  # noqa: ANN401
-    """Meanwhile nothing drops out."""
-    training = engine.module.training
-    engine.eval()
-    try:
-        yield
-    finally:
-        engine.train(training)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ class AnswerBatch(Batch):
     beta: float  # weight of the KL penalty in this step
     behaviour: torch.Tensor  # log-probability by the policy that gave the answer
     reference: torch.Tensor  # and by the base model
-    values: torch.Tensor  # what the critic expected when the answer was given
+    values: torch.Tensor  # the critic's, from before the step that first trained on the answer
     advantages: torch.Tensor
     returns: torch.Tensor  # what the critic should have expected
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+LANE = 0x5265706C  # keeps these draws apart from those of the data's order
 
 
 def nothing() -> Floats:
@@ -29,7 +30,7 @@ class Answered:
         default_factory=nothing
     )  # log-probability of each token of the answer, by who gave it
     reference: Floats = field(default_factory=nothing)  # by the base model
-    values: Floats = field(default_factory=nothing)  # what the critic expected before each token
+    values: Floats = field(default_factory=nothing)  # the critic's, when it was first trained on
 
     @property
     def tokens(self) -> int:
@@ -68,6 +69,7 @@ class Experience:
 
     def drawn(self, count: int, seed: int, step: int, rank: int) -> list[Answered]:
         """``count`` old answers, or as many as there are: a pure function of what is said."""
-        bits = np.random.Philox(key=np.array([seed, step], dtype=np.uint64), counter=rank)
+        key = np.array([seed ^ LANE << 32, step], dtype=np.uint64)
+        bits = np.random.Philox(key=key, counter=[0, rank, 0, 0])
         order = np.argsort(bits.random_raw(len(self.replay)), kind="stable")
         return [self.replay[place] for place in order[:count]]

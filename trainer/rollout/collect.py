@@ -2,6 +2,7 @@
 was worth to the model and to the base model.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -13,17 +14,18 @@ import torch
 from trainer.contract import RunSpec
 from trainer.data.order import row_at
 from trainer.data.prompts import Prompt, Prompts
-from trainer.graders.answer import Answer, Grader
+from trainer.graders.answer import Answer, Grade, Grader
 from trainer.methods.dpo import Reference
 from trainer.methods.forward import log_probabilities
-from trainer.methods.reference import evaluating
-from trainer.prepared import Figures
+from trainer.methods.modes import evaluating
 from trainer.rollout.advantages import leave_one_out, of_group
 from trainer.rollout.answer_batch import answer_batch
 from trainer.rollout.answered import Answered
+from trainer.rollout.figures import Figures
+from trainer.rollout.grading import graded
 from trainer.rollout.sampler import Sampler
 
-AT_ONCE = 64  # answers: to generate one costs hardly less than to generate many
+log = logging.getLogger("trainer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class Collector:
     grader: Grader
     reference: Reference | None
     stop: Callable[[], bool]  # collective: whether a stop is asked of any rank
+    stop_here: Callable[[], bool]  # of this one; nobody is waited for
+    now: Callable[[], float]
 
     def rollout(
         self, micros: Sequence[Sequence[int]], beta: float, born: int
@@ -48,15 +52,38 @@ class Collector:
         """
         rows: list[Answered] = []
         figures = Figures()
-        for group in _groups(micros, self._answers):
-            if self.stop():
-                return None
+        if self.stop():
+            return None
+        for group in self._groups(micros):
             asked = {s: self.prompts[self._row(s)] for micro in group for s in micro}
-            graded, figures = self._graded(self._answered(asked, born), asked, figures)
+            found, figures = self._graded(self._answered(asked, born), asked, figures)
+            if self.stop():  # before the next collectives; answers may have been cut short
+                return None
             for micro in group:
-                rows += self._passed([row for row in graded if row.sample in micro])
-        figures = replace(figures, kl=sum(_kl(row) for row in rows))
+                rows += self._passed([row for row in found if row.sample in micro])
+        if self.reference is not None:
+            figures = replace(figures, kl=sum(_kl(row) for row in rows))
         return list(self._compared(rows, beta)), figures
+
+    def room(self, prompt: Prompt, answer: Sequence[int]) -> Sequence[int]:
+        """What is left of an answer: prompt and answer have one longest length together."""
+        return answer[: max(self.spec.max_seq_len - len(prompt.ids), 0)]
+
+    def grade(self, answers: Sequence[tuple[Prompt, Sequence[int]]]) -> list[Grade]:
+        """Grade each answer to its prompt; errors are no exceptions."""
+        decode = self.tokenizer.decode
+        told = [
+            Answer(decode(ids, skip_special_tokens=True), prompt.item, prompt.chat)
+            for prompt, ids in answers
+        ]
+        return graded(self.grader, told, self.stop_here, self.now)
+
+    def _groups(self, micros: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
+        """Micro-batches that are answered at once; as many groups on every rank."""
+        assert self.spec.reinforcement is not None
+        several = self.spec.reinforcement.at_once // (self.spec.micro_batch * self._answers)
+        for first in range(0, len(micros), max(several, 1)):
+            yield micros[first : first + max(several, 1)]
 
     @property
     def _answers(self) -> int:
@@ -64,24 +91,25 @@ class Collector:
         return self.spec.reinforcement.answers
 
     def _answered(self, asked: Mapping[int, Prompt], born: int) -> list[Answered]:
-        """An answer that has no room after its prompt is left out."""
-        draws = [(sample, number) for sample in asked for number in range(self._answers)]
-        prompts = [asked[sample].ids for sample, _ in draws]
-        found = self.sampler.answers(prompts, draws)
-        rows = []
-        for (sample, number), prompt, answer in zip(draws, prompts, found, strict=True):
-            ids = np.array([*prompt, *answer][: self.spec.max_seq_len], dtype=np.int32)
-            if len(ids) > len(prompt):
-                row = Answered(
-                    sample=sample,
-                    number=number,
-                    born=born,
-                    ids=ids,
-                    prompt=len(prompt),
-                    grade=0.0,
-                )
-                rows.append(row)
-        return rows
+        """A prompt that leaves no room is not answered."""
+        fit = [s for s, prompt in asked.items() if len(prompt.ids) < self.spec.max_seq_len]
+        if len(fit) < len(asked):
+            log.warning("%d prompts leave no room for an answer", len(asked) - len(fit))
+        draws = [(sample, number) for sample in fit for number in range(self._answers)]
+        found = self.sampler.answers([asked[sample].ids for sample, _ in draws], draws)
+        return [
+            Answered(
+                sample=sample,
+                number=number,
+                born=born,
+                ids=np.array(
+                    [*asked[sample].ids, *self.room(asked[sample], answer)], dtype=np.int32
+                ),
+                prompt=len(asked[sample].ids),
+                grade=0.0,
+            )
+            for (sample, number), answer in zip(draws, found, strict=True)
+        ]
 
     def _row(self, sample: int) -> int:
         return row_at(self.spec.seed, len(self.prompts), sample)
@@ -89,20 +117,21 @@ class Collector:
     def _graded(
         self, rows: Sequence[Answered], asked: Mapping[int, Prompt], figures: Figures
     ) -> tuple[list[Answered], Figures]:
-        grades = self.grader.grade([self._answer(row, asked[row.sample]) for row in rows])
+        """What could not be graded is counted, and not learnt from: nobody knows its worth."""
+        grades = self.grade([(asked[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
         wrong = [grade.error for grade in grades if grade.error]
-        graded = [replace(row, grade=g.score) for row, g in zip(rows, grades, strict=True)]
-        return graded, Figures(
+        found = [
+            replace(row, grade=grade.score)
+            for row, grade in zip(rows, grades, strict=True)
+            if not grade.error
+        ]
+        return found, Figures(
             answers=figures.answers + len(rows),
-            grades=figures.grades + sum(row.grade for row in graded),
-            tokens=figures.tokens + sum(row.tokens for row in graded),
+            grades=figures.grades + sum(row.grade for row in found),
+            tokens=figures.tokens + sum(row.tokens for row in rows),
             errors=figures.errors + len(wrong),
             error=figures.error or (wrong[0] if wrong else ""),
         )
-
-    def _answer(self, row: Answered, prompt: Prompt) -> Answer:
-        text = self.tokenizer.decode(row.ids[row.prompt :], skip_special_tokens=True)
-        return Answer(text, prompt.item, prompt.chat)
 
     def _passed(self, rows: Sequence[Answered]) -> list[Answered]:
         """With the log-probabilities that the losses ask for; a pass is made even of no rows."""
@@ -135,14 +164,6 @@ class Collector:
             found = leave_one_out(rewards) if algorithm == "rloo" else of_group(rewards)
             for row, advantage in zip(group, found, strict=True):
                 yield replace(row, advantage=float(advantage))
-
-
-def _groups(micros: Sequence[Sequence[int]], answers: int) -> Iterator[Sequence[Sequence[int]]]:
-    """Micro-batches that are answered at once; as many groups on every rank."""
-    largest = max((len(micro) for micro in micros), default=1) or 1
-    several = max(AT_ONCE // (largest * answers), 1)
-    for first in range(0, len(micros), several):
-        yield micros[first : first + several]
 
 
 def _shares(of_N: torch.Tensor, rows: Sequence[Answered]) -> list[Any]:

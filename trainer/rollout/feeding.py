@@ -1,5 +1,6 @@
 """Everything that a rollout needs, put together."""
 
+import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -39,6 +40,12 @@ def from_answers(
     assert settings is not None
     kept = bool(settings.beta or settings.beta_end or settings.kl_target)
 
+    sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.stop_asked_here)
+    judge = _judge(spec, rundir, engine)
+    folder = rundir.root / "grader" / f"rank-{identity.rank:05d}"
+    grader = make_grader(settings.grader, folder, judge)
+    reference = make_reference(engine, base, spec, config) if kept else None
+
     def collector(file: InputFile, stop: Callable[[], bool]) -> Collector:
         return Collector(
             spec=spec,
@@ -49,14 +56,11 @@ def from_answers(
             grader=grader,
             reference=reference,
             stop=stop,
+            stop_here=agreement.stop_asked_here,
+            now=time.monotonic,
         )
 
-    sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.stop_asked_here)
-    judge = _judge(spec, rundir, engine)
-    folder = rundir.root / "grader" / f"rank-{identity.rank:05d}"
-    grader = make_grader(settings.grader, folder, judge)
-    reference = make_reference(engine, base, spec, config) if kept else None
-    asked = collector(spec.training_file, lambda: agreement.reach().stop)
+    asked = collector(spec.training_file, lambda: agreement.reach().leaving)
     feed = Rollouts(asked, settings, identity)
     if spec.validation_file is None:
         return feed, None

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from trainer.data.order import cursors
-from trainer.graders.answer import Answer
 from trainer.methods.scores import Method
-from trainer.rollout.collect import AT_ONCE, Collector
+from trainer.rollout.collect import Collector
 from trainer.state import Identity
 from trainer.sums import over_ranks
 
@@ -19,23 +18,30 @@ class Grades:
     def __call__(self, method: Method) -> float | None:  # noqa: ARG002 - no loss is asked for
         """Minus the mean over all prompts."""
         total, count = 0.0, 0.0
+        if self._collector.stop():
+            return None
         for rows in self._groups():
-            if self._collector.stop():
-                return None
             grades = self._grades(rows)
+            if self._collector.stop():  # answers may have been cut short
+                return None
             total, count = total + sum(grades), count + len(grades)
         total, count = over_ranks(total, count, device=self._collector.engine.device)
         return -total / max(count, 1)
 
     def _groups(self) -> list[list[int]]:
         """This rank's rows; as many groups on every rank."""
+        settings = self._collector.spec.reinforcement
+        assert settings is not None
         rows = len(self._collector.prompts)
-        return cursors(0, rows, AT_ONCE, self._me.world_size, self._me.rank)
+        return cursors(0, rows, settings.at_once, self._me.world_size, self._me.rank)
 
     def _grades(self, rows: Sequence[int]) -> list[float]:
+        """A prompt that leaves no room is worth nothing, nor is what cannot be graded."""
         collector = self._collector
+        longest = collector.spec.max_seq_len
         prompts = [collector.prompts[row] for row in rows]
-        found = collector.sampler.answers([prompt.ids for prompt in prompts], None)
-        texts = [collector.tokenizer.decode(ids, skip_special_tokens=True) for ids in found]
-        asked = [Answer(text, p.item, p.chat) for text, p in zip(texts, prompts, strict=True)]
-        return [grade.score for grade in collector.grader.grade(asked)]
+        fit = [prompt for prompt in prompts if len(prompt.ids) < longest]
+        found = collector.sampler.answers([prompt.ids for prompt in fit], None)
+        cut = [(p, collector.room(p, answer)) for p, answer in zip(fit, found, strict=True)]
+        scores = [grade.score for grade in collector.grade(cut)]
+        return scores + [0.0] * (len(prompts) - len(fit))

@@ -10,9 +10,9 @@ import torch
 
 from trainer.contract import Reinforcement, RunSpec
 from trainer.data.order import cursors
+from trainer.methods.modes import evaluating
 from trainer.methods.policy import with_values
-from trainer.methods.reference import evaluating
-from trainer.prepared import Figures, Prepared
+from trainer.prepared import Prepared
 from trainer.rollout.advantages import estimated
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
 from trainer.rollout.answered import Answered, Experience
@@ -34,7 +34,7 @@ class Rollouts:
     def step(self, state: State) -> Prepared | None:
         """The micro-batches of the step after this state, rolled out first when it is time."""
         beta = weight(self._settings, state.kl_beta, state.step + 1, self._spec.total_steps)
-        experience, figures = state.experience, Figures()
+        experience, figures = state.experience, None
         if state.step % self._settings.steps_per_rollout == 0:
             found = self._collector.rollout(self._ahead(state), beta, state.step)
             if found is None:
@@ -73,11 +73,12 @@ class Rollouts:
     def _with_old(
         self, micros: list[list[Answered]], experience: Experience, step: int
     ) -> list[list[Answered]]:
-        """Each micro-batch with old answers, so that they are the share that is asked for."""
-        share, settings = self._settings.replay_share, self._settings
-        count = round(share / (1 - share) * self._spec.micro_batch * settings.answers)
-        old = experience.drawn(count * len(micros), self._spec.seed, step, self._me.rank)
-        return [micro + old[n * count : (n + 1) * count] for n, micro in enumerate(micros)]
+        """Micro-batches with old answers, so that of the step they are the share asked for."""
+        share, me = self._settings.replay_share, self._me
+        every = round(share / (1 - share) * self._spec.global_batch * self._settings.answers)
+        count = every * (me.rank + 1) // me.world_size - every * me.rank // me.world_size
+        old = experience.drawn(count, self._spec.seed, step, me.rank)
+        return [micro + old[n :: len(micros)] for n, micro in enumerate(micros)]
 
     def _left(
         self, experience: Experience, state: State, used: dict[tuple[int, int], Answered]

@@ -21,7 +21,7 @@ from transformers import (
 
 from trainer.actor_critic import actor
 from trainer.contract import Reinforcement
-from trainer.methods.reference import evaluating
+from trainer.methods.modes import evaluating
 
 LOOK_EVERY = 16  # tokens between two looks whether to stop
 LANE = 0x526F6C6C  # keeps these draws apart from those of the data's order
@@ -51,6 +51,8 @@ class Sampler:
         Every rank calls it as often, an idle one with no prompts. When a stop is asked for
         meanwhile the answers are cut short: the caller drops them.
         """
+        if not prompts and not self._sharded:
+            return []
         ids_BT, attention_BT = _padded_left(list(prompts) or [[self._pad_id]], self._pad_id)
         found = self._generate(ids_BT, attention_BT, self._processors(draws))
         told = found[:, ids_BT.shape[1] :].tolist()
@@ -131,11 +133,14 @@ def drawn(logits_BV: torch.Tensor, draw_B1: torch.Tensor, top_p: float) -> torch
     kept_BV = torch.where(before_BV.double() < top_p * 2.0**44, weight_BV, 0)
     upto_BV = kept_BV.cumsum(-1)
     place_B1 = (upto_BV <= (draw_B1 * upto_BV[:, -1:]).long()).sum(-1, keepdim=True)
-    return order_BV.gather(1, place_B1)
+    return order_BV.gather(1, place_B1.clamp(max=logits_BV.shape[1] - 1))  # NaN: the loss tells
 
 
 class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same
-    """Ends every answer once a stop is asked for. No rank waits here for another."""
+    """Ends every answer of this rank once a stop is asked of it.
+
+    With ZeRO-3 it goes on computing for the others until they have ended as well.
+    """
 
     def __init__(self, asked: Callable[[], bool]) -> None:
         self._asked, self._calls = asked, 0

@@ -175,6 +175,7 @@ class Conversation:
             error=self._duty.error if node.phase in _ENDED else "",
             broken=self._duty.broken if node.phase in _ENDED else None,
             out_of_memory=self._duty.out_of_memory and node.phase in _ENDED,
+            hopeless=self._duty.hopeless and node.phase in _ENDED,
         )
         answer = await self._given.service.heartbeat(heartbeat)
         self.stop_by.heard(sent=sent, now=answer.now, stop_by=answer.stop_by)

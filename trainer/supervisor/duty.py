@@ -58,7 +58,7 @@ class Duty:
         self.node, self._owed = self._remember()  # effects of the restart, until there are tools
         self.error = RESTARTED if self._owed else ""
         self.broken: BrokenCheckpoint | None = None
-        self.out_of_memory = False
+        self.out_of_memory = self.hopeless = False
         self.notice: EvictionNotice | None = None
         self.left = asyncio.Event()
         self._idle = asyncio.Event()
@@ -92,7 +92,8 @@ class Duty:
             self._tools.reports.changed.set()
             log.info("node.changed node=%s", node.to_json())
         if node.generation != self.node.generation:
-            self.error, self.broken, self.out_of_memory = "", None, False
+            self.error, self.broken = "", None
+            self.out_of_memory = self.hopeless = False
         trouble = self._write(node) if node != self.node else ""
         self.node = node
         if node.phase is NodePhase.RUNNING:
@@ -219,7 +220,7 @@ class Duty:
         self._tools.reports.settled(now)
         if number == self.node.generation:
             self.error, self.broken = ending.error, ending.broken
-            self.out_of_memory = ending.out_of_memory
+            self.out_of_memory, self.hopeless = ending.out_of_memory, ending.hopeless
         self.apply(ended(self.node, number, ending.how))
 
     @property

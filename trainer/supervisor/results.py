@@ -26,6 +26,12 @@ def out_of_memory(folder: RunDir, ranks: range) -> dict[int, OutOfMemory]:
     return {rank: mark for rank, mark in found.items() if mark is not None}
 
 
+def hopeless(folder: RunDir, ranks: range) -> str:
+    """Why no second try would help, as the first rank says that says so; else nothing."""
+    texts = (folder.hopeless(rank) for rank in ranks)
+    return next((text.read_text() for text in texts if text.exists()), "")
+
+
 def _out_of_memory(folder: RunDir, rank: int) -> OutOfMemory | None:
     try:
         return OutOfMemory.from_json(folder.out_of_memory(rank).read_bytes())

@@ -29,7 +29,7 @@ from trainer.supervisor.logs import Logs
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.patience import Patience
 from trainer.supervisor.reports import Reports
-from trainer.supervisor.results import how_it_ended, out_of_memory, result_of
+from trainer.supervisor.results import hopeless, how_it_ended, out_of_memory, result_of
 from trainer.supervisor.sharing import share
 from trainer.supervisor.stopping import Stopping
 from trainer.supervisor.tails import Follower
@@ -51,6 +51,7 @@ class Ending:
     error: str = ""
     broken: BrokenCheckpoint | None = None  # the checkpoint that it could not load
     out_of_memory: bool = False  # of a rank that has left no result
+    hopeless: bool = False  # the error says what a person must change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +263,8 @@ class Run:
         if how is NodePhase.FAILED and (why := self._never_met()):
             return Ending(how=NodePhase.STOPPED, error=why)
         if how is NodePhase.FAILED:
+            if why := hopeless(self._world.folder, self._world.ranks):
+                return Ending(how=how, error=why, hopeless=True)
             lacked = out_of_memory(self._world.folder, self._world.ranks)
             error = self._last_words(process, _lacking(lacked))
             return Ending(how=how, error=error, out_of_memory=bool(lacked))

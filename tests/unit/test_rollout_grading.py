@@ -1,0 +1,48 @@
+"""Grading many answers while other ranks wait."""
+
+from collections.abc import Sequence
+
+from trainer.graders.answer import Answer, Grade
+from trainer.rollout.grading import LATE, LONGEST, SLICE, graded
+
+ANSWERS = [Answer(str(n), {}) for n in range(3 * SLICE)]
+
+
+class Slow:
+    """A grader that takes ``seconds`` for a slice."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.clock, self.slices = seconds, 0.0, 0
+
+    def now(self) -> float:
+        return self.clock
+
+    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+        self.clock += self.seconds
+        self.slices += 1
+        return [Grade(float(answer.text)) for answer in answers]
+
+    def close(self) -> None: ...
+
+
+def test_every_answer_gets_its_grade_in_order() -> None:
+    found = graded(grader := Slow(1.0), ANSWERS, lambda: False, grader.now)
+
+    assert [grade.score for grade in found] == list(range(3 * SLICE))
+    assert not any(grade.error for grade in found)
+
+
+def test_what_there_is_no_time_for_is_an_error_and_not_a_grade() -> None:
+    grader = Slow(LONGEST + 1)
+    found = graded(grader, ANSWERS, lambda: False, grader.now)
+
+    assert grader.slices == 1
+    assert [grade.error for grade in found] == [""] * SLICE + [LATE] * 2 * SLICE
+
+
+def test_once_a_stop_is_asked_nothing_more_is_graded() -> None:
+    grader = Slow(1.0)
+    found = graded(grader, ANSWERS, lambda: grader.slices == 1, grader.now)
+
+    assert grader.slices == 1
+    assert len(found) == len(ANSWERS)
