@@ -9,7 +9,7 @@ WEATHER ?=
 TORCH ?=
 KEEP ?=
 T ?= tests
-JOBS ?= 2
+JOBS ?= 3
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test long check fmt docs exactness az images
 
@@ -29,7 +29,7 @@ up: setup ## run the local stack in the foreground (STATE=dir PORT=n WEATHER=fil
 test: check ## lint, types, import contracts and every test that needs no cloud and no GPU (T=path narrows)
 	@$(VENV)/python -m pytest $(T) -q -n $(JOBS) --dist loadgroup -m 'not azure and not gpu and not long'
 
-long: setup ## the tests that need minutes each: partitions, foreign programs, bench.checkpoint
+long: setup ## the tests that need minutes each: partitions, foreign programs, pipelines, more resumes
 	@$(VENV)/python -m pytest tests -q -m long
 
 check: setup ## lint, types and import contracts alone

@@ -112,6 +112,7 @@ def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Ben
     assert base_weights_moved(bench.inputs / "models" / "tiny", model)
 
 
+@pytest.mark.long
 def test_adapters_over_four_bits_with_the_loss_in_chunks_and_the_optimizer_on_the_host_too(
     bench: Bench,
 ) -> None:
@@ -133,6 +134,7 @@ def test_all_parameters_trained_by_preferences_resume_exactly_beside_a_sharded_r
     assert found["parameters_equal"]
 
 
+@pytest.mark.long
 def test_rankings_with_a_margin_that_rises_and_rows_that_get_harder_resume_exactly(
     bench: Bench,
 ) -> None:
@@ -189,6 +191,7 @@ def test_worlds_of_changing_size_train_the_same_rows_in_the_same_order_within_ro
     assert found["within"], found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["rung-full-zero2-fp32", "rung-grpo-zero2-fp32"])
 def test_with_less_at_once_the_same_rows_are_trained_within_rounding(
     bench: Bench, name: str
