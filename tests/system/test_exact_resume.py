@@ -124,6 +124,7 @@ def test_adapters_over_four_bits_with_the_loss_in_chunks_and_the_optimizer_on_th
     assert found["parameters_equal"]
 
 
+@pytest.mark.long
 def test_all_parameters_trained_by_preferences_resume_exactly_beside_a_sharded_reference(
     bench: Bench,
 ) -> None:
