@@ -21,7 +21,6 @@ from trainer.checkpoint.saver import Saver
 from trainer.checkpoint.saves import Saves
 from trainer.contract import RunSpec, StepMetrics
 from trainer.evaluation import Evaluation
-from trainer.hopeless import Hopeless
 from trainer.journal import Journal
 from trainer.methods.scores import Method, objective
 from trainer.prepared import Feeding
@@ -50,8 +49,11 @@ class Parts:
     now: Callable[[], float]
 
 
-class NotFinite(Hopeless):
-    """The loss or the gradients are infinite or NaN; one more step would spoil the model."""
+class NotFinite(Exception):
+    """The loss or the gradients are infinite or NaN; one more step would spoil the model.
+
+    Tried again like any error: a broken GPU does it too, and then other machines mend it.
+    """
 
 
 def train(parts: Parts, state: State) -> tuple[State, bool]:

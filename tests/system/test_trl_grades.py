@@ -37,23 +37,24 @@ def test_loss_and_a_step_of_grpo_are_trls(base: Path, tmp_path: Path) -> None:
     theirs = _trainer(trl.GRPOTrainer, trl.GRPOConfig, base, tmp_path, **more)
     rows = _rows(of_group)
 
-    _require_one_step_alike(base, rows, theirs, "grpo", beta=0.1)
+    assert max(_apart(base, rows, theirs, "grpo", beta=0.1)) < CLOSE
 
 
 def test_loss_and_a_step_of_rloo_are_trls(base: Path, tmp_path: Path) -> None:
     theirs = _trainer(trl.RLOOTrainer, trl.RLOOConfig, base, tmp_path, beta=0.0, epsilon=0.2)
     rows = _rows(leave_one_out)
 
-    _require_one_step_alike(base, rows, theirs, "rloo", beta=0.0)
+    assert max(_apart(base, rows, theirs, "rloo", beta=0.0)) < CLOSE
 
 
-def _require_one_step_alike(
+def _apart(
     base: Path,
     rows: list[Answered],
     theirs: Any,  # noqa: ANN401
     algorithm: str,
     beta: float,
-) -> None:
+) -> tuple[float, float]:
+    """By how much the losses differ, and the weights at most after one step."""
     settings = replace(GRADED, algorithm=algorithm, temperature=TEMPERATURE)
     ours, method = _moved(_model(base, "supervised")), make_policy(settings)
     batch = answer_batch(rows, 0, least=1, beta=beta)
@@ -64,10 +65,12 @@ def _require_one_step_alike(
     for model in (ours, theirs.model):
         torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-4).step()
 
-    assert loss.item() == pytest.approx(their_loss.item(), rel=CLOSE, abs=CLOSE)
     their_weights = theirs.model.state_dict()
-    for name, weight in ours.state_dict().items():
-        assert torch.allclose(weight, their_weights[name], atol=CLOSE), name
+    weights = [
+        (weight - their_weights[name]).abs().max().item()
+        for name, weight in ours.state_dict().items()
+    ]
+    return abs(loss.item() - their_loss.item()), max(weights)
 
 
 def _rows(advantages: Any) -> list[Answered]:  # noqa: ANN401

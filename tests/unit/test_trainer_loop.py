@@ -235,7 +235,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(rig: Rig) -> None:
         rig.run()
 
     assert rig.engine.updates == 0
-    assert issubclass(NotFinite, Hopeless)  # an exact run would come to it again
+    assert not issubclass(NotFinite, Hopeless)  # a broken GPU does it too: other machines may not
 
 
 def test_a_resumed_last_step_is_evaluated_and_told_again(rig: Rig) -> None:

@@ -38,7 +38,7 @@ def main() -> None:
         for messages in _rows(case.steps * case.global_batch):
             lines.write(json.dumps({"messages": messages}) + "\n")
     for name in (OURS, PACKED):
-        _run_folder(folder, name, case)
+        write_run(folder, name, spec(folder, case, packing=name == PACKED))
     source = Fresh(data, tokenizer, spec(folder, case))
     steps = [
         [
@@ -56,14 +56,16 @@ def main() -> None:
 
 def spec(folder: Path, case: Case, *, packing: bool = False) -> RunSpec:
     """The case as the trainer is told it."""
-    files = tuple(_file(folder, path) for path in sorted((folder / "models" / "bench").iterdir()))
+    files = tuple(
+        input_file(folder, path) for path in sorted((folder / "models" / "bench").iterdir())
+    )
     return RunSpec(
         version=1,
         job_id="ftjob-bench",
         seed=1,
         method="supervised",
         base_model=BaseModel(name="bench", revision="0", files=files),
-        training_file=_file(folder, folder / "files" / "train.jsonl"),
+        training_file=input_file(folder, folder / "files" / "train.jsonl"),
         validation_file=None,
         total_steps=case.steps,
         global_batch=case.global_batch,
@@ -111,31 +113,29 @@ def _rows(count: int) -> Iterator[list[dict[str, str]]]:
         yield [message for chat in several for message in chat if message["role"] != "system"]
 
 
-def _run_folder(folder: Path, name: str, case: Case) -> None:
-    """As the supervisor leaves it."""
+def write_run(folder: Path, name: str, wanted: RunSpec) -> None:
+    """A run folder on one node, as the supervisor leaves it; inputs lie below ``folder``."""
     rundir = RunDir(folder / name)
     rundir.root.mkdir()
     (rundir.root / "inputs").symlink_to(folder.resolve())
-    rundir.run_spec.write_text(spec(folder, case, packing=name == PACKED).to_json())
-    rundir.generation.write_text(_generation(case).to_json())
-    rundir.ready.touch()
-
-
-def _generation(case: Case) -> Generation:
-    return Generation(
+    rundir.run_spec.write_text(wanted.to_json())
+    generation = Generation(
         number=1,
-        job_id="ftjob-bench",
+        job_id=wanted.job_id,
         attempt_id="att-bench",
         members=(Member(node_id="node-1", vm_id="vm-1", address="127.0.0.1", node_rank=0),),
-        processes_per_node=case.ranks,
+        processes_per_node=wanted.processes_per_node,
         master_address="127.0.0.1",
         master_port=0,
         checkpoint=None,
         run_spec_sha256=SPEC_SHA256,
     )
+    rundir.generation.write_text(generation.to_json())
+    rundir.ready.touch()
 
 
-def _file(folder: Path, path: Path) -> InputFile:
+def input_file(folder: Path, path: Path) -> InputFile:
+    """As a run spec names it; nobody verifies it here."""
     name = str(path.relative_to(folder))
     return InputFile(path=name, size=path.stat().st_size, sha256="0" * 64)
 
