@@ -1,5 +1,6 @@
 """Fixtures for every test: the clock, and a migrated PostgreSQL that is empty before each test."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from tests import postgres as test_postgres
 from tests.clock import Clock
 
 TESTS = Path(__file__).resolve().parent
+# Before torch is there. Workers share the cores: threads that wait for each other inside an
+# operation made a test of 5 seconds one of 120.
+os.environ["OMP_NUM_THREADS"] = "1"  # noqa: TID251 - tests are a program of their own
 # The same examples every time: a search for new ones is not what a change is judged by.
 settings.register_profile("ci", derandomize=True)
 settings.load_profile("ci")
