@@ -39,11 +39,13 @@ from trainer.run_spec import (
     Dpo as Dpo,
     InputFile as InputFile,
     Lora as Lora,
+    LossScaling as LossScaling,
     Mix as Mix,
     Ranked as Ranked,
     Reinforcement as Reinforcement,
     RunSpec as RunSpec,
     Rung as Rung,
+    SpikeGuard as SpikeGuard,
 )
 from trainer.wire import LATER, Message as Message
 
@@ -188,6 +190,13 @@ class StepMetrics(Message):
     kl: float | None = field(default=None, metadata=LATER)  # nats per answer, from the base model
     answer_tokens: float | None = field(default=None, metadata=LATER)  # mean length of an answer
     grader_errors: int = field(default=0, metadata=LATER)  # answers that could not be graded
+    loss_scale: float | None = field(default=None, metadata=LATER)  # fp16's, of the next step
+    mfu: float | None = field(default=None, metadata=LATER)  # share of the GPUs' peak that was used
+    peak_memory: int | None = field(default=None, metadata=LATER)  # bytes, of the rank with most
+    slowest_rank: int | None = field(default=None, metadata=LATER)  # looked for now and then
+    slowest_ratio: float | None = field(default=None, metadata=LATER)  # to the median rank
+    spike: float | None = field(default=None, metadata=LATER)  # the loss is so many times the usual
+    skipped: bool = field(default=False, metadata=LATER)  # fp16's gradients overflowed: no update
 
 
 @dataclass(frozen=True, kw_only=True)

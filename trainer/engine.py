@@ -4,6 +4,7 @@ AdamW is torch's own (nothing is compiled in a job), and the learning rate is se
 outside at every step, so that no scheduler has a state.
 """
 
+import math
 import os
 from typing import Any
 
@@ -11,7 +12,8 @@ import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 
-from trainer.contract import RunSpec
+from trainer import faster, loss_scale
+from trainer.contract import LossScaling, RunSpec
 from trainer.data.order import micro_steps
 from trainer.freeze import require_freezable
 from trainer.hopeless import Hopeless
@@ -37,10 +39,10 @@ def deepspeed_config(spec: RunSpec, world_size: int) -> dict[str, Any]:
         "optimizer": {"type": "AdamW", "params": _adamw(spec)},
         "steps_per_print": 10**9,
     }
-    if spec.offload:
-        pinned = get_accelerator().device_name() != "cpu"
-        config["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": pinned}
-    if spec.precision == "bf16":
+    config["zero_optimization"] |= _offload(spec) | faster.plus_plus(spec)
+    if spec.precision == "fp16":
+        config["fp16"] = _fp16(spec.loss_scaling or LossScaling())
+    if spec.precision != "fp32":
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     return config
 
@@ -57,6 +59,8 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[s
 
 def build_engine(model: torch.nn.Module, spec: RunSpec, config: dict[str, Any]) -> Any:  # noqa: ANN401
     """The DeepSpeed engine, in training mode."""
+    if spec.precision == "fp16" and not get_accelerator().is_fp16_supported():
+        raise Hopeless("this machine cannot compute in fp16; ask for bf16 or fp32")
     if spec.offload and get_accelerator().device_name() != "cpu":
         cores = len(os.sched_getaffinity(0))  # torchrun leaves each process one
         torch.set_num_threads(max(cores // spec.processes_per_node, 1))
@@ -65,6 +69,7 @@ def build_engine(model: torch.nn.Module, spec: RunSpec, config: dict[str, Any]) 
         model_parameters=parameter_groups(model, spec.weight_decay),
         config=config,
     )
+    loss_scale.begin(engine)
     engine.train()
     return engine
 
@@ -94,10 +99,16 @@ def end_micro_step(engine: Any) -> None:  # noqa: ANN401
         engine.step()
 
 
-def update(engine: Any) -> float:  # noqa: ANN401
-    """Update the parameters; return the global norm of the gradients before clipping."""
+def update(engine: Any) -> float | None:  # noqa: ANN401
+    """Update the parameters; return the global norm of the gradients before clipping.
+
+    None when fp16's gradients overflowed: nothing is updated, and the loss scale has fallen.
+    """
     if engine.zero_optimization_stage() > 0:
+        before = loss_scale.current(engine)
         engine.step()
+        if before is not None and engine.optimizer.overflow:
+            return None if before.scale > loss_scale.LOWEST else math.inf
         return float(engine.get_global_grad_norm())
     norm = _norm(engine.module)  # DeepSpeed does not tell it where gradients are replicated
     engine.step()
@@ -106,23 +117,66 @@ def update(engine: Any) -> float:  # noqa: ANN401
 
 def _require_possible(spec: RunSpec) -> None:
     """Raise ValueError for what cannot be trained exactly, or not at all."""
-    if spec.precision not in ("bf16", "fp32"):
-        raise Hopeless(f"precision {spec.precision!r} is not known; use bf16 or fp32")
-    if spec.precision == "bf16" and spec.zero_stage < 1:
-        raise Hopeless("bf16 needs ZeRO stage 1 or higher: stage 0 keeps no fp32 master")
+    if spec.precision not in ("bf16", "fp16", "fp32"):
+        raise Hopeless(f"precision {spec.precision!r} is not known; use bf16, fp16 or fp32")
+    if spec.precision != "fp32" and spec.zero_stage < 1:
+        raise Hopeless(
+            f"{spec.precision} needs ZeRO stage 1 or higher: stage 0 keeps no fp32 master"
+        )
+    if spec.loss_scaling is not None and spec.precision != "fp16":
+        raise Hopeless(f"precision {spec.precision!r} needs no loss scale: leave it out")
     if spec.lora is not None and spec.lora.quantized and spec.zero_stage == 3:
         raise Hopeless("a base in 4 bits is whole on every rank: QLoRA needs ZeRO stage 0 to 2")
-    if spec.offload not in ("", "optimizer"):
-        raise Hopeless(f"offload {spec.offload!r} is not known; use 'optimizer' or leave it out")
-    if spec.offload and spec.zero_stage < 1:
-        raise Hopeless("offload needs ZeRO stage 1 or higher: stage 0 keeps no masters apart")
+    _require_offload(spec)
+    faster.require_possible(spec, get_accelerator().device_name())
     require_freezable(spec)
 
 
+def _require_offload(spec: RunSpec) -> None:
+    if spec.offload == "nvme":
+        raise Hopeless(
+            "offload to NVMe needs a library that is compiled where it runs, and nothing is "
+            "compiled in a job: use 'parameters' or 'optimizer'"
+        )
+    if spec.offload not in ("", "optimizer", "parameters"):
+        raise Hopeless(
+            f"offload {spec.offload!r} is not known; use 'optimizer', 'parameters' or leave it out"
+        )
+    if spec.offload and spec.zero_stage < 1:
+        raise Hopeless("offload needs ZeRO stage 1 or higher: stage 0 keeps no masters apart")
+    if spec.offload == "parameters" and spec.zero_stage < 3:
+        raise Hopeless("parameters are on the host under ZeRO stage 3 only: ask for it")
+    if spec.rollout_offload and (spec.reinforcement is None or spec.zero_stage not in (1, 2)):
+        raise Hopeless(
+            "rollout_offload is for reinforcement under ZeRO stage 1 or 2: DeepSpeed moves the "
+            "states of its own optimizer alone at stage 3"
+        )
+    if spec.rollout_offload and spec.offload:
+        raise Hopeless("the optimizer is on the host all along: leave out `rollout_offload`")
+
+
+def _offload(spec: RunSpec) -> dict[str, Any]:
+    """What lies on the host, in memory that the GPU copies from by itself."""
+    host = {"device": "cpu", "pin_memory": get_accelerator().device_name() != "cpu"}
+    found: dict[str, Any] = {"offload_optimizer": host} if spec.offload else {}
+    return found | ({"offload_param": host} if spec.offload == "parameters" else {})
+
+
 def _stage(spec: RunSpec) -> int:
-    """Stage 1 in bf16 runs as stage 2: same shares, but only there DeepSpeed sums gradients
+    """Stage 1 in 16 bits runs as stage 2: same shares, but only there DeepSpeed sums gradients
     in fp32 without changing to another optimizer class."""
-    return 2 if (spec.precision, spec.zero_stage) == ("bf16", 1) else spec.zero_stage
+    return 2 if spec.precision != "fp32" and spec.zero_stage == 1 else spec.zero_stage
+
+
+def _fp16(scaling: LossScaling) -> dict[str, Any]:
+    return {
+        "enabled": True,
+        "loss_scale": 0,  # a dynamic one
+        "initial_scale_power": scaling.start_power,
+        "loss_scale_window": scaling.window,
+        "hysteresis": 1,
+        "min_loss_scale": int(loss_scale.LOWEST),
+    }
 
 
 def _adamw(spec: RunSpec) -> dict[str, Any]:

@@ -8,6 +8,7 @@ are merged into: that is the base model as it came (adr/0023).
 import hashlib
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
+from trainer import faster
 from trainer.actor_critic import actor
 from trainer.card import write_card
 from trainer.checkpoint.fragments import owned
@@ -53,6 +55,7 @@ def export(
     _write_model(actor(engine.module), weights, spec, folder, base)
     copy_companions(base, folder, spec)
     report = make_report(folder, rundir, spec, identity, state, trained_parameters(engine), digest)
+    report = replace(report, warnings=faster.unused(spec, engine.device.type))
     write_report(report, folder)
     write_card(report, spec, folder)
     names = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())

@@ -6,11 +6,12 @@ The processes with local rank 0 write; on the others every call does nothing.
 import errno
 import logging
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from trainer.contract import Message, Span, StepMetrics
 from trainer.room import is_full
-from trainer.rundir import RunDir
+from trainer.rundir import RunDir, write_whole
 from trainer.state import Identity
 
 LINES_KEPT = 10_000
@@ -41,6 +42,14 @@ class Journal:
         if name not in self._spans:
             self._spans.add(name)
             self.span(name, started_at, ended_at)
+
+    def warn(self, name: str, text: str) -> None:
+        """Tell the user, once; ``name`` is what it is about."""
+        path = self._rundir.warnings / f"{name}.txt"
+        if self._identity.rank == 0 and not path.exists():
+            log.warning("%s", text)
+            with suppress(OSError):  # no room for it: the log has it
+                write_whole(path, text)
 
     def progress(self, step: int) -> None:
         """Tell how many training steps are finished; not synced, since it is only a hint."""

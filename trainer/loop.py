@@ -7,22 +7,24 @@ before it is saved, with the random generators as they were there.
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from trainer import average
+from trainer import average, loss_scale, spikes
 from trainer import engine as ds
 from trainer.agreement import Agreed, Agreement
 from trainer.checkpoint import randomness
 from trainer.checkpoint.saver import Saver
 from trainer.checkpoint.saves import Saves
 from trainer.contract import RunSpec, StepMetrics
+from trainer.data.batch import Batch
 from trainer.evaluation import Evaluation
 from trainer.journal import Journal
 from trainer.methods.scores import Method, objective
+from trainer.pace import Pace, tokens_in
 from trainer.prepared import Feeding
 from trainer.rollout.figures import grades_over_ranks
 from trainer.rollout.leash import steered
@@ -46,6 +48,7 @@ class Parts:
     saver: Saver
     agreement: Agreement
     journal: Journal
+    pace: Pace
     now: Callable[[], float]
 
 
@@ -97,45 +100,66 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
     if prepared is None:
         return state, parts.agreement.reach()
     batches, graded = prepared.batches, grades_over_ranks(prepared.figures, engine.device)
-    tokens, units = over_ranks(
+    tokens, units, seen = over_ranks(
         sum(batch.targets for batch in batches),
         sum(method.units(batch) for batch in batches),
+        sum(tokens_in(batch) for batch in batches),
         device=engine.device,
     )
     ds.set_learning_rate(engine, rate := _rate(spec, state.step + 1))
-    agreed = Agreed(stop=False, save=False, congested=False)
-    loss, correct, margin = torch.zeros((), device=engine.device), 0, 0.0
-    for batch in batches:
-        agreed = parts.agreement.reach(save_due=save_due)
-        if agreed.stop:
-            return state, agreed
-        scores = method.scores(engine, batch.to(engine.device))
-        ds.backward(engine, objective(scores.loss, int(units), parts.identity.world_size))
-        ds.end_micro_step(engine)
-        loss, correct = loss + scores.loss.detach(), correct + scores.correct
-        margin = margin + scores.margin
-    loss_sum, correct_sum, margin_sum = over_ranks(loss, correct, margin, device=engine.device)
+    found, agreed = _gradients(parts, batches, int(units), save_due=save_due)
+    if found is None:
+        return state, agreed
+    loss_sum, correct_sum, margin_sum = over_ranks(*found, device=engine.device)
     _require_finite(loss_sum, "loss", state.step + 1)
     norm = ds.update(engine)
-    _require_finite(norm, "gradient norm", state.step + 1)
+    _require_finite(norm or 0.0, "gradient norm", state.step + 1)
     if spec.ema_decay:
         average.follow(engine, spec.ema_decay, state.step + 1)
+    loss = loss_sum / max(units, 1)
+    losses, spike = spikes.watch(spec.spike_guard, state.losses, loss)
     metrics = StepMetrics(
         step=state.step + 1,
-        loss=loss_sum / max(units, 1),
+        loss=loss,
         learning_rate=rate,
-        grad_norm=norm,
+        grad_norm=norm or 0.0,
         tokens=int(tokens),
         seconds=parts.now() - began,
         at=parts.now(),
         accuracy=correct_sum / max(units, 1),
         margin=margin_sum / max(units, 1) if spec.method in ("dpo", "reward") else None,
+        loss_scale=loss_scale.in_use(engine),
+        skipped=norm is None,
+        spike=spike,
         **graded,
     )
+    metrics = replace(metrics, **parts.pace.figures(metrics.step, seen, metrics.seconds))
     parts.journal.span_once("first_step", began, metrics.at)
     kl_beta = steered(spec.reinforcement, prepared.beta, metrics.kl)
-    after = state.after(spec.global_batch, metrics, prepared.experience, kl_beta)
+    after = state.after(spec.global_batch, metrics, prepared.experience, kl_beta, losses)
     return _record(parts, after), agreed
+
+
+def _gradients(
+    parts: Parts, batches: Sequence[Batch], units: int, *, save_due: bool
+) -> tuple[tuple[torch.Tensor | float, ...] | None, Agreed]:
+    """Add up a step's gradients, and this rank's loss, right units and margin.
+
+    None when a stop is asked for meanwhile.
+    """
+    engine, agreed = parts.engine, Agreed(stop=False, save=False, congested=False)
+    loss, correct, margin = torch.zeros((), device=engine.device), 0, 0.0
+    for batch in batches:
+        agreed = parts.agreement.reach(save_due=save_due)
+        if agreed.stop:
+            return None, agreed
+        with parts.pace.forward():
+            scores = parts.method.scores(engine, batch.to(engine.device))
+        ds.backward(engine, objective(scores.loss, units, parts.identity.world_size))
+        ds.end_micro_step(engine)
+        loss, correct = loss + scores.loss.detach(), correct + scores.correct
+        margin = margin + scores.margin
+    return (loss, correct, margin), agreed
 
 
 def _evaluate(parts: Parts, state: State) -> tuple[State, bool]:
@@ -180,6 +204,9 @@ def _record(parts: Parts, state: State) -> State:
         state.metrics.loss,
         "" if state.metrics.valid_loss is None else f", validation {state.metrics.valid_loss:.4f}",
     )
+    if state.metrics.spike is not None:
+        parts.journal.warn("spike", spikes.words(parts.spec.spike_guard, state.metrics))
+    spikes.require_calm(parts.spec.spike_guard, state.metrics)
     return state
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers.modeling_utils  # noqa: F401 - half a second that a model would take later
 from transformers import (
     AutoConfig,
@@ -21,6 +20,7 @@ from trainer import attention, heads, quantize
 from trainer.actor_critic import ActorCritic
 from trainer.contract import Lora, RunSpec
 from trainer.freeze import freeze
+from trainer.precision import dtype_of
 
 NEW_HEADS = ["classifier", "score"]  # trained whole; peft spares those of sequences by itself
 
@@ -76,8 +76,9 @@ def _load(
 ) -> Any:  # noqa: ANN401
     """Under ZeRO-3 every rank keeps its share only, from the start."""
     sharding = HfDeepSpeedConfig(deepspeed_config) if spec.zero_stage == 3 else None
-    dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+    dtype = dtype_of(spec)
     quantized = spec.lora is not None and spec.lora.quantized
+    spared = None if kind is AutoModelForCausalLM else NEW_HEADS
     model = kind.from_pretrained(
         folder,
         dtype=dtype,
@@ -86,7 +87,7 @@ def _load(
         trust_remote_code=False,
         attn_implementation=attention.NAME if spec.packing else None,
         **settings,
-        **(quantize.four_bits(dtype) if quantized else {}),
+        **(quantize.four_bits(dtype, spared) if quantized else {}),
     )
     del sharding  # transformers looks for it while it lives
     quantize.keep_layout(model)

@@ -26,8 +26,12 @@ def import_uncompiled() -> None:
         torch.compile = compiled
 
 
-def four_bits(dtype: torch.dtype) -> dict[str, Any]:
-    """What `from_pretrained` is told: all linear layers but the output head, on this device."""
+def four_bits(dtype: torch.dtype, spared: list[str] | None) -> dict[str, Any]:
+    """What `from_pretrained` is told: all linear layers but the output head, on this device.
+
+    ``spared`` names heads that are new; None: transformers finds a language model's. Of a new one
+    with a bias it finds the bias alone.
+    """
     import_uncompiled()
     from deepspeed.accelerator import get_accelerator  # noqa: PLC0415 - others save the imports
     from transformers import BitsAndBytesConfig  # noqa: PLC0415
@@ -38,6 +42,7 @@ def four_bits(dtype: torch.dtype) -> dict[str, Any]:
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
+            llm_int8_skip_modules=spared,
         ),
         "device_map": {"": get_accelerator().current_device_name()},
     }

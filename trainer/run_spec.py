@@ -63,6 +63,24 @@ class Ranked(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LossScaling(Message):
+    """What fp16's losses are multiplied by, so that small gradients are not zero."""
+
+    start_power: int = 16  # of two
+    window: int = 1000  # steps without an overflow after which it is doubled
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpikeGuard(Message):
+    """When a loss counts as a spike, and what comes of it."""
+
+    on_spike: str = "warn"  # or "stop": the job fails, its checkpoints stay
+    factor: float = 3.0  # of the median
+    steps: int = 3  # in a row
+    window: int = 50  # steps that the median is of
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mix(Message):
     """Short and long rows in one proportion all along."""
 
@@ -139,8 +157,8 @@ class RunSpec(Message):
     min_lr_ratio: float  # of the peak, where the cosine ends
     weight_decay: float
     max_grad_norm: float
-    precision: str  # "bf16" or "fp32"
-    zero_stage: int  # 0 to 3; bf16 needs at least 1
+    precision: str  # "bf16", "fp16" or "fp32"
+    zero_stage: int  # 0 to 3; 16 bits need at least 1
     lora: Lora | None
     gradient_checkpointing: bool
     checkpoint_seconds: float  # between periodic saves; with a cadence, until some were measured
@@ -164,6 +182,11 @@ class RunSpec(Message):
     train_embeddings: bool = field(default=True, metadata=LATER)  # with a head that is tied to them
     loss_chunk: int = field(default=0, metadata=LATER)  # positions with logits at once; 0: all
     offload: str = field(default="", metadata=LATER)  # "optimizer": masters and moments on the host
+    # "parameters": those and the weights, which come layer by layer; ZeRO stage 3
+    rollout_offload: bool = field(default=False, metadata=LATER)  # the optimizer, while it answers
+    zero_plus_plus: tuple[str, ...] = field(default=(), metadata=LATER)  # of "hpz", "qwz", "qgz"
+    compiled: bool = field(default=False, metadata=LATER)  # by torch, where it can be
+    fused_kernels: bool = field(default=False, metadata=LATER)  # Liger's, where they are
     ranked: Ranked | None = field(default=None, metadata=LATER)  # of a reward model; None: of pairs
     answers_per_row: int = field(default=2, metadata=LATER)  # with `ranked`: the most that any has
     labels: tuple[str, ...] = field(default=(), metadata=LATER)  # of a classification, in order
@@ -171,6 +194,8 @@ class RunSpec(Message):
         default=None, metadata=LATER
     )  # None: rows are shuffled, and that is all
     curriculum: Curriculum | None = field(default=None, metadata=LATER)  # the same
+    spike_guard: SpikeGuard | None = field(default=None, metadata=LATER)  # None: nobody looks
+    loss_scaling: LossScaling | None = field(default=None, metadata=LATER)  # of fp16; None: as told
 
     def on(self, rung: Rung | None) -> Self:
         """The same rows with as much at once as this rung says; None: as it is."""

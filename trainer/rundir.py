@@ -27,6 +27,7 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     metrics.jsonl           one StepMetrics a line; node rank 0 only
     spans.jsonl             one Span a line, e.g. load, first_step
     progress                number of the last training step loaded or finished
+    warnings/NAME.txt       what the user should know of the training, in words; rank 0
     skipped/rank-00000.json why this rank gave up its last save; gone once one was written
     out-of-memory/rank-00000.json  memory ran out while this rank trained: it is about to fail
     hopeless/rank-00000.txt why no second try would help, in words for the user
@@ -239,6 +240,11 @@ class RunDir:
     def progress(self) -> Path:
         """The last training step loaded or finished."""
         return self.root / "progress"
+
+    @property
+    def warnings(self) -> Path:
+        """What the user should know of the training, each in a file of its own."""
+        return self.root / "warnings"
 
     def out_of_memory(self, rank: int) -> Path:
         """What the rank had no memory for."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from trainer.contract import StepMetrics
 from trainer.rollout.answered import Experience
+from trainer.spikes import Seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class State:
     kl_beta: float | None = None  # of the next step, where it is steered
     tokens: int | None = 0  # trained so far; None: begun by a trainer that did not count them
     valid_loss_before: float | None = None  # of what the run began with
+    losses: Seen | None = None  # that a spike would stand out of, where one is looked for
 
     def after(
         self,
@@ -36,6 +38,7 @@ class State:
         metrics: StepMetrics,
         experience: Experience | None = None,
         kl_beta: float | None = None,
+        losses: Seen | None = None,
     ) -> "State":
         """The state one training step later."""
         return State(
@@ -46,4 +49,5 @@ class State:
             kl_beta=kl_beta,
             tokens=None if self.tokens is None else self.tokens + metrics.tokens,
             valid_loss_before=self.valid_loss_before,
+            losses=losses,
         )

@@ -34,7 +34,7 @@ import torch.distributed as dist  # noqa: E402
 from deepspeed.runtime import compiler  # noqa: E402
 from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
-from trainer import average, hopeless, out_of_memory  # noqa: E402
+from trainer import average, faster, hopeless, out_of_memory, spikes  # noqa: E402
 from trainer.agreement import Agreement, patient_group  # noqa: E402
 from trainer.checkpoint import randomness  # noqa: E402
 from trainer.checkpoint.loader import load, open_checkpoint  # noqa: E402
@@ -48,6 +48,7 @@ from trainer.journal import Journal  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
 from trainer.methods.choose import choose, require_known  # noqa: E402
 from trainer.model import load_model  # noqa: E402
+from trainer.pace import Pace  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
 from trainer.state import Identity, State  # noqa: E402
 from trainer.tokenizer import base_folder, load_tokenizer  # noqa: E402
@@ -139,6 +140,7 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
     rung = Generation.from_json(rundir.generation.read_bytes()).rung
     spec = RunSpec.from_json(rundir.run_spec.read_bytes()).on(rung)
     require_known(spec)
+    spikes.require_sane(spec)
     watchdog = Watchdog(time.monotonic)
     parts, state = _build(spec, rundir, identity, journal, watchdog)
     patient = patient_group()
@@ -170,6 +172,8 @@ def _build(
     randomness.seed(spec.seed)  # new adapters are the same on every rank
     config = deepspeed_config(spec, identity.world_size)
     model = load_model(base, spec, config, tokenizer.pad_token_id)
+    for option, why in faster.apply(model, spec, ACCELERATOR).items():
+        journal.warn(option, why)
     engine = build_engine(model, spec, config)
     if spec.ema_decay:
         average.begin(engine)
@@ -196,6 +200,7 @@ def _build(
         saver=saver,
         agreement=agreement,
         journal=journal,
+        pace=Pace(engine, spec, identity),
         now=_steady(),
     )
     return parts, state

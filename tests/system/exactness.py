@@ -1,10 +1,14 @@
 """`python -m tests.system.exactness` (`make exactness`): resumed runs are those that never stopped.
 
-Matrices, each over full and LoRA, ZeRO stages, bf16 and fp32; a JSON object for each case:
+Matrices, each over full, LoRA and QLoRA, ZeRO stages, bf16 and fp32; a JSON object for each case:
 
 * every method, and packed, stopped twice and resumed on as many ranks, with dropout: every loss
   and the parameters are equal to the last bit; the same for what saves memory (`savers.py`),
   and for other rows and orders (`learners.py`);
+* `alike-`: what only lies elsewhere for a while ends as if it did not;
+* `killed-`: told to stop by SIGTERM to one rank at a random instant, then killed while it saves
+  (`interrupted.py`): the same;
+* `refused-`: what a library cannot do, and with what words the trainer refuses it;
 * `forgets-`: a checkpoint that lacks one thing (`forgetting.py`) makes another run;
 * supervised and without dropout, stopped four times and resumed on another number of ranks each
   time (`CHAIN`), against one rank that never stopped: the same rows in the same order in every
@@ -12,7 +16,8 @@ Matrices, each over full and LoRA, ZeRO stages, bf16 and fp32; a JSON object for
 * `rung-`: the same ranks, but with less at once at each resume (`RUNGS`): the same.
 
 `--keep FILE` notes each case that holds, and leaves out those that it has: a run that was
-interrupted goes on where it was. `--only TEXT` takes the cases with that in their names.
+interrupted goes on where it was. `--only TEXT` takes the cases with that in their names, `--list`
+runs none and tells their names. The last line says how many there are, and how many held.
 `tests/system/test_exact_resume.py` runs a few of these.
 """
 
@@ -20,15 +25,26 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from tests.system.forgetting import FORGET
+from tests.system.interrupted import interrupt, interrupted
 from tests.system.learners import learners, ordered
+from tests.system.pairings import (
+    METHODS,
+    OFF_POLICY,
+    WHAT,
+    by_method,
+    impossible,
+    matrix,
+    pairings,
+    refusal,
+)
 from tests.system.recorded import PROGRAM, rows_trained
-from tests.system.savers import savers
+from tests.system.savers import halved, has_fp16, put_aside, savers
 from tests.system.worlds import (
     LORA,
     Outcome,
@@ -50,7 +66,6 @@ RUNGS = (  # the first as the spec says; ``micro_batch`` is 2 there
     Rung(micro_batch=1, gradient_checkpointing=False),
     Rung(micro_batch=1, gradient_checkpointing=True),
 )
-OFF_POLICY = {"beta_end": 0.01, "steps_per_rollout": 2, "replay_share": 0.2}
 
 # How far a step's loss may be from the one of another world size, relative to it. Micro-batches are
 # the same on every world, and so are their losses and gradients as long as the weights are. What
@@ -68,19 +83,6 @@ ROUNDING = {"fp32": 1e-5, "bf16": 2**-8}
 # --- The same world size -----------------------------------------------------------------------
 
 
-def matrix(spec: RunSpec) -> dict[str, RunSpec]:
-    """Every valid pairing of what is trained, ZeRO stage and precision."""
-    return {
-        f"{'lora' if lora else 'full'}-zero{stage}-{precision}": replace(
-            spec, lora=lora, zero_stage=stage, precision=precision
-        )
-        for lora in (None, LORA)
-        for precision in ("bf16", "fp32")
-        for stage in range(4)
-        if precision == "fp32" or stage > 0
-    }
-
-
 def compare(root: Path, spec: RunSpec, inputs: Path, stops: tuple[int, ...]) -> dict[str, object]:
     """Run once through and once with stops; say whether losses and parameters are equal."""
     whole = run_world(prepare(root / "whole", spec, inputs))
@@ -95,6 +97,16 @@ def compare(root: Path, spec: RunSpec, inputs: Path, stops: tuple[int, ...]) -> 
         "losses_equal": losses == whole.losses,
         "parameters_equal": last.parameters_sha256 == whole.parameters_sha256 != "",
         "parameters_sha256": whole.parameters_sha256,
+    }
+
+
+def alike(root: Path, spec: RunSpec, other: RunSpec, inputs: Path) -> dict[str, object]:
+    """Run two specs once through, which may differ in where things lie and in nothing else."""
+    one = run_world(prepare(root / "one", spec, inputs))
+    two = run_world(prepare(root / "two", other, inputs))
+    return {
+        "losses_equal": one.losses == two.losses,
+        "parameters_equal": one.parameters_sha256 == two.parameters_sha256 != "",
     }
 
 
@@ -235,31 +247,44 @@ def cases(root: Path) -> Iterator[tuple[str, Case]]:
         yield name, partial(change_rungs, root / name, spec, calm)
     for name, spec in savers(inputs).items():
         yield name, partial(compare, root / name, spec, inputs, stops=(2, 4))
-    for name, spec in learners(inputs).items():
+    for name, spec in (learners(inputs) | (halved(inputs) if has_fp16() else {})).items():
         yield name, partial(compare, root / name, spec, inputs, stops=(3, 7))
+    for name, spec in put_aside(inputs).items():
+        yield name, partial(compare, root / name, spec, inputs, stops=(2, 4))
+        plain = replace(spec, rollout_offload=False)
+        yield f"alike-{name}", partial(alike, root / f"alike-{name}", spec, plain, inputs)
+    for name in () if has_fp16() else halved(inputs):
+        yield f"refused-{name}", lambda: {"refused": True, "why": "no fp16 on this processor"}
     for item, spec in _remembered(inputs).items():
         at = root / f"forgets-{item}"
         yield at.name, partial(forget, at, spec, inputs, item)
-    methods = {
-        "sft": make_spec(inputs),
-        "packed": replace(make_spec(inputs), packing=True),
-        "dpo": by_preferences(inputs),
-        "reward": by_preferences(inputs, dpo=None),
-        "grpo": by_grades(inputs, "grpo"),
-        "rloo": by_grades(inputs, "rloo", kl_target=1.0),
-        "ppo": by_grades(inputs, "ppo", **OFF_POLICY),
-        "averaged": replace(make_spec(inputs), ema_decay=0.9),
-    }
+    for name, spec in interrupted(inputs).items():
+        yield name, partial(interrupt, root / name, spec, inputs)
+    yield from _of_methods(root, inputs)
+
+
+def _of_methods(root: Path, inputs: Path) -> Iterator[tuple[str, Case]]:
+    """Every method with everything that can be trained, and what is refused."""
+    methods = by_method(inputs)
     for method, chosen in methods.items():
         for name, spec in matrix(chosen).items():
             at = root / f"{method}-{name}"
             yield at.name, partial(compare, at, spec, inputs, stops=(3, 7))
+    for method in METHODS:
+        short = replace(methods[method], total_steps=6, eval_steps=3)  # 4 bits are slow on a CPU
+        for name, spec in matrix(short, ["qlora"]).items():
+            at = root / f"{method}-{name}"
+            yield at.name, partial(compare, at, spec, inputs, stops=(2, 4))
+        for name, spec in pairings(short, list(WHAT)).items():
+            if impossible(spec):
+                yield f"refused-{method}-{name}", partial(refusal, spec)
 
 
 def _remembered(inputs: Path) -> dict[str, RunSpec]:
     """What a checkpoint must hold, each with a run that shows it."""
     plain = make_spec(inputs)
-    return {
+    scaled = {"loss_scale": halved(inputs)["halved-full-zero2-sft"]} if has_fp16() else {}
+    return scaled | {
         "randomness": plain,
         "data_cursor": plain,
         "moments": plain,
@@ -295,25 +320,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.system.exactness")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     held = options.keep.read_text() if options.keep and options.keep.exists() else ""
     known = {json.loads(line)["case"] for line in held.splitlines()}
-    exact = True
     with tempfile.TemporaryDirectory() as folder:
-        for name, case in cases(Path(folder)):
-            if options.only in name and name not in known:
-                exact = _holds(name, case(), options.keep) and exact
-    sys.exit(0 if exact else 1)
+        chosen = {n: case for n, case in cases(Path(folder)) if options.only in n}
+        if options.list:
+            _tell({"cases": len(chosen), "refused": _refused(chosen), "names": list(chosen)})
+            return
+        failed = [
+            name
+            for name, case in chosen.items()
+            if name not in known and not _holds(name, case(), options.keep)
+        ]
+    _tell({"cases": len(chosen), "refused": _refused(chosen), "failed": failed})
+    sys.exit(1 if failed else 0)
+
+
+def _refused(names: Iterable[str]) -> int:
+    return sum(name.startswith("refused-") for name in names)
+
+
+def _tell(found: dict[str, object]) -> None:
+    print(json.dumps(found), flush=True)  # noqa: T201 - its result
 
 
 def _holds(name: str, found: dict[str, object], keep: Path | None) -> bool:
     """Tell what was found, and whether everything that is said with yes or no is yes."""
-    line = json.dumps({"case": name, **found})
-    print(line, flush=True)  # noqa: T201 - its result
+    found = {"case": name, **found}
+    _tell(found)
     holds = all(value for value in found.values() if isinstance(value, bool))
     if holds and keep:
         with keep.open("a") as lines:
-            lines.write(line + "\n")
+            lines.write(json.dumps(found) + "\n")
     return holds
 
 

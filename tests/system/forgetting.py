@@ -30,6 +30,11 @@ def penalty(checkpoint: Path) -> None:
     _change_indexes(checkpoint, {"kl_beta": None})
 
 
+def loss_scale(checkpoint: Path) -> None:
+    """Begin with fp16's first loss scale again."""
+    _change_indexes(checkpoint, {"loss_scale": None})
+
+
 def answers(checkpoint: Path) -> None:
     """Forget the answers that wait and the old ones."""
     for path in checkpoint.glob(f"*{SUFFIX}"):
@@ -49,7 +54,7 @@ def average(checkpoint: Path) -> None:
 
 FORGET: dict[str, Callable[[Path], None]] = {
     forget.__name__: forget
-    for forget in (randomness, data_cursor, penalty, answers, moments, average)
+    for forget in (randomness, data_cursor, penalty, loss_scale, answers, moments, average)
 }
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from tests.system import exactness, worlds
 from tests.system.forgetting import FORGET
+from tests.system.interrupted import interrupt, interrupted
 from tests.system.learners import by_rankings
+from tests.system.pairings import OFF_POLICY
 from tests.system.savers import QLORA
 from tests.system.worlds import (
     LORA,
@@ -125,6 +127,18 @@ def test_adapters_over_four_bits_with_the_loss_in_chunks_and_the_optimizer_on_th
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("name", ["killed-ppo-lora-zero2-bf16", "killed-sft-qlora-zero2-bf16"])
+def test_a_run_told_at_random_and_killed_while_it_saves_ends_as_if_it_never_was(
+    bench: Bench, name: str
+) -> None:
+    found = interrupt(bench.root / name, interrupted(bench.inputs)[name], bench.inputs)
+
+    assert found["resumed_later"]
+    assert found["losses_equal"]
+    assert found["parameters_equal"]
+
+
+@pytest.mark.long
 def test_all_parameters_trained_by_preferences_resume_exactly_beside_a_sharded_reference(
     bench: Bench,
 ) -> None:
@@ -148,7 +162,7 @@ def test_rankings_with_a_margin_that_rises_and_rows_that_get_harder_resume_exact
 
 def test_answers_that_wait_or_are_used_again_survive_a_resume(bench: Bench) -> None:
     """PPO, stopped between two steps on the answers of one rollout, with adapters."""
-    spec = by_grades(bench.inputs, "ppo", **exactness.OFF_POLICY)
+    spec = by_grades(bench.inputs, "ppo", **OFF_POLICY)
     spec = replace(spec, lora=LORA, total_steps=6)
     found = exactness.compare(bench.root / "ppo", spec, bench.inputs, stops=(3,))
 

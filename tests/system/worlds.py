@@ -263,7 +263,7 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) ->
 def kill_world(process: subprocess.Popen[str]) -> None:
     """SIGKILL torchrun and its workers, which are in process groups of their own."""
     if process.poll() is None:
-        for pid in [*_children(process.pid), process.pid]:
+        for pid in [*children(process.pid), process.pid]:
             os.kill(pid, signal.SIGKILL)
         process.communicate()
 
@@ -300,7 +300,8 @@ def _progress(rundir: RunDir) -> int:
     return int(rundir.progress.read_text()) if rundir.progress.exists() else 0
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Processes that this one has started, torchrun's ranks."""
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(child) for child in text.split()]
 

@@ -8,7 +8,9 @@ import pytest
 
 from tests.standin_trainer import save
 from trainer.contract import Committed, Generation, Member, NodePhase, Span, StepMetrics
+from trainer.journal import Journal
 from trainer.rundir import RunDir
+from trainer.state import Identity
 from trainer.supervisor.blobs import Access, JobContainer
 from trainer.supervisor.clock import Clock
 from trainer.supervisor.duty import Duty
@@ -20,6 +22,10 @@ from trainer.supervisor.patience import Standstill, bytes_in
 from trainer.supervisor.ports import free_port
 from trainer.supervisor.reports import METRICS_KEPT, METRICS_SENT, Reports
 from trainer.supervisor.tails import Follower, Tail
+
+ALONE = Identity(
+    rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
+)
 
 
 class TestReports:
@@ -101,6 +107,16 @@ class TestTails:
         (tmp_path / "file").write_text("one\ntwo\n")
 
         assert tail.lines() == [b"two"]
+
+    def test_what_the_trainer_warns_of_is_said_once(self, tmp_path: Path) -> None:
+        folder, reports = RunDir(tmp_path), Reports()
+        follower = Follower(folder, reports, Clock(), lambda at: at)
+        for text in ("the loss jumps", "the loss jumps higher"):
+            Journal(folder, ALONE).warn("spike", text)
+            follower.look()
+
+        told = [(t.kind, t.message) for t in reports.batch().troubles]
+        assert told == [("training", "the loss jumps")]
 
     def test_a_line_that_makes_no_sense_is_left_out(self, tmp_path: Path) -> None:
         folder, reports = RunDir(tmp_path), Reports()

@@ -47,8 +47,8 @@ def test_bf16_without_zero_is_refused() -> None:
 
 
 def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(ValueError, match="'fp16' is not known"):
-        deepspeed_config(replace(SPEC, precision="fp16"), 2)
+    with pytest.raises(ValueError, match="'fp8' is not known"):
+        deepspeed_config(replace(SPEC, precision="fp8"), 2)
 
 
 def test_norms_and_biases_are_not_decayed_and_frozen_weights_not_trained() -> None:

@@ -22,6 +22,7 @@ from trainer.hopeless import Hopeless
 from trainer.journal import Journal
 from trainer.loop import NotFinite, Parts, train
 from trainer.methods.sft import Sft
+from trainer.pace import Pace
 from trainer.prepared import Prepared
 from trainer.rundir import RunDir
 from trainer.state import Identity, State
@@ -142,6 +143,7 @@ def make_rig(root: Path, spec: RunSpec) -> Rig:
         saver=saves,  # type: ignore[arg-type]
         agreement=Agreement(rundir, None, lambda: saves.busy, lambda: None),
         journal=Journal(rundir, ME),
+        pace=Pace(engine, spec, ME),
         now=lambda: float(next(seconds)),
     )
     return Rig(rundir, engine, saves, feed, parts)

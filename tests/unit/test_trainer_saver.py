@@ -20,6 +20,7 @@ from trainer.checkpoint.saver import Saver, give_up, given_up
 from trainer.contract import StepMetrics, checkpoint_path
 from trainer.journal import Journal
 from trainer.rundir import RankSave, RunDir, rank_record, tensors_name
+from trainer.spikes import Seen
 from trainer.state import Identity, State
 
 
@@ -61,7 +62,13 @@ def identity(rank: int, world_size: int) -> Identity:
     )
 
 
-STATE = State(step=3, consumed_samples=24, tokens=99, valid_loss_before=2.5)
+STATE = State(
+    step=3,
+    consumed_samples=24,
+    tokens=99,
+    valid_loss_before=2.5,
+    losses=Seen(losses=(2.5, 2.25), above=1),
+)
 PATH = checkpoint_path(3, "0badcafe")
 
 

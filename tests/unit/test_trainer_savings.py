@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
 
-from tests.unit.trainer_spec import SPEC
+from tests.unit.trainer_spec import GRADED, SPEC
 from trainer.contract import Lora, RunSpec
 from trainer.convert import hf
 from trainer.convert.adapters import merged as merged_of
@@ -198,6 +198,18 @@ def test_the_base_is_held_in_four_bits_and_adapters_alone_are_trained(base: Path
     assert len(held) == 3 * 7
     assert {p.dtype for p in held.values()} == {torch.uint8}
     assert all(".lora_" in name for name in trained(model))
+
+
+def test_the_head_of_a_critic_is_new_and_not_in_four_bits(base: Path) -> None:
+    learning = replace(GRADED, algorithm="ppo")
+    spec = replace(FP32, method="reinforcement", reinforcement=learning, lora=QLORA)
+
+    critic = loaded(base, spec).critic
+
+    held = {n: p.dtype for n, p in critic.named_parameters() if ".score." in n}
+    assert set(held.values()) == {torch.float32}
+    assert any(name in trained(critic) for name in held)
+    assert torch.uint8 in {p.dtype for p in critic.parameters()}
 
 
 def test_nothing_of_bitsandbytes_is_compiled_and_no_compiler_imported() -> None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from trainer.checkpoint.randomness import Randomness
 from trainer.contract import Message, StepMetrics
+from trainer.loss_scale import LossScale
+from trainer.spikes import Seen
 from trainer.wire import LATER
 
 FORMAT = 1
@@ -36,6 +38,8 @@ class Index(Message):
     averaged: bool = field(default=False, metadata=LATER)  # AVERAGE is stored beside STATES
     kl_beta: float | None = field(default=None, metadata=LATER)  # where it is steered
     tokens: int | None = field(default=None, metadata=LATER)  # trained so far
+    losses: Seen | None = field(default=None, metadata=LATER)  # where spikes are looked for
+    loss_scale: LossScale | None = field(default=None, metadata=LATER)  # of fp16
     valid_loss_before: float | None = field(default=None, metadata=LATER)  # the first step
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from trainer import loss_scale
 from trainer.checkpoint import randomness
 from trainer.checkpoint.answers import answers_name, read_answers, shared_out
 from trainer.checkpoint.fragments import (
@@ -131,6 +132,7 @@ def load(
         set_optimizer_step(engine, first.optimizer_step)
         refresh(engine)
     set_steps(engine, first.step)
+    loss_scale.restore(engine, first.loss_scale)
     if first.world_size == identity.world_size:
         randomness.restore(checkpoint.indexes[identity.rank].randomness)
     else:
@@ -143,6 +145,7 @@ def load(
         kl_beta=first.kl_beta,
         tokens=first.tokens,
         valid_loss_before=first.valid_loss_before,
+        losses=first.losses,
     )
 
 

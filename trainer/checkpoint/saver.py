@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,8 +18,9 @@ from typing import Any
 
 import torch
 
+from trainer import loss_scale
 from trainer.checkpoint.answers import answers_name, write_answers
-from trainer.checkpoint.fragments import AVERAGE, optimizer_step, owned
+from trainer.checkpoint.fragments import AVERAGE, Fragment, optimizer_step, owned
 from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
 from trainer.checkpoint.randomness import Randomness
 from trainer.checkpoint.slots import Slot, make_slots
@@ -59,7 +61,8 @@ class Saver:
 
     def __init__(self, engine: Any, rundir: RunDir, identity: Identity) -> None:  # noqa: ANN401
         self._engine, self._rundir, self._identity = engine, rundir, identity
-        self._fragments = owned(engine)
+        # Tensors themselves are looked up at each save: they may move, and keep memory meanwhile.
+        self._sizes = {key(f.name, state): f.numel for f in owned(engine) for state in f.views}
         # A thread begins on the first GPU, whichever the process has chosen: to pin memory from
         # there would cost that GPU half a gigabyte for each rank.
         self._thread = ThreadPoolExecutor(
@@ -86,8 +89,9 @@ class Saver:
         if slot is None:
             self._skip(record, OSError(errno.ENOSPC, "there is no room for a copy of the state"))
             return
-        self._copy(slot)
-        save = _Save(self._index(state, randomness), record, slot, state.experience)
+        fragments = owned(self._engine)
+        self._copy(fragments, slot)
+        save = _Save(self._index(fragments, state, randomness), record, slot, state.experience)
         self._writing = self._thread.submit(self._write, save)
         took = time.perf_counter() - began
         blocks = -(-slot.flat.nbytes // BLOCK) * self._identity.world_size
@@ -102,10 +106,9 @@ class Saver:
 
     def _make_slots(self) -> list[Slot]:
         """None when memory and disk are full; the next save tries again."""
-        sizes = {key(f.name, state): f.numel for f in self._fragments for state in f.views}
         pinned = self._engine.device.type == "cuda"
         try:
-            return make_slots(self._rundir, self._identity.rank, sizes, pinned=pinned)
+            return make_slots(self._rundir, self._identity.rank, self._sizes, pinned=pinned)
         except OSError as e:
             if not is_full(e):
                 raise
@@ -124,9 +127,9 @@ class Saver:
             _POLL.wait(POLL_SECONDS)
         return None
 
-    def _copy(self, slot: Slot) -> None:
+    def _copy(self, fragments: Sequence[Fragment], slot: Slot) -> None:
         at = 0
-        for fragment in self._fragments:
+        for fragment in fragments:
             for view in fragment.views.values():
                 slot.flat[at : at + fragment.numel].copy_(view.detach(), non_blocking=True)
                 at += fragment.numel
@@ -195,7 +198,7 @@ class Saver:
             files=(),
         )
 
-    def _index(self, state: State, randomness: Randomness) -> Index:
+    def _index(self, fragments: Sequence[Fragment], state: State, randomness: Randomness) -> Index:
         me = self._identity
         return Index(
             format=FORMAT,
@@ -208,13 +211,14 @@ class Saver:
             metrics=state.metrics,
             randomness=randomness,
             fragments=tuple(
-                Stored(name=f.name, shape=f.shape, start=f.start, numel=f.numel)
-                for f in self._fragments
+                Stored(name=f.name, shape=f.shape, start=f.start, numel=f.numel) for f in fragments
             ),
-            averaged=any(AVERAGE in f.views for f in self._fragments),
+            averaged=any(AVERAGE in f.views for f in fragments),
             kl_beta=state.kl_beta,
             tokens=state.tokens,
             valid_loss_before=state.valid_loss_before,
+            losses=state.losses,
+            loss_scale=loss_scale.current(self._engine),
         )
 
 

@@ -20,6 +20,7 @@ from trainer.convert.shards import LIMIT, write_model
 from trainer.convert.whole import Whole
 from trainer.freeze import freezes
 from trainer.heads import has_head
+from trainer.precision import dtype_of
 from trainer.tokenizer import load_tokenizer
 
 ADAPTER = "adapter"
@@ -28,7 +29,7 @@ ADAPTER = "adapter"
 def write(whole: Whole, spec: RunSpec, base: Path, target: Path, limit: int = LIMIT) -> None:
     """Write weights, configuration, tokenizer and, with LoRA, the adapters by themselves."""
     _require_base(base, spec)
-    dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+    dtype = dtype_of(spec)
     config = AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
     kind: Any = AutoModelForCausalLM
     if has_head(spec):

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 LIMIT = 5 * 10**9  # bytes of tensors in one file; transformers splits there too
-DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16"}
+DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 Shapes = Mapping[str, tuple[int, ...]]
 
 

@@ -6,8 +6,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from trainer.agreement import Agreement
 from trainer.contract import InputFile, RunSpec
 from trainer.data.prompts import Prompts
@@ -15,6 +13,7 @@ from trainer.evaluation import Evaluation
 from trainer.graders.answer import Grader
 from trainer.graders.choose import make_grader
 from trainer.methods.reference import make_reference
+from trainer.precision import dtype_of
 from trainer.prepared import Feeding
 from trainer.rollout.collect import Collector
 from trainer.rollout.grades import Grades
@@ -74,6 +73,6 @@ def _judge(spec: RunSpec, rundir: RunDir, engine: Any) -> Grader | None:  # noqa
         return None
     from trainer.graders.judge import Judge  # noqa: PLC0415 - most graders need no model
 
-    dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+    dtype = dtype_of(spec)
     folder = base_folder(rundir, spec.reward_model)
     return Judge(folder, engine.device, dtype, date.fromisoformat(spec.date))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from trainer.data.order import cursors
 from trainer.methods.scores import Method
+from trainer.rollout.aside import put_aside
 from trainer.rollout.collect import Collector
 from trainer.state import Identity
 from trainer.sums import over_ranks
@@ -20,11 +21,12 @@ class Grades:
         total, count = 0.0, 0.0
         if self._collector.stop():
             return None
-        for rows in self._groups():
-            grades = self._grades(rows)
-            if self._collector.stop():  # answers may have been cut short
-                return None
-            total, count = total + sum(grades), count + len(grades)
+        with put_aside(self._collector.engine, self._collector.spec.rollout_offload):
+            for rows in self._groups():
+                grades = self._grades(rows)
+                if self._collector.stop():  # answers may have been cut short
+                    return None
+                total, count = total + sum(grades), count + len(grades)
         total, count = over_ranks(total, count, device=self._collector.engine.device)
         return -total / max(count, 1)
 

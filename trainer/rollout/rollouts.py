@@ -16,6 +16,7 @@ from trainer.prepared import Prepared
 from trainer.rollout.advantages import estimated
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
 from trainer.rollout.answered import Answered, Experience
+from trainer.rollout.aside import put_aside
 from trainer.rollout.collect import Collector
 from trainer.rollout.leash import weight
 from trainer.state import Identity, State
@@ -36,7 +37,8 @@ class Rollouts:
         beta = weight(self._settings, state.kl_beta, state.step + 1, self._spec.total_steps)
         experience, figures = state.experience, None
         if state.step % self._settings.steps_per_rollout == 0:
-            found = self._collector.rollout(self._ahead(state), beta, state.step)
+            with put_aside(self._collector.engine, self._spec.rollout_offload):
+                found = self._collector.rollout(self._ahead(state), beta, state.step)
             if found is None:
                 return None
             experience, figures = replace(experience, waiting=tuple(found[0])), found[1]

@@ -46,6 +46,8 @@ class Follower:
         self._progress = folder.progress
         self._metrics = Tail(folder.metrics)
         self._spans = Tail(folder.spans)
+        self._warnings = folder.warnings
+        self._warned: set[str] = set()
         self._reports = reports
 
     def pass_over_spans(self) -> None:
@@ -61,6 +63,10 @@ class Follower:
             self._reports.troubled("disk", skipped[0].read_text(), self._clock.now())
         else:
             self._reports.mended("disk", self._clock.now())
+        for warning in sorted(self._warnings.glob("*.txt")):
+            if warning.name not in self._warned:
+                self._warned.add(warning.name)
+                self._reports.said("training", warning.read_text(), self._clock.now())
         if self._progress.exists() and (step := int(self._progress.read_text())):
             self._reports.stepped(step)
 

@@ -1,0 +1,70 @@
+"""What makes steps faster on GPUs is used there, and elsewhere the run says that it is not."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.unit.trainer_spec import SPEC
+from trainer import engine, faster
+from trainer.contract import RunSpec
+
+WISHES = replace(SPEC, compiled=True, fused_kernels=True)
+SHARED = replace(SPEC, zero_stage=3, processes_per_node=8)
+
+
+def test_on_a_cpu_neither_is_used_and_both_are_told() -> None:
+    model = torch.nn.Linear(2, 2)
+
+    told = faster.apply(model, WISHES, "cpu")
+
+    assert set(told) == {"compiled", "fused_kernels"}
+    assert tuple(told.values()) == faster.unused(WISHES, "cpu")
+    assert told["compiled"] == "compiled was not used: on a CPU nothing is compiled."
+    assert model._compiled_call_impl is None
+
+
+def test_nothing_is_told_of_what_nobody_asked_for() -> None:
+    assert faster.apply(torch.nn.Linear(2, 2), SPEC, "cpu") == {}
+
+
+def test_on_a_gpu_it_depends_on_what_is_installed_and_what_else_is_asked_for() -> None:
+    assert faster.unused(WISHES, "cuda", has_liger=True) == ()
+    assert faster.unused(WISHES, "cuda", has_liger=False) == (
+        "fused_kernels were not used: liger-kernel is not installed.",
+    )
+    (told,) = faster.unused(replace(WISHES, zero_stage=3), "cuda", has_liger=True)
+    assert "not with ZeRO stage 3" in told
+
+
+def test_zero_plus_plus_is_what_deepspeed_calls_it() -> None:
+    assert faster.plus_plus(replace(SHARED, zero_plus_plus=("hpz", "qwz", "qgz"))) == {
+        "zero_hpz_partition_size": 8,
+        "zero_quantized_weights": True,
+        "zero_quantized_gradients": True,
+    }
+    assert faster.plus_plus(SHARED) == {}
+    faster.require_possible(replace(SHARED, zero_plus_plus=("hpz",)), "cuda")
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (replace(SHARED, zero_plus_plus=("hpz",)), "kernels for GPUs only"),
+        (replace(SPEC, zero_plus_plus=("hpz",)), "a part of ZeRO stage 3"),
+        (replace(SHARED, zero_plus_plus=("mics",)), "'mics' is not known; use hpz, qwz, qgz"),
+        (replace(SPEC, offload="nvme"), "nothing is compiled in a job: use 'parameters'"),
+        (replace(SPEC, offload="parameters"), "under ZeRO stage 3 only"),
+        (replace(SPEC, rollout_offload=True), "for reinforcement under ZeRO stage 1 or 2"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(spec: RunSpec, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        engine.deepspeed_config(spec, 2)
+
+
+def test_weights_on_the_host_take_the_optimizer_with_them() -> None:
+    config = engine.deepspeed_config(replace(SHARED, offload="parameters"), 2)
+
+    assert config["zero_optimization"]["offload_param"]["device"] == "cpu"
+    assert config["zero_optimization"]["offload_optimizer"]["device"] == "cpu"

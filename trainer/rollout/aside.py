@@ -1,0 +1,25 @@
+"""The optimizer's masters and moments wait on the host while answers are written."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum
+
+from trainer.checkpoint.fragments import optimizer_step, set_optimizer_step
+
+_STATES = [OffloadStateTypeEnum.optim_states, OffloadStateTypeEnum.hp_params]
+
+
+@contextmanager
+def put_aside(engine: Any, asked: bool) -> Iterator[None]:  # noqa: ANN401 - deepspeed is untyped
+    """Nothing may be saved or updated in here. What comes back is to the bit what went."""
+    if not asked:
+        yield
+        return
+    engine.offload_states(include=_STATES)
+    try:
+        yield
+    finally:
+        engine.reload_states()
+        set_optimizer_step(engine, optimizer_step(engine))  # AdamW's counts stay on the host
