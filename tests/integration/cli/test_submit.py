@@ -55,6 +55,29 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
     assert job["validation_file"].startswith("file-")
 
 
+async def test_how_steps_are_computed_reaches_the_job(shell: Shell) -> None:
+    fast = await submit(
+        shell,
+        *("--precision", "fp16", "--on-spike", "stop", "--compile", "--fused-kernels"),
+        *("--zero-plus-plus", "hpz", "--scale-learning-rate", "linear", "--base-batch", "4"),
+    )
+    alone = await shell.run("submit", shell.dataset(), *MODEL_OPTION, "--base-batch", "4")
+
+    recipe = (await shell.world.job(fast))["plan"]["recipe"]
+    assert recipe["precision"] == "fp16"
+    assert recipe["extras"] == {
+        "on_spike": "stop",
+        "compiled": True,
+        "fused_kernels": True,
+        "zero_plus_plus": "hpz",
+        "rollout_offload": False,
+        "scaling": "linear",
+        "base_batch": 4,
+    }
+    assert alone.code != 0
+    assert "go together" in alone.err
+
+
 async def test_what_saves_memory_reaches_the_job(shell: Shell) -> None:
     quantized = await submit(shell, "--qlora", "--loss-chunk", "512")
     frozen = await submit(shell, "--train-last-layers", "1", "--freeze-embeddings")
@@ -220,3 +243,42 @@ async def test_json_is_one_document_and_nothing_else_even_when_it_fails(shell: S
     assert bad.json["error"]["code"] == "no_such_file"
     assert bad.json["error"]["exit_code"] == bad.code == 2
     assert bad.json["error"]["next"]
+
+
+async def test_limits_of_money_time_and_place_reach_the_job_and_can_be_set_anew(
+    shell: Shell,
+) -> None:
+    name = await submit(
+        shell,
+        *("--budget", "$120", "--on-exhausted", "cancel", "--deadline", "2099-11-25 18:00"),
+        *("--max-price", "3.90", "--regions", "eastus, westeurope"),
+        *("--on-deadline-risk", "notify"),
+    )
+    asked = (await shell.world.job(name))["infrastructure"]
+    changed = await shell.run("set", name, "--budget", "200", "--deadline", "none")
+    later = (await shell.world.job(name))["infrastructure"]
+
+    assert asked["budget"] == {"amount": "120", "on_exhausted": "cancel", "currency": "USD"}
+    assert asked["max_price"]["amount"] == "3.90"
+    assert asked["regions"] == ["eastus", "westeurope"]
+    assert asked["on_deadline_risk"] == "notify"
+    assert asked["deadline"] > 4_000_000_000
+    assert "$200.00 of $200.00 left, then pause" in changed.out
+    assert (later["budget"]["amount"], later["deadline"]) == ("200", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--budget", "a lot"), "no amount of dollars"),
+        (("--deadline", "soon"), "no time"),
+        (("--on-exhausted", "cancel"), "nothing without --budget"),
+    ],
+)
+async def test_a_limit_that_makes_no_sense_is_refused_before_anything_is_sent(
+    shell: Shell, options: tuple[str, ...], message: str
+) -> None:
+    ended = await shell.run("set", "last", *options)
+
+    assert ended.code == 2
+    assert message in ended.err

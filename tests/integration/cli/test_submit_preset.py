@@ -1,0 +1,58 @@
+"""`rekindle submit` with a preset, and without sending anything but the file."""
+
+from tests.integration.cli.conftest import Shell
+from tests.world import MODEL
+
+SMALL = ("--model", MODEL, "--max-seq-len", "64")
+
+
+async def test_a_preset_is_a_job_and_what_is_told_beside_it_wins(shell: Shell) -> None:
+    ended = await shell.run(
+        *("submit", shell.dataset(), "--preset", "llama-3.1-8b-lora", *SMALL, "--json"),
+        *("--batch-size", "8", "--lora-alpha", "64"),
+    )
+
+    job = await shell.world.job(ended.json["id"])
+    recipe = job["plan"]["recipe"]
+    assert job["model"] == MODEL
+    assert job["hyperparameters"]["n_epochs"] == 1
+    assert job["hyperparameters"]["batch_size"] == 8
+    assert recipe["learning_rate"] == 3e-4
+    assert (recipe["lora"]["rank"], recipe["lora"]["alpha"]) == (8, 64)
+
+
+async def test_a_dry_run_shows_request_and_plan_and_makes_no_job(shell: Shell) -> None:
+    for_a_program = await shell.run(
+        "submit", shell.dataset(), "--preset", "mistral-7b-sft", *SMALL, "--dry-run", "--json"
+    )
+    for_a_person = await shell.run("submit", shell.dataset(), *SMALL, "--dry-run")
+
+    asked = for_a_program.json["request"]
+    assert asked["method"]["supervised"]["hyperparameters"] == {"batch_size": 128, "n_epochs": 1}
+    assert asked["training"] == {"learning_rate": 2e-5, "max_seq_len": 64}
+    assert for_a_program.json["plan"]["recipe"]["learning_rate"] == 2e-5
+    assert '"max_seq_len": 64' in for_a_person.out
+    assert "machines" in for_a_person.out
+    assert (await shell.run("list", "--json")).json["data"] == []
+
+
+async def test_what_cannot_go_with_a_preset_is_said_before_a_file_is_sent(shell: Shell) -> None:
+    file = shell.dataset()
+    neither = await shell.run("submit", file)
+    unknown = await shell.run("submit", file, "--preset", "gpt-5")
+    other = await shell.run("submit", file, "--preset", "qwen3-8b-sft", "--method", "dpo")
+    full = await shell.run("submit", file, "--preset", "qwen3-8b-sft", "--qlora")
+
+    assert [e.code for e in (neither, unknown, other, full)] == [2, 2, 2, 2]
+    assert "--preset that names one" in neither.err
+    assert "rekindle presets lists them" in unknown.err
+    assert "a recipe for supervised" in other.err
+    assert "another learning rate" in full.err
+    assert (await shell.run("files", "list", "--json")).json["data"] == []
+
+
+async def test_a_preset_whose_model_is_not_staged_says_so(shell: Shell) -> None:
+    ended = await shell.run("submit", shell.dataset(), "--preset", "qwen3-8b-sft")
+
+    assert ended.code != 0
+    assert "Qwen/Qwen3-8B" in ended.err

@@ -1,0 +1,241 @@
+"""What a teacher is asked, what is made of its answers, and what is not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rekindle.cli import distil_judge
+from rekindle.cli.distil_prompts import Prompt, Unfit, of_row, prompts
+from rekindle.cli.distil_rows import Kind, made, useful
+from rekindle.cli.distil_tally import Spent, Tally
+from rekindle.cli.teacher_messages import Ask, Reply
+from rekindle.cli.teacher_replies import Replies
+from rekindle.cli.trouble import Trouble
+from service.domain.row import Format
+from tests.unit.chat_rows import jsonl, verdict
+
+USER = {"role": "user", "content": "2 + 2?"}
+PROMPT = Prompt(1, [USER], {})
+ASK = Ask(url="http://t/v1", model="big", messages=[USER], sampling={"temperature": 1.0})
+FORMATS = {Kind.SFT: Format.CHAT, Kind.PREFERENCE: Format.PREFERENCE, Kind.RANKING: Format.RANKING}
+
+
+def reply(text: str, ended: str = "stop") -> Reply:
+    return Reply(text=text, ended=ended, prompt_tokens=7, completion_tokens=3)
+
+
+def said(row: dict[str, Any]) -> list[str]:
+    """The answers of a row, best first."""
+    names = ("preferred_output", "non_preferred_output")
+    answers = row.get("ranked_outputs") or [row[name] for name in names]
+    return [message["content"] for (message,) in answers]
+
+
+@pytest.mark.parametrize(
+    ("row", "messages"),
+    [
+        ({"messages": [USER]}, [USER]),
+        ({"prompt": "2 + 2?", "answer": "4"}, [USER]),
+        ({"prompt": [USER]}, [USER]),
+        (
+            {"prompt": "2 + 2?", "system": "Be short."},
+            [{"role": "system", "content": "Be short."}, USER],
+        ),
+    ],
+)
+def test_prompts_of_several_forms_are_chats_that_end_before_the_answer(
+    row: dict[str, Any], messages: list[dict[str, Any]]
+) -> None:
+    found, item = of_row(row)
+
+    assert found == messages
+    assert item == ({"answer": "4"} if "answer" in row else {})
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"text": "2 + 2?"}, "neither"),
+        ({"messages": []}, "empty"),
+        ({"prompt": "  "}, "empty"),
+        ({"messages": [USER, {"role": "assistant", "content": "4"}]}, "the assistant's"),
+        ({"messages": [{"role": "human", "content": "?"}]}, "no role that is known"),
+        ({"messages": [{"role": "user", "content": ""}]}, "no `content`"),
+        ({"messages": [{"role": "user"}]}, "no `content`"),
+        ({"messages": ["2 + 2?"]}, "no role"),
+        ({"messages": [USER], "tools": [{}]}, "`tools`"),
+        ({"prompt": "half \ud83d"}, "half of a surrogate pair"),
+    ],
+)
+def test_a_row_that_nobody_could_answer_says_why(row: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unfit, match=why):
+        of_row(row)
+
+
+def test_a_plain_text_is_a_prompt_a_line_and_each_is_asked_once(tmp_path: Path) -> None:
+    file, tally = tmp_path / "prompts.txt", Tally()
+    file.write_text('\n2 + 2?\n{"prompt": "this is text"}\n2 + 2?\n')
+
+    found = [(p.line, p.messages[0]["content"]) for p in prompts(file, tally)]
+
+    assert found == [(2, "2 + 2?"), (3, '{"prompt": "this is text"}')]
+    assert tally.left_out == {"it is there already": [4]}
+
+
+def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "a"}\n{"prompt": \n')
+
+    with pytest.raises(Trouble, match="line 2"):
+        list(prompts(file, Tally()))
+
+
+def test_candidates_that_are_of_no_use_are_dropped_and_counted() -> None:
+    tally = Tally()
+    replies: list[Reply | str] = [
+        reply("4"),
+        reply(" \n"),
+        reply("4 and so", "length"),
+        reply("4"),
+        reply("no", "content_filter"),
+        reply("half \ud83d"),
+        "too long a prompt",
+        reply("four", ""),
+    ]
+
+    assert useful(replies, tally) == ["4", "four"]
+    assert tally.dropped == {
+        "empty": 1,
+        "cut off at --max-tokens": 1,
+        "the same as one before it": 1,
+        "ended by content_filter": 1,
+        "it holds half of a surrogate pair": 1,
+        "the teacher refused: too long a prompt": 1,
+    }
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_the_service_takes_every_row_that_is_made(kind: Kind) -> None:
+    for row in made(kind, PROMPT, [("5", 0.0), ("4", 1.0)], exact=True):
+        assert verdict(jsonl(row)).format is FORMATS[kind]
+
+
+def test_the_best_answer_is_preferred_to_the_worst() -> None:
+    (row,) = made(
+        Kind.PREFERENCE, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
+    )
+
+    assert said(row) == ["a", "c"]
+
+
+def test_a_ranking_has_one_answer_for_each_grade_best_first() -> None:
+    (row,) = made(
+        Kind.RANKING, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
+    )
+
+    assert said(row) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("grades", "exact", "why"),
+    [
+        ([1.0, 1.0], True, "all right"),
+        ([0.0, 0.0], True, "all wrong"),
+        ([7.0, 7.0], False, "graded alike"),
+        ([7.0], False, "only one"),
+        ([], False, "none of its candidates is of use"),
+    ],
+)
+def test_a_prompt_whose_candidates_teach_nothing_gives_no_pair(
+    grades: list[float], exact: bool, why: str
+) -> None:
+    candidates = [(str(n), grade) for n, grade in enumerate(grades)]
+
+    with pytest.raises(Unfit, match=why):
+        made(Kind.PREFERENCE, PROMPT, candidates, exact=exact)
+
+
+def test_chats_are_all_candidates_or_the_right_ones_where_that_is_known() -> None:
+    every = made(Kind.SFT, PROMPT, [("a", None), ("b", None)], exact=False)
+    right = made(Kind.SFT, PROMPT, [("4", 1.0), ("5", 0.0), ("It is 4", 1.0)], exact=True)
+
+    assert [row["messages"][-1]["content"] for row in every] == ["a", "b"]
+    assert [row["messages"][-1]["content"] for row in right] == ["4", "It is 4"]
+    with pytest.raises(Unfit, match="is right"):
+        made(Kind.SFT, PROMPT, [("5", 0.0)], exact=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("7", 7.0),
+        (" 10\n", 10.0),
+        ("0", None),
+        ("11", None),
+        ("7.5", None),
+        ("7/10", None),
+        ("I would say 7", None),
+        ("", None),
+    ],
+)
+def test_a_judge_says_a_whole_number_from_1_to_10_or_nothing(
+    text: str, number: float | None
+) -> None:
+    assert distil_judge.number(text) == number
+
+
+def test_a_judge_reads_the_conversation_and_the_answer() -> None:
+    (asked,) = distil_judge.question([USER, USER | {"content": [{"text": "Well?"}]}], "four")
+
+    assert "user: 2 + 2?\n\nuser: Well?" in asked["content"]
+    assert "<answer>\nfour\n</answer>" in asked["content"]
+
+
+def test_the_key_of_a_reply_changes_with_whatever_the_reply_depends_on() -> None:
+    others = [
+        Ask(**vars(ASK) | changed)
+        for changed in (
+            {"url": "http://u/v1"},
+            {"model": "small"},
+            {"messages": [USER, USER]},
+            {"sampling": {"temperature": 0.9}},
+            {"number": 1},
+        )
+    ]
+
+    assert len({ask.key for ask in (ASK, *others)}) == 6
+    assert Ask(**json.loads(json.dumps(vars(ASK)))).key == ASK.key
+
+
+def test_a_reply_is_kept_for_whoever_opens_the_file_next(tmp_path: Path) -> None:
+    first = Replies(tmp_path / "replies")
+    first.put(ASK.key, reply("4"))
+    first.put(ASK.key, reply("a second one"))
+    second = Replies(tmp_path / "replies")
+
+    assert second.get(ASK.key) == reply("4")
+    assert second.get("another") is None
+    first.close()
+    second.close()
+
+
+def test_a_file_that_holds_no_replies_is_refused_and_kept(tmp_path: Path) -> None:
+    file = tmp_path / "replies"
+    file.write_text("a letter to my mother, which is longer than a header" * 20)
+
+    with pytest.raises(Trouble, match="not a database") as refused:
+        Replies(file)
+
+    assert "--cache" in refused.value.advice
+    assert file.read_text().startswith("a letter")
+
+
+def test_costs_are_the_tokens_at_their_prices() -> None:
+    spent = Spent()
+    spent.add(1_000_000, 200_000)
+    spent.add(500_000, 0)
+
+    assert spent.cost({"input": 2.0, "output": 10.0}) == pytest.approx(5.0)
+    assert spent.cost({"input": 2.0, "output": None}) is None

@@ -1,0 +1,157 @@
+"""Presets: the service takes and plans them, and each value has its source."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rekindle.cli.main import app
+from rekindle.cli.presets import known, named, over
+from rekindle.cli.submit_method import Method
+from rekindle.cli.submit_preset import Start
+from rekindle.cli.submit_training import Memory
+from rekindle.cli.trouble import Trouble
+from service.api.job_requests import JobRequest, parse
+from service.domain.architecture import Architecture
+from service.domain.fleet import Offering, Price
+from service.domain.plan import Offer, PlanRequest, make_plan
+from service.domain.states import CapacityType
+
+FILE = {"training_file": "file-1"}
+GRADER = {"type": "exact_answer", "input": "{{ sample.output_text }}", "reference": "{{ item.a }}"}
+
+
+def shape(model_type: str, numbers: str, **more: object) -> dict[str, Any]:
+    """A config.json of "hidden layers heads kv_heads intermediate vocabulary positions"."""
+    names = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "intermediate_size",
+        "vocab_size",
+        "max_position_embeddings",
+    )
+    sizes = dict(zip(names, map(int, numbers.split()), strict=True))
+    return {"model_type": model_type, **sizes, **more}
+
+
+LLAMA_70B = shape("llama", "8192 80 64 8 28672 128256 131072")
+SHAPES = {  # as the models' config.json say
+    "meta-llama/Llama-3.1-8B-Instruct": shape("llama", "4096 32 32 8 14336 128256 131072"),
+    "meta-llama/Llama-3.1-70B-Instruct": LLAMA_70B,
+    "meta-llama/Llama-3.3-70B-Instruct": LLAMA_70B,
+    "Qwen/Qwen3-8B": shape("qwen3", "4096 36 32 8 12288 151936 40960", head_dim=128),
+    "mistralai/Mistral-7B-Instruct-v0.3": shape("mistral", "4096 32 32 8 14336 32768 32768"),
+    "google/gemma-2-9b-it": shape("gemma2", "3584 42 16 8 14336 256000 8192", head_dim=256),
+    "facebook/opt-30b": shape("opt", "7168 48 56 56 28672 50272 2048"),
+    "openai-community/gpt2": shape("gpt2", "768 12 12 12 3072 50257 1024"),
+    "google-bert/bert-base-uncased": shape("bert", "768 12 12 12 3072 30522 512"),
+}
+OFFER = Offer(
+    offering=Offering(
+        region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
+    ),
+    price=Price(hourly=Decimal("8.44"), on_demand_hourly=Decimal("32.77")),
+)
+
+
+def request(name: str) -> JobRequest:
+    """What the service makes of the preset alone."""
+    body = named(name).body() | FILE
+    if body["method"]["type"] == "reinforcement":
+        body["method"]["reinforcement"]["grader"] = GRADER
+    return parse(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("name", known())
+def test_the_service_takes_every_preset(name: str) -> None:
+    asked = request(name)
+
+    assert asked.asked_training().method == named(name).method
+    assert asked.asked_hyperparameters() is not None
+
+
+@pytest.mark.parametrize("name", known())
+def test_every_preset_has_a_plan_once_its_model_is_staged(name: str) -> None:
+    asked, arch = request(name), Architecture.from_config(SHAPES[named(name).model])
+    plan = make_plan(
+        PlanRequest(
+            arch=arch,
+            hyperparameters=asked.asked_hyperparameters(),
+            training=asked.asked_training(),
+            examples=10_000,
+            mean_tokens=500,
+            offers=(OFFER,),
+        )
+    )
+
+    assert plan.recipe.learning_rate == asked.training.learning_rate
+    assert _batch(name) in (None, plan.recipe.batch_size)
+
+
+def _batch(name: str) -> object:
+    told = {value.member: value.value for value in named(name).values}
+    return told.get("hyperparameters.batch_size")
+
+
+def test_every_value_of_a_preset_has_a_source_and_its_method_stands_in_its_name() -> None:
+    for preset in known().values():
+        assert preset.values
+        assert all(len(value.source) > 10 for value in preset.values)
+        assert preset.adapter in ("", "lora", "qlora")
+        assert preset.adapter in preset.name
+
+
+def test_what_is_told_beside_a_preset_wins() -> None:
+    memory = Memory(lora_rank=32)
+    told = {
+        "model": None,
+        "method": {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 7}}},
+        "training": {"learning_rate": 1e-3, **memory.members()},
+    }
+
+    body = Start(preset="llama-3.1-8b-qlora").over(told, memory)
+
+    assert body["model"] == "meta-llama/Llama-3.1-8B-Instruct"
+    assert body["method"]["supervised"]["hyperparameters"] == {"n_epochs": 7, "batch_size": 32}
+    assert body["training"]["learning_rate"] == 1e-3
+    assert body["training"]["adapter"] == {"type": "qlora", "r": 32, "alpha": 16}
+
+
+def test_a_member_that_is_none_says_nothing_and_false_says_something() -> None:
+    assert over({"a": None, "b": False}, {"a": 1, "b": True, "c": 2}) == {
+        "a": 1,
+        "b": False,
+        "c": 2,
+    }
+
+
+def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
+    start = Start(preset="mistral-7b-dpo")
+
+    assert start.method(None) is Method.DPO
+    assert Start().method(None) is Method.SUPERVISED
+    with pytest.raises(Trouble, match="a recipe for dpo"):
+        start.method(Method.REWARD)
+
+
+def test_adapters_need_another_learning_rate_than_a_preset_of_all_weights_has() -> None:
+    memory = Memory(lora=True)
+    told = {"model": None, "method": None, "training": memory.members()}
+
+    with pytest.raises(Trouble, match="another learning rate"):
+        Start(preset="qwen3-8b-sft").over(told, memory)
+
+
+def test_presets_are_listed_for_people_and_programs() -> None:
+    listed = CliRunner().invoke(app, ["presets"], env={"COLUMNS": "200"})
+    one = CliRunner().invoke(app, ["presets", "qwen3-8b-lora", "--json"])
+    none = CliRunner().invoke(app, ["presets", "gpt-5"])
+
+    assert all(name in listed.stdout for name in known())
+    assert json.loads(one.stdout)["request"] == named("qwen3-8b-lora").body()
+    assert none.exit_code == 2
+    assert "rekindle presets lists them" in none.stderr

@@ -1,0 +1,55 @@
+"""Which of two models answers better: counts, and how sure they are."""
+
+import pytest
+
+from trainer.wins import Told, compared, summary, wilson
+
+
+def told(*rewards: float | None) -> list[Told]:
+    return [Told(text=f"{n}: {r}", is_cut=False, reward=r) for n, r in enumerate(rewards)]
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "low", "high"),
+    [  # Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29
+        (81 / 263, 263, 0.2553, 0.3662),
+        (15 / 148, 148, 0.0624, 0.1605),
+        (0.0, 20, 0.0, 0.1611),
+        (1 / 29, 29, 0.0061, 0.1718),
+    ],
+)
+def test_the_interval_is_wilsons(rate: float, count: int, low: float, high: float) -> None:
+    assert wilson(rate, count) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_of_no_prompts_nothing_is_known() -> None:
+    assert wilson(0.5, 0) == (0.0, 1.0)
+    assert "no difference yet" in summary(compared([], []))
+
+
+def test_the_higher_reward_wins_and_the_same_answer_is_a_tie() -> None:
+    same = Told(text="4", is_cut=True, reward=1.0)
+    other_batch = Told(text="4", is_cut=False, reward=1.0000001)
+
+    found = compared([*told(2, 0, 3, None), same], [*told(1, 5, 0.5, 2), other_batch])
+
+    assert (found.wins, found.losses, found.ties, found.not_rated) == (2, 1, 1, 1)
+    assert found.win_rate == 2.5 / 4
+    assert found.cut == (1, 0)
+    assert found.mean_reward[0] == pytest.approx(6 / 4)
+
+
+def test_swapping_the_models_swaps_the_result() -> None:
+    ours, theirs = told(2, 0, 3, 1), told(1, 5, 0.5, 0)
+
+    one, other = compared(ours, theirs), compared(theirs, ours)
+
+    assert (one.wins, one.losses) == (other.losses, other.wins)
+    assert (one.low, one.high) == pytest.approx((1 - other.high, 1 - other.low))
+
+
+def test_a_clear_win_is_not_called_a_draw() -> None:
+    found = compared(told(*[1.0] * 50), told(*[0.0] * 50))
+
+    assert found.low > 0.9
+    assert "no difference yet" not in summary(found)

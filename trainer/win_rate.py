@@ -1,0 +1,178 @@
+"""`python -m trainer.win_rate A B --prompts FILE --judge DIR`: which of two models answers better.
+
+All three are folders of `rekindle download`: two language models, and a reward model that reads
+both answers to each prompt. A wins a prompt when its answer is rated higher; the same answer is a
+tie. The likeliest tokens are taken unless `--temperature` says otherwise; then draws follow from
+the seed and the row. On a CPU the same call gives the same numbers, bit for bit.
+
+What a reward model prefers is not what people prefer.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import date
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from trainer.contract import Reinforcement
+from trainer.data.chat import prompt_ids
+from trainer.data.prompts import CHAT, prompt
+from trainer.data.rows import Rows
+from trainer.graders.answer import Answer
+from trainer.graders.judge import Judge
+from trainer.rollout.sampler import Sampler
+from trainer.tokenizer import load_tokenizer
+from trainer.wins import Told, compared, summary
+
+AT_ONCE = 8  # prompts
+WRITES, RATES = "ForCausalLM", "ForSequenceClassification"
+DAY = date(2000, 1, 1)  # that templates are told: the same on any day
+
+
+class Alone:
+    """A model by itself, as much of DeepSpeed's engine as a sampler asks for."""
+
+    def __init__(self, module: Any, device: torch.device) -> None:  # noqa: ANN401 - untyped
+        self.module, self.device = module.to(device), device
+
+    def zero_optimization_stage(self) -> int:
+        """Nothing is sharded."""
+        return 0
+
+    def train(self, mode: bool = True) -> None:
+        """As torch has it."""
+        self.module.train(mode)
+
+    def eval(self) -> None:
+        """The same."""
+        self.module.eval()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the result; exit status 1 and a sentence when it cannot be done."""
+    asked = _parser().parse_args(arguments)
+    try:
+        rows = _rows(asked.prompts, asked.rows)
+        for folder, kind in ((asked.judge, RATES), (asked.a, WRITES), (asked.b, WRITES)):
+            _config(folder, kind)  # before anything takes minutes
+        device = torch.device(asked.device)
+        told = [_told(model, rows, asked, device) for model in (asked.a, asked.b)]
+        rated = _rated(asked.judge, rows, told, device)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    found = compared(rated[0], rated[1])
+    if asked.out:
+        asked.out.write_text("".join(_line(r, a, b) for r, a, b in zip(rows, *rated, strict=True)))
+    sys.stdout.write(json.dumps(asdict(found)) + "\n" if asked.json else summary(found))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.win_rate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("a", type=Path)
+    parser.add_argument("b", type=Path)
+    parser.add_argument("--prompts", type=Path, required=True, help="rows as reinforcement has")
+    parser.add_argument("--judge", type=Path, required=True, help="a reward model's folder")
+    parser.add_argument("--rows", type=_positive, default=200, help="the first so many (200)")
+    parser.add_argument("--max-tokens", type=_positive, default=256, help="of an answer (256)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest (0)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, help="both answers to each prompt, as JSONL")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it is {text}, but it must be a whole number above 0")
+    return int(text)
+
+
+def _rows(file: Path, most: int) -> list[dict[str, Any]]:
+    found = Rows(file, prompt)
+    return [found[row][0] for row in islice(range(len(found)), most)]
+
+
+def _told(
+    folder: Path, rows: list[dict[str, Any]], asked: argparse.Namespace, device: torch.device
+) -> list[Told]:
+    """The model's answers, in the rows' order; the model is gone afterwards."""
+    config, tokenizer = _config(folder, WRITES), load_tokenizer(folder)
+    ids = [prompt_ids(tokenizer, row, DAY) for row in rows]
+    _require_room(folder, ids, asked.max_tokens, config.max_position_embeddings)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        folder, dtype="auto", use_safetensors=True, local_files_only=True, trust_remote_code=False
+    )
+    settings = Reinforcement(
+        algorithm="",
+        grader="",
+        answers=1,
+        max_answer_tokens=asked.max_tokens,
+        temperature=asked.temperature or 1.0,
+    )
+    sampler = Sampler(Alone(model, device), tokenizer, settings, asked.seed, lambda: False)
+    told: list[list[int]] = []
+    for first in range(0, len(ids), AT_ONCE):
+        some = range(first, min(first + AT_ONCE, len(ids)))
+        draws = [(row, 0) for row in some] if asked.temperature else None
+        told += sampler.answers([ids[row] for row in some], draws)
+    return [
+        Told(
+            text=tokenizer.decode(tokens, skip_special_tokens=True),
+            is_cut=len(tokens) == asked.max_tokens and tokens[-1] != tokenizer.eos_token_id,
+        )
+        for tokens in told
+    ]
+
+
+def _config(folder: Path, kind: str) -> Any:  # noqa: ANN401
+    """Of a model of this kind; from_pretrained would give another one a head of random numbers."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder; give one that `rekindle download` has made")
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    found = (config.architectures or ["nothing"])[0]
+    if not found.endswith(kind):
+        raise ValueError(f"{folder} holds a {found}; here it must be a model {kind}")
+    return config
+
+
+def _require_room(folder: Path, ids: list[list[int]], tokens: int, longest: int) -> None:
+    for row, prompt_of in enumerate(ids, 1):
+        if len(prompt_of) + tokens > longest:
+            raise ValueError(
+                f"row {row} has {len(prompt_of)} tokens; with --max-tokens {tokens} that is more "
+                f"than the {longest} of {folder}: shorten it, or lower --max-tokens"
+            )
+
+
+def _rated(
+    folder: Path, rows: list[dict[str, Any]], told: list[list[Told]], device: torch.device
+) -> list[list[Told]]:
+    """With the judge's numbers."""
+    judge = Judge(folder, device, _config(folder, RATES).dtype or torch.float32, DAY)
+    chats = [{name: row[name] for name in CHAT if name in row} for row in rows]
+    rated = []
+    for one in told:
+        grades = judge.grade([Answer(t.text, {}, c) for t, c in zip(one, chats, strict=True)])
+        rewards = [None if grade.error else grade.score for grade in grades]
+        rated.append([replace(t, reward=r) for t, r in zip(one, rewards, strict=True)])
+    return rated
+
+
+def _line(row: dict[str, Any], a: Told, b: Told) -> str:
+    return json.dumps({"messages": row["messages"], "a": asdict(a), "b": asdict(b)}) + "\n"
+
+
+if __name__ == "__main__":
+    main()

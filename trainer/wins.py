@@ -1,0 +1,98 @@
+"""Two models' answers to the same prompts, held against each other.
+
+The interval is Wilson's (1927) of the wins, a tie counted as half of one: that varies less than a
+win or a loss does, so with ties it is rather too wide than too narrow.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Z = 1.959963984540054  # of a normal distribution, 95 % lie within
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What one model has answered to one prompt."""
+
+    text: str
+    is_cut: bool  # at --max-tokens
+    reward: float | None = None  # None: the judge gave no finite number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Of all prompts."""
+
+    prompts: int
+    wins: int  # of A
+    losses: int
+    ties: int
+    not_rated: int
+    win_rate: float  # of those that were rated, a tie as half
+    low: float
+    high: float
+    mean_reward: tuple[float, float]  # of A, of B
+    cut: tuple[int, int]
+
+
+def compared(ours: Sequence[Told], theirs: Sequence[Told]) -> Result:
+    """Prompt by prompt."""
+    pairs = list(zip(ours, theirs, strict=True))
+    leads = [_lead(a, b) for a, b in pairs]
+    known = [lead for lead in leads if lead is not None]
+    wins, losses = sum(lead > 0 for lead in known), sum(lead < 0 for lead in known)
+    rate = (wins + (len(known) - wins - losses) / 2) / len(known) if known else 0.5
+    low, high = wilson(rate, len(known))
+    return Result(
+        prompts=len(pairs),
+        wins=wins,
+        losses=losses,
+        ties=len(known) - wins - losses,
+        not_rated=len(pairs) - len(known),
+        win_rate=rate,
+        low=low,
+        high=high,
+        mean_reward=(_mean(ours), _mean(theirs)),
+        cut=(sum(a.is_cut for a in ours), sum(b.is_cut for b in theirs)),
+    )
+
+
+def wilson(rate: float, count: int) -> tuple[float, float]:
+    """Where the true rate lies, 95 % sure, after so many prompts."""
+    if not count:
+        return 0.0, 1.0
+    square = Z * Z / count
+    middle = (rate + square / 2) / (1 + square)
+    half = Z * math.sqrt(rate * (1 - rate) / count + square / (4 * count)) / (1 + square)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def summary(found: Result) -> str:
+    """For a person."""
+    lines = [
+        f"A wins {found.wins}, B wins {found.losses}, ties {found.ties}; prompts {found.prompts}",
+        f"win rate of A: {found.win_rate:.1%}, with 95 % certainty {found.low:.1%} to "
+        f"{found.high:.1%}",
+        "mean reward: A {:.4f}, B {:.4f}".format(*found.mean_reward),
+    ]
+    if any(found.cut):
+        lines.append("cut off at --max-tokens: A {}, B {}".format(*found.cut))
+    if found.not_rated:
+        lines.append(f"not rated: {found.not_rated}")
+    if found.low <= 0.5 <= found.high:
+        lines.append("That is no difference yet; more prompts may show one.")
+    return "\n".join(lines) + "\n"
+
+
+def _lead(ours: Told, theirs: Told) -> float | None:
+    if ours.text == theirs.text:
+        return 0.0
+    if ours.reward is None or theirs.reward is None:
+        return None
+    return ours.reward - theirs.reward
+
+
+def _mean(told: Sequence[Told]) -> float:
+    known = [t.reward for t in told if t.reward is not None]
+    return math.fsum(known) / len(known) if known else 0.0
