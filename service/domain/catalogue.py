@@ -1,8 +1,9 @@
 """The VM sizes that Rekindle knows: what one of them holds and how fast it is.
 
 Facts from Microsoft's pages on GPU-accelerated VM sizes (ND A100 v4, NDm A100 v4, ND H100 v5,
-NC A100 v4, NCads H100 v5) and NVIDIA's A100 and H100 data sheets (dense bf16). Prices are
-not here: they change, so they come from a PriceSource.
+NC A100 v4, NCads H100 v5) and NVIDIA's data sheets of A100 (40 GB SXM 1,555 GB/s, 80 GB PCIe
+1,935, 80 GB SXM 2,039; 312 TFLOPS) and H100 (SXM 3,350 GB/s and 989 TFLOPS, NVL 3,900 and 835):
+dense bf16. Prices are not here: they change, so they come from a PriceSource.
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ class Sku:
     infiniband_gbps: int  # of one GPU's adapter; 0 = none
     nvlink_gbytes: int  # per second and GPU between the GPUs of one VM
     bf16_tflops: float  # of one GPU, dense
+
+    @property
+    def family(self) -> str:
+        """What GPUs of one generation have in common, such as "A100"."""
+        return self.gpu.split("-")[0]
 
     @property
     def infiniband(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from service.domain.architecture import Architecture
 from service.domain.catalogue import Sku
+from service.domain.errors import InvalidRequest
 from service.domain.memory import GIB, MARGIN, MemoryEstimate, MicroStep, estimate
 from service.domain.recipe import Hyperparameters, Recipe, Training, resolve, zero_stages
 from service.domain.savings import Savings
@@ -208,16 +209,24 @@ def _memory(
 def _advice(needs: Needs, sku: Sku) -> str:
     """What alone would make it fit, else whether everything together would."""
     remedies = list(_remedies(needs, sku))
-    works = [text for text, changed in remedies if isinstance(fit(changed, sku), Layout)]
+    works = [text for text, changed in remedies if _would_fit(changed, sku)]
     if works:
         return f"It would fit with {', or with '.join(works)}."
     everything = replace(needs, training=_frugal(needs), nodes=None)
-    if isinstance(fit(everything, sku), Layout):
+    if _would_fit(everything, sku):
         return (
             "No single change is enough; it would fit with LoRA, gradient checkpointing, "
             f"max_seq_len {everything.training.max_seq_len} and more nodes together."
         )
     return "Nothing would make it fit there: choose a smaller base model or larger GPUs."
+
+
+def _would_fit(needs: Needs, sku: Sku) -> bool:
+    """False, too, for changes that do not go with the rest of what was asked."""
+    try:
+        return isinstance(fit(needs, sku), Layout)
+    except InvalidRequest:
+        return False
 
 
 def _remedies(needs: Needs, sku: Sku) -> Iterator[tuple[str, Needs]]:
@@ -247,16 +256,19 @@ def _lighter(needs: Needs) -> Iterator[tuple[str, Needs]]:
     """The same rows on as many GPUs, but other states: the closer to what was asked the earlier."""
     training = needs.training
     saved = training.savings
-    if not saved.loss_chunk and training.method == "supervised":
+    if not saved.loss_chunk and training.method == "supervised" and needs.arch.packs:
         chunked = replace(training, savings=replace(saved, loss_chunk=_ADVISED_CHUNK))
         yield f"loss_chunk {_ADVISED_CHUNK}", _with(needs, chunked)
     if not saved.offload and training.zero_stage != 0:
         offloaded = replace(training, savings=replace(saved, offload="optimizer"))
         yield "the optimizer offloaded", _with(needs, offloaded)
-    if training.lora is None:
+    if saved.offload != "parameters" and training.zero_stage in (None, 3):
+        fetched = replace(training, savings=replace(saved, offload="parameters"))
+        yield "optimizer and weights offloaded", _with(needs, fetched)
+    if training.lora is None and needs.arch.adapts:
         lora = replace(training, lora=_ADVISED_LORA, savings=_of_adapters(saved))
         yield f"LoRA (rank {_ADVISED_LORA.rank})", _with(needs, lora)
-    elif not training.lora.quantized and training.zero_stage != 3:
+    elif training.lora and not training.lora.quantized and training.zero_stage != 3:
         quantized = replace(training, lora=replace(training.lora, quantized=True))
         yield "QLoRA", _with(needs, quantized)
 
@@ -271,7 +283,7 @@ def _shorter(needs: Needs, sku: Sku) -> int | None:
     length = _recipe(needs, 1).max_seq_len // 2
     while length >= _shortest(needs.training):
         changed = _with(needs, replace(needs.training, max_seq_len=length))
-        if isinstance(fit(changed, sku), Layout):
+        if _would_fit(changed, sku):
             return length
         length //= 2
     return None
@@ -291,7 +303,7 @@ def _frugal(needs: Needs) -> Training:
         zero_stage=None,
         micro_batch=None,
         max_seq_len=length,
-        lora=_ADVISED_LORA,
+        lora=_ADVISED_LORA if needs.arch.adapts else None,
         savings=_of_adapters(needs.training.savings),
     )
 

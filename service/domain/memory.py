@@ -2,7 +2,8 @@
 
 States follow ZeRO (Rajbhandari et al., 2020) with Adam: bf16 weights, gradients accumulated in
 fp32, an fp32 master and two moments. The coefficients of activations, logits and run time were
-fitted to published fine-tuning runs of 1.8 to 72 billion parameters (QwenLM's README).
+fitted to published fine-tuning runs of 1.8 to 72 billion parameters (QwenLM's README); the errors
+are in docs/planning.md, and `python -m bench.planner` measures them.
 """
 
 from dataclasses import dataclass
@@ -18,12 +19,13 @@ from trainer.contract import Lora, Reinforcement
 GIB: Final = 1024**3
 MARGIN = 0.10  # kept free: allocator fragmentation and what the closed form leaves out
 
-_RUNTIME = 2_700_000_000  # CUDA context, kernels' workspaces, NCCL
+_RUNTIME = 2_900_000_000  # CUDA context, kernels' workspaces, NCCL
 _BUCKET = 500_000_000  # elements, DeepSpeed's reduce and all-gather buckets
 _LIVE_PARAMETERS = 1_000_000_000  # gathered at once in ZeRO-3 (stage3_max_live_parameters)
-_GATHERED = 4  # times that much: in use, prefetched, being reduced and not yet freed
-_LOGIT_BYTES = 11.0  # per token and word: bf16 logits, their fp32 copy, its gradient
+_GATHERED = 3  # times that much: in use, prefetched, being reduced
+_SUB_GROUP = 1_000_000_000  # parameters that ZeRO-3 updates at once (DeepSpeed's sub_group_size)
 _HIDDEN_COPIES = 6  # per layer: inputs of two norms (kept in fp32), two residuals
+_PAIR_BYTES = 10  # of two tokens and a head: scores, their softmax in fp32, its dropout
 _WORKING_SET = 4 / 3  # of one layer: what is kept plus the gradients that flow through it
 _FP32 = 4
 _FOUR_BITS = 0.5 + 1 / 64 + _FP32 / (64 * 256)  # NF4: a byte scales 64, a number 256 bytes
@@ -64,6 +66,19 @@ class MemoryEstimate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Habits:
+    """What training programs do differently with the same model, in bytes."""
+
+    gradient: int = _FP32  # of a parameter, where the whole model is trained
+    logit: float = 11.0  # per token and word: bf16 logits, their fp32 copy, its gradient
+    quantized_logit: float = 11.0  # the same over a base in 4 bits
+    unpacked: int = 2  # of a weight in 4 bits while it is at work, the largest matrix at a time
+
+
+OURS: Final = Habits()
+
+
+@dataclass(frozen=True, kw_only=True)
 class MicroStep:
     """What one process takes at once, and what it holds beside the model for that."""
 
@@ -74,6 +89,8 @@ class MicroStep:
     reinforcement: Reinforcement | None = None
     judge: int = 0  # parameters of the reward model that grades
     averaged: bool = False  # a moving average of the weights is kept
+    wholes: int = 0  # parameters trained whole beside adapters, in bf16 (peft's modules_to_save)
+    habits: Habits = OURS
 
     @property
     def tokens(self) -> int:
@@ -106,35 +123,38 @@ def estimate(
     reward model's own head is too small to count; PPO's critic is the whole model once more. A
     reward model that grades is whole on every GPU; an average of the weights lies with the moments.
     """
-    traits = METHODS[micro_step.method]
-    width = 2 if precision == "bf16" else _FP32
+    width = _FP32 if precision == "fp32" else 2
     models = models_trained(micro_step.reinforcement)
     trained = models * trained_parameters(arch, lora, savings)
     adapters = trained if lora else 0
-    on_host = savings.offload == "optimizer"
+    on_host = bool(savings.offload)
     shards = _Shards(zero_stage, world)
     has_reference = keeps_reference(micro_step.method, micro_step.reinforcement)
     reference = arch.parameters if has_reference and not lora else 0
-    tokens = micro_step.tokens
-    scored = min(tokens, savings.loss_chunk or tokens)
     master = _FP32 if zero_stage >= 1 else 0  # DeepSpeed's ZeRO keeps one even of fp32 weights
     average = _FP32 if micro_step.averaged else 0
+    habits, wholes = micro_step.habits, micro_step.wholes
+    gradient = _FP32 if lora else habits.gradient
+    weights = shards.of_parameters(
+        models * _base_bytes(arch, lora, width) + (adapters + reference + wholes) * width
+    )
+    away = weights if savings.offload == "parameters" else 0
+    host = shards.of_optimizer(trained * (_HOST + average + width)) if on_host else 0
     return MemoryEstimate(
-        parameters=shards.of_parameters(
-            models * _base_bytes(arch, lora, width) + (adapters + reference) * width
-        )
-        + micro_step.judge * width,
-        gradients=shards.of_gradients(trained * _FP32),
-        optimizer=0 if on_host else shards.of_optimizer(trained * (master + _MOMENTS + average)),
+        parameters=weights - away + micro_step.judge * width,
+        gradients=shards.of_gradients(trained * gradient + wholes * width),
+        optimizer=0
+        if on_host
+        else shards.of_optimizer(trained * (master + _MOMENTS + average) + wholes * 2 * width),
         activations=models
-        * tokens
-        * _activation_bytes(arch, width, savings.reached(arch), checkpointing=checkpointing),
-        logits=round(scored * arch.vocab_size * _LOGIT_BYTES) if traits.logits else 0,
-        update=0 if on_host else shards.of_optimizer(trained * _FP32),
-        buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, lora, width),
+        * micro_step.tokens
+        * _activation_bytes(arch, width, savings, micro_step.seq_len, checkpointing=checkpointing),
+        logits=_logit_bytes(arch, micro_step, lora, savings),
+        update=0 if on_host else shards.of_update(trained * _FP32 + wholes * width),
+        buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, lora, habits),
         runtime=_RUNTIME,
         cache=micro_step.written * cache_bytes(arch, width),
-        host=shards.of_optimizer(trained * (_HOST + average + width)) if on_host else 0,
+        host=host + away,
     )
 
 
@@ -147,6 +167,11 @@ class _Shards:
 
     def of_optimizer(self, size: int) -> int:
         return -(-size // self.world) if self.zero_stage >= 1 else size
+
+    def of_update(self, size: int) -> int:
+        """ZeRO-3 updates a sub-group at a time, the other stages all at once."""
+        whole = self.of_optimizer(size)
+        return min(whole, _SUB_GROUP * _FP32) if self.zero_stage >= 3 else whole
 
     def of_gradients(self, size: int) -> int:
         return -(-size // self.world) if self.zero_stage >= 2 else size
@@ -163,18 +188,34 @@ def _base_bytes(arch: Architecture, lora: Lora | None, width: int) -> int:
     return round(arch.linear_parameters * _FOUR_BITS) + rest * width
 
 
-def _unpacked(arch: Architecture, lora: Lora | None, width: int) -> int:
+def _unpacked(arch: Architecture, lora: Lora | None, habits: Habits) -> int:
     """A quantized matrix at work, as what it stands for: the largest of a layer."""
     if lora is None or not lora.quantized:
         return 0
-    return max(i * o for i, o in arch.linear_layers()) * width
+    return max(i * o for i, o in arch.linear_layers()) * habits.unpacked
 
 
-def _activation_bytes(arch: Architecture, width: int, layers: int, *, checkpointing: bool) -> int:
+def _logit_bytes(
+    arch: Architecture, micro_step: MicroStep, lora: Lora | None, savings: Savings
+) -> int:
+    """Of all tokens that are scored at once."""
+    if not METHODS[micro_step.method].logits:
+        return 0
+    quantized, habits = lora is not None and lora.quantized, micro_step.habits
+    scored = min(micro_step.tokens, savings.loss_chunk or micro_step.tokens)
+    return round(scored * arch.vocab_size * (habits.quantized_logit if quantized else habits.logit))
+
+
+def _activation_bytes(
+    arch: Architecture, width: int, savings: Savings, seq_len: int, *, checkpointing: bool
+) -> int:
     """Per token: what every layer keeps, or its input alone plus one layer at work."""
+    layers = savings.reached(arch)
     attention = 2 * arch.q_size + 2 * arch.kv_size  # q, k, v and the output; no s x s matrix
-    mlp = 4 * arch.intermediate_size  # gate, up, activated gate, product
+    mlp = (4 if arch.gated else 2) * arch.intermediate_size  # gate, up, activated gate, product
     layer = width * (_HIDDEN_COPIES * arch.hidden_size + attention + mlp)
+    if arch.materializes:
+        layer += _PAIR_BYTES * arch.heads * seq_len
     if not checkpointing:
         return layers * layer
     return round(layers * arch.hidden_size * width + layer * _WORKING_SET)

@@ -9,7 +9,7 @@ from typing import Literal
 from service.domain.architecture import Architecture
 from trainer.contract import Lora
 
-Offload = Literal["", "optimizer"]
+Offload = Literal["", "optimizer", "parameters"]  # the latter both
 
 
 @dataclass(frozen=True, kw_only=True)

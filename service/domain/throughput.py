@@ -1,9 +1,7 @@
-"""How long an optimizer step takes: a roofline of compute, network and kernel launches.
+"""How long an optimizer step takes: a roofline of compute, memory traffic, network and launches.
 
-Not calibrated on the job itself, so it comes with a wide interval; the measured steps of a
-running job replace it. Fitted to published speeds: MosaicML's llm-foundry benchmarks for the
-matrix units, QwenLM's README for what Hugging Face models reach of that and for launches,
-DeepSpeed's multi-node ZeRO-3 runs for the network.
+Before anything is measured it comes with a wide interval; what jobs measure narrows it
+(`service/domain/calibration.py`). Formulas, sources and errors: docs/planning.md.
 """
 
 from dataclasses import dataclass
@@ -14,20 +12,20 @@ from service.domain.method import METHODS, Method, keeps_reference, models_train
 from service.domain.reinforcement import at_once, expected_tokens, passes, with_replay
 from service.domain.rollout import Rollout, cpu_seconds, gpu_seconds
 from service.domain.savings import NONE, Savings, trained_parameters
+from service.domain.stack import HUGGING_FACE, Speed, Stack
 from trainer.contract import Reinforcement
 
-_STACK = 0.8  # Hugging Face models under DeepSpeed against a training stack tuned by hand
-_EFFICIENCY = {"A100": (0.72, 400), "H100": (0.56, 800)}  # share of the peak; width of half of it
-_UNKNOWN_GPU = (0.5, 800)
-_LAUNCH_SECONDS = 0.0064  # per layer and micro-step, forward and backward: kernels never go faster
-_LINE_RATE = 0.64  # of InfiniBand and Ethernet that collectives reach across nodes
-_OVERLAP = 0.7  # of the shorter of compute and network that hides behind the longer
+OURS = HUGGING_FACE
+_UNKNOWN_GPU = Speed(share=0.5, width=800, attention=0.15)
 _HOST_ADAM_SECONDS = 1.4e-9  # per parameter on a machine's cores: Ren et al. (2021), table 4
-_UNPACK_SECONDS = 1e-11  # per weight and pass: Qwen's Q-LoRA against its LoRA, A100
+_HOST_LINK = 15e9  # bytes per second and GPU from host memory, all at once; assumed, as for copies
 _FORWARD = 1 / 3  # of a forward and a backward pass; checkpointing runs it once more
+_CAUSAL = 0.5  # of all pairs of tokens: a token looks back only
+_SHARP = 4  # how sharply the longer of launches and compute wins; where they meet both count
 
 _ONE_NODE = (0.7, 1.5)  # p10 and p90 against the expected value
 _SEVERAL_NODES = (0.7, 2.5)  # DeepSpeed across nodes was off by up to that
+_UNPROMISED = (0.5, 4.0)
 _CPU = (0.4, 2.5)
 _ROLLOUT = (0.4, 3.0)  # nobody knows how long answers will be, from a few tokens to twice as many
 
@@ -41,6 +39,8 @@ class StepTime:
     high: float
     compute: float  # of it, were the network infinitely fast
     network: float  # of it, were the GPUs infinitely fast
+    doubt: str = ""  # why it is no promise; empty where it is one
+    roofline: float = 0.0  # the seconds before past jobs were asked; 0: they were not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,25 +108,29 @@ class Work:
     @property
     def width(self) -> int:
         """Bytes of one weight."""
-        return 2 if self.precision == "bf16" else 4
+        return 4 if self.precision == "fp32" else 2
 
 
-def gpu_step(work: Work, sku: Sku, *, nodes: int, processes_per_node: int) -> StepTime:
+def gpu_step(
+    work: Work, sku: Sku, *, nodes: int, processes_per_node: int, stack: Stack = OURS
+) -> StepTime:
     """A step on GPUs of this VM size."""
-    launches = work.arch.layers * _LAUNCH_SECONDS * (1 + _FORWARD * work.reference)
-    micro_step = max(_flops(work) / _gpu_flops(work, sku), launches) + _unpacking(work)
-    compute = work.accumulation * micro_step + _host_update(work) / nodes
+    speed = stack.speeds.get(sku.family, _UNKNOWN_GPU)
+    compute = work.accumulation * _micro_step(work, sku, stack, speed) + _host_update(work) / nodes
     world = nodes * processes_per_node
-    link = _link_bytes(sku, nodes, processes_per_node)
-    network = _network_bytes(work) * (world - 1) / world / link
-    seconds = max(compute, network) + (1 - _OVERLAP) * min(compute, network)
+    link = _link_bytes(sku, nodes, processes_per_node, stack)
+    network = _network_bytes(work) * (world - 1) / world / link + _fetching(work) / world
+    seconds = max(compute, network) + (1 - stack.overlap) * min(compute, network)
+    doubt = _doubt(sku, stack, bound=nodes > 1 and network > compute)
     low, high = _ONE_NODE if nodes == 1 else _SEVERAL_NODES
+    if doubt:
+        low, high = _UNPROMISED
     if rollout := work.rollout:
         gathered = rollout.weights if work.zero_stage == 3 else 0
         writing = gpu_seconds(
             rollout,
             bandwidth=sku.memory_gbytes * 1e9,
-            flops=_gpu_flops(work, sku),
+            flops=_weight_rate(work, sku, speed),
             gathering=gathered * (world - 1) / world / link,
         )
         compute, seconds = compute + writing, seconds + writing
@@ -137,12 +141,29 @@ def gpu_step(work: Work, sku: Sku, *, nodes: int, processes_per_node: int) -> St
         high=high * seconds,
         compute=compute,
         network=network,
+        doubt=doubt,
     )
+
+
+def _doubt(sku: Sku, stack: Stack, *, bound: bool) -> str:
+    """Why nobody can say how long a step takes there before some are measured."""
+    if sku.family not in stack.speeds:
+        return (
+            f"The time of a step on {sku.gpu} is no promise: no training was measured on such "
+            "GPUs. The first 50 steps will tell."
+        )
+    if bound:
+        return (
+            "The time of a step is no promise: it waits for the network between the machines "
+            "longer than it computes. A larger micro_batch, fewer nodes, or LoRA would help; the "
+            "first 50 steps will tell."
+        )
+    return ""
 
 
 def cpu_step(work: Work, *, flops: float) -> StepTime:
     """A step on CPU processes that do ``flops`` floating-point operations per second each."""
-    seconds = work.accumulation * _flops(work) / flops
+    seconds = work.accumulation * (_weight_flops(work) + _attention_flops(work)) / flops
     if rollout := work.rollout:
         seconds += cpu_seconds(rollout, flops=flops)
     low, high = _CPU
@@ -151,18 +172,65 @@ def cpu_step(work: Work, *, flops: float) -> StepTime:
     )
 
 
-def _flops(work: Work) -> float:
-    """Of one micro-step on one process: 2 per weight and token forward, 4 backward."""
-    arch = work.arch
-    # Forward passes: once again, the reference's, and what is asked of answers before.
+def _micro_step(work: Work, sku: Sku, stack: Stack, speed: Speed) -> float:
+    """Seconds of one micro-step's forward and backward pass, network apart."""
+    peak = _peak(work, sku)
+    compute = _weight_flops(work) / _weight_rate(work, sku, speed)
+    compute += _CAUSAL * _attention_flops(work) / (speed.attention * peak)
+    compute += _adapter_bytes(work, stack) / (sku.memory_gbytes * 1e9)
+    passes = 2 + work.checkpointing + work.reference
+    unpacking = passes * work.arch.linear_parameters * stack.unpack if work.quantized else 0.0
+    launches = work.arch.layers * _launch(work, stack) * (1 + _FORWARD * work.reference)
+    return float(((compute + unpacking) ** _SHARP + launches**_SHARP) ** (1 / _SHARP))
+
+
+def _launch(work: Work, stack: Stack) -> float:
+    if work.quantized:
+        return stack.launch_quantized
+    return stack.launch_sharded if work.zero_stage == 3 else stack.launch
+
+
+def _passes_more(work: Work) -> int:
+    """Forward passes beside the one that is learnt from: once again, the reference's, and what is
+    asked of answers before."""
     before = passes(work.reinforcement) if work.reinforcement else 0
-    more = work.checkpointing + work.reference + before
-    weights = 4 + 2 * more  # frozen ones need no gradient of their own
-    attention = 12.0 * arch.layers * arch.q_size * work.tokens_per_sequence
-    attention *= 1 + _FORWARD * more
-    own = 2 * work.trained if work.lora_rank is None else 6 * work.trained
-    learnt = work.models * work.micro_tokens * (weights * arch.parameters + own + attention)
-    return learnt + _judging(work)
+    return work.checkpointing + work.reference + before
+
+
+def _weight_flops(work: Work) -> float:
+    """Of one micro-step on one process: 2 per weight and token forward, 4 backward."""
+    weights = 4 + 2 * _passes_more(work)  # frozen ones need no gradient of their own
+    own = 2 * _trained_matrices(work) if work.lora_rank is None else 6 * work.trained
+    per_token = weights * work.arch.matrix_parameters + own
+    return work.models * work.micro_tokens * per_token + _judging(work)
+
+
+def _fetching(work: Work) -> float:
+    """Seconds that the weights take from the machine's memory, were they all of one process."""
+    if work.savings.offload != "parameters":
+        return 0.0
+    weights = work.models * work.arch.parameters * work.width
+    return work.accumulation * (2 + work.checkpointing) * weights / _HOST_LINK
+
+
+def _trained_matrices(work: Work) -> int:
+    """Trained parameters whose gradients are products; those of a looked-up embedding are not."""
+    looked_up = work.savings.train_embeddings and not work.arch.tied
+    return work.trained - (work.arch.embedding_parameters if looked_up else 0)
+
+
+def _attention_flops(work: Work) -> float:
+    """As if every token looked at all others: 4 of a pair and width forward, 8 backward."""
+    per_token = 12.0 * work.arch.layers * work.arch.q_size * work.tokens_per_sequence
+    return work.models * work.micro_tokens * per_token * (1 + _FORWARD * _passes_more(work))
+
+
+def _adapter_bytes(work: Work, stack: Stack) -> float:
+    """What the inputs of adapted layers cost beside the adapters' own products."""
+    if work.lora_rank is None:
+        return 0.0
+    inputs = sum(i for i, _ in work.arch.linear_layers())
+    return work.models * work.micro_tokens * work.arch.layers * inputs * stack.adapters
 
 
 def _judging(work: Work) -> float:
@@ -176,18 +244,15 @@ def _host_update(work: Work) -> float:
     return work.trained * _HOST_ADAM_SECONDS if work.savings.offload else 0.0
 
 
-def _unpacking(work: Work) -> float:
-    """Seconds of a micro-step in which weights in 4 bits are made what they stand for."""
-    passes = 2 + work.checkpointing + work.reference
-    return passes * work.arch.linear_parameters * _UNPACK_SECONDS if work.quantized else 0.0
+def _peak(work: Work, sku: Sku) -> float:
+    """FLOPs of one GPU; fp32 runs at half of bf16 (TF32)."""
+    return sku.bf16_tflops * 1e12 * (2 / work.width)
 
 
-def _gpu_flops(work: Work, sku: Sku) -> float:
-    """What one GPU reaches; narrow models fill it less, fp32 runs at half of bf16 (TF32)."""
-    share, half = _EFFICIENCY.get(sku.gpu.split("-")[0], _UNKNOWN_GPU)
+def _weight_rate(work: Work, sku: Sku, speed: Speed) -> float:
+    """What one GPU reaches with weights; narrow models fill it less."""
     width = work.arch.hidden_size
-    peak = sku.bf16_tflops * 1e12 * (2 / work.width)
-    return _STACK * share * width / (width + half) * peak
+    return speed.share * width / (width + speed.width) * _peak(work, sku)
 
 
 def _network_bytes(work: Work) -> int:
@@ -201,9 +266,9 @@ def _network_bytes(work: Work) -> int:
     return reductions * trained + trained
 
 
-def _link_bytes(sku: Sku, nodes: int, processes_per_node: int) -> float:
+def _link_bytes(sku: Sku, nodes: int, processes_per_node: int, stack: Stack) -> float:
     """Bytes per second and process over the slowest link in the way."""
     if nodes == 1:
-        return sku.nvlink_gbytes * 1e9
+        return sku.nvlink_gbytes * 1e9 * stack.local
     gbits = sku.infiniband_gbps or sku.ethernet_gbps / processes_per_node
-    return gbits / 8 * 1e9 * _LINE_RATE
+    return gbits / 8 * 1e9 * stack.fabric

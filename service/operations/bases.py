@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import jobs
 from service.db.jobs import JobRow
 from service.domain import lineage
+from service.domain.base_models import BaseModel as KnownModel
 from service.domain.errors import InvalidRequest
 from service.domain.lineage import OF_BASE
 from service.domain.method import Method
@@ -63,6 +64,12 @@ async def find(
     manifest = await _manifest(store, job, param)
     staged = StagedModel(model=_made(job, manifest), config=await _config(store, job, param))
     return Basis(staged=staged, method=Plan.from_dict(job.plan).recipe.method)
+
+
+def unstaged(known: KnownModel) -> Basis:
+    """A base model of which only the catalogue's word is there: enough to plan with."""
+    model = BaseModel(name=known.name, revision="", files=())
+    return Basis(staged=StagedModel(model=model, config=known.config), method=None)
 
 
 async def readable(

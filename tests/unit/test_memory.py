@@ -152,6 +152,18 @@ def test_an_optimizer_on_the_host_costs_the_gpu_nothing_and_the_host_what_it_hol
     assert needs().host == 0
 
 
+def test_weights_on_the_host_leave_the_gpu_what_is_gathered_of_them() -> None:
+    saved = Savings(offload="parameters")
+    here, there = needs(zero_stage=3), needs(zero_stage=3, savings=saved)
+
+    assert (there.parameters, there.optimizer, there.buffers) == (0, 0, here.buffers)
+    assert there.host == pytest.approx((22 + 2) * QWEN_7B.parameters / 8, abs=2)
+
+
+def test_half_precision_of_either_kind_takes_the_same() -> None:
+    assert needs(precision="fp16") == needs(precision="bf16")
+
+
 def test_a_pair_is_two_sequences_and_a_frozen_copy_of_the_whole_model() -> None:
     one, pair = needs(), needs(method="dpo")
 

@@ -7,6 +7,7 @@ import pytest
 from service.domain.architecture import Architecture
 from service.domain.catalogue import SKUS, Sku, lookup
 from service.domain.savings import Savings
+from service.domain.stack import HUGGING_FACE, LLM_FOUNDRY
 from service.domain.throughput import Work, cpu_step, gpu_step
 
 
@@ -79,6 +80,15 @@ def test_an_optimizer_on_the_host_takes_a_machines_cores_longer_the_fewer_machin
     assert two == pytest.approx(one / 2)
 
 
+def test_weights_on_the_host_are_fetched_for_every_pass() -> None:
+    sharded = replace(WORK, zero_stage=3)
+    there = replace(sharded, savings=Savings(offload="parameters"))
+    near, far = (gpu_step(w, ND, nodes=1, processes_per_node=8) for w in (sharded, there))
+
+    fetched = 2 * 3 * 2 * QWEN_7B.parameters / 8 / 15e9
+    assert far.network - near.network == pytest.approx(fetched)
+
+
 def test_frozen_layers_save_a_third_of_the_work_at_most() -> None:
     whole = gpu_step(WORK, ND, nodes=1, processes_per_node=8)
     last = replace(WORK, savings=Savings(train_last_n_layers=1, train_embeddings=False))
@@ -107,10 +117,22 @@ def test_one_process_sends_nothing() -> None:
     assert gpu_step(WORK, ND, nodes=1, processes_per_node=1).network == 0
 
 
-def test_adapters_are_faster_than_the_whole_model() -> None:
+def test_adapters_send_less_and_move_more_memory_than_the_whole_model() -> None:
     adapters = gpu_step(replace(WORK, lora_rank=16), ND, nodes=1, processes_per_node=8)
+    whole = gpu_step(WORK, ND, nodes=1, processes_per_node=8)
 
-    assert adapters.seconds < gpu_step(WORK, ND, nodes=1, processes_per_node=8).seconds
+    assert adapters.network < whole.network / 50
+    assert adapters.compute > whole.compute, "as Qwen's README measured: casts and dropout"
+
+
+def test_products_of_adapted_models_ask_for_a_quarter_less() -> None:
+    free = replace(HUGGING_FACE, adapters=0.0)
+    adapters, whole = (
+        gpu_step(replace(WORK, lora_rank=rank), ND, nodes=1, processes_per_node=1, stack=free)
+        for rank in (1, None)
+    )
+
+    assert adapters.compute / whole.compute == pytest.approx(0.75, abs=0.03)
 
 
 def test_short_rows_wait_for_kernel_launches() -> None:
@@ -121,7 +143,7 @@ def test_short_rows_wait_for_kernel_launches() -> None:
         for n in (64, 32)
     )
 
-    assert short.seconds == shorter.seconds
+    assert short.seconds == pytest.approx(shorter.seconds, rel=1e-3)
 
 
 def test_checkpointing_costs_a_third_more_compute() -> None:
@@ -130,7 +152,7 @@ def test_checkpointing_costs_a_third_more_compute() -> None:
         for c in (False, True)
     )
 
-    assert again == pytest.approx(plain * 4 / 3)
+    assert again == pytest.approx(plain * 4 / 3, rel=0.01)  # launches are no more for it
 
 
 @pytest.mark.parametrize(
@@ -166,7 +188,8 @@ def test_a_reward_model_costs_two_sequences_and_nothing_for_a_reference() -> Non
         for m in ("supervised", "reward")
     )
 
-    assert (pair.compute, pair.network) == (2 * one.compute, one.network)
+    assert pair.compute == pytest.approx(2 * one.compute, rel=1e-3)
+    assert pair.network == one.network
 
 
 def test_a_cpu_takes_as_long_as_its_flops_say() -> None:
@@ -182,3 +205,63 @@ def test_vm_sizes_are_found_as_azure_finds_them() -> None:
     assert ND.infiniband
     assert not NC.infiniband
     assert len({s.vm_size for s in SKUS}) == len(SKUS)
+
+
+# Tokens per second and GPU of llm-foundry's benchmarks: MPT of 7 and 13 billion parameters.
+MPT_7B = Architecture(
+    parameters=6_658_859_008,
+    hidden_size=4096,
+    layers=32,
+    vocab_size=50368,
+    heads=32,
+    kv_heads=32,
+    head_dim=128,
+    intermediate_size=10922,
+    max_positions=65536,
+    tied=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("vm_size", "micro_batch", "checkpointing", "measured"),
+    [
+        ("Standard_ND96amsr_A100_v4", 6, False, 4641),
+        ("Standard_ND96asr_v4", 12, True, 3679),
+        ("Standard_ND96isr_H100_v5", 6, False, 10643),
+    ],
+)
+def test_published_speeds_of_another_program_are_met_with_its_coefficients(
+    vm_size: str, micro_batch: int, checkpointing: bool, measured: float
+) -> None:
+    pretraining = replace(
+        WORK,
+        arch=MPT_7B,
+        zero_stage=3,
+        micro_batch=micro_batch,
+        accumulation=1,
+        checkpointing=checkpointing,
+    )
+
+    step = gpu_step(pretraining, sku(vm_size), nodes=1, processes_per_node=8, stack=LLM_FOUNDRY)
+
+    assert micro_batch * 2048 / step.seconds == pytest.approx(measured, rel=0.1)
+
+
+def test_nothing_is_promised_on_gpus_that_nobody_measured() -> None:
+    newer = replace(ND, gpu="B200-SXM-192GB")
+
+    step, known = (gpu_step(WORK, s, nodes=1, processes_per_node=8) for s in (newer, ND))
+
+    assert "no promise: no training was measured" in step.doubt
+    assert step.high / step.low > 3 * known.high / known.low
+    assert known.doubt == ""
+
+
+def test_nothing_is_promised_where_the_network_between_machines_is_waited_for() -> None:
+    sharded = replace(WORK, zero_stage=3, micro_batch=1, accumulation=8)
+
+    step = gpu_step(sharded, NC, nodes=2, processes_per_node=4)
+
+    assert step.network > step.compute
+    assert "waits for the network between the machines" in step.doubt
+    assert gpu_step(WORK, ND, nodes=1, processes_per_node=8).doubt == ""

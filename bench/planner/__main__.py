@@ -1,0 +1,216 @@
+"""`python -m bench.planner --points CSV [--evictions N] [--seed S] [--json [FILE]]`.
+
+Asks the planner's own functions about published runs, and says how far off they are. Columns of
+the CSV: docs/benchmarks.md. Nothing in the planner knows a row; the coefficients that it has are
+in `service/domain/stack.py` and `memory.py`, with their sources.
+
+How to read the tables. Errors are of predicted to measured, in percent: their mean, what nine of
+ten points keep, and the worst.
+
+    stored        with the coefficients that the product has; on other points than those they were
+                  fitted to, this is what a user gets
+    5 folds       every point by coefficients fitted to four fifths of the others
+    other sizes   every point by coefficients fitted to models of other sizes
+    halves        every point by coefficients fitted to the other half
+    cold          programs that nobody measured for us
+    as if cold    the known programs, as if they were not
+    calibrated    every point after any two others of its program, model, method and GPUs
+    refused       points of which the planner would not promise a time, and what it would have said
+
+`step_mape_same_stack` is the worst of stored, folds and other sizes. Bars are shown, a missed one
+changes no exit status. Exit 2: it could not measure.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import report
+from bench.planner import errors, goodput, memories, points, steps
+from bench.planner.errors import Calibrated, Errors
+from bench.planner.goodput import Outcome
+from bench.planner.points import Point
+from bench.report import Measure, rounded
+from service.domain.memory import MARGIN
+
+STDOUT = Path("-")
+CANNOT_MEASURE = 2
+CONSTANT = "constant_mfu_50"
+RULE = "llama_factory"
+
+
+def main(told: Sequence[str] | None = None) -> int:
+    """Read, ask, print, and say by the exit status whether it could be measured."""
+    options = _options(told)
+    try:
+        found, left_out = points.read(options.points)
+    except (OSError, KeyError, UnicodeDecodeError) as error:
+        print(f"cannot measure: {options.points}: {error!r}", file=sys.stderr)
+        return CANNOT_MEASURE
+    if not found:
+        print(f"cannot measure: {options.points} has no point to ask about", file=sys.stderr)
+        return CANNOT_MEASURE
+    promised, refused = errors.promised(found)
+    lives = goodput.outcomes(options.evictions, options.seed)
+    known = errors.after_calibration(promised)
+    rows = _step_rows(promised, refused) | {"calibrated": known.ours}
+    measures = [*_memory(found), *_steps(promised, rows, known)]
+    measures += [Measure(name="step_refused", value=len(refused), unit="points"), *_goodput(lives)]
+    _show(found, left_out, refused, rows, lives)
+    report.show(measures)
+    if options.json:
+        more = {"points": len(found), "left_out": Counter(w.partition(":")[0] for w in left_out)}
+        more |= {"refused": [p.label for p in refused]}
+        whole = report.Report(bench="planner", measures=measures, more=more)
+        whole.write(None if options.json == STDOUT else options.json)
+    return 0
+
+
+def _options(told: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.planner",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--points", type=Path, required=True, metavar="CSV", help="published runs")
+    add("--evictions", type=int, default=6000, help="of each simulated case")
+    add("--seed", type=int, default=1)
+    add("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    return parser.parse_args(told)
+
+
+def _step_rows(promised: Sequence[Point], refused: Sequence[Point]) -> dict[str, Errors]:
+    return {
+        "stored": errors.stored(promised),
+        "5 folds": errors.cross_validated(promised),
+        "other sizes": errors.without_a_size(promised),
+        "halves": errors.halves(promised),
+        "cold": errors.cold(promised),
+        "as if cold": errors.as_if_unknown(promised),
+        "refused": errors.said(refused),
+    }
+
+
+def _memory(found: Sequence[Point]) -> list[Measure]:
+    rows = memories.measured(found)
+    return [
+        Measure(
+            name="memory_mape",
+            value=rounded(memories.errors(rows).mape, 2),
+            unit="%",
+            bar=8,
+            limit=2,
+            rivals={RULE: rounded(memories.rule_errors(rows).mape, 2)},
+        ),
+        Measure(
+            name="memory_under",
+            value=memories.under(rows) if rows else None,
+            unit="points",
+            bar=0,
+            limit=0,
+            rivals={RULE: memories.rule_under(rows, MARGIN)},
+        ),
+    ]
+
+
+def _steps(
+    promised: Sequence[Point], rows: dict[str, Errors], calibrated: Calibrated
+) -> list[Measure]:
+    known = [p for p in promised if p.stack in steps.STACKS]
+    strange = [p for p in promised if p.stack not in steps.STACKS]
+    same = [m for name in ("stored", "5 folds", "other sizes") if (m := rows[name].mape)]
+    return [
+        _step("step_mape_same_stack", max(same, default=None), 8, _constant(known)),
+        _step("step_mape_cold", rows["cold"].mape, 25, _constant(strange)),
+        _step("step_mape_calibrated", calibrated.ours.mape, 10, calibrated.constant.mape),
+        Measure(
+            name="step_interval_coverage",
+            value=rounded(calibrated.coverage, 1),
+            unit="% within the 80 % interval",
+        ),
+    ]
+
+
+def _step(name: str, value: float | None, bar: int, rival: float | None) -> Measure:
+    return Measure(
+        name=name,
+        value=rounded(value, 2),
+        unit="%",
+        bar=bar,
+        limit=3,
+        rivals={CONSTANT: rounded(rival, 2)},
+    )
+
+
+def _constant(rows: Sequence[Point]) -> float | None:
+    return errors.of(rows, steps.constant_mfu).mape
+
+
+def _goodput(lives: Sequence[Outcome]) -> list[Measure]:
+    least = goodput.lowest(lives)
+    rivals = {
+        name: rounded(min(o.rivals[name] / o.case.best for o in lives)) for name in goodput.HABITS
+    }
+    return [
+        Measure(
+            name="goodput_to_closed_form_min",
+            value=rounded(least.ratio),
+            unit="of the optimum",
+            bar=0.97,
+            limit=1,
+            rivals=rivals,
+            higher_is_better=True,
+        ),
+        Measure(
+            name="goodput_formula_error_max",
+            value=rounded(max(abs(o.simulated / o.by_formula - 1) for o in lives) * 100, 2),
+            unit="%",
+        ),
+    ]
+
+
+def _show(
+    found: Sequence[Point],
+    left_out: Sequence[str],
+    refused: Sequence[Point],
+    rows: dict[str, Errors],
+    lives: Sequence[Outcome],
+) -> None:
+    """The tables, to standard error."""
+    reasons = Counter(why.partition(":")[0] for why in left_out)
+    report.table(("rows that are no points, and why", "rows"), reasons.most_common())
+    report.table(
+        ("refused: waits for the network, or a GPU that nobody measured", "off by %"),
+        [(p.label, rounded(100 * errors.said_of(p), 0)) for p in refused],
+    )
+    memory = memories.errors(memories.measured(found))
+    shown = {"memory": memory} | {f"step, {name}": row for name, row in rows.items()}
+    report.table(("errors", "points", "mean %", "9 of 10 %", "worst %"), _errors(shown))
+    report.table(("state, band", "every s", "best", "closed form", "simulated"), _lives(lives))
+
+
+def _errors(rows: dict[str, Errors]) -> list[tuple[object, ...]]:
+    return [
+        (name, e.count, rounded(e.mape, 1), rounded(e.at(0.9), 1), rounded(e.at(1.0), 1))
+        for name, e in rows.items()
+    ]
+
+
+def _lives(lives: Sequence[Outcome]) -> list[tuple[object, ...]]:
+    return [
+        (
+            f"{o.case.state}, {o.case.band}",
+            round(o.case.chosen),
+            rounded(o.case.best),
+            rounded(o.by_formula),
+            rounded(o.simulated),
+        )
+        for o in lives
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""How far predictions were off, and by whom: the tables that the measures are taken from."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from bench.planner.points import Point
+from bench.planner.steps import (
+    STACKS,
+    coefficients,
+    constant_mfu,
+    fitted,
+    log_error,
+    predict,
+    stack_of,
+    unmeasured,
+)
+from service.domain.calibration import ENOUGH, Experience, calibrated
+from service.domain.stack import Stack
+from service.domain.throughput import StepTime
+
+FOLDS = 5
+PER_COEFFICIENT = 7  # points of a stack, or a fit would say more of their number than of it
+CALIBRATED_ON = 2  # points of a kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """Relative errors, as logarithms of predicted to measured."""
+
+    logs: tuple[float, ...]
+
+    @classmethod
+    def of_ratios(cls, ratios: Sequence[float]) -> "Errors":
+        """From predicted to measured, plain."""
+        return cls(logs=tuple(math.log(ratio) for ratio in ratios))
+
+    @property
+    def count(self) -> int:
+        """How many points."""
+        return len(self.logs)
+
+    @property
+    def mape(self) -> float | None:
+        """Mean absolute error in percent; None of nothing."""
+        if not self.logs:
+            return None
+        return 100 * sum(abs(math.expm1(e)) for e in self.logs) / len(self.logs)
+
+    def at(self, share: float) -> float | None:
+        """The error in percent that this share of the points keeps."""
+        if not self.logs:
+            return None
+        ranked = sorted(100 * abs(math.expm1(e)) for e in self.logs)
+        return ranked[min(math.ceil(share * len(ranked)), len(ranked)) - 1]
+
+    def __add__(self, other: "Errors") -> "Errors":
+        return Errors(logs=self.logs + other.logs)
+
+
+NOTHING = Errors(logs=())
+
+
+def of(points: Sequence[Point], seconds: Callable[[Point], float]) -> Errors:
+    """What ``seconds`` gets wrong on these points."""
+    return Errors(logs=tuple(log_error(p, seconds(p)) for p in points))
+
+
+def by(points: Sequence[Point], stack: Stack) -> Errors:
+    """What this stack's coefficients get wrong on these points."""
+    return of(points, lambda point: predict(point, stack).seconds)
+
+
+def promised(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+    """Points with a time that the planner would promise, and those that it would not."""
+    timed = [p for p in points if p.seconds]
+    doubts = [p for p in timed if predict(p, stack_of(p)).doubt]
+    return [p for p in timed if p not in doubts], doubts
+
+
+def stored(points: Sequence[Point]) -> Errors:
+    """With the coefficients that the product has, on points of the stacks that it knows."""
+    found = NOTHING
+    for kind, stack in STACKS.items():
+        found += by([p for p in points if p.stack == kind], stack)
+    return found
+
+
+def cross_validated(points: Sequence[Point]) -> Errors:
+    """Every point by coefficients fitted to other folds; folds are every fifth point."""
+    return _held_out(points, lambda rows: [rows[k::FOLDS] for k in range(FOLDS)])
+
+
+def without_a_size(points: Sequence[Point]) -> Errors:
+    """Every point by coefficients fitted to models of other sizes."""
+    return _held_out(points, _by_model)
+
+
+def halves(points: Sequence[Point]) -> Errors:
+    """Every point by coefficients fitted to the other half of the points."""
+    return _held_out(points, lambda rows: [rows[::2], rows[1::2]])
+
+
+def cold(points: Sequence[Point]) -> Errors:
+    """Programs that no coefficient was fitted to."""
+    return _unmeasured([p for p in points if p.stack not in STACKS])
+
+
+def as_if_unknown(points: Sequence[Point]) -> Errors:
+    """Programs that are known, as if they were not; adapters are told by one of them only."""
+    return _unmeasured([p for p in points if p.stack in STACKS and p.lora is None])
+
+
+def said(refused: Sequence[Point]) -> Errors:
+    """What would have been said of points that are refused."""
+    return Errors(logs=tuple(math.log1p(said_of(p)) for p in refused))
+
+
+def said_of(point: Point) -> float:
+    """Relative error of a point that is refused."""
+    predicted = predict(point, stack_of(point)).seconds
+    return math.expm1(log_error(point, predicted))
+
+
+def _unmeasured(points: Sequence[Point]) -> Errors:
+    return of(points, lambda point: predict(point, unmeasured(point)).seconds)
+
+
+def after_calibration(points: Sequence[Point]) -> "Calibrated":
+    """Ours and the constant rate's, on every point of a kind, after any other two of it."""
+    ours, theirs, inside = NOTHING, NOTHING, 0
+    for kind in _kinds(points):
+        for pair in combinations(kind, CALIBRATED_ON):
+            rest = [p for p in kind if p not in pair]
+            steps = _after(pair, rest)
+            ours += Errors.of_ratios([s.seconds / (p.seconds or math.nan) for p, s in steps])
+            inside += sum(s.low <= (p.seconds or math.nan) <= s.high for p, s in steps)
+            theirs += _rescaled(pair, rest)
+    return Calibrated(ours=ours, constant=theirs, inside=inside)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrated:
+    """Errors once two points of a kind are known."""
+
+    ours: Errors
+    constant: Errors
+    inside: int  # points that lay within our 80 % interval
+
+    @property
+    def coverage(self) -> float | None:
+        """Percent of the points that lay within it."""
+        return 100 * self.inside / self.ours.count if self.ours.count else None
+
+
+def _after(known: Sequence[Point], rest: Sequence[Point]) -> list[tuple[Point, StepTime]]:
+    stack = stack_of(known[0])
+    seen = [
+        Experience(
+            predicted=predict(p, stack).seconds, measured=p.seconds or math.nan, steps=ENOUGH
+        )
+        for p in known
+    ]
+    return [(p, calibrated(predict(p, stack), seen)) for p in rest]
+
+
+def _rescaled(known: Sequence[Point], rest: Sequence[Point]) -> Errors:
+    """The rival learns its one number from the same two points."""
+    bias = sum(log_error(p, constant_mfu(p)) for p in known) / len(known)
+    return of(rest, lambda point: constant_mfu(point) * math.exp(-bias))
+
+
+def _kinds(points: Sequence[Point]) -> Iterator[list[Point]]:
+    kinds: dict[tuple[str, ...], list[Point]] = defaultdict(list)
+    for point in points:
+        kinds[point.family].append(point)
+    return (kind for kind in kinds.values() if len(kind) > CALIBRATED_ON)
+
+
+def _by_model(rows: Sequence[Point]) -> list[list[Point]]:
+    return [[p for p in rows if p.model == model] for model in sorted({p.model for p in rows})]
+
+
+def _held_out(
+    points: Sequence[Point], folds: Callable[[Sequence[Point]], Sequence[Sequence[Point]]]
+) -> Errors:
+    """Stacks with too few points to fit are left out: the stored coefficients serve there."""
+    found = NOTHING
+    for kind in STACKS:
+        rows = [p for p in points if p.stack == kind]
+        if len(rows) < PER_COEFFICIENT * coefficients(kind, rows):
+            continue
+        for fold in folds(rows):
+            found += by(fold, fitted(kind, [p for p in rows if p not in fold]))
+    return found

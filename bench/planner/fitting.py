@@ -1,0 +1,96 @@
+"""Least squares of few positive coefficients on logarithms: Gauss and Newton, damped, robust.
+
+Written out, as the benchmark needs nothing else of a numerical library: a dozen coefficients.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+Coefficients = Mapping[str, float]
+Residuals = Callable[[Coefficients], Sequence[float]]  # each a logarithm of predicted to measured
+
+_ROUNDS = 60
+_STEP = 1e-4  # of a coefficient's logarithm, for its derivative
+_SOFT = 0.05  # errors beyond this count by their size, not by its square: some rows are outliers
+_TIE = 1e-3  # pull to where it started, so that what the rows do not tell stays
+
+
+def fit(start: Coefficients, residuals: Residuals) -> dict[str, float]:
+    """The coefficients with the least robust error, found from ``start``."""
+    best, damping = dict(start), 1e-2
+    found = residuals(best)
+    cost = _cost(found, best, start)
+    for _ in range(_ROUNDS):
+        slopes = [_slope(best, name, found, residuals) for name in best]
+        away = [math.log(best[name] / start[name]) for name in best]
+        move = _move(slopes, found, away, damping)
+        tried = {n: c * math.exp(_bounded(m)) for (n, c), m in zip(best.items(), move, strict=True)}
+        errors = residuals(tried)
+        now = _cost(errors, tried, start)
+        gained = cost - now
+        if gained > 0:
+            best, found, cost, damping = tried, errors, now, damping / 4
+        else:
+            damping *= 8
+        if 0 < gained < 1e-6 * cost or damping > 1e6:
+            break
+    return best
+
+
+def _bounded(move: float) -> float:
+    return max(-1.0, min(1.0, move))
+
+
+def _cost(errors: Sequence[float], now: Coefficients, start: Coefficients) -> float:
+    ties = sum(math.log(now[n] / start[n]) ** 2 for n in start)
+    return sum(_SOFT**2 * 2 * (math.hypot(1, e / _SOFT) - 1) for e in errors) + _TIE * ties
+
+
+def _slope(
+    at: Coefficients, name: str, found: Sequence[float], residuals: Residuals
+) -> Sequence[float]:
+    near = residuals({**at, name: at[name] * math.exp(_STEP)})
+    return [(n - f) / _STEP for n, f in zip(near, found, strict=True)]
+
+
+def _move(
+    slopes: Sequence[Sequence[float]],
+    found: Sequence[float],
+    away: Sequence[float],
+    damping: float,
+) -> list[float]:
+    """Solve the damped normal equations, each row weighted as its error deserves."""
+    weights = [1 / math.hypot(1, e / _SOFT) for e in found]
+    size = range(len(slopes))
+    left = [
+        [
+            sum(w * a * b for w, a, b in zip(weights, slopes[i], slopes[j], strict=True))
+            for j in size
+        ]
+        for i in size
+    ]
+    right = [
+        -sum(w * a * e for w, a, e in zip(weights, slopes[i], found, strict=True)) - _TIE * away[i]
+        for i in size
+    ]
+    for i in size:
+        left[i][i] += _TIE + damping * (left[i][i] + 1e-9)
+    return _solve(left, right)
+
+
+def _solve(left: list[list[float]], right: list[float]) -> list[float]:
+    """Gauss with pivots; the matrix is positive definite and small."""
+    rows = [[*line, value] for line, value in zip(left, right, strict=True)]
+    size = len(rows)
+    for i in range(size):
+        pivot = max(range(i, size), key=lambda r: abs(rows[r][i]))
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        for below in rows[i + 1 :]:
+            share = below[i] / rows[i][i]
+            for j in range(i, size + 1):
+                below[j] -= share * rows[i][j]
+    answer = [0.0] * size
+    for i in reversed(range(size)):
+        known = sum(rows[i][j] * answer[j] for j in range(i + 1, size))
+        answer[i] = (rows[i][size] - known) / rows[i][i]
+    return answer

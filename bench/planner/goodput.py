@@ -1,0 +1,145 @@
+"""Goodput of simulated lives, at the interval that jobs choose, against the best there can be.
+
+States and hazards are those of the research that the interval comes from: from adapters to 175
+billion parameters, and Azure's five eviction bands. Uploads run at 70 % of a node's Ethernet and
+copies at 15 GB/s and GPU, both assumed. The simulation walks through saves, uploads and evictions
+one by one and knows no formula.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from service.domain.goodput import Save, Weather, goodput
+from service.domain.goodput import best_interval as exact
+from trainer.contract import Cadence, best_interval
+
+COPY, UPLOAD, LOAD = 15e9, 2.1e9, 2.1e9  # bytes per second: of a GPU, of a node, of a node
+GPUS = 8
+RESTART, NOTICE = 300.0, 30.0  # seconds
+POLL_AND_COMMIT = 3.0
+LEAST = 0.5  # seconds of training between two saves, of the best there can be
+HEARD = 0.95  # of evictions come with a notice in time
+BANDS = {"0-5%": 0.025, "5-10%": 0.075, "10-15%": 0.125, "15-20%": 0.175, "20%+": 0.30}
+STATES = (  # name, bytes, nodes, seconds of a step
+    ("adapters", 2.6e9, 1, 4.0),
+    ("26 GB", 26e9, 1, 6.0),
+    ("7B", 98e9, 1, 4.0),
+    ("13B", 182e9, 2, 6.0),
+    ("70B", 980e9, 8, 15.0),
+    ("175B", 2.8e12, 32, 30.0),
+)
+HABITS = {"every_5_min": 300.0, "every_30_min": 1800.0, "every_1000_steps": 15_000.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A state in a band."""
+
+    state: str
+    band: str
+    save: Save
+    weather: Weather
+
+    @property
+    def chosen(self) -> float:
+        """The interval by the formula that planner and trainer share."""
+        cadence = Cadence(
+            evictions_per_hour=3600 * self.weather.evictions_per_second,
+            answered=self.weather.answered,
+            seconds_per_block=0.0,
+        )
+        return best_interval(cadence, stall=self.save.stall, upload=self.save.upload, blocks=0)
+
+    @property
+    def best(self) -> float:
+        """The best goodput there can be, by the closed form."""
+        most = 10 / self.weather.evictions_per_second
+        interval = exact(self.save, self.weather, least=LEAST, most=most)
+        return goodput(interval, self.save, self.weather)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A case, lived through."""
+
+    case: Case
+    simulated: float
+    by_formula: float  # the closed form at the same interval
+    rivals: dict[str, float]  # simulated
+
+    @property
+    def ratio(self) -> float:
+        """To the best there can be."""
+        return self.simulated / self.case.best
+
+
+def cases() -> Iterator[Case]:
+    """Every state in every band; machines are evicted one by one, the careful case."""
+    for state, size, nodes, step in STATES:
+        stall = size / (GPUS * nodes) / COPY
+        upload = size / nodes / UPLOAD
+        room = NOTICE - POLL_AND_COMMIT - stall - upload
+        answered = HEARD * max(0.0, min(1.0, room / step))
+        for band, share in BANDS.items():
+            weather = Weather(
+                evictions_per_second=nodes * -math.log(1 - share) / 3600,
+                answered=answered,
+                recovery=RESTART + size / nodes / LOAD,
+                notice=NOTICE if answered else 0.0,
+            )
+            yield Case(
+                state=state,
+                band=band,
+                save=Save(stall=stall, upload=upload),
+                weather=weather,
+            )
+
+
+def outcomes(evictions: int, seed: int) -> list[Outcome]:
+    """Every case, each with lives of its own."""
+    return [_live(case, evictions, f"{seed}/{case.state}/{case.band}") for case in cases()]
+
+
+def _live(case: Case, evictions: int, seed: str) -> Outcome:
+    return Outcome(
+        case=case,
+        simulated=simulated(case, case.chosen, evictions, seed),
+        by_formula=goodput(case.chosen, case.save, case.weather),
+        rivals={
+            name: simulated(case, max(every, case.save.upload), evictions, seed)
+            for name, every in HABITS.items()
+        },
+    )
+
+
+def simulated(case: Case, interval: float, evictions: int, seed: str) -> float:
+    """Share of the paid time that lasts, over this many evictions; same seed, same evictions."""
+    chance = random.Random(seed)  # noqa: S311 - the same evictions every time
+    kept = paid = 0.0
+    for _ in range(evictions):
+        life = chance.expovariate(case.weather.evictions_per_second)
+        done, durable = _until_evicted(life, interval, case.save)
+        kept += done if chance.random() < case.weather.answered else durable
+        paid += life + case.weather.notice + case.weather.recovery
+    return kept / paid
+
+
+def _until_evicted(life: float, interval: float, save: Save) -> tuple[float, float]:
+    """Seconds of training at the eviction: all of it, and what was uploaded by then."""
+    now = done = durable = 0.0
+    while now + interval < life:
+        now += interval
+        done += interval
+        now += save.stall
+        if now + save.upload <= life:
+            durable = done
+        if now >= life:
+            return done, durable
+    return done + life - now, durable
+
+
+def lowest(found: Sequence[Outcome]) -> Outcome:
+    """The case that comes least near to what is possible."""
+    return min(found, key=lambda outcome: outcome.ratio)

@@ -1,0 +1,68 @@
+"""Memory: what the planner's closed form says of a point, and what a rule of thumb says."""
+
+from collections.abc import Sequence
+
+from bench.planner.errors import Errors
+from bench.planner.points import Point
+from service.domain.memory import Habits, MemoryEstimate, MicroStep, estimate
+
+GB = 1e9
+# QwenLM's scripts: ZeRO-3 keeps gradients in bf16; their base in 4 bits (GPTQ) computes in fp16, no
+# fp32 copy of the logits was seen beside it, and weights are unpacked by way of integers.
+QWEN = Habits(gradient=2, quantized_logit=6.5, unpacked=10)
+
+
+def predict(point: Point) -> MemoryEstimate:
+    """Of one GPU, by the planner's own function."""
+    work = point.work
+    return estimate(
+        work.arch,
+        MicroStep(
+            samples=work.micro_batch,
+            seq_len=work.tokens_per_sequence,
+            wholes=point.wholes,
+            habits=QWEN,
+        ),
+        zero_stage=work.zero_stage,
+        world=point.gpus,
+        lora=point.lora,
+        checkpointing=work.checkpointing,
+        precision=work.precision,
+    )
+
+
+def rule_of_thumb(point: Point) -> float:
+    """LLaMA-Factory's table, bytes of one GPU: gigabytes per billion parameters, by method."""
+    lora = point.lora
+    factor = 18.0 if lora is None else 0.5 if lora.quantized else 2.0
+    return factor * point.work.arch.parameters / point.gpus
+
+
+def measured(points: Sequence[Point]) -> list[Point]:
+    """Those with a memory."""
+    return [p for p in points if p.memory]
+
+
+def errors(points: Sequence[Point]) -> Errors:
+    """Of the closed form, without its margin."""
+    return Errors.of_ratios([predict(p).total / _memory(p) for p in points])
+
+
+def rule_errors(points: Sequence[Point]) -> Errors:
+    """Of the rule of thumb."""
+    return Errors.of_ratios([rule_of_thumb(p) / _memory(p) for p in points])
+
+
+def under(points: Sequence[Point]) -> int:
+    """Points that needed more than the closed form with its margin."""
+    return sum(predict(p).needed < _memory(p) for p in points)
+
+
+def rule_under(points: Sequence[Point], margin: float) -> int:
+    """The same of the rule of thumb, given the same margin."""
+    return sum(rule_of_thumb(p) * (1 + margin) < _memory(p) for p in points)
+
+
+def _memory(point: Point) -> float:
+    assert point.memory is not None, "asked of points with a memory only"
+    return point.memory

@@ -1,0 +1,249 @@
+"""Published measurements, read from a CSV and put as the planner's own questions.
+
+Every row becomes a `Point`, or a sentence that says why it is none: a claim nobody measured, a
+way of training that Rekindle does not have, a cell that is missing. None is dropped in silence.
+"""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from service.domain.architecture import Architecture
+from service.domain.catalogue import SKUS, Sku, lookup
+from service.domain.savings import Savings
+from service.domain.throughput import Work
+from trainer.contract import Lora
+
+Row = Mapping[str, str]
+RANK = 64  # of the adapters in QwenLM's scripts; no column says it
+PER_NODE = 8
+HEAD = 128  # width of an attention head, which no column says and on which nothing depends
+SELECTIVE = 0.3  # of a forward pass: what "selective" checkpointing computes again
+FULL_TUNING = ("pretrain-full", "full")
+MEASURED_SUM = "sum over GPUs"
+SPLIT = ("TP", "PP", "MP")
+UNTIED = ("qwen", "llama", "mistral")  # whose head is not the token embedding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One published run, as the planner would be asked about it."""
+
+    source: str
+    stack: str  # "foundry", "hugging_face" or "other"
+    model: str
+    method: str
+    sku: Sku
+    gpus: int
+    work: Work
+    again: float  # share of a forward pass that is computed again: 0, 1 or between
+    zero: bool  # its collectives are DeepSpeed's
+    split: bool  # over GPUs by tensors or layers: of it only the compute is asked for
+    wholes: int  # parameters trained beside adapters
+    lora: Lora | None
+    seconds: float | None  # of an optimizer step
+    memory: float | None  # bytes of one GPU
+
+    @property
+    def nodes(self) -> int:
+        """Machines of eight GPUs."""
+        return -(-self.gpus // PER_NODE)
+
+    @property
+    def per_node(self) -> int:
+        """Processes of one machine."""
+        return min(self.gpus, PER_NODE)
+
+    @property
+    def family(self) -> tuple[str, str, str, str]:
+        """Points of one kind, which one calibration serves."""
+        return (self.source, self.model, self.method, self.sku.family)
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return (
+            f"{self.model} {self.method} on {self.gpus} x {self.sku.gpu}, "
+            f"{self.work.micro_batch} x {self.work.tokens_per_sequence} tokens"
+        )
+
+
+class Unfit(Exception):
+    """Why a row is no point."""
+
+
+def read(path: Path) -> tuple[list[Point], list[str]]:
+    """The points of a file, and for every other row why it is none."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = [{name: cell or "" for name, cell in row.items()} for row in csv.DictReader(file)]
+    points, left_out = [], []
+    for row in rows:
+        try:
+            points.append(_point(row))
+        except Unfit as why:
+            left_out.append(f"{why}: {row.get('model', '')} ({row.get('source', '')[:60]})")
+    return points, left_out
+
+
+def _point(row: Row) -> Point:
+    method = row["method"]
+    if "claim" in row["verified"]:
+        raise Unfit("a claim, not a measurement")
+    if "estimated" in row["mem_scope"]:
+        raise Unfit("estimated by its authors")
+    lora = _lora(method)
+    if lora is None and method not in FULL_TUNING:
+        raise Unfit(f"method {method!r} is no plain training step")
+    if not row["act_ckpt"]:
+        raise Unfit("nobody says whether activations are computed again")
+    if not row["parallel"] and row["gpus"] not in ("", "1"):
+        raise Unfit("nobody says how it was shared out")
+    arch, gpus = _architecture(row), int(_number(row, "gpus"))
+    stack = _stack(row["source"])
+    split = any(sign in row["parallel"] for sign in SPLIT)
+    micro_batch, accumulation = _batch(row, gpus, split=split)
+    seq_len = int(_number(row, "seq"))
+    work = Work(
+        arch=arch,
+        zero_stage=_zero_stage(row, lora, gpus),
+        micro_batch=micro_batch,
+        accumulation=accumulation,
+        tokens_per_sequence=seq_len,
+        lora_rank=lora.rank if lora else None,
+        checkpointing=row["act_ckpt"] not in ("none", "selective"),
+        precision="bf16",
+        quantized=lora is not None and lora.quantized,
+        savings=Savings(),
+    )
+    return Point(
+        source=row["source"],
+        stack=stack,
+        model=row["model"],
+        method=method,
+        sku=_sku(row["gpu"]),
+        gpus=gpus,
+        work=work,
+        again=SELECTIVE if row["act_ckpt"] == "selective" else float(work.checkpointing),
+        zero="ZeRO" in row["parallel"] or "DeepSpeed" in row["parallel"],
+        split=split,
+        wholes=2 * arch.embedding_parameters if "emb" in method else 0,
+        lora=lora,
+        seconds=_seconds(row, micro_batch * accumulation * seq_len),
+        memory=_memory(row, gpus),
+    )
+
+
+def _lora(method: str) -> Lora | None:
+    if "LoRA" not in method or "/" in method:
+        return None
+    return Lora(rank=RANK, alpha=16, dropout=0.05, quantized=method.startswith("QLoRA"))
+
+
+def _stack(source: str) -> str:
+    if "llm-foundry" in source:
+        return "foundry"
+    return "hugging_face" if source.startswith("QwenLM") else "other"
+
+
+def _sku(gpu: str) -> Sku:
+    """The VM size with these GPUs; of 8 to a machine, with InfiniBand."""
+    if named := lookup(f"Standard_{gpu}"):
+        return named
+    for wanted in _spellings(gpu):
+        for sku in SKUS:
+            if sku.gpus == PER_NODE and sku.gpu.startswith(wanted):
+                return sku
+    raise Unfit(f"GPU {gpu or 'not named'}: no training was measured on such GPUs")
+
+
+def _spellings(gpu: str) -> Iterator[str]:
+    """A100-80GB-SXM is A100-SXM4-80GB in the catalogue."""
+    kind, _, rest = gpu.partition("-")
+    memory = rest.partition("-")[0]
+    if kind in ("A100", "H100"):
+        yield f"{kind}-SXM{'4' if kind == 'A100' else '5'}-{memory or '80GB'}"
+
+
+def _architecture(row: Row) -> Architecture:
+    """The shape that the columns tell; how wide the middle of a layer is follows from the size."""
+    parameters, layers, hidden, vocab = (
+        int(_number(row, name)) for name in ("params", "layers", "hidden", "vocab")
+    )
+    tied = not row["model"].lower().startswith(UNTIED)
+    embeddings = (1 if tied else 2) * vocab * hidden
+    middle = ((parameters - embeddings) / layers - 4 * hidden**2) / (3 * hidden)
+    if middle < 1:
+        raise Unfit("its columns contradict each other")
+    return Architecture(
+        parameters=parameters,
+        hidden_size=hidden,
+        layers=layers,
+        vocab_size=vocab,
+        heads=max(hidden // HEAD, 1),
+        kv_heads=max(hidden // HEAD, 1),
+        head_dim=min(HEAD, hidden),
+        intermediate_size=round(middle),
+        max_positions=int(_number(row, "seq")),
+        tied=tied,
+    )
+
+
+def _zero_stage(row: Row, lora: Lora | None, gpus: int) -> int:
+    """As the row's program shares out the model; QwenLM's full fine-tuning is ZeRO-3 always."""
+    told = row["parallel"]
+    if "ZeRO-3" in told or "FULL_SHARD" in told or "FSDP2" in told or told == "FSDP":
+        return 3
+    if lora is None and row["source"].startswith("QwenLM"):
+        return 3
+    if "SHARD_GRAD_OP" in told or "ZeRO-2" in told:
+        return 2
+    return 0 if gpus == 1 else 1
+
+
+def _batch(row: Row, gpus: int, *, split: bool) -> tuple[int, int]:
+    """Sequences of a micro-step, and micro-steps of a step."""
+    whole = _number(row, "global_batch", 0.0)
+    if split and whole:
+        return 1, max(round(whole / gpus), 1)
+    accumulation = int(_number(row, "grad_accum", 1.0))
+    micro_batch = _number(row, "micro_batch", whole / gpus / accumulation)
+    if micro_batch < 1:
+        raise Unfit("no micro-batch is told")
+    return int(micro_batch), accumulation
+
+
+def _seconds(row: Row, tokens: int) -> float | None:
+    """Of a step, from tokens per second and GPU, or from FLOPs by the formula that is named."""
+    if row["tokens_s_gpu"]:
+        return tokens / _number(row, "tokens_s_gpu")
+    if not row["tflops_gpu"] or "HFU" not in row["flops_basis"]:
+        return None
+    layers, hidden, seq, vocab = (
+        _number(row, name) for name in ("layers", "hidden", "seq", "vocab")
+    )
+    # Narayanan et al. (2021), equation 3: with checkpointing, for one token.
+    flops = 96 * layers * hidden**2 * (1 + seq / (6 * hidden) + vocab / (16 * layers * hidden))
+    return tokens * flops / (_number(row, "tflops_gpu") * 1e12)
+
+
+def _memory(row: Row, gpus: int) -> float | None:
+    if not row["mem_gb"] or row["mem_scope"] != MEASURED_SUM:
+        return None
+    return _number(row, "mem_gb") * 1e9 / gpus
+
+
+def _number(row: Row, name: str, default: float | None = None) -> float:
+    value = row[name]
+    if value:
+        try:
+            number = float(value)
+        except ValueError:
+            raise Unfit(f"its {name} is no number") from None
+        if not 0 < number < math.inf:
+            raise Unfit(f"its {name} is no number above zero")
+        return number
+    if default is None:
+        raise Unfit(f"no {name} is told")
+    return default

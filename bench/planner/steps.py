@@ -1,0 +1,110 @@
+"""Step times: what the planner's own functions say of a point, and stacks fitted to points."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from bench.planner import fitting
+from bench.planner.points import Point
+from service.domain.stack import (
+    HUGGING_FACE,
+    LLM_FOUNDRY,
+    UNMEASURED,
+    UNMEASURED_ZERO,
+    Speed,
+    Stack,
+)
+from service.domain.throughput import StepTime, gpu_step
+
+STACKS: Mapping[str, Stack] = {"foundry": LLM_FOUNDRY, "hugging_face": HUGGING_FACE}
+_SPEED = ("share", "width", "attention")
+# What the rows of a stack tell about; its other coefficients stay as they are.
+TOLD = {
+    "foundry": ("launch", "local", "fabric"),
+    "hugging_face": ("launch", "launch_sharded", "launch_quantized", "adapters", "unpack", "local"),
+}
+_FIXED = {"hugging_face": ("width", "attention")}  # its rows cannot tell them from the adapters'
+_LAUNCHES = ("launch", "launch_sharded", "launch_quantized")
+
+
+def unmeasured(point: Point) -> Stack:
+    """What is known of a program that nobody measured for us: whose collectives it uses."""
+    return UNMEASURED_ZERO if point.zero else UNMEASURED
+
+
+def stack_of(point: Point) -> Stack:
+    """The coefficients that the product has for this point."""
+    return STACKS.get(point.stack) or unmeasured(point)
+
+
+def predict(point: Point, stack: Stack) -> StepTime:
+    """Of one optimizer step; what is computed again in part lies between nothing and all."""
+    if 0.0 < point.again < 1.0:
+        none, full = (_step(point, stack, checkpointing=c) for c in (False, True))
+        return replace(none, seconds=none.seconds + point.again * (full.seconds - none.seconds))
+    return _step(point, stack, checkpointing=point.work.checkpointing)
+
+
+def _step(point: Point, stack: Stack, *, checkpointing: bool) -> StepTime:
+    work = replace(point.work, checkpointing=checkpointing)
+    if point.split:
+        return gpu_step(work, point.sku, nodes=1, processes_per_node=1, stack=stack)
+    return gpu_step(
+        work, point.sku, nodes=point.nodes, processes_per_node=point.per_node, stack=stack
+    )
+
+
+def constant_mfu(point: Point) -> float:
+    """The rival: half of the peak, whatever the model, the batch and the network."""
+    arch, work = point.work.arch, point.work
+    tokens = work.accumulation * work.micro_tokens
+    flops = 6 * arch.parameters + 12 * arch.layers * arch.hidden_size * work.tokens_per_sequence
+    return tokens * flops / (0.5 * point.sku.bf16_tflops * 1e12)
+
+
+def log_error(point: Point, predicted: float) -> float:
+    """Of predicted to measured."""
+    assert point.seconds is not None, "asked of points with a time only"
+    return math.log(predicted / point.seconds)
+
+
+def fitted(kind: str, points: Sequence[Point]) -> Stack:
+    """The stack's coefficients as these points tell them, and nothing else."""
+    start = _start(kind, points)
+
+    def residuals(at: fitting.Coefficients) -> Sequence[float]:
+        stack = _stack(kind, at)
+        return [log_error(p, predict(p, stack).seconds) for p in points]
+
+    return _stack(kind, fitting.fit(start, residuals))
+
+
+def coefficients(kind: str, points: Sequence[Point]) -> int:
+    """How many a fit to these points has to find."""
+    return len(_start(kind, points))
+
+
+# Where every fit starts, so that none knows what another one found: round guesses.
+_GUESS = {"share": 0.7, "width": 500.0, "attention": 0.3, "launch": 0.005, "launch_sharded": 0.005}
+_GUESS |= {"launch_quantized": 0.005, "adapters": 100.0, "unpack": 1e-11}
+_GUESS |= {"local": 0.3, "fabric": 0.7}
+
+
+def _start(kind: str, points: Sequence[Point]) -> dict[str, float]:
+    families = sorted({p.sku.family for p in points})
+    fixed = _FIXED.get(kind, ())
+    speeds = {f"{f}.{n}": _GUESS[n] for f in families for n in _SPEED if n not in fixed}
+    return speeds | {name: _GUESS[name] for name in TOLD[kind]}
+
+
+def _stack(kind: str, at: fitting.Coefficients) -> Stack:
+    base = STACKS[kind]
+    speeds = {
+        family: Speed(**{n: at.get(f"{family}.{n}", old) for n, old in asdict(speed).items()})
+        for family, speed in base.speeds.items()
+    }
+    told: dict[str, Any] = {name: at[name] for name in TOLD[kind]}
+    if "launch_sharded" not in told:
+        told |= dict.fromkeys(_LAUNCHES, told["launch"])
+    return replace(base, speeds=speeds, **told)

@@ -1,0 +1,46 @@
+"""How fast past jobs trained, beside what had been planned for the machines that they were on."""
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.domain.calibration import Past
+
+_LATEST = 20  # jobs; programs and machines change
+_LEAST = 10  # steps, before which a pace says little
+
+# Of each job its newest attempt that trained; on as many machines as were planned.
+_QUERY = text(
+    """
+select j.model, coalesce(j.plan -> 'recipe' ->> 'method', 'supervised') method,
+  case when j.plan -> 'recipe' -> 'lora' ->> 'rank' is null then ''
+    when (j.plan -> 'recipe' -> 'lora' ->> 'quantized')::boolean then 'qlora' else 'lora' end
+    adapters,
+  a.vm_size,
+  coalesce(nullif((o ->> 'roofline_seconds')::float, 0), (o ->> 'seconds_per_step')::float)
+    predicted,
+  (j.progress ->> 'seconds_per_step')::float measured, (j.progress ->> 'step')::int steps
+from (
+  select id, model, plan, progress from jobs
+  where project_id = :project and jsonb_exists(progress, 'seconds_per_step')
+  order by id desc limit :latest
+) j
+join lateral (
+  select region, vm_size, instance_count from attempts
+  where job_id = j.id and ran_at is not null order by number desc limit 1
+) a on true
+join lateral (
+  select o from jsonb_array_elements(j.plan -> 'options') o
+  where o ->> 'vm_size' = a.vm_size and o ->> 'region' = a.region
+    and (o ->> 'nodes')::int = a.instance_count
+  limit 1
+) options on true
+where (j.progress ->> 'step')::int >= :least
+"""
+)
+
+
+async def recent(conn: AsyncConnection, project_id: str) -> tuple[Past, ...]:
+    """The newest jobs of the project that were measured."""
+    given = {"project": project_id, "latest": _LATEST, "least": _LEAST}
+    rows = await conn.execute(_QUERY, given)
+    return tuple(Past(**row) for row in rows.mappings())

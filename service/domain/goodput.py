@@ -1,0 +1,62 @@
+"""How much of the paid time is training that lasts, in closed form, and the interval that is best.
+
+Between recoveries a job lives for an exponential time. It trains for ``interval`` seconds, stops
+for ``stall`` to take a copy, and goes on while the copy is uploaded. An eviction whose notice is
+answered loses nothing; any other one loses what is not uploaded. Exact for Poisson evictions;
+`bench.planner` checks it against a simulation. The trainer uses the first-order interval
+(`trainer/cadence.py`), which needs no search and no recovery time.
+"""
+
+import math
+from dataclasses import dataclass
+
+_SEARCHED = 200  # halvings of the golden section; the interval is then exact to a part in a million
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weather:
+    """What evictions do to a job; times in seconds."""
+
+    evictions_per_second: float  # of the whole job: any of its machines
+    answered: float  # share of them whose notice leaves the time for a save
+    recovery: float  # paid for, from an eviction to the next training step
+    notice: float = 0.0  # in which nothing is trained, paid for as well
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save:
+    """What one costs, in seconds."""
+
+    stall: float
+    upload: float
+
+
+def goodput(interval: float, save: Save, weather: Weather) -> float:
+    """Share of the paid time that ends up as training that lasts.
+
+    `G(T) = (p A + (1 - p) B) / (1/L + e + R)`, `A = (1 - exp(-L T)) / (L (1 - exp(-L P)))`,
+    `B = T exp(-L u) / (exp(L P) - 1)`, `P = T + s`.
+    """
+    rate, period = weather.evictions_per_second, interval + save.stall
+    if rate <= 0:
+        return interval / period
+    noticed = -math.expm1(-rate * interval) / (rate * -math.expm1(-rate * period))
+    durable = interval * math.exp(-rate * save.upload) / math.expm1(rate * period)
+    kept = weather.answered * noticed + (1 - weather.answered) * durable
+    return kept / (1 / rate + weather.notice + weather.recovery)
+
+
+def best_interval(save: Save, weather: Weather, *, least: float, most: float) -> float:
+    """The interval of the greatest goodput, no shorter than an upload: two never overlap."""
+    low = math.log(max(least, save.upload - save.stall))
+    high = max(math.log(most), low)
+    for _ in range(_SEARCHED):
+        if high - low < 1e-6:
+            break
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        if goodput(math.exp(left), save, weather) < goodput(math.exp(right), save, weather):
+            low = left
+        else:
+            high = right
+    return math.exp((low + high) / 2)

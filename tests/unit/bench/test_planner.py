@@ -1,0 +1,198 @@
+"""The planner's benchmark: what it reads, what it leaves out, what it fits and what it says."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bench.planner import errors, fitting, memories
+from bench.planner.__main__ import main
+from bench.planner.points import Point, read
+from bench.planner.steps import STACKS, fitted, predict
+from service.domain.stack import LLM_FOUNDRY
+
+FOUNDRY = {
+    "source": "mosaicml/llm-foundry",
+    "verified": "read",
+    "model": "MPT-7b",
+    "params": "6658859008",
+    "layers": "32",
+    "hidden": "4096",
+    "vocab": "50368",
+    "gpus": "8",
+    "gpu": "A100-80GB-SXM",
+    "seq": "2048",
+    "micro_batch": "6",
+    "grad_accum": "2",
+    "method": "pretrain-full",
+    "parallel": "FSDP FULL_SHARD",
+    "act_ckpt": "none",
+    "tokens_s_gpu": "4600",
+}
+QWEN = FOUNDRY | {
+    "source": "QwenLM/Qwen README",
+    "model": "Qwen-7B",
+    "params": "7720000000",
+    "vocab": "151936",
+    "gpus": "1",
+    "micro_batch": "1",
+    "grad_accum": "8",
+    "method": "LoRA",
+    "parallel": "single",
+    "act_ckpt": "full",
+    "tokens_s_gpu": "3100",
+    "mem_gb": "24",
+    "mem_scope": "sum over GPUs",
+}
+COLUMNS = [*QWEN, "global_batch", "tflops_gpu", "flops_basis", "hours", "dollars", "note"]
+
+
+def write(folder: Path, *rows: dict[str, str]) -> Path:
+    path = folder / "points.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def one(folder: Path, row: dict[str, str]) -> Point:
+    (point,), left_out = read(write(folder, row))
+    assert left_out == []
+    return point
+
+
+def test_a_row_becomes_the_question_that_the_planner_is_asked(tmp_path: Path) -> None:
+    point = one(tmp_path, FOUNDRY)
+
+    assert point.seconds == pytest.approx(2 * 6 * 2048 / 4600)
+    assert (point.work.zero_stage, point.work.accumulation, point.nodes) == (3, 2, 1)
+    assert point.work.arch.tied
+    assert abs(math.expm1(errors.by([point], LLM_FOUNDRY).logs[0])) < 0.1
+
+
+def test_memory_is_asked_for_one_gpu_of_those_that_were_summed(tmp_path: Path) -> None:
+    sharded = {"method": "LoRA ZeRO-3", "parallel": "DeepSpeed ZeRO-3", "gpus": "4"}
+    point = one(tmp_path, QWEN | sharded | {"mem_gb": "100"})
+
+    assert point.memory == 25e9
+    assert point.work.zero_stage == 3
+    assert memories.predict(point).states < memories.predict(one(tmp_path, QWEN)).states
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"verified": "seed claim"}, "a claim, not a measurement"),
+        ({"mem_scope": "total, estimated not measured"}, "estimated by its authors"),
+        ({"method": "RLHF-PPO step3"}, "no plain training step"),
+        ({"gpu": "V100-32GB"}, "no training was measured on such GPUs"),
+        ({"gpu": ""}, "not named"),
+        ({"layers": ""}, "no layers is told"),
+        ({"hidden": "wide"}, "no number"),
+        ({"gpus": "0"}, "no number above zero"),
+        ({"act_ckpt": ""}, "computed again"),
+        ({"parallel": ""}, "shared out"),
+        ({"params": "1000000"}, "contradict each other"),
+        ({"micro_batch": "", "global_batch": ""}, "no micro-batch"),
+    ],
+)
+def test_a_row_that_is_no_point_says_why(change: dict[str, str], why: str, tmp_path: Path) -> None:
+    found, left_out = read(write(tmp_path, FOUNDRY | change))
+
+    assert found == []
+    assert why in left_out[0]
+
+
+def test_flops_are_turned_into_time_by_the_formula_that_is_named(tmp_path: Path) -> None:
+    row = FOUNDRY | {"tokens_s_gpu": "", "tflops_gpu": "150", "flops_basis": "HFU(96Bslh^2)"}
+    told = 96 * 32 * 4096**2 * (1 + 2048 / (6 * 4096) + 50368 / (16 * 32 * 4096))
+
+    assert one(tmp_path, row).seconds == pytest.approx(2 * 6 * 2048 * told / 150e12)
+
+
+def test_what_is_computed_again_in_part_lies_between(tmp_path: Path) -> None:
+    none, some, full = (
+        predict(one(tmp_path, FOUNDRY | {"act_ckpt": kind}), LLM_FOUNDRY).seconds
+        for kind in ("none", "selective", "full")
+    )
+
+    assert none < some < full
+
+
+def test_what_waits_for_the_network_is_refused_and_counted(tmp_path: Path) -> None:
+    bound = {"source": "DeepSpeed", "micro_batch": "1", "grad_accum": "1", "gpus": "64"}
+    rows, _ = read(write(tmp_path, FOUNDRY, FOUNDRY | bound))
+
+    promised, refused = errors.promised(rows)
+
+    assert [p.source for p in promised] == ["mosaicml/llm-foundry"]
+    assert [p.source for p in refused] == ["DeepSpeed"]
+
+
+def test_a_fit_finds_the_coefficients_that_made_the_numbers() -> None:
+    def residuals(at: fitting.Coefficients) -> list[float]:
+        return [
+            math.log((at["slope"] * x + at["start"]) / (3.0 * x + 7.0)) for x in (1.0, 5.0, 20.0)
+        ]
+
+    found = fitting.fit({"slope": 1.0, "start": 1.0}, residuals)
+
+    assert found["slope"] == pytest.approx(3.0, rel=0.02)
+    assert found["start"] == pytest.approx(7.0, rel=0.02)
+
+
+def test_a_stack_fitted_to_what_its_own_coefficients_say_says_the_same(tmp_path: Path) -> None:
+    shapes = [("2048", "6"), ("512", "24"), ("8192", "2"), ("2048", "1")]
+    rows = [FOUNDRY | {"seq": seq, "micro_batch": rows} for seq, rows in shapes]
+    made = []
+    for row in rows:
+        point = one(tmp_path, row)
+        tokens = point.work.accumulation * point.work.micro_tokens
+        said = tokens / predict(point, STACKS["foundry"]).seconds
+        made.append(one(tmp_path, row | {"tokens_s_gpu": str(said)}))
+
+    assert (errors.by(made, fitted("foundry", made)).mape or 0.0) < 2
+
+
+def test_two_measured_points_teach_what_a_machine_is_slower_by(tmp_path: Path) -> None:
+    """Three runs of which each took half as long again as the coefficients say."""
+    made = []
+    for seq in ("1024", "2048", "4096"):
+        point = one(tmp_path, FOUNDRY | {"seq": seq})
+        tokens = point.work.accumulation * point.work.micro_tokens
+        slower = tokens / (1.5 * predict(point, LLM_FOUNDRY).seconds)
+        made.append(one(tmp_path, FOUNDRY | {"seq": seq, "tokens_s_gpu": str(slower)}))
+
+    found = errors.after_calibration(made)
+
+    assert errors.stored(made).mape == pytest.approx(100 / 3)
+    assert found.ours.count == found.constant.count == 3
+    assert (found.ours.mape or 99.0) < 3
+    assert found.coverage == 100
+
+
+def test_its_json_has_the_measures_that_are_promised(tmp_path: Path) -> None:
+    to, points = tmp_path / "out.json", write(tmp_path, FOUNDRY, QWEN)
+
+    assert main(["--points", str(points), "--evictions", "20", "--json", str(to)]) == 0
+
+    report = json.loads(to.read_text())
+    values = {m["name"]: m["value"] for m in report["measures"]}
+    assert report["bench"] == "planner"
+    assert values["memory_under"] == 0
+    assert values["memory_mape"] < 8
+    assert values["step_mape_same_stack"] < 15
+    assert values["step_mape_cold"] is None, "no program in it is unknown"
+    assert {"step_mape_calibrated", "goodput_to_closed_form_min"} <= values.keys()
+
+
+def test_a_file_without_points_cannot_be_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = write(tmp_path, FOUNDRY | {"gpu": "TPU"})
+
+    assert main(["--points", str(empty)]) == 2
+    assert "no point to ask about" in capsys.readouterr().err
