@@ -1,0 +1,254 @@
+"""`python -m bench.policy --traces DIR [--gang N] [--json [FILE]] [--picture FILE.svg]`.
+
+Replays a job over recorded Spot capacity under our production policy, under its rivals, and as one
+who knew the future would have run it. DIR is a folder or a tree of traces; a request is granted
+where the recorded count is at least the gang. Costs are shares of what the work costs on demand.
+Bars are shown, a missed one changes no exit status. Exit 2: there is nothing to replay.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import report
+from bench.policy.coverage import coverage
+from bench.policy.lives import DEADLINES, ORACLE, OURS, RIVALS, STAYING, WARM, Life, Rules, lives
+from bench.policy.picture import draw
+from bench.policy.traces import BadTrace, Folder, read
+from bench.report import Measure
+
+STDOUT = Path("-")
+FAILED = 2
+BAR = 1.1  # of the optimum, at 1.25 and looser
+
+
+def main() -> int:
+    """Replay, print, draw."""
+    options = _options()
+    rules = _rules(options)
+    try:
+        lived = _replay(read(options.traces, options.gang), options.gang, rules)
+    except BadTrace as error:
+        print(f"cannot measure: {error}", file=sys.stderr)
+        return FAILED
+    measures = [m for deadline in DEADLINES for m in _measures(lived, deadline)]
+    measures += _covered(options.forecasts, options.seed)
+    rows = _rows(lived)
+    report.table(("folder", "zones", "deadline", *_columns(lived)), rows)
+    report.show(measures)
+    if options.picture:
+        draw(lived, options.picture, gang=options.gang)
+    if options.json:
+        more = {"gang": options.gang, "rules": vars(rules), "rows": _plain(lived)}
+        whole = report.Report(bench="policy", measures=measures, more=more)
+        whole.write(None if options.json == STDOUT else options.json)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.policy",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--traces", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--gang", type=_positive_int, default=1, help="nodes that start together")
+    parser.add_argument("--hours", type=_positive, default=48.0, help="of work (48)")
+    parser.add_argument("--ratio", type=_positive, default=0.3, help="Spot over on-demand (0.3)")
+    parser.add_argument("--cold-minutes", type=_positive, default=12.0, help="of a start (12)")
+    parser.add_argument("--interval-minutes", type=_at_least_0, default=0.0, help=_INTERVAL)
+    parser.add_argument("--loss-minutes", type=_at_least_0, default=0.0, help=_LOSS)
+    parser.add_argument("--egress-dollars", type=_at_least_0, default=0.0, help=_EGRESS)
+    parser.add_argument("--hourly-dollars", type=_positive, default=32.77, help="on demand")
+    parser.add_argument("--windows", type=_positive_int, default=8, help="beginnings per zone (8)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--history", action="store_true", help=_HISTORY)
+    parser.add_argument("--staying", action="store_true", help=_STAYING)
+    parser.add_argument("--forecasts", type=_positive_int, default=2000, help=_FORECASTS)
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg")
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    return parser.parse_args()
+
+
+_INTERVAL = "between checkpoints; half of it is lost at an eviction (0: each notice saves in time)"
+_LOSS = "lost at an eviction beyond that, such as an upload (0)"
+_EGRESS = "of a checkpoint that goes to another region (0)"
+_FORECASTS = "lives in invented weather, each with its forecast (2000)"
+_STAYING = "also without asking for Spot while it runs on demand"
+_HISTORY = "also with what one job before it would have recorded"
+
+
+def _rules(options: argparse.Namespace) -> Rules:
+    return Rules(
+        work_h=options.hours,
+        cold_h=options.cold_minutes / 60,
+        lost_h=(options.interval_minutes / 2 + options.loss_minutes) / 60,
+        ratio=options.ratio,
+        egress_h=options.egress_dollars / (options.hourly_dollars * options.gang),
+        windows=options.windows,
+        seed=options.seed,
+        history=options.history,
+        staying=options.staying,
+    )
+
+
+def _replay(folders: Sequence[Folder], gang: int, rules: Rules) -> list[Life]:
+    lived: list[Life] = []
+    for folder in folders:
+        if not any(any(zone) for zone in folder.weather):
+            print(f"{folder.name}: never {gang} at once; left out", file=sys.stderr)
+            continue
+        here = list(lives(folder, rules))
+        missing = [d for d in DEADLINES if not any(life.deadline == d for life in here)]
+        if missing:
+            print(
+                f"{folder.name}: no room for deadlines {missing}; lower or raise --hours",
+                file=sys.stderr,
+            )
+        lived += here
+    if not lived:
+        raise BadTrace("no trace is long enough or ever has the gang. Lower --hours or --gang.")
+    return lived
+
+
+def _measures(lived: Sequence[Life], deadline: float) -> list[Measure]:
+    cost = {p: _mean(lived, deadline, p) for p in (OURS, ORACLE, *RIVALS, WARM, STAYING)}
+    ours = cost[OURS]
+    if ours is None:
+        return []
+    against = {p: _ratio(c, cost[ORACLE]) for p, c in cost.items() if p not in (OURS, ORACLE)}
+    late = {p: _late(lived, deadline, p) for p in RIVALS}
+    return [
+        Measure(
+            name=f"cost_to_oracle_{deadline}",
+            value=_ratio(ours, cost[ORACLE]),
+            unit="times",
+            bar=BAR if deadline >= 1.25 else None,
+            limit=1.0,
+            rivals={p: r for p, r in against.items() if r is not None},
+        ),
+        _against(lived, deadline, "up", "uniform_progress"),
+        _against(lived, deadline, "greedy", "greedy"),
+        Measure(
+            name=f"late_pct_{deadline}",
+            value=_late(lived, deadline, OURS),
+            unit="%",
+            bar=0.0,
+            limit=0.0,
+            rivals=late,
+        ),
+    ]
+
+
+def _against(lived: Sequence[Life], deadline: float, short: str, rival: str) -> Measure:
+    value = _ratio(_mean(lived, deadline, OURS), _mean(lived, deadline, rival))
+    return Measure(name=f"cost_to_{short}_{deadline}", value=value, unit="times", bar=1.0)
+
+
+def _covered(lives: int, seed: int) -> list[Measure]:
+    """The bar is 75 to 85 %."""
+    found = coverage(lives, seed)
+    told = (
+        ("forecast_coverage_pct", found.dollars_pct),
+        ("forecast_time_coverage_pct", found.seconds_pct),
+    )
+    return [
+        Measure(name=name, value=value, unit="%", bar=75.0, limit=80.0, higher_is_better=True)
+        for name, value in told
+    ]
+
+
+def _of(lived: Sequence[Life], deadline: float, policy: str) -> list[Life]:
+    return [life for life in lived if life.deadline == deadline and life.policy == policy]
+
+
+def _mean(lived: Sequence[Life], deadline: float, policy: str) -> float | None:
+    costs = [life.cost for life in _of(lived, deadline, policy)]
+    return statistics.fmean(costs) if costs else None
+
+
+def _late(lived: Sequence[Life], deadline: float, policy: str) -> float | None:
+    late = [life.late for life in _of(lived, deadline, policy)]
+    return round(100 * statistics.fmean(late), 2) if late else None
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or not b else round(a / b, 4)
+
+
+def _columns(lived: Sequence[Life]) -> list[str]:
+    return [
+        p for p in (OURS, WARM, STAYING, *RIVALS, ORACLE) if any(life.policy == p for life in lived)
+    ]
+
+
+def _groups(lived: Sequence[Life]) -> list[tuple[str, str, float]]:
+    return sorted({(life.folder, life.zones, life.deadline) for life in lived})
+
+
+def _rows(lived: Sequence[Life]) -> list[list[object]]:
+    """Mean / 95th percentile, and the percentage that is late where any is."""
+    rows: list[list[object]] = []
+    for group in _groups(lived):
+        here = [life for life in lived if (life.folder, life.zones, life.deadline) == group]
+        rows.append([*group, *(_cell(here, p) for p in _columns(lived))])
+    return rows
+
+
+def _cell(lived: Sequence[Life], policy: str) -> str:
+    here = [life for life in lived if life.policy == policy]
+    if not here:
+        return "-"
+    costs = [life.cost for life in here]
+    late = 100 * statistics.fmean(life.late for life in here)
+    shown = f"{statistics.fmean(costs):.3f}/{report.percentile(costs, 95):.2f}"
+    return shown + (f" {late:.0f}% late" if late else "")
+
+
+def _plain(lived: Sequence[Life]) -> list[dict[str, object]]:
+    plain: list[dict[str, object]] = []
+    for folder, zones, deadline in _groups(lived):
+        for policy in _columns(lived):
+            here = [
+                life
+                for life in _of(lived, deadline, policy)
+                if (life.folder, life.zones) == (folder, zones)
+            ]
+            if here:
+                plain.append(
+                    {
+                        "folder": folder,
+                        "zones": zones,
+                        "deadline": deadline,
+                        "policy": policy,
+                        "lives": len(here),
+                        "mean": round(statistics.fmean(life.cost for life in here), 4),
+                        "p95": report.rounded(report.percentile([x.cost for x in here], 95), 4),
+                        "late_pct": round(100 * statistics.fmean(x.late for x in here), 2),
+                    }
+                )
+    return plain
+
+
+def _positive(text: str) -> float:
+    if (value := float(text)) <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _at_least_0(text: str) -> float:
+    if (value := float(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value
+
+
+def _positive_int(text: str) -> int:
+    if (value := int(text)) <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Every policy lives the same lives: a folder's zones, one by one and together, from the same
+random beginnings."""
+
+import random
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bench.policy import ours, rivals
+from bench.policy.nomad import SkyNomad
+from bench.policy.optimum import optimum
+from bench.policy.traces import Folder
+from bench.policy.world import Result, World
+
+DEADLINES = (1.1, 1.25, 1.5, 2.0)
+OURS, ORACLE = "rekindle", "optimum"
+WARM, STAYING = "rekindle_with_history", "rekindle_staying"
+RIVALS = ("on_demand", "spot_only", "greedy", "uniform_progress", "skynomad")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What the arguments say; hours, and money in hours on demand."""
+
+    work_h: float
+    cold_h: float
+    lost_h: float
+    ratio: float
+    egress_h: float
+    windows: int
+    seed: int
+    history: bool
+    staying: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """One job under one policy; costs as a share of what its work costs on demand."""
+
+    folder: str
+    zones: str  # "one" or "all"
+    deadline: float
+    policy: str
+    cost: float
+    late: bool
+
+
+def lives(folder: Folder, rules: Rules) -> Iterator[Life]:
+    """Every life in a folder's weather; none where its traces are shorter than a deadline."""
+    everything = tuple(range(len(folder.zones)))
+    alone = [(z,) for z in everything if any(folder.weather[z])]
+    sets = [*alone, *([everything] if len(everything) > 1 else [])]
+    for deadline in DEADLINES:
+        for zones in sets:
+            world = _world(folder, zones, deadline, rules)
+            if world.work + world.cold > world.deadline:
+                continue  # on demand from the beginning would be late as well
+            for begin in _beginnings(folder, world, zones, rules):
+                for policy, result in _results(folder, zones, world, begin, rules):
+                    yield Life(
+                        folder=folder.name,
+                        zones="one" if len(zones) == 1 else "all",
+                        deadline=deadline,
+                        policy=policy,
+                        cost=result.cost / world.work,
+                        late=result.finished is None or result.finished > world.deadline,
+                    )
+
+
+def _world(folder: Folder, zones: Sequence[int], deadline: float, rules: Rules) -> World:
+    ticks = 3600 / folder.gap_s
+    work = max(1, round(rules.work_h * ticks))
+    return World(
+        work=work,
+        deadline=round(work * deadline),
+        cold=max(1, round(rules.cold_h * ticks)),
+        lost=round(rules.lost_h * ticks),
+        ratio=rules.ratio,
+        egress=rules.egress_h * ticks,
+        regions=tuple(region(folder.zones[z]) for z in zones),
+        tick_s=folder.gap_s,
+    )
+
+
+def region(zone: str) -> str:
+    """A zone's region, as far as its name tells: us-east-1a_v100_1 is in us-east-1.
+
+    >>> region("us-east-1a_v100_1"), region("us-central1-a"), region("b")
+    ('us-east-1', 'us-central1', 'b')
+    """
+    place = zone.partition("_")[0]
+    if len(place) > 2 and place[-1].isalpha() and (place[-2].isdigit() or place[-2] == "-"):
+        place = place[:-1].rstrip("-")
+    return place
+
+
+def _beginnings(folder: Folder, world: World, zones: Sequence[int], rules: Rules) -> list[int]:
+    before = world.deadline if rules.history else 0  # room for an earlier job
+    room = folder.ticks - world.deadline - before
+    name = f"{rules.seed} {folder.name} {zones} {world.deadline}"
+    draw = random.Random(zlib.crc32(name.encode()))  # noqa: S311 - no secret
+    return [before + draw.randrange(room) for _ in range(rules.windows)] if room > 0 else []
+
+
+def _results(
+    folder: Folder, zones: Sequence[int], world: World, begin: int, rules: Rules
+) -> Iterator[tuple[str, Result]]:
+    weather = [folder.weather[z] for z in zones]
+    yield OURS, ours.play(world, weather, begin, ours.fresh(world))
+    if rules.staying:
+        seen = ours.fresh(world)
+        yield STAYING, ours.play(world, weather, begin, seen, may_move=False)
+    if rules.history:
+        seen = ours.fresh(world)
+        ours.play(world, weather, begin - world.deadline, seen)
+        yield WARM, ours.play(world, weather, begin, seen)
+    for name in RIVALS:
+        policy = SkyNomad() if name == "skynomad" else rivals.NAMED[name]
+        yield name, rivals.play(policy, world, weather, begin)
+    best = optimum(world, weather, begin)
+    yield ORACLE, Result(cost=best, finished=world.deadline)

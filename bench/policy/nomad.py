@@ -1,0 +1,74 @@
+"""SkyNomad's rule (NSDI'27): utility by expected lifetime, and a price of time that rises when the
+job is behind. Lifetimes are learnt from probes: every two hours each zone is held for a minute."""
+
+from bench.policy.rivals import ON_DEMAND, View, Zone, last_course, pressed
+from service.domain.lifetimes import Lifetimes
+
+_PROBE_S = 7200.0
+_BILLED_S = 60.0
+_UNKNOWN_H = 4.0
+_THRESHOLD = 0.05  # of the on-demand price: what a change must be better by
+
+
+class SkyNomad:
+    """One life, with the memory of what its probes saw."""
+
+    def __init__(self) -> None:
+        self.up_since: dict[Zone, int] = {}
+        self.lives: dict[Zone, list[tuple[float, bool]]] = {}
+        self.curves: dict[Zone, Lifetimes] = {}
+        self.due = 0
+
+    def __call__(self, view: View) -> Zone | None:
+        """Where to be at this tick."""
+        self._probe(view)
+        if pressed(view):
+            return last_course(view)
+        worth = {zone: self._utility(view, zone) for zone in [*view.here, ON_DEMAND]}
+        best = max(worth, key=lambda zone: worth[zone])
+        stays = worth[view.held] if view.held is not None else 0.0
+        return best if worth[best] > stays + _THRESHOLD * (view.held is not None) else view.held
+
+    def _probe(self, view: View) -> None:
+        tick_s = view.world.tick_s
+        for zone in range(len(view.world.regions)):
+            if zone not in view.here and zone in self.up_since:
+                hours = (view.now - self.up_since.pop(zone)) * tick_s / 3600
+                self.lives.setdefault(zone, []).append((hours, True))
+                self.curves[zone] = Lifetimes.of(self.lives[zone])
+        if view.now < self.due:
+            return
+        self.due = view.now + max(1, round(_PROBE_S / tick_s))
+        for zone in view.here:
+            self.up_since.setdefault(zone, view.now)
+            view.extra += view.world.ratio * _BILLED_S / tick_s if zone != view.held else 0.0
+
+    def _utility(self, view: View, zone: Zone) -> float:
+        world = view.world
+        held = zone == view.held
+        lasts = self._lasts(view, zone)
+        useful = 1.0 if held else max(0.0, 1 - world.cold / lasts)
+        price = 1.0 if zone == ON_DEMAND else world.ratio
+        moved = zone != ON_DEMAND and world.regions[zone] != view.place
+        return _value_of_time(view) * useful - price - (world.egress / lasts if moved else 0.0)
+
+    def _lasts(self, view: View, zone: Zone) -> float:
+        """Ticks that a hold is expected to last, no more than the work needs."""
+        world = view.world
+        left = world.work - view.done + world.cold
+        if zone == ON_DEMAND:
+            return max(left, 1)
+        hours = world.tick_s / 3600
+        age = (view.now - self.up_since.get(zone, view.now)) * hours
+        curve = self.curves.get(zone)
+        rest = curve.expected_rest(age, left * hours) if curve else _UNKNOWN_H
+        return max(min(rest / hours, left), 1)
+
+
+def _value_of_time(view: View) -> float:
+    """On schedule what on demand costs; more when behind."""
+    world = view.world
+    if view.now == 0 or view.done == 0:
+        return 1.0 if view.now == 0 else 2.0
+    needed = (world.work - view.done) / max(world.deadline - view.now, 1)
+    return needed / (view.done / view.now)

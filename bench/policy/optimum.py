@@ -1,0 +1,71 @@
+"""The omniscient optimum: what a job would have cost, had the weather been known.
+
+Dynamic programming backwards over ticks. Who knows the future saves right before each eviction, so
+the optimum never loses work: a limit that nobody can reach who does not.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.policy.world import Weather, World
+
+_NEVER = 1e9
+Costs = NDArray[np.float64]
+
+
+def optimum(world: World, weather: Weather, begin: int) -> float:
+    """The least cost of being done by the deadline, in on-demand ticks."""
+    best = _Backwards(world)
+    for tick in range(world.deadline - 1, -1, -1):
+        best.step([bool(zone[begin + tick]) for zone in weather])
+    return float(best.idle[best.home][0])
+
+
+class _Backwards:
+    """Costs to go by work done: idle by place, and held by mode and cold ticks left."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        places = sorted(set(world.regions)) if world.egress > 0 else [""]
+        where = [places.index(r) if world.egress > 0 else 0 for r in world.regions]
+        self.home = where[0]
+        zones: list[tuple[int | None, int]] = list(enumerate(where))
+        self.modes = [*zones, *((None, place) for place in range(len(places)))]
+        done = np.full(world.work + 1, _NEVER)
+        done[-1] = 0.0
+        self.idle = [done.copy() for _ in places]
+        self.held = [[done.copy() for _ in range(world.cold + 1)] for _ in self.modes]
+
+    def step(self, granted: list[bool]) -> None:
+        """One tick earlier."""
+        up = [zone is None or granted[zone] for zone, _ in self.modes]
+        idle = [self._idle(place, up) for place in range(len(self.idle))]
+        held = [
+            self._held(m, idle[place]) if up[m] else [idle[place]] * (self.world.cold + 1)
+            for m, (_, place) in enumerate(self.modes)
+        ]
+        self.idle, self.held = idle, held
+
+    def _idle(self, place: int, up: list[bool]) -> Costs:
+        best = self.idle[place].copy()
+        for m, (zone, there) in enumerate(self.modes):
+            if up[m] and (zone is not None or there == place):
+                moved = self.world.egress if there != place else 0.0
+                np.minimum(best, moved + self._onward(m, self.world.cold), out=best)
+        best[-1] = 0.0
+        return best
+
+    def _held(self, mode: int, leave: Costs) -> list[Costs]:
+        rows = [np.minimum(leave, self._onward(mode, c)) for c in range(self.world.cold + 1)]
+        for row in rows:
+            row[-1] = 0.0
+        return rows
+
+    def _onward(self, mode: int, cold: int) -> Costs:
+        """A tick more there with so many cold ticks left."""
+        price = 1.0 if self.modes[mode][0] is None else self.world.ratio
+        if cold > 0:
+            return price + self.held[mode][cold - 1]
+        onward = np.full(self.world.work + 1, _NEVER)
+        onward[:-1] = price + self.held[mode][0][1:]
+        return onward

@@ -1,0 +1,54 @@
+"""Cost against deadline, as an SVG: one panel per folder and number of zones."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.policy.lives import DEADLINES, ORACLE, OURS, Life
+
+_COLOURS = {
+    OURS: "#d62728",
+    ORACLE: "#222222",
+    "uniform_progress": "#1f77b4",
+    "greedy": "#2ca02c",
+    "skynomad": "#9467bd",
+}
+
+
+def draw(lived: Sequence[Life], path: Path, *, gang: int) -> None:
+    """Write the picture."""
+    import matplotlib as mpl  # noqa: PLC0415 - only for who wants a picture
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    panels = sorted({(life.folder, life.zones) for life in lived})
+    across = min(len(panels), 3)
+    down = -(-len(panels) // across)
+    figure, grid = plt.subplots(down, across, figsize=(4 * across, 3 * down), squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for axes, (folder, zones) in zip(grid.flat, panels, strict=False):
+        here = [life for life in lived if (life.folder, life.zones) == (folder, zones)]
+        for policy, colour in _COLOURS.items():
+            style = "--" if policy == ORACLE else "-"
+            axes.plot(*_curve(here, policy), style, color=colour, marker=".", label=policy)
+        axes.set_title(
+            f"{folder}, gang of {gang}, {zones} zone{'s' * (zones == 'all')}", fontsize=8
+        )
+        axes.set_xlabel("deadline / hours of work", fontsize=8)
+        axes.set_ylabel("cost / on demand", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.3)
+    grid.flat[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _curve(lived: Sequence[Life], policy: str) -> tuple[list[float], list[float]]:
+    found = {
+        d: [life.cost for life in lived if (life.deadline, life.policy) == (d, policy)]
+        for d in DEADLINES
+    }
+    kept = {d: statistics.fmean(costs) for d, costs in found.items() if costs}
+    return list(kept), list(kept.values())

@@ -1,0 +1,137 @@
+"""The policies that ours is measured against, each as published, on one tick loop.
+
+A rival sees the capacity of every zone at the tick, as its own paper assumes; ours only learns what
+its requests are answered (`service.domain.simulation`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bench.policy.world import Result, Weather, World
+
+Zone = int
+ON_DEMAND = -1
+
+
+@dataclass(kw_only=True)
+class View:
+    """What a rival looks at."""
+
+    world: World
+    now: int = 0
+    done: int = 0
+    held: Zone | None = None
+    cold: int = 0
+    here: list[Zone] = field(default_factory=list)
+    last: Zone | None = None
+    place: str = ""
+    extra: float = 0.0  # billed beside the job: probes
+
+
+Policy = Callable[[View], Zone | None]
+
+
+def play(policy: Policy, world: World, weather: Weather, begin: int) -> Result:
+    """One life, until it is done or the weather ends."""
+    view = View(world=world, place=world.regions[0])
+    end = min(len(zone) for zone in weather)
+    result = Result()
+    while view.done < world.work and begin + view.now < end:
+        _evict(view, weather, begin, result)
+        _place(view, policy(view), result)
+        _tick(view, result)
+    if view.done >= world.work:
+        result.finished = view.now
+    result.cost += view.extra
+    return result
+
+
+def _evict(view: View, weather: Weather, begin: int, result: Result) -> None:
+    at = begin + view.now
+    view.here = [z for z, zone in enumerate(weather) if zone[at]]
+    if view.held is not None and view.held >= 0 and view.held not in view.here:
+        result.evictions += 1
+        if view.cold == 0:
+            view.done = max(0, view.done - view.world.lost)
+        view.last, view.held = view.held, None
+
+
+def _place(view: View, wanted: Zone | None, result: Result) -> None:
+    if wanted == view.held:
+        return
+    view.held = wanted
+    if wanted is None:
+        return
+    view.cold = view.world.cold
+    if wanted >= 0 and view.world.regions[wanted] != view.place:
+        view.place = view.world.regions[wanted]
+        result.cost += view.world.egress
+
+
+def _tick(view: View, result: Result) -> None:
+    if view.held is not None:
+        paid = view.held == ON_DEMAND
+        result.cost += 1.0 if paid else view.world.ratio
+        result.on_demand += paid
+        result.spot += not paid
+        if view.cold > 0:
+            view.cold -= 1
+        else:
+            view.done += 1
+    view.now += 1
+
+
+def on_demand(_view: View) -> Zone | None:
+    """Full price from the beginning."""
+    return ON_DEMAND
+
+
+def spot_only(view: View) -> Zone | None:
+    """SkyPilot's managed Spot jobs as shipped: no deadline, nothing to fall back on."""
+    return _pick(view)
+
+
+def greedy(view: View) -> Zone | None:
+    """Spot while there is any, on demand once the deadline asks for it."""
+    if view.held == ON_DEMAND:
+        return ON_DEMAND
+    return last_course(view) if pressed(view) else _pick(view)
+
+
+def uniform_progress(view: View) -> Zone | None:
+    """Can't Be Late (NSDI'24): on demand when behind a straight line to the deadline."""
+    world = view.world
+    if pressed(view):
+        return last_course(view)
+    if view.held == ON_DEMAND:
+        ahead = view.done > (view.now + 2 * world.cold) * world.work / world.deadline
+        return _pick(view) if ahead and view.here else ON_DEMAND
+    picked = _pick(view)
+    behind = view.done < view.now * world.work / world.deadline
+    return picked if picked is not None or not behind else ON_DEMAND
+
+
+def _pick(view: View) -> Zone | None:
+    if view.held in view.here:
+        return view.held
+    return view.here[0] if view.here else None
+
+
+def pressed(view: View) -> bool:
+    """The safety net: less time is left than work, a start and a loss."""
+    world = view.world
+    return world.deadline - view.now <= world.work - view.done + world.cold + world.lost + 1
+
+
+def last_course(view: View) -> Zone:
+    """What the safety net allows: a warm Spot hold until it is evicted, else on demand."""
+    keeps = view.held is not None and view.held in view.here and view.cold == 0
+    return view.held if keeps and view.held is not None else ON_DEMAND
+
+
+NAMED: dict[str, Policy] = {
+    "on_demand": on_demand,
+    "spot_only": spot_only,
+    "greedy": greedy,
+    "uniform_progress": uniform_progress,
+}

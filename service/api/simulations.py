@@ -1,0 +1,61 @@
+"""POST /v1/fine_tuning/jobs/{id}/simulation: the job's plan, lived many times."""
+
+import asyncio
+import math
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from service.api.deps import CallerDep, Now, PartsDep
+from service.api.hyperparameters import Strict
+from service.db import experience
+from service.domain.plan import Plan
+from service.domain.trial import Trial, trials
+from service.operations import jobs
+
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+_HOURS = 24 * 365
+_ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is a second or more of computing
+
+
+class SimulationRequest(Strict):
+    """How often, and by when it must be done."""
+
+    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None
+    lives: Annotated[int, Field(ge=1, le=100)] = 20
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+
+
+@router.post("/{job_id}/simulation")
+async def simulate(
+    parts: PartsDep, caller: CallerDep, now: Now, job_id: str, body: SimulationRequest
+) -> dict[str, Any]:
+    """What its plan may cost and take, by the policy that would run it. Nothing is stored."""
+    async with parts.engine.connect() as conn:  # not held while it computes
+        job = await jobs.get(conn, caller.project_id, job_id)
+        plan = Plan.from_dict(job.plan)
+        lived = await experience.of(conn, [option.offering for option in plan.options], now)
+    async with _ONE_AT_A_TIME:
+        found = await asyncio.to_thread(
+            trials,
+            plan.options,
+            {offering: seen.holds for offering, seen in lived.items()},
+            deadline_s=None if body.deadline_hours is None else body.deadline_hours * 3600,
+            lives=body.lives,
+            seed=body.seed,
+        )
+    shown = [_shown(trial) for trial in found]
+    return {"object": "simulation", "job": job_id, "lives": body.lives, "ways": shown}
+
+
+def _shown(trial: Trial) -> dict[str, Any]:
+    """Money as strings; null where a life has no end."""
+    plain = trial.as_dict()
+    plain["dollars"] = {name: f"{value:.2f}" for name, value in plain["dollars"].items()}
+    for member in ("hours", "evictions"):
+        plain[member] = {
+            name: round(value, 2) if math.isfinite(value) else None
+            for name, value in plain[member].items()
+        }
+    return plain | {"currency": "USD"}

@@ -1,0 +1,237 @@
+"""Where a job runs next: wait, Spot here, Spot elsewhere, or on demand. Pure.
+
+The reconciler asks between attempts and while one runs; the simulator asks the same function.
+A job without a deadline takes Spot whenever it can be had. With one, `outlay` says what each
+course still costs, and a rule that no estimate overrules holds the deadline (ADR 0033): nothing is
+begun or kept from which on demand could not finish in time. With on demand from the beginning
+feasible, and on demand granted when asked for, the deadline is certain.
+"""
+
+import math
+
+from service.domain.ages import DROUGHT_PRIOR, HOLD_PRIOR, bucket, expected_rest
+from service.domain.hazard import hold_rates
+from service.domain.outlay import Outlay, Terms, solve
+from service.domain.situation import UNSEEN_DROUGHT_S, Candidate, Decision, Kind, Situation
+from service.domain.wording import duration
+
+HOUR = 3600.0
+_STEP = 1.25  # inputs of the solution are rounded to such steps, so that it is seldom redone
+_COARSE = 1.5  # the same of rates, on which a choice hangs less
+_SURE = 1e-6  # hours: sums of floats
+_MOVE = 0.1  # of what staying costs: what a move between Spot candidates must save beyond its cost
+_FAR = 24 * HOUR  # a hold is not counted on for longer
+_DROUGHT_WEIGHT = 3.0  # droughts that the prior counts for
+_ALIKE = 0.6  # odds that one candidate refuses when another one evicted
+_HOP_WEIGHT = 4.0
+
+
+def choose(now: Situation) -> Decision:
+    """The next thing to do; the same situation always gives the same choice."""
+    net = _net(now)
+    if now.left_s is None or net is None:
+        return _cheapest(now)
+    slack = _slack(now, now.left_s, net)
+    decided = _safety(now, net, slack)
+    if decided is not None:
+        return decided
+    held = now.holding
+    if held is not None and held.spot:
+        return _between_spots(now, held)
+    return _weigh(now, net, slack)
+
+
+def ranked(now: Situation) -> list[Candidate]:
+    """Spot candidates by dollars for an hour of work, the cheapest first."""
+    spots = [c for c in now.candidates if c.spot]
+    return sorted(spots, key=lambda c: useful_price(now, c)) if len(spots) > 1 else spots
+
+
+def useful_price(now: Situation, spot: Candidate) -> float:
+    """Dollars for an hour of work there: cold start, loss and egress spread over a likely hold."""
+    horizon = min(now.work_s / spot.speed + spot.cold_start_s, _FAR)
+    lasts = expected_rest(_rates(now, spot), spot.up_s / HOUR, horizon / HOUR) * HOUR
+    useful = lasts - min(spot.cold_start_s + now.lost_s, 0.9 * lasts)
+    return (spot.hourly * lasts / HOUR + spot.move_dollars) / (spot.speed * useful / HOUR)
+
+
+def _rates(now: Situation, spot: Candidate) -> tuple[float, ...]:
+    return hold_rates(spot.holds, now.pooled, spot.evictions_per_hour, spot.evicted_s)
+
+
+def _net(now: Situation) -> Candidate | None:
+    """The on-demand candidate that the deadline rests on: the cheapest that still makes it."""
+    paid = [c for c in now.candidates if not c.spot]
+    if not paid or now.left_s is None:
+        return None
+    left = now.left_s - now.margin_s - now.step_s
+    in_time = [c for c in paid if c.cold_start_s + now.work_s / c.speed <= left]
+    soonest = min(paid, key=lambda c: c.cold_start_s + now.work_s / c.speed)
+    return min(in_time, key=lambda c: c.price, default=soonest)
+
+
+def _slack(now: Situation, left_s: float, net: Candidate) -> float:
+    """Hours that can still go into anything but work at the speed of the safety net."""
+    cold = now.held.cold_left_s if now.held else 0.0
+    return (left_s - now.margin_s - now.work_s / net.speed - cold) / HOUR
+
+
+def _safety(now: Situation, net: Candidate, slack: float) -> Decision | None:
+    """What the deadline demands whatever it costs; None: there is room for a choice."""
+    held, start, step = now.holding, net.cold_start_s / HOUR, now.step_s / HOUR
+    too_late = slack + now.margin_s / HOUR < start - _SURE  # even with what was kept in hand
+    if held is None:
+        if slack - step >= start - _SURE:  # on demand can still begin a step later
+            return None
+        why = "The deadline cannot be met any more; on demand is the soonest."
+        return _run(now, net, why if too_late else f"From now on only {net} meets the deadline.")
+    if not held.spot:
+        return None
+    slower = max(0.0, 1 - held.speed / net.speed) * step
+    if slack - slower >= start + now.lost_s / HOUR - _SURE:
+        return None
+    if too_late:
+        return _stay(now, "A change to on demand would come too late; this may still be in time.")
+    return _run(now, net, f"After another eviction {net} would be too late for the deadline.")
+
+
+def _cheapest(now: Situation) -> Decision:
+    """No deadline, or nothing on demand to hold it: Spot whenever it can be had."""
+    if now.holding is not None:
+        return _between_spots(now, now.holding)
+    spot = _askable(now)
+    if spot is not None:
+        return _run(now, spot, f"{spot} costs least for an hour of work.")
+    if any(c.spot for c in now.candidates):
+        return _wait(now, "No Spot capacity was to be had; it is asked for again.")
+    paid = min(now.candidates, key=lambda c: c.price)
+    return _run(now, paid, f"{paid} is the cheapest of what this job may use.")
+
+
+def _askable(now: Situation) -> Candidate | None:
+    """The best Spot candidate that may be asked now and is not held."""
+    if now.held is not None and not now.may_move:
+        return None
+    for spot in ranked(now):
+        rested = spot.refused_s is None or spot.refused_s >= now.retry_s
+        if rested and not (now.held and now.held.key == spot.key):
+            return spot
+    return None
+
+
+def _between_spots(now: Situation, held: Candidate) -> Decision:
+    """Stay, or go where the rest is so much cheaper that it pays for the move."""
+    other = _askable(now) if held.price > min(c.price for c in now.candidates) else None
+    if other is not None and _saving(now, held, other) > 0:
+        return _run(now, other, f"{other} is cheaper by more than the move to it costs.")
+    return _stay(now, f"{held} goes on; nothing that may be used is worth a move.")
+
+
+def _saving(now: Situation, held: Candidate, other: Candidate) -> float:
+    """Dollars that a move saves beyond what makes it worth while."""
+    horizon = min(now.work_s / other.speed, _FAR) / HOUR
+    hours = expected_rest(_rates(now, other), other.up_s / HOUR, horizon)
+    stays, goes = held.price * hours, other.price * hours
+    cold = other.hourly * other.cold_start_s / HOUR
+    return stays * (1 - _MOVE) - goes - cold - other.move_dollars
+
+
+def _weigh(now: Situation, net: Candidate, slack: float) -> Decision:
+    """Nothing or on demand is held, and there is time to choose."""
+    best = next(iter(ranked(now)), None)
+    if best is None:
+        return _stay(now, "") if now.held else _run(now, net, f"{net} is all this job may use.")
+    outlay = _outlay(now, net, best, slack)
+    start = net.cold_start_s / HOUR
+    enters = slack - (0.0 if now.held else now.step_s / HOUR) >= outlay.terms.to_enter - _SURE
+    asked = _askable(now) if enters else None
+    work, drought = now.work_s / net.speed / HOUR, bucket(_drought_s(now) / HOUR)
+    if now.held is not None:
+        full = outlay.of_on_demand(work, slack, drought)
+        if (
+            asked is not None
+            and outlay.of_start(work, slack) + asked.move_dollars / net.hourly < full
+        ):
+            return _run(now, asked, f"There are {_spare(slack)} to spare: {asked} is tried again.")
+        return _stay(now, f"{net} goes on: work is ahead of Spot capacity that may never come.")
+    if asked is not None:
+        return _run(now, asked, f"{asked} costs least for an hour of work.")
+    if not enters:
+        return _run(now, net, f"{_spare(slack)} to spare are too few to try Spot again.")
+    wait = outlay.of_wait(work, slack, drought)
+    begin = start + outlay.of_on_demand(work, slack - start, drought)
+    figures = {"wait_dollars": wait * net.hourly, "on_demand_dollars": begin * net.hourly}
+    if begin < wait:
+        why = f"Waiting for Spot is expected to cost more than {net} now: {_spare(slack)} to spare."
+        return _run(now, net, why, **figures)
+    return _wait(
+        now, f"There are {_spare(slack)} to spare: waiting for Spot is cheaper.", **figures
+    )
+
+
+def _drought_s(now: Situation) -> float:
+    """How old the drought is likely to be."""
+    return now.drought_s if now.drought_seen else now.drought_s + UNSEEN_DROUGHT_S
+
+
+def _outlay(now: Situation, net: Candidate, best: Candidate, slack: float) -> Outlay:
+    """The solution for rounded inputs, so that jobs alike and the next hours share it."""
+    spots = sum(c.spot for c in now.candidates)
+    prior = tuple(rate * spots**0.5 for rate in DROUGHT_PRIOR)
+    chance = 1 - _ALIKE ** (spots - 1)
+    hops = (_HOP_WEIGHT * chance + now.hops[1]) / (_HOP_WEIGHT + now.hops[0])
+    terms = Terms(
+        ratio=best.price / net.price,
+        cold_start=net.cold_start_s / HOUR,
+        lost=now.lost_s / HOUR,
+        evictions=_alike(_rates(now, best), HOLD_PRIOR),
+        returns=_alike(now.droughts.rates(prior, _DROUGHT_WEIGHT), DROUGHT_PRIOR),
+        elsewhere=round(hops * 8) / 8 if spots > 1 else 0.0,
+        may_move=now.may_move,
+    )
+    work = now.work_s / net.speed / HOUR
+    return solve(terms, _reach(work), _reach(slack))
+
+
+def _alike(rates: tuple[float, ...], shape: tuple[float, ...]) -> tuple[float, ...]:
+    """The rates as two multiples of their usual shape, of the young and of the old, rounded."""
+    half = len(shape) // 2
+    times = [rate / usual for rate, usual in zip(rates, shape, strict=True)]
+    young, old = (math.prod(part) ** (1 / half) for part in (times[:half], times[half:]))
+    multiples = [_rounded(young, _COARSE)] * half + [_rounded(old, _COARSE)] * half
+    return tuple(usual * multiple for usual, multiple in zip(shape, multiples, strict=True))
+
+
+def _reach(hours: float) -> float:
+    """The next power of four: how far a table goes."""
+    return 4.0 ** math.ceil(math.log(max(hours, 0.1), 4.0))
+
+
+def _rounded(value: float, step: float = _STEP) -> float:
+    """The nearest power of ``step``.
+
+    >>> _rounded(1.0), _rounded(1.1), _rounded(1.2)
+    (1.0, 1.0, 1.25)
+    """
+    return step ** round(math.log(value, step))
+
+
+def _run(now: Situation, candidate: Candidate, why: str, **figures: float) -> Decision:
+    if now.held is not None and now.held.key == candidate.key:
+        return _stay(now, why)
+    return Decision(
+        kind=Kind.RUN, candidate=candidate, again_s=now.step_s, why=why, figures=figures
+    )
+
+
+def _stay(now: Situation, why: str) -> Decision:
+    return Decision(kind=Kind.STAY, candidate=now.holding, again_s=now.step_s, why=why)
+
+
+def _wait(now: Situation, why: str, **figures: float) -> Decision:
+    again = min(now.step_s, now.retry_s)
+    return Decision(kind=Kind.WAIT, candidate=None, again_s=again, why=why, figures=figures)
+
+
+def _spare(slack: float) -> str:
+    return duration(max(slack, 0.0) * HOUR)

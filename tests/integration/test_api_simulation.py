@@ -1,0 +1,33 @@
+"""POST /v1/fine_tuning/jobs/{id}/simulation, and `rekindle simulate` as it shows it."""
+
+from rekindle.cli.simulate import table
+from tests.world import World
+
+JOBS = "/v1/fine_tuning/jobs"
+
+
+async def test_a_job_is_lived_many_times_without_being_changed(world: World) -> None:
+    job = (await world.submit())["id"]
+    before = await world.call("GET", f"{JOBS}/{job}")
+
+    answer = await world.call(
+        "POST", f"{JOBS}/{job}/simulation", json={"deadline_hours": 3, "lives": 2}
+    )
+
+    told = answer.json()
+    assert answer.status_code == 200, answer.text
+    assert [way["name"] for way in told["ways"]] == ["rekindle", "spot_only", "on_demand"]
+    assert told["ways"][0]["in_time_pct"] == 100
+    after = await world.call("GET", f"{JOBS}/{job}")
+    assert after.json()["status"] == before.json()["status"]
+    assert table(told).row_count == 3
+
+
+async def test_too_many_lives_and_unknown_jobs_are_refused(world: World) -> None:
+    job = (await world.submit())["id"]
+
+    many = await world.call("POST", f"{JOBS}/{job}/simulation", json={"lives": 101})
+    unknown = await world.call("POST", f"{JOBS}/ftjob-unknown/simulation", json={})
+
+    assert many.status_code == 400
+    assert unknown.status_code == 404

@@ -1,0 +1,133 @@
+"""What is believed of weather: hazards, lifetimes, what is still to be paid, how jobs go."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.domain import ages, hazard, lifetimes, odds, outlay
+from service.domain.ages import DROUGHT_PRIOR, HOLD_PRIOR, NOTHING, Ages
+
+LIVES = st.lists(st.tuples(st.floats(0, 50), st.booleans()), max_size=20)
+
+
+def test_a_band_without_data_is_the_rate_itself() -> None:
+    assert hazard.from_band(0.05, 0.10).mean == pytest.approx(-math.log(0.925))
+
+
+def test_many_quiet_hours_lower_a_hazard_and_evictions_raise_it() -> None:
+    band = hazard.from_band(0.05, 0.10)
+
+    assert band.seen(0, 100).mean < band.mean < band.seen(20, 100).mean
+    assert band.seen(20, 100).deviation < band.deviation
+
+
+def test_an_eviction_next_door_raises_the_hazard_for_minutes() -> None:
+    usual = hazard.hold_rates(NOTHING, NOTHING, 0.1)
+
+    assert hazard.hold_rates(NOTHING, NOTHING, 0.1, 0.0) > usual
+    assert hazard.hold_rates(NOTHING, NOTHING, 0.1, hazard.BURST_S) == usual
+
+
+def test_the_band_sets_the_mean_life_of_a_hold() -> None:
+    rates = hazard.hold_rates(NOTHING, NOTHING, 0.1)
+
+    assert ages.expected_rest(rates, 0.0, 1000.0) == pytest.approx(10.0, rel=0.01)
+
+
+@settings(max_examples=30)
+@given(lives=LIVES)
+def test_hours_and_ends_are_all_counted(lives: list[tuple[float, bool]]) -> None:
+    seen = Ages.of(lives)
+
+    assert sum(seen.hours) == pytest.approx(sum(hours for hours, _ in lives))
+    assert sum(seen.ends) == sum(ended for _, ended in lives)
+
+
+@settings(max_examples=30)
+@given(lives=LIVES, age=st.floats(0, 60), horizon=st.floats(0.1, 100))
+def test_what_is_left_of_a_life_is_never_more_than_the_horizon(
+    lives: list[tuple[float, bool]], age: float, horizon: float
+) -> None:
+    curve = lifetimes.Lifetimes.of(lives)
+    rates = Ages.of(lives).rates(HOLD_PRIOR, 1.0)
+
+    assert 0 <= curve.expected_rest(age, horizon) <= horizon * (1 + 1e-9)
+    assert 0 < ages.expected_rest(rates, age, horizon) <= horizon * (1 + 1e-9)
+
+
+def test_the_curve_finds_the_mean_of_what_it_saw() -> None:
+    draw = random.Random(3)
+    lives = [(draw.expovariate(0.25), True) for _ in range(2000)]
+
+    assert lifetimes.Lifetimes.of(lives).expected_rest(0.0, 1000.0) == pytest.approx(4.0, rel=0.1)
+
+
+def test_lives_that_were_cut_do_not_shorten_the_curve() -> None:
+    whole = [(10.0, True)] * 10
+    cut = [*whole, *[(1.0, False)] * 30]
+
+    assert lifetimes.Lifetimes.of(cut).survival(9.0) == lifetimes.Lifetimes.of(whole).survival(9.0)
+
+
+def test_a_thin_curve_is_not_asked() -> None:
+    thin = lifetimes.Lifetimes.of([(0.1, True)])
+
+    rest = lifetimes.expected_rest(thin, HOLD_PRIOR, 0.0, 100.0)
+
+    assert rest == ages.expected_rest(HOLD_PRIOR, 0.0, 100.0)
+
+
+def solved(**more: object) -> outlay.Outlay:
+    usual: dict[str, object] = {
+        "ratio": 0.3,
+        "cold_start": 0.2,
+        "lost": 0.0,
+        "evictions": HOLD_PRIOR,
+        "returns": DROUGHT_PRIOR,
+        "elsewhere": 0.0,
+    }
+    return outlay.solve(outlay.Terms(**usual | more), 16.0, 16.0)  # type: ignore[arg-type] # by name
+
+
+def test_more_slack_never_costs_more_and_nothing_costs_more_than_on_demand() -> None:
+    table = solved()
+    costs = [table.of_start(12.0, slack) for slack in (0.4, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0)]
+
+    assert costs == sorted(costs, reverse=True)
+    assert all(12 * 0.3 < cost <= 12.2 for cost in costs)
+
+
+def test_an_older_drought_is_dearer_to_wait_out() -> None:
+    table = solved()
+
+    assert table.of_wait(12.0, 4.0, 3) > table.of_wait(12.0, 4.0, 0)
+
+
+def test_without_evictions_spot_costs_its_price() -> None:
+    table = solved(evictions=(1e-9,) * 4)
+
+    assert table.of_start(12.0, 4.0) == pytest.approx(0.3 * 12.2, rel=0.01)
+
+
+def test_lives_without_evictions_all_cost_the_same() -> None:
+    job = odds.Job(work_s=3600, cold_start_s=600, hourly=2.0)
+    quiet = Ages((1e6, 1e6, 1e6, 1e6), (0, 0, 0, 0))
+
+    told = odds.forecast(job, random.Random(1), lives=20, holds=quiet)
+
+    assert told.dollars.p10 == told.dollars.p90 == pytest.approx(2 * 4200 / 3600)
+    assert told.evictions.p90 == 0
+
+
+def test_what_was_seen_narrows_an_interval() -> None:
+    job = odds.Job(work_s=24 * 3600, cold_start_s=600)
+    seen = Ages((50.0, 50.0, 50.0, 500.0), (50, 25, 8, 25))
+
+    def width(holds: Ages) -> float:
+        told = odds.forecast(job, random.Random(1), lives=200, holds=holds)
+        return told.dollars.p90 - told.dollars.p10
+
+    assert width(seen) < width(NOTHING)

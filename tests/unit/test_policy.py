@@ -1,0 +1,170 @@
+"""Where a job runs next, and that no weather makes a feasible deadline late."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.domain.policy import choose, ranked
+from service.domain.situation import Kind
+from tests.unit.policy_world import HOUR, held, life, paid, situation, spot
+
+GONE = spot(refused_s=0.0, down_s=0.0)
+
+
+def test_spot_is_asked_first_when_there_is_time() -> None:
+    decision = choose(situation())
+
+    assert (decision.kind, decision.candidate) == (Kind.RUN, spot())
+
+
+def test_without_a_deadline_full_price_is_never_paid() -> None:
+    refused = situation(left_s=None, candidates=(GONE, paid()), drought_s=50 * HOUR)
+
+    assert choose(refused).kind is Kind.WAIT
+
+
+def test_what_refused_is_asked_again_after_a_while() -> None:
+    rested = situation(left_s=None, candidates=(spot(refused_s=61.0), paid()))
+
+    assert choose(rested).kind is Kind.RUN
+
+
+def test_with_much_time_to_spare_a_refused_job_waits() -> None:
+    refused = situation(candidates=(GONE, paid()), left_s=60 * HOUR)
+
+    assert choose(refused).kind is Kind.WAIT
+
+
+def test_a_long_drought_and_little_time_are_worth_full_price() -> None:
+    refused = situation(candidates=(GONE, paid()), left_s=12 * HOUR, drought_s=9 * HOUR)
+
+    decision = choose(refused)
+
+    assert (decision.kind, decision.candidate) == (Kind.RUN, paid())
+
+
+def test_a_deadline_that_only_just_can_be_met_begins_on_demand() -> None:
+    tight = situation(left_s=10 * HOUR + 600)
+
+    decision = choose(tight)
+
+    assert decision.candidate == paid()
+    assert "meets the deadline" in decision.why
+
+
+def test_a_missed_deadline_is_said() -> None:
+    assert "cannot be met" in choose(situation(left_s=9 * HOUR)).why
+
+
+def test_a_job_on_spot_leaves_while_it_still_can() -> None:
+    slow = situation(held=held(spot()), left_s=10 * HOUR + 700, lost_s=200.0)
+
+    assert choose(slow).candidate == paid()
+
+
+def test_a_job_on_spot_stays_when_a_change_would_be_too_late() -> None:
+    assert choose(situation(held=held(spot()), left_s=10 * HOUR + 500)).kind is Kind.STAY
+
+
+def test_a_job_on_demand_goes_back_to_spot_with_time_to_spare() -> None:
+    ahead = situation(held=held(paid()), left_s=20 * HOUR)
+
+    assert choose(ahead).candidate == spot()
+
+
+def test_a_job_on_demand_stays_when_moving_is_not_possible() -> None:
+    ahead = situation(held=held(paid()), left_s=20 * HOUR, may_move=False)
+
+    assert choose(ahead).kind is Kind.STAY
+
+
+def test_a_little_cheaper_is_not_worth_a_move() -> None:
+    here, there = spot(), spot("westus", hourly=0.29)
+    running = situation(held=held(here), candidates=(here, there, paid()))
+
+    assert choose(running).kind is Kind.STAY
+
+
+def test_much_cheaper_is_worth_a_move_unless_the_checkpoint_costs_more() -> None:
+    here, there = spot(), spot("westus", hourly=0.1)
+    running = situation(held=held(here), candidates=(here, there, paid()))
+    dear = replace(running, candidates=(here, replace(there, move_dollars=5.0), paid()))
+
+    assert choose(running).candidate == there
+    assert choose(dear).kind is Kind.STAY
+
+
+def test_a_place_that_evicted_a_minute_ago_ranks_behind_its_equal() -> None:
+    burnt, calm = spot("eastus", evicted_s=60.0), spot("westus")
+
+    assert ranked(situation(candidates=(burnt, calm)))[0] == calm
+
+
+def test_a_situation_can_be_stored() -> None:
+    stored = json.loads(json.dumps(situation(held=held(spot())).as_dict()))
+
+    assert stored["work_s"] == 10 * HOUR
+
+
+WORLDS = st.fixed_dictionaries(
+    {
+        "zones": st.lists(
+            st.lists(st.booleans(), min_size=90, max_size=90), min_size=1, max_size=2
+        ),
+        "work": st.integers(6, 24),
+        "spare": st.integers(0, 30),
+        "cold": st.sampled_from((1, 3)),
+        "lost": st.integers(0, 2),
+    }
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(world=WORLDS)
+def test_no_weather_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
+    assert_in_time(world)
+
+
+@pytest.mark.long
+@settings(max_examples=300, deadline=None)
+@given(world=WORLDS)
+def test_no_weather_of_many_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
+    assert_in_time(world)
+
+
+def assert_in_time(world: dict[str, Any]) -> None:
+    """Where on demand from the beginning would have been."""
+    work, cold = world["work"], world["cold"]
+    deadline = work + cold + world["spare"]
+
+    lived = life(world["zones"], work=work, deadline=deadline, cold=cold, lost=world["lost"])
+
+    assert lived.finished is not None
+    assert lived.finished <= deadline
+
+
+def test_steady_spot_costs_its_price_and_one_start() -> None:
+    alone = life([[True] * 200], work=60, deadline=100, cold=2)
+
+    assert (alone.finished, alone.spot, alone.on_demand, alone.starts) == (62, 62, 0, 1)
+
+
+def test_without_any_spot_the_job_runs_on_demand_and_in_time() -> None:
+    alone = life([[False] * 200], work=60, deadline=100, cold=2)
+
+    assert (alone.spot, alone.on_demand) == (0, 62)
+    assert alone.finished is not None
+    assert alone.finished <= 100
+
+
+def test_another_zone_takes_over_at_once() -> None:
+    first = [True] * 10 + [False] * 190
+
+    alone = life([first, [True] * 200], work=60, deadline=100, cold=2)
+
+    assert alone.on_demand == 0
+    assert alone.evictions <= 1

@@ -1,0 +1,71 @@
+"""`rekindle simulate`: a plan's job, lived many times."""
+
+from decimal import Decimal
+
+from service.domain.fleet import Offering, Price
+from service.domain.memory import MemoryEstimate
+from service.domain.option import Option
+from service.domain.states import CapacityType
+from service.domain.trial import Trial, trials
+
+HOUR = 3600.0
+NO_MEMORY = MemoryEstimate(
+    parameters=0,
+    gradients=0,
+    optimizer=0,
+    activations=0,
+    logits=0,
+    update=0,
+    buffers=0,
+    runtime=0,
+)
+
+
+def option(region: str, evictions: float) -> Option:
+    """Ten hours of work on two nodes, a dollar an hour each, four on demand."""
+    return Option(
+        offering=Offering(region=region, vm_size="size", capacity_type=CapacityType.SPOT),
+        price=Price(hourly=Decimal(1), on_demand_hourly=Decimal(4)),
+        nodes=2,
+        processes_per_node=1,
+        zero_stage=2,
+        micro_batch=1,
+        accumulation=1,
+        global_batch=2,
+        total_steps=3600,
+        memory=NO_MEMORY,
+        seconds_per_step=10.0,
+        expected_evictions=evictions,
+        duration_p50=10 * HOUR,
+        duration_p90=12 * HOUR,
+        cost_p50=Decimal(20),
+        cost_p90=Decimal(24),
+        on_demand_cost=Decimal(80),
+    )
+
+
+def lived(deadline_s: float | None, seed: int = 1) -> dict[str, Trial]:
+    options = [option("eastus", 3.0), option("westus", 1.0)]
+    found = trials(options, {}, deadline_s=deadline_s, lives=5, seed=seed)
+    return {trial.name: trial for trial in found}
+
+
+def test_a_deadline_that_on_demand_meets_is_always_met_and_costs_less_than_on_demand() -> None:
+    ways = lived(14 * HOUR)
+
+    assert ways["rekindle"].in_time_pct == 100
+    assert ways["on_demand"].in_time_pct == 100
+    assert 20 < ways["rekindle"].dollars.p50 <= ways["on_demand"].dollars.p50
+
+
+def test_without_a_deadline_full_price_is_never_paid() -> None:
+    ways = lived(None)
+
+    assert set(ways) == {"spot_only", "on_demand"}
+    assert ways["spot_only"].on_demand_pct == 0
+    assert ways["spot_only"].in_time_pct is None
+
+
+def test_the_same_seed_gives_the_same_lives() -> None:
+    assert lived(None)["spot_only"] == lived(None)["spot_only"]
+    assert lived(None)["spot_only"] != lived(None, seed=2)["spot_only"]
