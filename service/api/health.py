@@ -2,7 +2,6 @@
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
-from sqlalchemy import text
 
 from service.api.deps import PartsDep
 
@@ -17,7 +16,9 @@ async def alive() -> dict[str, str]:
 
 @router.get("/readyz")
 async def ready(parts: PartsDep) -> JSONResponse:
-    """200 when the database answers; otherwise the failure handler says 503."""
+    """200 when it can do its work: database, schema, and the loops where they run. Or 503."""
     async with parts.engine.connect() as conn:
-        await conn.execute(text("select 1"))
-    return JSONResponse({"status": "ok"})
+        fault = await parts.schema.fault(conn) if parts.schema else ""
+    if late := parts.pulse.late() if parts.pulse else []:
+        fault = f"These loops hang: {', '.join(late)}. Restart this process; see its logs."
+    return JSONResponse({"status": fault or "ok"}, status_code=503 if fault else 200)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Request, Response
 from service.api import bodies
 from service.api.deps import Parts, PartsDep, bearer
 from service.db import notices
+from service.db.heartbeats import Order
 from service.domain import tokens
 from service.domain.errors import (
     GenerationIsStale,
@@ -18,6 +19,7 @@ from service.domain.errors import (
     StaleEpoch,
 )
 from service.operations import nodes
+from service.operations.heartbeats import Hearing
 from service.operations.nodes import Standing
 from trainer.contract import (
     OLDEST_PROTOCOL,
@@ -63,7 +65,7 @@ async def register(
             node_token=tokens.node_token(parts.secret, standing.node.node_id),
             epoch=standing.node.epoch,
             now=now.timestamp(),
-            stop_by=_stop_by(parts, now),
+            stop_by=_stop_by(parts, now, standing.attempt.stop_by),
             grants=await _grants(parts, standing, now),
         )
     )
@@ -77,36 +79,61 @@ async def heartbeat(
     _check(authorization, tokens.node_token(parts.secret, node_id))
     message = await _read(request, Heartbeat, _LONGEST_BODY)
     now = parts.now()
+    hearing: Hearing = request.app.state.hearing
+    if beaten := await hearing.beat(node_id, message, now):
+        return _heard(parts, now, beaten.stop_by, beaten.directive_seq)
     async with parts.engine.begin() as conn:
         heard = await nodes.hear(conn, node_id, message, now)
     if heard.refusal == StaleEpoch.code:
         raise StaleEpoch("Another boot of this VM has registered since. Register again.")
     if heard.refusal == GenerationIsStale.code:
         raise GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
-    return _answer(
-        HeartbeatAnswer(
-            now=now.timestamp(),
-            stop_by=_stop_by(parts, now),
-            directive_seq=heard.node.directive_seq,
-        )
-    )
+    return _heard(parts, now, heard.stop_by, heard.node.directive_seq)
 
 
 @router.get("/{node_id}/directive")
 async def directive(
-    parts: PartsDep, node_id: str, after: int, authorization: Authorization = None
+    request: Request,
+    parts: PartsDep,
+    node_id: str,
+    after: int,
+    authorization: Authorization = None,
 ) -> Response:
     """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while."""
     _check(authorization, tokens.node_token(parts.secret, node_id))
     deadline = asyncio.get_running_loop().time() + parts.long_poll.total_seconds()
+    hearing: Hearing = request.app.state.hearing
     async with parts.listener.subscribed(f"node:{node_id}") as changed:
         while True:
-            async with parts.engine.connect() as conn:
-                standing = await nodes.standing(conn, node_id)
+            order = await hearing.order(node_id)
+            if order is None or order.over or order.directive_seq > after or _is_old(parts, order):
+                break
             left = deadline - asyncio.get_running_loop().time()
-            if standing.node.directive_seq > after or left <= 0:
-                return _answer(await _directive(parts, standing, after))
-            await notices.wait(changed, left)
+            if left <= 0 or not await notices.wait(changed, left):
+                return _nothing_new(parts, after, order)
+    async with parts.engine.connect() as conn:
+        standing = await nodes.standing(conn, node_id)  # refuses whom it must
+    return _answer(await _directive(parts, standing, after))
+
+
+def _is_old(parts: Parts, order: Order) -> bool:
+    """True when its grants are to be renewed."""
+    return parts.granter.wears_out(order.registered_at, parts.now())
+
+
+def _nothing_new(parts: Parts, after: int, order: Order) -> Response:
+    """As it stood when it was looked at: the node asks again at once, and it is looked again."""
+    now = parts.now()
+    stop_by = _stop_by(parts, now, order.stop_by)
+    nothing = Directive(
+        seq=after, kind=DirectiveKind.CARRY_ON, now=now.timestamp(), stop_by=stop_by
+    )
+    return _answer(nothing)
+
+
+def _heard(parts: Parts, now: datetime, money_lasts: datetime | None, seq: int) -> Response:
+    stop_by = _stop_by(parts, now, money_lasts)
+    return _answer(HeartbeatAnswer(now=now.timestamp(), stop_by=stop_by, directive_seq=seq))
 
 
 async def _directive(parts: Parts, standing: Standing, after: int) -> Directive:
@@ -125,7 +152,7 @@ async def _directive(parts: Parts, standing: Standing, after: int) -> Directive:
         seq=max(node.directive_seq, after),
         kind=kind,
         now=now.timestamp(),
-        stop_by=_stop_by(parts, now),
+        stop_by=_stop_by(parts, now, standing.attempt.stop_by),
         number=number,
         generation=generation,
         grants=await _grants(parts, standing, now) if renew else None,
@@ -151,8 +178,10 @@ def _check(authorization: str | None, wanted: str) -> None:
         raise InvalidApiKey("This token is not valid here. Register with the bootstrap token.")
 
 
-def _stop_by(parts: Parts, now: datetime) -> float:
-    return (now + parts.outage).timestamp()
+def _stop_by(parts: Parts, now: datetime, money_lasts: datetime | None) -> float:
+    """No later than its job's budget allows, if it has one."""
+    outage = now + parts.outage
+    return (min(outage, money_lasts) if money_lasts else outage).timestamp()
 
 
 def _answer(message: Message) -> Response:

@@ -24,9 +24,10 @@ from azure.mgmt.compute.models import (
 
 from service.cloud.azure_errors import translated
 from service.cloud.azure_template import AzureSettings, scale_set_body
-from service.cloud.azure_views import failure, scale_set
+from service.cloud.azure_views import failure, scale_set, spot_cores
 from service.cloud.provider import OWNER_TAG, CloudError, Misconfigured, ScaleSetNotFound
-from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
+from service.cloud.remaining import TellRemaining
+from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
 
 CALL_SECONDS = 30.0  # for one verb, all its pages together
 
@@ -53,6 +54,7 @@ class AzureCloud:
             credential_scopes=[f"{base_url}/.default"],
             connection_verify=ca_path or True,
             retry_total=0,
+            per_retry_policies=[TellRemaining()],
         )
         self._sets = self._client.virtual_machine_scale_sets
         self._machines = self._client.virtual_machine_scale_set_vms
@@ -133,6 +135,11 @@ class AzureCloud:
             status = await poller.result()
         if status == 204:  # ARM's answer where there was nothing to delete
             raise ScaleSetNotFound(f"There is no scale set {name}.")
+
+    async def spot_cores(self, region: str) -> SpotCores:
+        """From the region's usages, all pages of them."""
+        async with self._call(f"usages of {region}"):
+            return spot_cores([usage async for usage in self._client.usage.list(region)])
 
     async def close(self) -> None:
         """Close the connections and the credential."""

@@ -5,15 +5,17 @@ from dataclasses import replace
 
 from azure.mgmt.compute.models import (
     InstanceViewStatus,
+    Usage,
     VirtualMachineScaleSet,
     VirtualMachineScaleSetInstanceView,
     VirtualMachineScaleSetVM,
 )
 
-from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase
+from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, SpotCores
 
 _FAILED = "provisioningstate/failed"
 _POWER = "powerstate/"
+_SPOT_CORES = "lowprioritycores"
 
 
 def scale_set(
@@ -27,6 +29,9 @@ def scale_set(
         instances=instances,
         tags=dict(found.tags or {}),
         created_at=found.properties.time_created if found.properties else None,
+        capacity=found.sku.capacity if found.sku else None,
+        region=found.location or "",
+        vm_size=(found.sku.name or "") if found.sku else "",
     )
 
 
@@ -50,6 +55,14 @@ def failure(
         error_code="ProvisioningFailed",
         error_message="Azure states no cause; see the resource group's activity log.",
     )
+
+
+def spot_cores(usages: Iterable[Usage]) -> SpotCores:
+    """The one of Spot cores; a subscription that has none of it is not limited by it."""
+    for usage in usages:
+        if usage.name and (usage.name.value or "").lower() == _SPOT_CORES:
+            return SpotCores(limit=usage.limit, used=usage.current_value or 0)
+    return SpotCores(limit=None, used=0)
 
 
 def _phase(found: VirtualMachineScaleSet, instances: Sequence[Instance]) -> ScaleSetPhase:

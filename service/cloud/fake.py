@@ -17,7 +17,16 @@ from service.cloud.provider import (
     Misconfigured,
     ScaleSetNotFound,
 )
-from service.domain.fleet import Instance, Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
+from service.domain.catalogue import lookup
+from service.domain.fleet import (
+    Instance,
+    Offering,
+    ScaleSet,
+    ScaleSetPhase,
+    ScaleSetSpec,
+    SpotCores,
+)
+from service.domain.states import CapacityType
 
 
 @dataclass
@@ -57,6 +66,7 @@ class FakeCloud:
     failing_deletes: int = 0  # so many are accepted and fail
     fail_next: list[CloudError] = field(default_factory=list)  # raised by the next calls
     fail_creates: list[CloudError] = field(default_factory=list)  # raised by the next creates
+    spot_quotas: dict[str, SpotCores] = field(default_factory=dict)  # by region; others: no limit
     lose_answers: int = 0  # so many creates and deletes are done, yet seem to fail
     calls: int = 0
     _entries: dict[str, _Entry] = field(default_factory=dict)
@@ -131,6 +141,15 @@ class FakeCloud:
             self.failing_deletes -= entry.delete_fails
         self._answer()
 
+    async def spot_cores(self, region: str) -> SpotCores:
+        """What others use is the test's to say; our own machines are counted on top."""
+        self._admit()
+        self._settle()
+        told = self.spot_quotas.get(region, SpotCores(limit=None, used=0))
+        ours = (e for e in self._entries.values() if e.spec.offering.region == region)
+        spot = (e for e in ours if e.spec.offering.capacity_type is CapacityType.SPOT)
+        return replace(told, used=told.used + sum(map(_cores, spot)))
+
     async def close(self) -> None:
         """Nothing to let go of."""
 
@@ -149,6 +168,16 @@ class FakeCloud:
         """Bring an instance back under a new id, as a Spot restore policy does."""
         _add(self._entries[name], self.now())
 
+    def made(self, besides: Collection[str]) -> list[ScaleSet]:
+        """What exists as `get` would show it, without a call and ``besides`` what is named."""
+        fresh = [name for name in self._entries if name not in besides]
+        self._settle(*fresh)
+        return [self._describe(self._entries[n]) for n in fresh if n in self._entries]
+
+    def machines(self, name: str) -> set[str]:
+        """Instance ids of all that a scale set has, shown to the calls above or not."""
+        return set(self._entries[name].instances) if name in self._entries else set()
+
     def costing(self) -> set[str]:
         """Names of all that exists and costs money, visible to the calls above or not."""
         self._settle()
@@ -165,7 +194,7 @@ class FakeCloud:
             raise CloudError("The connection broke before the answer came.")
 
     def _visible_entry(self, name: str) -> _Entry:
-        self._settle()
+        self._settle(name)
         entry = self._entries.get(name)
         if entry is None or not self._visible(entry):
             raise ScaleSetNotFound(f"There is no scale set {name}.")
@@ -174,12 +203,14 @@ class FakeCloud:
     def _visible(self, entry: _Entry) -> bool:
         return self.now() - entry.accepted_at >= self.visible_after
 
-    def _settle(self) -> None:
+    def _settle(self, *names: str) -> None:
         """Drop what has been deleted by now; where that failed, all of it is still there.
 
-        What was to be added is there by now, all or none of it.
+        What was to be added is there by now, all or none of it. Of ``names`` alone where there are
+        any: thousands of sets must not make a call for one of them dear.
         """
-        for name, entry in list(self._entries.items()):
+        named = [(name, self._entries[name]) for name in names if name in self._entries]
+        for name, entry in named if names else list(self._entries.items()):
             if entry.refill_at and self.now() - entry.refill_at >= entry.create_time:
                 entry.refill_at, entry.refill_failed = None, entry.refused
                 for _ in range(0 if entry.refused else entry.refill_count):
@@ -199,6 +230,9 @@ class FakeCloud:
             instances=tuple(entry.instances.values()) if created else (),
             tags=dict(entry.tags),
             created_at=entry.accepted_at,
+            capacity=len(entry.instances),
+            region=entry.spec.offering.region,
+            vm_size=entry.spec.offering.vm_size,
         )
         if entry.deleting_since:
             return replace(seen, phase=ScaleSetPhase.DELETING)
@@ -219,6 +253,11 @@ class FakeCloud:
                 error_message=f"There is no capacity left for {entry.spec.offering}.",
             )
         return seen
+
+
+def _cores(entry: _Entry) -> int:
+    sku = lookup(entry.spec.offering.vm_size)
+    return len(entry.instances) * (sku.vcpus if sku else 0)
 
 
 def _add(entry: _Entry, now: datetime) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from service.domain.fleet import ScaleSet, ScaleSetSpec
+from service.domain.fleet import ScaleSet, ScaleSetSpec, SpotCores
 
 OWNER_TAG = "rekindle-owner"  # value: the deployment's name; the sweep touches nothing else
 ATTEMPT_TAG = "rekindle-attempt"
@@ -56,7 +56,7 @@ class CloudProvider(Protocol):
     async def list_owned(self) -> list[ScaleSet]:
         """Every scale set that carries this deployment's owner tag, in any phase.
 
-        Without instances; follows every page.
+        Without instances, but with the capacity; follows every page.
         """
         ...
 
@@ -73,6 +73,13 @@ class CloudProvider(Protocol):
 
     async def delete(self, name: str) -> None:
         """Begin deleting, or raise ScaleSetNotFound once it is gone. Twice is harmless."""
+        ...
+
+    async def spot_cores(self, region: str) -> SpotCores:
+        """How many Spot cores the subscription may use in the region, and how many are used.
+
+        What was just created or deleted may not be counted yet.
+        """
         ...
 
     async def close(self) -> None:

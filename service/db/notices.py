@@ -60,8 +60,13 @@ class Listener:
                 event.set()
 
 
-async def wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event or the time, whichever comes first; then forget the event."""
+async def wait(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event or the time, whichever comes first; then forget the event.
+
+    True when it was the event.
+    """
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
+    happened = event.is_set()
     event.clear()
+    return happened

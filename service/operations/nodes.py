@@ -40,6 +40,7 @@ from service.domain.states import ATTEMPT_OVER
 from trainer.contract import Generation, Heartbeat, Registration, Span, Trouble
 
 _LONGEST = 400  # of what a node says in a sentence
+_SAID = {"notice": "eviction.answered", "training": "training.warned"}  # by kind of trouble
 _OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # told where the method has them
 _SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
 
@@ -60,6 +61,7 @@ class Heard:
 
     node: NodeRecord
     refusal: str = ""
+    stop_by: datetime | None = None  # as its job's budget allows; None: whatever
 
 
 async def register(
@@ -93,7 +95,7 @@ async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: date
     if isinstance(after, StaleEpoch):
         return Heard(node=record, refusal="stale_epoch")
     if isinstance(after, Ignored):
-        return Heard(node=record)
+        return Heard(node=record, stop_by=attempt.stop_by)
     await nodes.save(conn, after, error=printable(heartbeat.error))
     await nodes.add_spans(conn, node, [s.to_plain() for s in heartbeat.spans])
     await metrics.add(conn, attempt.job_id, heartbeat.generation, heartbeat.metrics)
@@ -105,7 +107,8 @@ async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: date
     if heartbeat.metrics and heartbeat.generation == number:
         await _progress(conn, attempt.job_id, heartbeat, now)
     stale = is_stale(heartbeat, number)
-    return Heard(node=after, refusal="stale_generation" if stale else "")
+    refusal = "stale_generation" if stale else ""
+    return Heard(node=after, refusal=refusal, stop_by=attempt.stop_by)
 
 
 async def standing(conn: AsyncConnection, node: str) -> Standing:
@@ -224,13 +227,20 @@ async def _progress(
     """Keep what everybody who looks at the job wants to know, so that a look is one query."""
     last = max(heartbeat.metrics, key=lambda m: m.step)
     pace = await metrics.pace(conn, job_id, heartbeat.generation, last.step)
-    news = {"step": last.step, "loss": last.loss, **vars(pace)}
+    known = {name: _finite(value) for name, value in vars(pace).items()}
+    await jobs.progressed(conn, job_id, now, news(heartbeat) | known)
+
+
+def news(heartbeat: Heartbeat) -> dict[str, float | int | None]:
+    """What its metrics say of how far the job is."""
+    last = max(heartbeat.metrics, key=lambda m: m.step)
+    told: dict[str, float | int | None] = {"step": last.step, "loss": last.loss}
     of_methods = {name: getattr(last, name) for name in _OF_METHODS}
-    news |= {name: value for name, value in of_methods.items() if value is not None}
+    told |= {name: value for name, value in of_methods.items() if value is not None}
     validated = [m for m in heartbeat.metrics if m.valid_loss is not None]
     if validated:
-        news["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss
-    await jobs.progressed(conn, job_id, now, {k: _finite(v) for k, v in news.items()})
+        told["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss
+    return {k: _finite(v) for k, v in told.items()}
 
 
 def _finite(value: float | None) -> float | None:
@@ -242,8 +252,8 @@ async def _complain(
     conn: AsyncConnection, attempt: AttemptRow, node: str, trouble: Trouble, now: datetime
 ) -> None:
     """One event when trouble begins and one when it is over, however often a node says so."""
-    if trouble.kind == "notice":
-        await _tell_choice(conn, attempt, node, trouble, now)
+    if trouble.kind in _SAID:
+        await _tell(conn, attempt, node, trouble, now)
         return
     over = trouble.until > 0
     code = "checkpoint.caught_up" if over else "checkpoint.delayed"
@@ -264,15 +274,22 @@ async def _complain(
     )
 
 
-async def _tell_choice(
+async def _tell(
     conn: AsyncConnection, attempt: AttemptRow, node: str, said: Trouble, now: datetime
 ) -> None:
-    """What a machine does with its last seconds."""
-    data = {"node": node, "since": said.since}
-    if not await events.known(conn, attempt.job_id, "eviction.answered", data):
-        text = printable(said.message)
+    """What a machine does with its last seconds, or what its trainer warns of: once for a job."""
+    text, warns = printable(said.message), said.kind == "training"
+    data: dict[str, object] = {"warning": text} if warns else {"node": node, "since": said.since}
+    if not await events.known(conn, attempt.job_id, _SAID[said.kind], data):
         await events.add(
-            conn, attempt.job_id, now, "eviction.answered", text, attempt_id=attempt.id, data=data
+            conn,
+            attempt.job_id,
+            now,
+            _SAID[said.kind],
+            text,
+            attempt_id=attempt.id,
+            level="warn" if warns else "info",
+            data=data,
         )
 
 

@@ -20,7 +20,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.db import attempts, events, jobs, leases, metrics
+from service.db import attempts, events, jobs, leases, listings, metrics
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.attempt import (
@@ -35,13 +35,17 @@ from service.domain.attempt import (
     next_step,
     will_not_die,
 )
+from service.domain.budget import USUAL, Allowance
 from service.domain.errors import LeaseLost
-from service.domain.fleet import scale_set_name
+from service.domain.fleet import ScaleSet, scale_set_name
 from service.domain.generation import Halt
+from service.domain.listing import as_listed
 from service.domain.states import AttemptState, Outcome
 from service.operations import generations, heads, help_wanted, refills
-from service.reconciler import findings
+from service.reconciler import calm, findings
+from service.reconciler.lister import Lister
 from service.reconciler.look import Look, look
+from service.reconciler.polite import PoliteCloud
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.watch import Watch
 from service.storage.store import BlobStore, PreconditionFailed, StorageError
@@ -64,6 +68,9 @@ class AttemptReconciler:
     pace: Pace
     now: Callable[[], datetime]
     watch: Watch = field(default_factory=Watch)
+    lister: Lister | None = None  # None: every set is looked at by itself
+    polite: PoliteCloud | None = None  # None: the cloud is asked as often as there is a reason
+    allowance: Allowance = USUAL
 
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
         """Lease what is due; each lease comes as the step to take under it."""
@@ -100,7 +107,8 @@ class AttemptReconciler:
 
     async def _step(self, claim: Claim, row: AttemptRow) -> None:
         since, now = self.watch.awake_since, self.now()
-        found = await look(self.engine, self.cloud, self.store, claim, row, since, now)
+        outside = (self.engine, self._listed(row) or self._cloud(row), self.store)
+        found = await look(*outside, claim, row, since, now, self.allowance)
         for fault in found.faults:
             await self._complain(row, fault)
         if will_not_die(found.attempt, found.seen, self.now()):
@@ -111,18 +119,31 @@ class AttemptReconciler:
             async with self.engine.begin() as conn:
                 await help_wanted.call_off(conn, row, found.call, self.now())
 
+    @property
+    def _hears(self) -> bool:
+        """True while changes are told by the list, so that nobody has to look for them."""
+        return self.lister is not None and self.lister.fresh() is not None
+
+    def _cloud(self, row: AttemptRow) -> CloudProvider:
+        return self.polite.at(row.offering.region) if self.polite else self.cloud
+
+    def _listed(self, row: AttemptRow) -> ScaleSet | None:
+        listing = self.lister.fresh() if self.lister else None
+        return as_listed(listings.known_of(row), listing, self.now()) if listing else None
+
     async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
         match step:
             case Wait(delay):
                 patience = [self._patience(fault) for fault in found.faults]
-                await self._release(claim, max([delay or self.pace.poll, *patience]))
+                usual = calm.pause(row, found, self.pace, self.now()) if self._hears else None
+                await self._release(claim, max([delay or usual or self.pace.poll, *patience]))
             case Create():
                 await self._create(claim, row)
             case Refill(useless):
                 await self._refill(claim, row, found, useless)
             case Delete():
                 with suppress(ScaleSetNotFound):
-                    await self.cloud.delete(found.attempt.scale_set_name)
+                    await self._cloud(row).delete(found.attempt.scale_set_name)
                 await self._release(claim, self.pace.poll)
             case Halt():
                 await self._halt(claim, row, found, step)
@@ -136,7 +157,7 @@ class AttemptReconciler:
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
         try:
-            await self.cloud.create(self.specs.spec(row))
+            await self._cloud(row).create(self.specs.spec(row))
         except InsufficientCapacity as refusal:
             outcome = Outcome.NO_CAPACITY
             await self._move(
@@ -152,7 +173,7 @@ class AttemptReconciler:
         async with self.engine.begin() as conn:
             await refills.intend(conn, claim, row, found.seen, useless, self.now())
         try:
-            await self.cloud.refill(scale_set_name(row.id), row.instance_count, useless)
+            await self._cloud(row).refill(scale_set_name(row.id), row.instance_count, useless)
         except (InsufficientCapacity, Misconfigured) as refusal:
             async with self.engine.begin() as conn:
                 await refills.refused(conn, row, str(refusal), self.now())

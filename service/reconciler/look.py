@@ -4,6 +4,7 @@ Whatever is learnt on the way (instances, machine time, committed checkpoints) i
 down at once, so that it is known even if the next step never happens.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -15,11 +16,12 @@ from service.db.attempts import AttemptRow
 from service.db.generations import Opened
 from service.db.leases import Claim
 from service.domain.attempt import Attempt, Seen
+from service.domain.budget import USUAL, Allowance
 from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.generation import NodeView, without_excuse
 from service.domain.node import NodeRecord, view
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
-from service.operations import heads, help_wanted
+from service.operations import budgets, heads, help_wanted
 from service.operations.help_wanted import Call
 from service.reconciler import outlook
 from service.storage.store import BlobStore, StorageError
@@ -39,32 +41,36 @@ class Look:
 
 async def look(
     engine: AsyncEngine,
-    cloud: CloudProvider,
+    cloud: CloudProvider | ScaleSet,
     store: BlobStore,
     claim: Claim,
     row: AttemptRow,
     awake_since: datetime,
     now: datetime,
+    allowance: Allowance = USUAL,
 ) -> Look:
     """Ask the cloud and Blob outside any transaction, then write down what is news.
 
     ``awake_since``: nobody is taken for silent who could not have been heard before. Nor is
     who still commits: it takes every member of the live generation to make a checkpoint.
+    ``cloud`` is the scale set itself where the list of all tells enough of it: the cloud is not
+    asked then, and the machines are as they were.
     Raises LeaseLost when another worker has the attempt.
     """
+    listed = isinstance(cloud, ScaleSet)
     scale_set, cloud_fault = await _scale_set(cloud, row)
     head, head_fault = await _head(store, row)
     async with engine.begin() as conn:
         records = await nodes.of_attempt(conn, row.id)
-        await leases.write(conn, claim, vm_ids=_running(scale_set), **_refilled(scale_set, row))
-        if cloud_fault is None:
-            await _meter(conn, row, scale_set, now)
+        told = {} if listed else {"vm_ids": _running(scale_set), **_refilled(scale_set, row)}
+        await _write_down(conn, claim, row, scale_set, now, told, asked=not (listed or cloud_fault))
         if head is not None:
             await heads.record(conn, row.job_id, head, now)
         committed_at = await events.last_at(conn, row.job_id, "checkpoint.committed")
         opened = await generations.current(conn, row.id)
         newest = head.newest.path if head and head.newest else None
         same = await generations.without_news(conn, row.id, newest) if head else []
+        await budgets.guard(conn, row, allowance, now)
         attempt = await attempts.snapshot(conn, row)
         ahead = await outlook.ahead(conn, attempt, row, scale_set, opened, now)
         call = await help_wanted.newest(conn, row.job_id)
@@ -80,22 +86,36 @@ async def look(
         ladder=ladder,
         outlook=ahead,
     )
-    return Look(
-        attempt=attempt,
-        seen=seen,
-        newest_number=last.number if last else 0,
-        faults=tuple(f for f in (cloud_fault, head_fault) if f is not None),
-        call=call,
-    )
+    faults = tuple(f for f in (cloud_fault, head_fault) if f is not None)
+    number = last.number if last else 0
+    return Look(attempt=attempt, seen=seen, newest_number=number, faults=faults, call=call)
+
+
+async def _write_down(
+    conn: AsyncConnection,
+    claim: Claim,
+    row: AttemptRow,
+    scale_set: ScaleSet | None,
+    now: datetime,
+    told: Mapping[str, object],
+    *,
+    asked: bool,
+) -> None:
+    """Under the lease. What was not ``asked`` of the cloud just now says nothing of costs."""
+    await leases.write(conn, claim, seen_at=now if asked else row.seen_at, **told)
+    if asked:
+        await _meter(conn, row, scale_set, now)
 
 
 async def _scale_set(
-    cloud: CloudProvider, row: AttemptRow
+    cloud: CloudProvider | ScaleSet, row: AttemptRow
 ) -> tuple[ScaleSet | None, CloudError | None]:
     """The scale set, or None when there is none; and why the cloud did not answer, if so.
 
     While nodes train, a cloud that does not answer is no reason to think that they are gone.
     """
+    if isinstance(cloud, ScaleSet):
+        return cloud, None
     if row.state is AttemptState.PENDING:
         return None, None
     name = scale_set_name(row.id)

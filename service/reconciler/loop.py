@@ -11,10 +11,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.db import notices
 from service.db.notices import Listener
+from service.operations.pulse import Pulse
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 AT_ONCE = 100  # steps of one kind; the pool of db/engine.py is made for it
+BUSY_AT_ONCE = 20  # of a kind that hardly waits for anything but the database
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
 
@@ -28,16 +30,19 @@ class Loop:
 
     listener: Listener
     stop: asyncio.Event
+    pulse: Pulse | None = None  # told of every turn
 
-    async def whenever_due(self, name: str, claim: Claim) -> None:
-        """Claim what is due and take each step beside the others, at most AT_ONCE at a time.
+    async def whenever_due(self, name: str, claim: Claim, at_once: int = AT_ONCE) -> None:
+        """Claim what is due and take each step beside the others, so many at a time at most.
 
         A step that waits for a slow region holds up itself and, until so many do, nothing else.
         """
         under_way: set[asyncio.Task[None]] = set()
         async with self.listener.subscribed(notices.DUE) as hinted:
             while not self.stop.is_set():
-                free = AT_ONCE - len(under_way)
+                if self.pulse:
+                    self.pulse.beat(name)
+                free = at_once - len(under_way)
                 steps = await self._guarded(name, partial(claim, free)) if free else []
                 for step in steps or []:
                     task = asyncio.create_task(self._take(name, step))
@@ -54,6 +59,18 @@ class Loop:
             await self._pause(asyncio.Event(), seconds)
             if not self.stop.is_set():
                 await self._guarded(name, run)
+
+    async def whenever(
+        self, topic: str, seconds: float, name: str, run: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Run whenever ``topic`` is notified, and at a beat; at most half of the time."""
+        clock = asyncio.get_running_loop().time
+        async with self.listener.subscribed(topic) as told:
+            while not self.stop.is_set():
+                began = clock()
+                await self._guarded(name, run)
+                await self._pause(asyncio.Event(), min(clock() - began, 1.0))
+                await self._pause(told, seconds)
 
     async def _take(self, name: str, step: Step) -> None:
         await self._guarded(name, step)

@@ -17,7 +17,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.fleet import Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
+from service.domain.fleet import Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
 from service.domain.states import CapacityType
 from tests.clock import Clock
 from tests.contract.emulated import IMAGE, sign_in
@@ -28,6 +28,7 @@ SPOT = Offering(
     region="eastus", vm_size="Standard_NC24ads_A100_v4", capacity_type=CapacityType.SPOT
 )
 SCARCE = replace(SPOT, region="westus3")  # accepted, and then there is no room
+QUIET = replace(SPOT, region="southcentralus")  # no other test runs anything there
 NOT_SOLD = replace(SPOT, region="northpole")  # refused at once
 QUOTA = (
     "Operation could not be completed as it results in exceeding approved LowPriorityCores quota."
@@ -61,6 +62,7 @@ class World:
 async def fake_world(clock: Clock) -> AsyncIterator[World]:
     """The fake."""
     cloud = FakeCloud(now=clock, sold_out={NOT_SOLD}, sold_out_late={SCARCE})
+    cloud.spot_quotas[QUIET.region] = SpotCores(limit=10_000, used=0)
 
     async def evict(name: str, instance_id: str, *, lingers: bool = False) -> None:
         cloud.evict(name, instance_id, lingers=lingers)

@@ -15,6 +15,7 @@ from aiohttp import web
 from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError
 
+from service.cloud import remaining
 from service.cloud.azure import AzureCloud
 from service.cloud.azure_template import AzureSettings
 from service.cloud.provider import (
@@ -158,6 +159,22 @@ async def test_a_used_up_quota_is_no_conflict(arm: Arm, cloud: AzureCloud) -> No
     arm.will_answer(409, _error("OperationNotAllowed", "exceeding approved LowPriorityCores quota"))
     with pytest.raises(InsufficientCapacity, match="Raise it in the Azure portal"):
         await cloud.create(SPEC)
+
+
+async def test_what_azure_says_is_left_is_told_to_who_wants_to_know(arm: Arm) -> None:
+    left = {
+        "Microsoft.Compute/HighCostGetVMScaleSetSubscriptionMaximum;%d": (900, 899),
+        "Microsoft.Compute/HighCostGetVMScaleSetResource;%d": (3, 2),
+    }
+    for n in range(2):
+        told = ",".join(name % counts[n] for name, counts in left.items())
+        arm.will_answer(200, {"value": []}, **{remaining.HEADER: told})
+    async with adapter(arm) as cloud:
+        with remaining.gathered() as found:
+            await cloud.list_owned()
+        await cloud.list_owned()
+
+    assert found == {"HighCostGetVMScaleSet": 900}  # of the calls within, and of the region
 
 
 async def test_throttling_is_told_at_once_with_the_time_to_wait(

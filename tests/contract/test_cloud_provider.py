@@ -12,7 +12,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
 )
 from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
-from tests.contract.clouds import NOT_SOLD, SCARCE, World, a_spec
+from tests.contract.clouds import NOT_SOLD, QUIET, SCARCE, World, a_spec
 
 CREATING, READY, FAILED, DELETING = (
     ScaleSetPhase.CREATING,
@@ -109,6 +109,19 @@ class TestEvictions:
 
         assert after.phase is READY
         assert after.instances == (before.instances[0], before.instances[2])
+
+    async def test_the_list_of_all_shows_that_an_instance_is_gone(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.cloud.create(spec)
+        await world.seen(spec.name, READY)
+        (before,) = await world.cloud.list_owned()
+        await world.evict(spec.name, "1")
+        await world.cloud.get(spec.name)
+        (after,) = await world.cloud.list_owned()
+
+        assert (before.phase, before.capacity) == (READY, 3)
+        assert (after.phase, after.capacity) == (READY, 2)
 
     async def test_a_scale_set_outlives_its_last_instance(
         self, world: World, spec: ScaleSetSpec
@@ -280,3 +293,20 @@ class TestOwnership:
         assert spec.name not in {s.name for s in await world.neighbour.list_owned()}
         with pytest.raises(Misconfigured):
             await world.neighbour.get(spec.name)
+
+
+class TestQuotas:
+    async def test_cores_of_spot_machines_are_used_until_they_are_deleted(
+        self, world: World
+    ) -> None:
+        spec = a_spec(QUIET)
+        before = await world.cloud.spot_cores(QUIET.region)
+        await world.cloud.create(spec)
+        await world.seen(spec.name, READY)
+        between = await world.cloud.spot_cores(QUIET.region)
+        await world.cloud.delete(spec.name)
+        await world.gone(spec.name)
+        after = await world.cloud.spot_cores(QUIET.region)
+
+        assert before.limit is not None
+        assert (before.used, between.used, after.used) == (0, 3 * 24, 0)

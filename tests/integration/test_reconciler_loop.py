@@ -1,15 +1,16 @@
 """The loop of a reconciler: nothing waits for what is slow, nothing that is taken is dropped."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
-from service.db import attempts
+from service.db import attempts, notices
 from service.db.engine import driver_url
 from service.db.notices import Listener
 from service.domain.fleet import ScaleSet
@@ -159,8 +160,33 @@ def _state(world: World, attempt_id: str) -> Callable[[], Awaitable[str]]:
     return look
 
 
-def _length(done: list[int]) -> Callable[[], Awaitable[int]]:
+def _length(done: Sequence[object]) -> Callable[[], Awaitable[int]]:
     async def look() -> int:
         return len(done)
 
     return look
+
+
+async def test_who_waits_for_a_topic_looks_as_soon_as_it_is_told(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    stop, listener = asyncio.Event(), Listener(driver_url(database_url))
+    seen, now = list[str](), ["at first"]
+
+    async def look() -> None:
+        seen.append(now[0])
+
+    loop = Loop(listener=listener, stop=stop)
+    looking = asyncio.create_task(loop.whenever("topic", 600.0, "test", look))
+    await waiting.until(_length(seen), lambda n: n == 1)
+    listening = asyncio.create_task(listener.run())
+    await waiting.until(_length(seen), lambda n: n == 2)  # what was told before it listened is lost
+    now[0] = "when told"
+    async with engine.begin() as conn:
+        await notices.notify(conn, "topic")
+    await waiting.until(_length(seen), lambda n: n == 3)
+    stop.set()
+    listening.cancel()
+    await asyncio.gather(looking, listening, return_exceptions=True)
+
+    assert seen[-1] == "when told"

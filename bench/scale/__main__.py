@@ -1,0 +1,114 @@
+"""`python -m bench.scale [--jobs N --nodes N --seconds S] [--json [FILE]]`.
+
+Starts PostgreSQL, api and reconciler processes, a fake cloud and simulated nodes that speak the
+node protocol over HTTP. Fills them in three stages, watches each for S seconds, then evicts every
+node at once and cancels. The bars are those of 5000 jobs and 10000 nodes.
+"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+from bench import report
+from bench.scale import measures
+from bench.scale.parts.line import Broken
+from bench.scale.run import Found, Order, Window, run
+from bench.scale.stack import CannotMeasure, Shape, stack
+
+STDOUT = Path("-")
+CANNOT_MEASURE, INTERRUPTED = 2, 130
+FAULTS = (CannotMeasure, Broken, httpx.HTTPError, psycopg.Error)
+NOTES = [
+    "eviction_burst_s, cancel_2000_s and submit_10000_s are in proportion where there were fewer",
+    "eviction burst: every node tells a notice at once and stops as soon as it is told to",
+    "cpu: of api, reconciler and PostgreSQL; the cloud's and Blob's own clients are not in it",
+    "heartbeats come over 64 kept connections per api process, long polls over one per node",
+    "nobody else has published any of these figures; pgbench does the heartbeat's write alone",
+]
+
+
+def main() -> int:
+    """Measure, print, exit."""
+    options = _options()
+    found = Found()
+    order = Order(jobs=options.jobs, nodes=options.nodes, seconds=options.seconds)
+    shape = Shape(
+        apis=options.apis,
+        reconcilers=options.reconcilers,
+        beat=options.beat,
+        arm_ms=options.arm_ms,
+        blob_ms=options.blob_ms,
+    )
+    status = 0
+    try:
+        asyncio.run(_run(shape, order, found, options.logs))
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except FAULTS as error:
+        status = CANNOT_MEASURE
+        _say(f"cannot go on: {type(error).__name__}: {error}")
+    result = measures.measures(found)
+    _show(found)
+    report.show(result)
+    if options.json:
+        arguments = {**vars(order), **vars(shape)}
+        more = {"arguments": arguments, "windows": [_row(w) for w in found.windows], "notes": NOTES}
+        whole = report.Report(bench="scale", measures=result, more=more)
+        whole.write(None if options.json == STDOUT else options.json)
+    return status
+
+
+async def _run(shape: Shape, order: Order, found: Found, logs: Path | None) -> None:
+    async with stack(shape) as running:
+        try:
+            await run(running, order, found, _say)
+        finally:
+            if logs:
+                shutil.copytree(running.folder / "logs", logs, dirs_exist_ok=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=60, help="live at a time")
+    parser.add_argument("--nodes", type=int, default=120, help="of all of them; a multiple")
+    parser.add_argument("--seconds", type=float, default=5, help="of each stretch that is watched")
+    parser.add_argument("--apis", type=int, default=1, help="api processes")
+    parser.add_argument("--reconcilers", type=int, default=1, help="reconciler processes")
+    parser.add_argument("--beat", type=float, default=10, help="seconds between two heartbeats")
+    parser.add_argument("--arm-ms", type=float, default=100, help="that Azure takes to answer")
+    parser.add_argument("--blob-ms", type=float, default=10, help="that Blob takes to answer")
+    parser.add_argument("--logs", type=Path, help="keep what the processes said")
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    options = parser.parse_args()
+    if options.nodes % options.jobs:
+        parser.error("--nodes must be a multiple of --jobs")
+    return options
+
+
+def _show(found: Found) -> None:
+    head = ("jobs", "nodes", "api", "reconciler", "postgres", "commits/s", "arm/s", "MiB")
+    rows = []
+    for w in found.windows:
+        cpu = [round(w.cpu[n] / w.seconds, 3) for n in measures.SERVICE]
+        rates = [round(w.transactions / w.seconds), round(w.arm / w.seconds, 2)]
+        rows.append((w.jobs, w.nodes, *cpu, *rates, round(w.kib / 1024)))
+    report.table(head, rows)
+
+
+def _row(window: Window) -> dict[str, Any]:
+    plain = {name: value for name, value in vars(window).items() if name != "took"}
+    return plain | {"heartbeats": len(window.took)}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

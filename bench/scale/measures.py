@@ -1,0 +1,132 @@
+"""From what was found to measures with their bars. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from bench.report import Measure, percentile, rounded
+from bench.scale.run import Found, Window
+
+HOUR = 3600.0
+SERVICE = ("api", "reconciler", "postgres")
+
+
+def measures(found: Found) -> list[Measure]:
+    """In the order of the design."""
+    last = found.windows[-1] if found.windows else None
+    return [
+        _plain("live_jobs", last.jobs if last else None, "", bar=5000, higher_is_better=True),
+        _plain("nodes", last.nodes if last else None, "", bar=10_000, higher_is_better=True),
+        *(_heartbeats(last, found) if last else ()),
+        *_floods(found),
+        *_bursts(found),
+        *_submits(found),
+        *(_memory(last, found) if last else ()),
+        _plain("growth_exponent", rounded(exponent(found.windows), 3), "", bar=0.1),
+        _plain("arm_calls_per_node_hour", _arm(last) if last else None, "1/h"),
+        _plain("cpu_per_node", _per_node(last) if last else None, "us/s"),
+    ]
+
+
+def exponent(windows: Sequence[Window]) -> float | None:
+    """How the CPU per job grows with the number of jobs: 0 when each costs the same.
+
+    The slope of log(CPU per job) over log(jobs), by least squares.
+    """
+    points = [(math.log(w.jobs), math.log(w.service_cpu / w.jobs)) for w in windows]
+    if len(points) < 2:
+        return None
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    over = sum((x - mean_x) * (y - mean_y) for x, y in points)
+    return over / sum((x - mean_x) ** 2 for x, _ in points)
+
+
+def scaled(count: float, seconds: float, to: int) -> float:
+    """Seconds for ``to``, at the pace of ``count`` in ``seconds``."""
+    return round(seconds * to / count, 2)
+
+
+def _heartbeats(last: Window, found: Found) -> list[Measure]:
+    rate = round(len(last.took) / last.seconds, 1)
+    took = [seconds * 1000 for seconds in last.took]
+    limit = found.bare_tps and round(found.bare_tps)
+    bare = {"pgbench": limit}
+    return [
+        Measure(
+            name="heartbeats_per_s",
+            value=rate,
+            unit="1/s",
+            bar=1000,
+            limit=limit,
+            rivals=bare,
+            higher_is_better=True,
+        ),
+        _plain("heartbeat_p50_ms", rounded(percentile(took, 50), 1), "ms"),
+        _plain("heartbeat_p99_ms", rounded(percentile(took, 99), 1), "ms", bar=200),
+        _plain("heartbeats_failed", last.failed, "", bar=0),
+    ]
+
+
+def _floods(found: Found) -> list[Measure]:
+    if found.flood is None:
+        return []
+    count, seconds, cpu = found.flood
+    return [
+        _plain("heartbeats_flood_per_s", round(count / seconds, 1), "1/s", higher_is_better=True),
+        _plain("cpu_us_per_heartbeat", _us(cpu, count, *SERVICE), "us"),
+        _plain("cpu_us_per_heartbeat_api", _us(cpu, count, "api"), "us"),
+        _plain("cpu_us_per_heartbeat_postgres", _us(cpu, count, "postgres"), "us"),
+    ]
+
+
+def _bursts(found: Found) -> list[Measure]:
+    """Extrapolated in proportion where fewer were evicted or cancelled than the name says."""
+    made = []
+    if found.burst:
+        count, seconds, cpu = found.burst
+        used = sum(cpu[name] for name in SERVICE)
+        made += [
+            _plain("eviction_burst_s", scaled(count, seconds, 10_000), "s", bar=30),
+            _plain("eviction_burst_cpu_s", scaled(count, used, 10_000), "s"),
+        ]
+    if found.cancel:
+        jobs, asked, over = found.cancel
+        made += [
+            _plain("cancel_2000_s", scaled(jobs, over, 2000), "s"),
+            _plain("cancel_2000_accepted_s", scaled(jobs, asked, 2000), "s"),
+        ]
+    return made
+
+
+def _submits(found: Found) -> list[Measure]:
+    if not found.submitted:
+        return []
+    jobs, seconds = (sum(values) for values in zip(*found.submitted, strict=True))
+    return [_plain("submit_10000_s", scaled(jobs, seconds, 10_000), "s")]
+
+
+def _memory(last: Window, found: Found) -> list[Measure]:
+    return [_plain("kib_per_job", round((last.kib - found.kib_empty) / last.jobs, 1), "KiB")]
+
+
+def _arm(window: Window) -> float:
+    return round(window.arm / window.nodes / window.seconds * HOUR, 2)
+
+
+def _per_node(window: Window) -> float:
+    return round(window.service_cpu / window.nodes * 1e6, 1)
+
+
+def _us(cpu: Mapping[str, float], count: int, *parts: str) -> float:
+    return round(sum(cpu[name] for name in parts) / max(count, 1) * 1e6, 1)
+
+
+def _plain(
+    name: str,
+    value: float | None,
+    unit: str,
+    *,
+    bar: float | None = None,
+    higher_is_better: bool = False,
+) -> Measure:
+    return Measure(name=name, value=value, unit=unit, bar=bar, higher_is_better=higher_is_better)

@@ -1,0 +1,162 @@
+"""`python -m bench.scale.parts.fleet SOCKET WORLD`: all nodes that the cloud has booted.
+
+A socket of its own takes the bench's orders. Figures: what heartbeats took, by the nodes' clock.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from bench.scale.parts import line
+from bench.scale.parts.line import Line
+from bench.scale.parts.node import Node
+from bench.scale.parts.wire import Pool, Wire
+from service.domain import tokens
+
+LOOK_SECONDS = 0.5  # for machines that have come up
+POOL = 64  # connections for heartbeats, per api process
+COMMIT_SECONDS = 5.0
+
+
+class Fleet:
+    """Every node, and what is shared among them."""
+
+    def __init__(self, world: Path, apis: list[int], beat: float, commits: float) -> None:
+        self.beat = beat
+        self._commits = commits  # seconds between two checkpoints of a job; 0: none
+        self._world = Line(world)
+        self._apis = apis
+        self._pools = [Pool("127.0.0.1", port, POOL) for port in apis]
+        self._secret = os.environ["REKINDLE_SECRET_KEY"]
+        self._nodes: list[Node] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._took: list[float] = []
+        self._failed = 0
+        self._struck: set[str] = set()  # jobs
+
+    @property
+    def pool(self) -> Pool:
+        """Any of the api processes."""
+        return random.choice(self._pools)  # noqa: S311 - no secret
+
+    def own_wire(self) -> Wire:
+        """To any of the api processes."""
+        return Wire("127.0.0.1", random.choice(self._apis))  # noqa: S311 - no secret
+
+    def heard(self, seconds: float, status: int) -> None:
+        """A heartbeat was answered."""
+        self._took.append(seconds)
+        self._failed += status not in (200, 409, 410)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this beside all else."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def gone(self, node: Node) -> None:
+        """An evicted machine ends once it has said its last word."""
+        self._nodes.remove(node)
+        if node.evicted:
+            await self._world.call("bench.evict", [node.name])
+
+    async def run(self) -> None:
+        """Boot what there is to boot, and have jobs commit."""
+        while True:
+            for attempt, job, vm_id, name in await self._world.call("bench.boots"):
+                node = Node(self, attempt, job, vm_id, name)
+                self._nodes.append(node)
+                self.start(node.live(tokens.bootstrap_token(self._secret, attempt)))
+            self._commit_some()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def handle(self, method: str, args: tuple[Any, ...], _: dict[str, Any]) -> Any:  # noqa: ANN401
+        """One order."""
+        return await getattr(self, f"do_{method}")(*args)
+
+    async def do_training(self) -> int:
+        """Nodes that train."""
+        return sum(n.phase == "running" and n.step > 0 for n in self._nodes)
+
+    async def do_heartbeats(self) -> tuple[list[float], int]:
+        """What each took since the last call, in seconds, and how many failed."""
+        took, failed, self._took, self._failed = self._took, self._failed, [], 0
+        return took, failed
+
+    async def do_evict(self, count: int) -> int:
+        """Announce the eviction of so many nodes that train, all at once; return how many."""
+        chosen = [n for n in self._nodes if n.phase == "running"][:count]
+        for node in chosen:
+            self.start(node.evict())
+        return len(chosen)
+
+    async def do_lose(self, way: str) -> str:
+        """One machine that trains, of a job that has lost none: by notice, drop or silence."""
+        struck = {n.job for n in self._nodes if n.left or n.evicted or n.phase != "running"}
+        node = next((n for n in self._nodes if n.job not in struck | self._struck), None)
+        if node is None:
+            return ""
+        self._struck.add(node.job)
+        if way == "notice":
+            await node.evict()
+        else:
+            node.left = True
+            if way == "drop":
+                await self._world.call("bench.evict", [node.name])
+        return node.job
+
+    async def do_flood(self, seconds: float, lanes: int) -> int:
+        """Heartbeats as fast as they are answered; return how many were."""
+        nodes = [n for n in self._nodes if n.phase == "running"]
+        until, sent = time.monotonic() + seconds, 0
+
+        async def lane(mine: list[Node]) -> None:
+            nonlocal sent
+            while time.monotonic() < until:
+                for node in mine:
+                    await node.beat()
+                    sent += 1
+                    if time.monotonic() >= until:
+                        return
+
+        await asyncio.gather(*(lane(nodes[n::lanes]) for n in range(lanes) if nodes[n::lanes]))
+        return sent
+
+    def _commit_some(self) -> None:
+        if not self._commits:
+            return
+        chance = LOOK_SECONDS / self._commits
+        for node in self._nodes:
+            if node.rank0 and node.step > 0 and random.random() < chance:  # noqa: S311 - no secret
+                self.start(self._commit(node))
+
+    async def _commit(self, node: Node) -> None:
+        await self._world.call("bench.commit", node.job, node.generation, node.step)
+
+
+async def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("socket", type=Path)
+    parser.add_argument("world", type=Path)
+    parser.add_argument("--apis", type=int, nargs="+", required=True)
+    parser.add_argument("--beat", type=float, default=10)
+    parser.add_argument("--commits", type=float, default=600)
+    options = parser.parse_args()
+    fleet = Fleet(options.world, options.apis, options.beat, options.commits)
+    server = await line.serve(options.socket, fleet.handle)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    await asyncio.gather(server.serve_forever(), fleet.run())
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,189 @@
+"""One simulated node: speaks the node protocol as a supervisor does, and trains nothing."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from bench.scale.parts.wire import Answer, Pool, Wire
+from trainer.contract import PROTOCOL
+
+_AGAIN = 1.0  # seconds, after what did not work
+_FIRST_STEP = 0.2  # seconds after the order to start
+
+
+class Town(Protocol):
+    """What nodes share."""
+
+    beat: float
+
+    @property
+    def pool(self) -> Pool:
+        """Any of the api processes."""
+        ...
+
+    def heard(self, seconds: float, status: int) -> None:
+        """A heartbeat was answered."""
+        ...
+
+    async def gone(self, node: "Node") -> None:
+        """The node leaves."""
+        ...
+
+    def own_wire(self) -> Wire:
+        """A connection of its own, for long polls."""
+        ...
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this beside all else."""
+        ...
+
+
+@dataclass(eq=False)
+class Node:
+    """See the module."""
+
+    town: Town
+    attempt: str
+    job: str
+    vm_id: str
+    name: str
+    id: str = ""
+    token: str = ""
+    epoch: int = 1
+    seq: int = 0
+    directive: int = 0
+    phase: str = "ready"
+    generation: int = 0
+    step: int = 0
+    rank0: bool = False
+    evicted: bool = False
+    left: bool = False
+    _wire: Wire | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def live(self, bootstrap: str) -> None:
+        """Register, then beat and listen until the service says that it is over."""
+        if not await self._register(bootstrap):
+            return
+        self._wire = self.town.own_wire()
+        await self.beat()
+        await self._listen()
+
+    async def beat(self, **more: object) -> None:
+        """One heartbeat now, and the next one in a while."""
+        if self.left:
+            return
+        async with self._sending:
+            began = time.perf_counter()
+            status, _ = await self._say(more)
+            self.town.heard(time.perf_counter() - began, status)
+        if status == 410:
+            await self._leave()
+        elif not self.left:
+            self._later(self.town.beat * random.uniform(0.95, 1.05), self._tick)  # noqa: S311
+
+    async def evict(self) -> None:
+        """Say that Azure takes this machine."""
+        self.evicted = True
+        event = {"event_id": f"event-{self.vm_id}", "not_before": 0.0, "seen_at": 0.0}
+        await self.beat(eviction=event)
+
+    async def _tick(self) -> None:
+        if self.phase == "running":
+            self.step += 1
+        await self.beat(metrics=self._measured())
+
+    def _measured(self) -> list[dict[str, object]]:
+        if not (self.rank0 and self.phase == "running"):
+            return []
+        row: dict[str, object] = {
+            "step": self.step,
+            "loss": 2.0,
+            "learning_rate": 1e-3,
+            "grad_norm": 1.0,
+        }
+        return [row | {"tokens": 100_000, "seconds": self.town.beat, "at": time.time()}]
+
+    async def _register(self, bootstrap: str) -> bool:
+        message = {"protocol": PROTOCOL, "attempt_id": self.attempt, "vm_id": self.vm_id}
+        message |= {"boot_id": f"boot-{self.vm_id}", "name": self.name, "gpus": 8}
+        body = json.dumps(message | {"address": "10.0.0.4"})
+        while True:
+            try:
+                status, data = await self.town.pool.ask("POST", "/internal/nodes", bootstrap, body)
+            except OSError:
+                status, data = 0, b""
+            if status == 200:
+                answer = json.loads(data)
+                self.id, self.token = answer["node_id"], answer["node_token"]
+                self.epoch = answer["epoch"]
+                return True
+            if status == 410:
+                return False
+            await asyncio.sleep(_AGAIN * random.uniform(0.5, 1.5))  # noqa: S311 - so that not all at once
+
+    async def _say(self, more: dict[str, object]) -> Answer:
+        self.seq += 1
+        message = {"epoch": self.epoch, "seq": self.seq, "phase": self.phase, "free_port": 29500}
+        message |= {"generation": self.generation, "step": self.step, **more}
+        path = f"/internal/nodes/{self.id}/heartbeat"
+        try:
+            return await self.town.pool.ask("POST", path, self.token, json.dumps(message))
+        except OSError:
+            return 0, b""
+
+    async def _listen(self) -> None:
+        assert self._wire is not None
+        while not self.left:
+            path = f"/internal/nodes/{self.id}/directive?after={self.directive}"
+            try:
+                status, data = await self._wire.ask("GET", path, self.token)
+            except OSError:
+                status, data = 0, b""
+            if status == 410:
+                await self._leave()
+            elif status == 200:
+                await self._obey(json.loads(data))
+            else:
+                await asyncio.sleep(_AGAIN)
+
+    async def _obey(self, directive: dict[str, Any]) -> None:
+        self.directive = directive["seq"]
+        match directive["kind"]:
+            case "start":
+                self._start(directive["generation"])
+            case "stop" | "checkpoint_and_stop":
+                self.phase, self.generation = "stopped", directive["number"]
+                await self.beat()
+                if self.evicted:
+                    await self._leave()
+            case _:  # carry on
+                pass
+
+    def _start(self, generation: dict[str, Any]) -> None:
+        self.generation, self.phase = generation["number"], "running"
+        self.rank0 = generation["members"][0]["node_id"] == self.id
+        checkpoint = generation.get("checkpoint")
+        self.step = checkpoint["step"] if checkpoint else 0
+        self._later(_FIRST_STEP, self._tick)
+
+    def _later(self, seconds: float, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._timer:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, lambda: self.town.start(act()))
+
+    async def _leave(self) -> None:
+        if self.left:
+            return
+        self.left = True
+        if self._timer:
+            self._timer.cancel()
+        if self._wire:
+            self._wire.close()
+        await self.town.gone(self)

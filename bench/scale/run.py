@@ -1,0 +1,242 @@
+"""What is done, step by step: fill in stages, watch, flood, evict, cancel."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import psycopg
+
+from bench.scale import bare
+from bench.scale.stack import CannotMeasure, Stack
+
+LANES = 16  # requests of users at a time
+FILL_SECONDS = 1800.0
+BURST_SECONDS = 600.0
+ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What was asked for."""
+
+    jobs: int
+    nodes: int
+    seconds: float
+
+    @property
+    def stages(self) -> list[int]:
+        """So many jobs, one after the other: a tenth, a third, all."""
+        return sorted({max(self.jobs // 10, 1), max(self.jobs // 3, 1), self.jobs})
+
+
+@dataclass(kw_only=True)
+class Window:
+    """A stretch of quiet training."""
+
+    jobs: int
+    nodes: int
+    seconds: float
+    cpu: dict[str, float]  # seconds used, by part
+    took: list[float]  # of each heartbeat
+    failed: int
+    arm: int  # requests
+    transactions: int
+    kib: float
+
+    @property
+    def service_cpu(self) -> float:
+        """Of all that is ours or works for us, in seconds per second."""
+        return sum(self.cpu[n] for n in ("api", "reconciler", "postgres")) / self.seconds
+
+
+@dataclass(kw_only=True)
+class Found:
+    """Everything that was measured; None: it did not come to that."""
+
+    bare_tps: float | None = None
+    windows: list[Window] = field(default_factory=list)
+    submitted: list[tuple[int, float]] = field(default_factory=list)  # jobs, seconds
+    kib_empty: float = 0.0
+    flood: tuple[int, float, dict[str, float]] | None = None  # heartbeats, seconds, CPU
+    burst: tuple[int, float, dict[str, float]] | None = None  # evictions, seconds, CPU
+    cancel: tuple[int, float, float] | None = None  # jobs, seconds until asked, until over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """The hands."""
+
+    stack: Stack
+    api: httpx.AsyncClient
+    database: psycopg.AsyncConnection[Any]
+    order: Order
+    say: Callable[[str], None]
+
+    async def one(self, query: str, *values: object) -> int:
+        """A number from the database."""
+        row = await (await self.database.execute(query, values)).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+async def run(stack: Stack, order: Order, found: Found, say: Callable[[str], None]) -> None:
+    """All of it; ``found`` is filled as far as it comes."""
+    found.bare_tps = await asyncio.to_thread(bare.commits, stack.data, order.nodes, order.seconds)
+    say(f"bare PostgreSQL: {found.bare_tps:.0f} commits/s")
+    url = f"http://127.0.0.1:{stack.ports[0]}"
+    head = {"authorization": f"Bearer {stack.key}"}
+    async with (
+        httpx.AsyncClient(base_url=url, headers=head, timeout=300, trust_env=False) as api,
+        await psycopg.AsyncConnection.connect(stack.database, autocommit=True) as database,
+    ):
+        bench = Bench(stack=stack, api=api, database=database, order=order, say=say)
+        await _measure(bench, found)
+
+
+async def _measure(bench: Bench, found: Found) -> None:
+    stack, order = bench.stack, bench.order
+    body = await _body(bench)
+    found.kib_empty = stack.kib()
+    ids: list[str] = []
+    for jobs in order.stages:
+        ids += await _submit(bench, body, jobs - len(ids), found)
+        await _trained(bench, jobs * order.nodes // order.jobs)
+        found.windows.append(await _watch(bench, jobs))
+    found.flood = await _flood(bench)
+    found.burst = await _burst(bench)
+    found.cancel = await _cancel(bench, ids[:2000])
+
+
+async def _body(bench: Bench) -> dict[str, Any]:
+    model = await bench.stack.world.call("bench.stage")
+    data = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
+    answer = await bench.api.post(
+        "/v1/files", files={"file": ("t.jsonl", data)}, data={"purpose": "fine-tune"}
+    )
+    if answer.status_code != 200:
+        raise CannotMeasure(f"the upload was answered {answer.status_code}: {answer.text}")
+    size = max(bench.order.nodes // bench.order.jobs, 1)
+    return {
+        "model": model,
+        "training_file": answer.json()["id"],
+        "seed": 7,
+        "hyperparameters": {"n_epochs": 50},
+        "infrastructure": {"nodes": size},
+    }
+
+
+async def _submit(bench: Bench, body: dict[str, Any], count: int, found: Found) -> list[str]:
+    began = time.monotonic()
+    ids: list[str] = []
+
+    async def lane(mine: int) -> None:
+        for _ in range(mine):
+            answer = await bench.api.post("/v1/fine_tuning/jobs", json=body)
+            if answer.status_code != 200:
+                raise CannotMeasure(f"a job was answered {answer.status_code}: {answer.text}")
+            ids.append(answer.json()["id"])
+
+    await _lanes(lane, count)
+    found.submitted.append((count, time.monotonic() - began))
+    bench.say(f"{count} jobs submitted in {found.submitted[-1][1]:.1f} s")
+    return ids
+
+
+async def _lanes(lane: Callable[[int], Any], count: int) -> None:
+    shares = [count // LANES + (n < count % LANES) for n in range(LANES)]
+    await asyncio.gather(*(lane(share) for share in shares if share))
+
+
+async def _trained(bench: Bench, nodes: int) -> None:
+    deadline, began = time.monotonic() + FILL_SECONDS, time.monotonic()
+    while (now := await bench.stack.fleet.call("training")) < nodes:
+        if time.monotonic() > deadline:
+            raise CannotMeasure(f"only {now} of {nodes} nodes train; see the logs")
+        await asyncio.sleep(0.25)
+    bench.say(f"{nodes} nodes train after {time.monotonic() - began:.1f} s")
+
+
+async def _watch(bench: Bench, jobs: int) -> Window:
+    stack = bench.stack
+    await asyncio.sleep(min(bench.order.seconds, 5.0))  # what began with the start has ended
+    await stack.fleet.call("heartbeats")
+    commits = "select xact_commit from pg_stat_database where datname = current_database()"
+    arm, cpu, done = await _arm(stack), stack.cpu(), await bench.one(commits)
+    began = time.monotonic()
+    await asyncio.sleep(bench.order.seconds)
+    seconds, after = time.monotonic() - began, stack.cpu()
+    took, failed = await stack.fleet.call("heartbeats")
+    window = Window(
+        jobs=jobs,
+        nodes=await stack.fleet.call("training"),
+        seconds=seconds,
+        cpu={name: after[name] - cpu[name] for name in after},
+        took=took,
+        failed=failed,
+        arm=await _arm(stack) - arm,
+        transactions=await bench.one(commits) - done,
+        kib=stack.kib(),
+    )
+    bench.say(
+        f"{window.nodes} nodes: {len(took) / seconds:.0f} heartbeats/s,"
+        f" CPU {window.service_cpu:.2f} s/s, ARM {window.arm / seconds:.1f}/s"
+    )
+    return window
+
+
+async def _flood(bench: Bench) -> tuple[int, float, dict[str, float]]:
+    before, began = bench.stack.cpu(), time.monotonic()
+    sent = await bench.stack.fleet.call("flood", bench.order.seconds, 2 * LANES)
+    seconds = time.monotonic() - began
+    used = _since(before, bench.stack.cpu())
+    bench.say(f"flood: {sent / seconds:.0f} heartbeats/s")
+    return sent, seconds, used
+
+
+async def _burst(bench: Bench) -> tuple[int, float, dict[str, float]]:
+    """Every node has a notice at once; until the next attempts of their jobs are committed."""
+    query = "select count(*) from attempts where number > 1"
+    alive = await bench.one("select count(*) from attempts where state = 'running'")
+    before, began = bench.stack.cpu(), time.monotonic()
+    evicted = await bench.stack.fleet.call("evict", bench.order.nodes)
+    while (now := await bench.one(query)) < alive:
+        if time.monotonic() - began > BURST_SECONDS:
+            raise CannotMeasure(f"only {now} of {alive} next attempts; see the logs")
+        await asyncio.sleep(0.1)
+    seconds, used = time.monotonic() - began, _since(before, bench.stack.cpu())
+    bench.say(f"{evicted} evictions: {alive} next attempts after {seconds:.1f} s")
+    return evicted, seconds, used
+
+
+async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float]:
+    left = list(ids)
+
+    async def lane(mine: int) -> None:
+        for _ in range(mine):
+            answer = await bench.api.post(f"/v1/fine_tuning/jobs/{left.pop()}/cancel")
+            if answer.status_code != 200:
+                raise CannotMeasure(f"a cancel was answered {answer.status_code}: {answer.text}")
+
+    began = time.monotonic()
+    await _lanes(lane, len(ids))
+    asked = time.monotonic() - began
+    query = "select count(*) from jobs where state = 'cancelled'"
+    while (now := await bench.one(query)) < len(ids):
+        if time.monotonic() - began > BURST_SECONDS:
+            raise CannotMeasure(f"only {now} of {len(ids)} are cancelled; see the logs")
+        await asyncio.sleep(0.1)
+    seconds = time.monotonic() - began
+    bench.say(f"{len(ids)} jobs cancelled after {seconds:.1f} s (asked: {asked:.1f} s)")
+    return len(ids), asked, seconds
+
+
+async def _arm(stack: Stack) -> int:
+    return sum((await stack.world.call("bench.arm")).values())
+
+
+def _since(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    return {name: after[name] - before[name] for name in after}

@@ -1,0 +1,220 @@
+"""The processes that are measured: PostgreSQL, api, reconciler; beside them the world and nodes."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+
+from bench import ports
+from bench.scale.parts.line import Line
+from rekindle import postgres
+
+SIZE, REGION = "Standard_ND96amsr_A100_v4", "eastus"
+LIMITS_TIMES = 1000  # Azure's own limits would be what is measured: 125 new sets a minute
+PATIENCE = 180.0  # seconds for a part to start; a busy machine takes its time
+# Durable, as a production server is; memory as a small one has it.
+SERVER = ("shared_buffers=512MB", "max_connections=300", "max_wal_size=4GB", "wal_level=replica")
+
+
+class CannotMeasure(Exception):
+    """The bench itself could not be set up, or the service did not do what is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """How many processes there are, and how far away the outside is."""
+
+    apis: int = 1
+    reconcilers: int = 1
+    beat: float = 10.0  # seconds between two heartbeats of a node
+    commits: float = 600.0  # seconds between two checkpoints of a job
+    arm_ms: float = 100.0
+    blob_ms: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """Everything that runs."""
+
+    folder: Path
+    data: Path
+    ports: tuple[int, ...]
+    world: Line
+    fleet: Line
+    processes: dict[str, list[psutil.Process]]  # by what they are
+    key: str
+
+    @property
+    def database(self) -> str:
+        """For psycopg."""
+        return postgres.url(self.data).replace("+psycopg", "")
+
+    def cpu(self) -> dict[str, float]:
+        """Seconds that each part has used up to now."""
+        used = {name: sum(map(_seconds, of)) for name, of in self.processes.items()}
+        server = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
+        return used | {"postgres": _with_children(server)}
+
+    def kib(self) -> float:
+        """Memory of the service's processes."""
+        return (
+            sum(p.memory_info().rss for name in ("api", "reconciler") for p in self.processes[name])
+            / 1024
+        )
+
+
+@asynccontextmanager
+async def stack(shape: Shape) -> AsyncIterator[Stack]:
+    """Start all of it in a temporary folder; end and remove it afterwards."""
+    with _folder() as folder, _database(folder) as data:
+        env = _environment(folder, data)
+        world, fleet = folder / "world", folder / "fleet"
+        started: list[subprocess.Popen[str]] = []
+        listening = [ports.free() for _ in range(shape.apis)]
+        try:
+            far = ["--arm-ms", str(shape.arm_ms), "--blob-ms", str(shape.blob_ms)]
+            started.append(_start(env, "world", str(world), *far))
+            await _ready(started[-1])
+            _run(env, "migrate")
+            key = _run(env, "key", "create", "--project", "bench").split()[-1]
+            faces = [_start(env, "face", str(world), "api", "--port", str(p)) for p in listening]
+            started += faces
+            behind = [
+                _start(env, "face", str(world), "reconciler") for _ in range(shape.reconcilers)
+            ]
+            started += behind
+            often = ["--beat", str(shape.beat), "--commits", str(shape.commits)]
+            nodes = _start(
+                env, "fleet", str(fleet), str(world), "--apis", *map(str, listening), *often
+            )
+            started.append(nodes)
+            await _ready(nodes)
+            await asyncio.gather(*(_serving(port) for port in listening))
+            made = Stack(
+                folder=folder,
+                data=data,
+                ports=tuple(listening),
+                world=Line(world),
+                fleet=Line(fleet),
+                processes={
+                    "api": [psutil.Process(p.pid) for p in faces],
+                    "reconciler": [psutil.Process(p.pid) for p in behind],
+                    "nodes": [psutil.Process(nodes.pid)],
+                },
+                key=key,
+            )
+            yield made
+            await made.world.close()
+            await made.fleet.close()
+        finally:
+            _end(started)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _database(folder: Path) -> Iterator[Path]:
+    data = folder / "postgres"
+    postgres.initialize(data)
+    postgres.start(data, *SERVER)
+    try:
+        postgres.create_database(data)
+        yield data
+    finally:
+        postgres.stop(data)
+
+
+def _environment(folder: Path, data: Path) -> dict[str, str]:
+    (folder / "logs").mkdir()
+    return {
+        **os.environ,
+        "BENCH_LOGS": str(folder / "logs"),
+        "REKINDLE_DATABASE_URL": postgres.url(data),
+        "REKINDLE_STORAGE": "in the world process",
+        "REKINDLE_PUBLIC_URL": "http://bench",
+        "REKINDLE_SECRET_KEY": secrets.token_hex(),
+        "REKINDLE_DEPLOYMENT": "bench",
+        "REKINDLE_CLOUD": "fake",
+        "REKINDLE_OFFERINGS": f"{SIZE}@{REGION}",
+        "REKINDLE_READ_LAG_SECONDS": "2",
+        "REKINDLE_AZURE_LIMITS_TIMES": str(LIMITS_TIMES),
+    }
+
+
+def _start(env: dict[str, str], part: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", f"bench.scale.parts.{part}", *arguments]
+    log = Path(env["BENCH_LOGS"]) / f"{part}-{arguments[1] if part == 'face' else ''}.log"
+    with log.open("a") as errors:
+        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+
+def _run(env: dict[str, str], *arguments: str) -> str:
+    command = [sys.executable, "-m", "service.main", *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotMeasure(f"service.main {arguments[0]} failed:\n{done.stderr}")
+    return done.stdout
+
+
+async def _ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout
+    words = await asyncio.to_thread(process.stdout.readline)
+    if words.strip() != "ready":
+        raise CannotMeasure(f"{process.args!r} did not start: {words!r}")
+
+
+async def _serving(port: int) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    async with httpx.AsyncClient(trust_env=False) as client:
+        while True:
+            try:
+                if (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                if loop.time() > deadline:
+                    raise CannotMeasure(f"nobody serves port {port}") from None
+            await asyncio.sleep(0.2)
+
+
+def _end(started: list[subprocess.Popen[str]]) -> None:
+    for process in reversed(started):
+        process.terminate()
+    for process in started:
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def _seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _with_children(server: psutil.Process) -> float:
+    """A server's own, and that of the connections' processes, ended ones included."""
+    times = server.cpu_times()
+    ended = times.children_user + times.children_system
+    running = sum(_seconds(child) for child in server.children())
+    return _seconds(server) + float(ended) + running

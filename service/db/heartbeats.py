@@ -1,0 +1,191 @@
+"""Heartbeats without news, many in one statement: most of what the service ever hears.
+
+Written in SQL, since it runs a thousand times a second. What it does not take in, for whatever
+reason, is none of its business: `operations.nodes.hear` knows every case.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.metrics import RECENT
+from service.db.notices import CHANNEL
+from service.db.tables import metrics
+from service.db.versions import topic
+from trainer.contract import Heartbeat, StepMetrics
+
+# A row that somebody else holds is left alone: waiting for it, with others in hand, could deadlock.
+_BEAT = text("""
+with given as (
+  select * from unnest(
+    cast(:ids as text[]), cast(:epochs as int[]), cast(:seqs as int[]), cast(:phases as text[]),
+    cast(:generations as int[]), cast(:steps as int[]), cast(:ports as int[]),
+    cast(:short as boolean[]), cast(:hopeless as boolean[]), cast(:measured as boolean[])
+  ) as g (id, epoch, seq, phase, generation, step, port, short, hopeless, measured)
+), mine as (
+  select n.id, g.seq, g.step, g.port, a.job_id, a.stop_by
+  from nodes n
+  join given g on g.id = n.id
+  join attempts a on a.id = n.attempt_id
+  where a.state not in ('terminating', 'ended')
+    and n.epoch = g.epoch and n.heartbeat_seq < g.seq
+    and n.phase = g.phase and n.generation = g.generation and (n.step > 0 or g.step = 0)
+    and n.out_of_memory = g.short and n.hopeless = g.hopeless and n.error = ''
+    and not ((g.phase = 'running' or g.measured) and exists (
+      select from generations s where s.attempt_id = a.id and s.number > g.generation
+    ))
+  order by n.id for no key update of n skip locked
+)
+update nodes set heartbeat_seq = mine.seq, heard_at = :now, step = mine.step, free_port = mine.port
+from mine where nodes.id = mine.id
+returning nodes.id, nodes.directive_seq, mine.job_id, mine.stop_by
+""")
+
+_NUMBERS = [c.name for c in metrics.c if c.name not in ("job_id", "step")]
+_MEASURED = text(f"""
+insert into metrics ({", ".join(c.name for c in metrics.c)})
+select * from jsonb_to_recordset(cast(:rows as jsonb))
+  as r ({", ".join(f"{c.name} {c.type.compile()}" for c in metrics.c)})
+order by job_id, step
+on conflict (job_id, step) do update
+set {", ".join(f"{name} = excluded.{name}" for name in _NUMBERS)}
+where metrics.generation <= excluded.generation
+""")  # noqa: S608 - names of columns
+
+# Jobs are locked in one order, and last of all: no deadlock.
+_PROGRESS = text(f"""
+with given as (
+  select * from unnest(
+    cast(:ids as text[]), cast(:generations as int[]), cast(:steps as int[]),
+    cast(:news as jsonb[])
+  ) as g (id, generation, step, news)
+), mine as (
+  select j.id from jobs j join given g on g.id = j.id order by j.id for no key update of j
+)
+update jobs j set
+  progress = j.progress || g.news || jsonb_build_object(
+    'seconds_per_step', p.median, 'tokens_per_second', p.tokens
+  ),
+  version = j.version + 1,
+  updated_at = greatest(j.updated_at, :now)
+from mine
+join given g on g.id = mine.id
+cross join lateral (
+  select percentile_cont(0.5) within group (order by m.seconds) as median,
+    sum(m.tokens) / nullif(sum(m.seconds), 0) as tokens
+  from metrics m
+  where m.job_id = g.id and m.generation = g.generation
+    and m.step > g.step - {RECENT} and m.step <= g.step
+) p
+where j.id = mine.id
+returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
+""")  # noqa: S608 - constants
+
+_LOOK = text("""
+select n.id, n.directive_seq, n.registered_at, a.stop_by,
+  a.state in ('terminating', 'ended') as over
+from nodes n join attempts a on a.id = n.attempt_id where n.id = any(:ids)
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beaten:
+    """A heartbeat that was taken in."""
+
+    job_id: str
+    directive_seq: int
+    stop_by: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a node that asks for its directive must be told: whether there is a new one."""
+
+    directive_seq: int
+    registered_at: datetime
+    stop_by: datetime | None
+    over: bool  # its attempt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a job has come in its current generation."""
+
+    job_id: str
+    generation: int
+    step: int
+    news: Mapping[str, float | int | None]
+
+
+async def beat(
+    conn: AsyncConnection, said: Mapping[str, Heartbeat], now: datetime
+) -> dict[str, Beaten]:
+    """Take in heartbeats by node; those that change nothing but the time are in the answer."""
+    those = said.values()
+    given = {
+        "ids": list(said),
+        "epochs": [h.epoch for h in those],
+        "seqs": [h.seq for h in those],
+        "phases": [str(h.phase) for h in those],
+        "generations": [h.generation for h in those],
+        "steps": [h.step for h in those],
+        "ports": [h.free_port for h in those],
+        "short": [h.out_of_memory for h in those],
+        "hopeless": [h.hopeless for h in those],
+        "measured": [bool(h.metrics) for h in those],
+    }
+    found = await conn.execute(_BEAT, given | {"now": now})
+    return {
+        r.id: Beaten(job_id=r.job_id, directive_seq=r.directive_seq, stop_by=r.stop_by)
+        for r in found
+    }
+
+
+async def measured(
+    conn: AsyncConnection, told: Sequence[tuple[str, int, Sequence[StepMetrics]]]
+) -> None:
+    """Keep what nodes have measured: job, generation, rows. All numbers must be finite."""
+    rows = {
+        (job_id, m.step): _row(job_id, generation, m)
+        for job_id, generation, batch in told
+        for m in batch
+    }
+    if rows:
+        await conn.execute(_MEASURED, {"rows": json.dumps(list(rows.values()))})
+
+
+async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datetime) -> None:
+    """Training got on, in jobs that are each named once: one version more, and whoever waits."""
+    if not jobs:
+        return
+    given = {
+        "ids": [p.job_id for p in jobs],
+        "generations": [p.generation for p in jobs],
+        "steps": [p.step for p in jobs],
+        "news": [json.dumps(p.news) for p in jobs],
+    }
+    await conn.execute(_PROGRESS, given | {"now": now})
+
+
+async def orders(conn: AsyncConnection, nodes: Sequence[str]) -> dict[str, Order]:
+    """By node; without those that are not known."""
+    found = await conn.execute(_LOOK, {"ids": list(nodes)})
+    return {
+        r.id: Order(
+            directive_seq=r.directive_seq,
+            registered_at=r.registered_at,
+            stop_by=r.stop_by,
+            over=r.over,
+        )
+        for r in found
+    }
+
+
+def _row(job_id: str, generation: int, told: StepMetrics) -> dict[str, Any]:
+    values = {name: value for name, value in asdict(told).items() if name in metrics.c}
+    return values | {"job_id": job_id, "generation": generation}

@@ -1,0 +1,50 @@
+"""Deleting what was told of jobs that have long been over, some thousand rows at a time."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.tables import jobs
+
+ROWS = 5000  # in one transaction: it holds its locks for milliseconds
+
+
+class Rows(StrEnum):
+    """What is pruned."""
+
+    EVENTS = "events"
+    METRICS = "metrics"
+
+
+_DUE = {
+    rows: text(
+        f"select id from jobs where finished_at is not null and not {rows}_pruned"  # noqa: S608 - an enum
+        " and finished_at < :before order by finished_at limit :limit"
+    )
+    for rows in Rows
+}
+_DELETE = {
+    rows: text(
+        f"delete from {rows} where ctid = any(array("  # noqa: S608 - an enum
+        f"select ctid from {rows} where job_id = :job_id limit {ROWS}))"
+    )
+    for rows in Rows
+}
+
+
+async def due(conn: AsyncConnection, rows: Rows, before: datetime, limit: int) -> list[str]:
+    """Jobs that were over ``before`` and have such rows still, the oldest first."""
+    found = await conn.execute(_DUE[rows], {"before": before, "limit": limit})
+    return list(found.scalars())
+
+
+async def some(conn: AsyncConnection, rows: Rows, job_id: str) -> bool:
+    """Delete some of the job's; True when none is left, which is written down."""
+    done = await conn.execute(_DELETE[rows], {"job_id": job_id})
+    if done.rowcount == ROWS:
+        return False
+    values = {f"{rows}_pruned": True}
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
+    return True

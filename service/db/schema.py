@@ -1,0 +1,28 @@
+"""Whether the database has the schema that this release needs."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The migrations that this release knows."""
+
+    newest: str
+    known: frozenset[str]
+
+    async def fault(self, conn: AsyncConnection) -> str:
+        """What is wrong and what to do; "" when all is well.
+
+        A revision that nobody here knows is a later release's: migrations expand first, so this
+        one runs on it.
+        """
+        there = (await conn.execute(text("select version_num from alembic_version"))).scalar()
+        if there == self.newest or (there is not None and there not in self.known):
+            return ""
+        return (
+            f"The schema is {there or 'empty'}, this release needs {self.newest}: run"
+            " `python -m service.main migrate`."
+        )

@@ -1,0 +1,40 @@
+"""How long an attempt that trains in peace may be left alone: whatever matters is told, not found.
+
+Commits, notices and wishes hint the attempt, and so does the list of all scale sets when a machine
+is gone. What nobody tells is silence: so it is looked at again before that could be too long.
+"""
+
+from datetime import datetime, timedelta
+
+from service.db.attempts import AttemptRow
+from service.domain.attempt import Pace, Seen
+from service.domain.states import AttemptState
+from service.reconciler.look import Look
+from trainer.contract import NodePhase
+
+POLLS = 6  # so many usual pauses at most
+
+
+def pause(row: AttemptRow, found: Look, pace: Pace, now: datetime) -> timedelta | None:
+    """Until the next look; None: as usual, for something is going on."""
+    seen = found.seen
+    if row.state is not AttemptState.RUNNING or found.attempt.wish or found.faults or found.call:
+        return None
+    if row.stop_by is not None or seen.halted_at or not _whole(row, seen):
+        return None
+    assert seen.heard_at is not None, "a generation has members"
+    left = seen.heard_at + pace.silence - now
+    return max(min(POLLS * pace.poll, left), pace.poll)
+
+
+def _whole(row: AttemptRow, seen: Seen) -> bool:
+    """True when every machine is there, and trains in the one generation."""
+    if seen.generation is None or seen.heard_at is None or seen.model_committed:
+        return False
+    number, members = seen.generation.number, {m.node_id for m in seen.generation.members}
+    busy = [
+        n.present and not n.evicting and n.phase is NodePhase.RUNNING and n.generation == number
+        for n in seen.nodes
+        if n.node_id in members
+    ]
+    return len(busy) == row.instance_count == seen.running_instances and all(busy)

@@ -1,0 +1,60 @@
+"""One list of all scale sets in place of a look at each; what has changed is looked at at once.
+
+Every reconciler runs this; in each round one of them asks the cloud, and all read the answer.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.provider import CloudError, CloudProvider
+from service.db import leases, listings, tables
+from service.domain.listing import Listing, has_changed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Lister:
+    """Holds the newest list."""
+
+    engine: AsyncEngine
+    cloud: CloudProvider
+    every: timedelta
+    now: Callable[[], datetime]
+    listing: Listing | None = None
+
+    async def run_once(self) -> None:
+        """Ask if it is this process's turn; read what there is."""
+        async with self.engine.begin() as conn:
+            mine = await listings.claim(conn, self.now(), self.every)
+        if mine:
+            await self._ask()
+        async with self.engine.connect() as conn:
+            after = self.listing.listed_at if self.listing else None
+            self.listing = await listings.latest(conn, after) or self.listing
+
+    def fresh(self) -> Listing | None:
+        """The list, while it may be believed."""
+        found = self.listing
+        return found if found and found.is_fresh(self.now(), self.every) else None
+
+    async def _ask(self) -> None:
+        asked_at = self.now()
+        try:
+            sets = await self.cloud.list_owned()
+        except CloudError as fault:  # then each set is looked at by itself
+            log.warning("lister.failed", extra={"cause": str(fault)})
+            return
+        async with self.engine.begin() as conn:
+            await listings.publish(conn, asked_at, sets)
+        async with self.engine.connect() as conn:
+            listing, rows = await listings.latest(conn, None), await listings.known(conn)
+        assert listing is not None, "it was just published"
+        changed = [i for i, known in rows if has_changed(known, listing.sets.get(known.name))]
+        for attempt_id in changed:
+            async with self.engine.begin() as conn:
+                await leases.hint(conn, tables.attempts, attempt_id, self.now())

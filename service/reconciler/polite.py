@@ -1,0 +1,193 @@
+"""Asking the cloud politely: by tokens, never too many at once, and not where it is ill.
+
+Tokens and circuits are all replicas' (service/db/politeness.py). Nobody waits here: who may not
+ask now gets Throttled at once and comes again, so a slow region takes no slot from another one.
+"""
+
+import logging
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud import remaining
+from service.cloud.provider import CloudError, CloudProvider, Throttled
+from service.db import politeness
+from service.domain.fleet import ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+AT_ONCE = 25  # calls to one region under way, of the loop's 100 steps
+_LOOK_AGAIN = timedelta(seconds=1)  # at a region's circuit
+_CROWD_SECONDS = 1.0
+_LONGEST_TURN = timedelta(minutes=5)
+_LOW = 0.5  # of a bucket: what Azure says is left is written down from there on
+
+
+@dataclass
+class _Block:
+    left: int
+    until: datetime
+
+
+@dataclass
+class PoliteCloud:
+    """``at(region)`` is the cloud as it may be asked there."""
+
+    engine: AsyncEngine
+    cloud: CloudProvider
+    now: Callable[[], datetime]
+    at_once: int = AT_ONCE
+    times: float = 1.0  # the limits of Microsoft's table, of a subscription that has more
+    _slots: dict[tuple[str, Kind], datetime] = field(default_factory=dict)
+    _blocks: dict[tuple[str, Kind], _Block] = field(default_factory=dict)
+    _circuits: dict[str, tuple[Circuit, datetime]] = field(default_factory=dict)
+    _under_way: Counter[str] = field(default_factory=Counter)
+
+    def at(self, region: str) -> "At":
+        """The cloud in this region."""
+        return At(polite=self, region=region)
+
+    async def ask(
+        self, region: str, kinds: Collection[Kind], call: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Do it, if it may be done now. Raises Throttled, and whatever ``call`` raises."""
+        async with self._place(region):
+            await self._admit(region, kinds)
+            with remaining.gathered() as left:
+                try:
+                    answer = await call()
+                except CloudError as fault:
+                    await self._refused(region, fault)
+                    raise
+                finally:
+                    await self._learn(region, left)
+        await self._answered(region)
+        return answer
+
+    async def _admit(self, region: str, kinds: Collection[Kind]) -> None:
+        circuit = await self._circuit(region)
+        if circuit.is_tried and not await self._may_probe(region):
+            until = circuit.shut_until or self.now()
+            left = max((until - self.now()).total_seconds(), _CROWD_SECONDS)
+            raise Throttled(f"Azure fails in {region}; it is asked again later", "", left)
+        for kind in kinds:
+            await self._spend(region, kind)
+
+    async def _spend(self, region: str, kind: Kind) -> None:
+        block = self._blocks.get((region, kind))
+        if block is None or not block.left or self.now() > block.until:
+            limit = LIMITS[kind].times(self.times)
+            async with self.engine.begin() as conn:
+                taken = await politeness.take(conn, region, kind, limit, self.now())
+            if not taken.granted:
+                wait = self._turn(region, kind, limit.apart)
+                raise Throttled(f"Our share of {kind} in {region} is used up", "", wait)
+            block = _Block(taken.granted, self.now() + KEPT)
+            self._blocks[region, kind] = block
+        block.left -= 1
+
+    def _turn(self, region: str, kind: Kind, apart: timedelta) -> float:
+        """Seconds until it is worth coming back: those who wait come one after the other."""
+        now, key = self.now(), (region, kind)
+        slot = max(self._slots.get(key, now), now) + apart
+        self._slots[key] = min(slot, now + _LONGEST_TURN)
+        return (self._slots[key] - now).total_seconds() + random.random()  # noqa: S311 - no secret
+
+    async def _circuit(self, region: str) -> Circuit:
+        known, until = self._circuits.get(region, (Circuit(), self.now()))
+        if until > self.now():
+            return known
+        async with self.engine.connect() as conn:
+            circuit = await politeness.circuit(conn, region)
+        self._circuits[region] = (circuit, self.now() + _LOOK_AGAIN)
+        return circuit
+
+    async def _may_probe(self, region: str) -> bool:
+        async with self.engine.begin() as conn:
+            return await politeness.probe(conn, region, self.now())
+
+    async def _refused(self, region: str, fault: CloudError) -> None:
+        """Only what says that the region is ill counts; a clear answer shows that it is not."""
+        if type(fault) not in (CloudError, Throttled):
+            await self._answered(region)
+            return
+        async with self.engine.begin() as conn:
+            circuit = await politeness.failed(conn, region, self.now(), random.random())  # noqa: S311
+        self._circuits[region] = (circuit, self.now() + _LOOK_AGAIN)
+        if circuit.failures == FAILURES:
+            log.warning("cloud.region_fails", extra={"region": region, "cause": str(fault)})
+
+    async def _answered(self, region: str) -> None:
+        known, _ = self._circuits.get(region, (Circuit(), self.now()))
+        if known.failures:
+            async with self.engine.begin() as conn:
+                await politeness.succeeded(conn, region)
+            self._circuits.pop(region)
+
+    async def _learn(self, region: str, left: dict[str, int]) -> None:
+        for kind in Kind:
+            limit, found = LIMITS[kind].times(self.times), left.get(kind)
+            if found is not None and found < _LOW * limit.size:
+                async with self.engine.begin() as conn:
+                    await politeness.answered(conn, region, kind, limit, found, self.now())
+
+    @asynccontextmanager
+    async def _place(self, region: str) -> AsyncIterator[None]:
+        """Taken before anything is awaited: else a crowd would find it free."""
+        if self._under_way[region] >= self.at_once:
+            raise Throttled(f"{self.at_once} calls to {region} are under way", "", _CROWD_SECONDS)
+        self._under_way[region] += 1
+        try:
+            yield
+        finally:
+            self._under_way[region] -= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class At:
+    """The cloud's verbs, in one region."""
+
+    polite: PoliteCloud
+    region: str
+
+    async def create(self, spec: ScaleSetSpec) -> None:
+        """As CloudProvider.create; raises Throttled too."""
+        await self.polite.ask(self.region, [Kind.CREATE], lambda: self._cloud.create(spec))
+
+    async def get(self, name: str) -> ScaleSet:
+        """As CloudProvider.get."""
+        kinds = [Kind.GET, Kind.LIST]
+        return await self.polite.ask(self.region, kinds, lambda: self._cloud.get(name))
+
+    async def list_owned(self) -> list[ScaleSet]:
+        """As CloudProvider.list_owned."""
+        return await self.polite.ask(self.region, [Kind.LIST], self._cloud.list_owned)
+
+    async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
+        """As CloudProvider.refill."""
+        kinds = [Kind.GET, Kind.LIST, Kind.UPDATE]
+        await self.polite.ask(
+            self.region, kinds, lambda: self._cloud.refill(name, instance_count, useless)
+        )
+
+    async def delete(self, name: str) -> None:
+        """As CloudProvider.delete."""
+        await self.polite.ask(self.region, [Kind.DELETE], lambda: self._cloud.delete(name))
+
+    async def spot_cores(self, region: str) -> SpotCores:
+        """As CloudProvider.spot_cores; rare, so it needs no token."""
+        return await self.polite.ask(region, [], lambda: self._cloud.spot_cores(region))
+
+    async def close(self) -> None:
+        """Nothing of its own."""
+
+    @property
+    def _cloud(self) -> CloudProvider:
+        return self.polite.cloud

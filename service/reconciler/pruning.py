@@ -1,0 +1,45 @@
+"""Keeps the database small: events and metrics of jobs that were over long ago are deleted.
+
+The job itself stays, with its plan, its cost and its result file, which has the metrics too.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import pruning
+from service.db.pruning import Rows
+
+log = logging.getLogger(__name__)
+PAGE = 100  # jobs of one round
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruning:
+    """Holds nothing; killed anywhere, it begins again. Two at once delete the same."""
+
+    engine: AsyncEngine
+    keep: Mapping[Rows, timedelta]  # after the end of their job
+    now: Callable[[], datetime]
+
+    async def run_once(self) -> int:
+        """Prune a page of jobs of each kind; return how many."""
+        return sum([await self._page(rows, kept) for rows, kept in self.keep.items()])
+
+    async def _page(self, rows: Rows, kept: timedelta) -> int:
+        async with self.engine.connect() as conn:
+            page = await pruning.due(conn, rows, self.now() - kept, PAGE)
+        for job_id in page:
+            await self._job(rows, job_id)
+        if page:
+            log.info("rows.pruned", extra={"rows": str(rows), "jobs": len(page)})
+        return len(page)
+
+    async def _job(self, rows: Rows, job_id: str) -> None:
+        done = False
+        while not done:
+            async with self.engine.begin() as conn:
+                done = await pruning.some(conn, rows, job_id)

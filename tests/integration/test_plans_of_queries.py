@@ -1,0 +1,186 @@
+"""With a year's rows no hot query reads a whole table: PostgreSQL's own plans say so."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import (
+    attempts,
+    events,
+    generations,
+    heartbeats,
+    job_facts,
+    jobs,
+    leases,
+    ledger,
+    metrics,
+    nodes,
+    pruning,
+    tables,
+)
+from service.db.heartbeats import Progress
+from service.db.pruning import Rows
+from tests.clock import Clock
+from tests.integration.rows import add_attempt, add_job
+from trainer.contract import Heartbeat, NodePhase
+
+LARGE = {"jobs", "attempts", "nodes", "events", "metrics", "generations", "ledger"}
+JOBS, OF_EACH = 2000, 5  # jobs over long ago, and rows of each kind for every one of them
+BEAT = Heartbeat(epoch=1, seq=9, phase=NodePhase.RUNNING, generation=1, step=9, free_port=0)
+
+_FILL = f"""
+insert into jobs select (jsonb_populate_record(j, jsonb_build_object(
+  'id', 'ftjob-' || n, 'state', 'cancelled', 'finished_at', j.created_at))).*
+from jobs j, generate_series(1, {JOBS}) n where j.id = 'job';
+insert into attempts select (jsonb_populate_record(a, jsonb_build_object(
+  'id', 'att-of-' || n, 'job_id', 'ftjob-' || n, 'state', 'ended', 'outcome', 'cancelled',
+  'ended_at', a.created_at))).*
+from attempts a, generate_series(1, {JOBS}) n where a.id = 'att-1';
+insert into nodes (id, attempt_id, vm_id, name, address, boot_id, epoch, phase, registered_at,
+  heard_at)
+select 'node-' || n || '-' || k, 'att-of-' || n, 'vm-' || k, '', '', '', 1, 'running', now(), now()
+from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
+insert into events (id, job_id, attempt_id, at, level, code, message)
+select 'e-' || n || '-' || k, 'ftjob-' || n, 'att-of-' || n, now(), 'info', 'attempt.running', ''
+from generate_series(1, {JOBS}) n, generate_series(1, {OF_EACH}) k;
+insert into metrics (job_id, step, generation, loss, learning_rate, grad_norm, accuracy, tokens,
+  seconds)
+select 'ftjob-' || n, k, 1, 1, 1, 1, 1, 1, 1
+from generate_series(1, {JOBS}) n, generate_series(1, {OF_EACH}) k;
+insert into generations (job_id, number, attempt_id, content, opened_at)
+select 'ftjob-' || n, k, 'att-of-' || n, '{{}}', now()
+from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
+insert into ledger (job_id, attempt_id, vm_id, started_at, ended_at, hourly, on_demand_hourly)
+select 'ftjob-' || n, 'att-of-' || n, 'vm-' || k, now(), now(), 1, 1
+from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
+analyze;
+"""
+
+Query = Callable[[AsyncConnection, Clock], Awaitable[object]]
+
+
+async def beat(conn: AsyncConnection, clock: Clock) -> None:
+    await heartbeats.beat(conn, {"node-7-1": BEAT, "node-8-1": BEAT}, clock())
+
+
+async def progressed(conn: AsyncConnection, clock: Clock) -> None:
+    await heartbeats.progressed(
+        conn, [Progress(job_id="ftjob-7", generation=1, step=5, news={})], clock()
+    )
+
+
+async def claim_attempts(conn: AsyncConnection, clock: Clock) -> None:
+    await attempts.claim_due(conn, clock(), 100)
+
+
+async def claim_jobs(conn: AsyncConnection, clock: Clock) -> None:
+    await jobs.claim_due(conn, clock(), 100)
+
+
+async def meter(conn: AsyncConnection, clock: Clock) -> None:
+    await ledger.meter(conn, "ftjob-7", "att-of-7", [], 1, 1, clock(), since=clock())  # type: ignore[arg-type]
+
+
+async def evicted(conn: AsyncConnection, clock: Clock) -> None:
+    row = await attempts.find(conn, "att-of-7")
+    assert row is not None
+    await attempts.evicted(conn, row)
+
+
+HOT: dict[str, Query] = {
+    "a heartbeat": beat,
+    "what heartbeats measured": progressed,
+    "a long poll": lambda conn, _: heartbeats.orders(conn, ["node-7-1"]),
+    "claiming attempts": claim_attempts,
+    "claiming jobs": claim_jobs,
+    "a hint": lambda conn, clock: leases.hint(conn, tables.attempts, "att-of-7", clock()),
+    "attempts that live": lambda conn, _: attempts.live_ids(conn),
+    "nodes of an attempt": lambda conn, _: nodes.of_attempt(conn, "att-of-7"),
+    "the newest generation": lambda conn, _: generations.current(conn, "att-1"),
+    "machine time": meter,
+    "machines that were taken": evicted,
+    "a page of jobs": lambda conn, clock: job_facts.page(
+        conn, "p-job-of-nobody", clock(), after=None, limit=20, metadata={}
+    ),
+    "a page of events": lambda conn, _: events.newest(conn, "ftjob-7", after="e-7-5", limit=20),
+    "the last commit": lambda conn, _: events.last_at(conn, "ftjob-7", "checkpoint.committed"),
+    "a page of metrics": lambda conn, _: metrics.series(
+        conn, "ftjob-7", from_step=0, to_step=99, limit=20
+    ),
+    "pruning events": lambda conn, clock: pruning.due(conn, Rows.EVENTS, clock(), 100),
+    "pruning metrics": lambda conn, clock: pruning.due(conn, Rows.METRICS, clock(), 100),
+}
+
+
+@pytest.fixture
+async def full(engine: AsyncEngine, clock: Clock) -> AsyncIterator[AsyncConnection]:
+    """A database with a year's rows, of which few are of any use today; taken back afterwards."""
+    async with engine.connect() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock())
+        for statement in _FILL.split(";"):
+            if statement.strip():
+                await conn.execute(text(statement))
+        yield conn
+        await conn.rollback()
+
+
+async def test_no_hot_query_reads_a_large_table_whole(full: AsyncConnection, clock: Clock) -> None:
+    clock.advance(seconds=timedelta(days=1).total_seconds())
+    whole = {}
+    for name, query in HOT.items():
+        with _statements(full) as sent:
+            await query(full, clock)
+        assert sent, name
+        found = [t for s in sent for t in await _read_whole(full, *s)]
+        if found:
+            whole[name] = found
+
+    assert whole == {}
+    without_index = ("select id from events where message = %(m)s", {"m": "x"})
+    assert await _read_whole(full, *without_index) == ["events"]  # it would have been found out
+
+
+class _statements:  # noqa: N801 - reads as a function
+    """What is sent to the database meanwhile, with its values."""
+
+    def __init__(self, conn: AsyncConnection) -> None:
+        self._engine = conn.sync_connection
+        self._sent: list[tuple[str, Any]] = []
+
+    def __enter__(self) -> list[tuple[str, Any]]:
+        event.listen(self._engine, "before_cursor_execute", self._note)
+        return self._sent
+
+    def __exit__(self, *_: object) -> None:
+        event.remove(self._engine, "before_cursor_execute", self._note)
+
+    def _note(self, *called: Any) -> None:  # noqa: ANN401 - SQLAlchemy's
+        statement, values = called[2], called[3]
+        if not statement.lstrip().lower().startswith("select pg_notify"):
+            self._sent.append((statement, values))
+
+
+async def _read_whole(conn: AsyncConnection, statement: str, values: Any) -> list[str]:  # noqa: ANN401
+    """The large tables that the statement would read from end to end."""
+    raw = (await conn.get_raw_connection()).driver_connection
+    assert raw is not None
+    cursor = await raw.execute(f"explain (format json) {statement}", values)
+    (document,) = await cursor.fetchone()
+    plan = document if isinstance(document, list) else json.loads(document)
+    return [
+        node["Relation Name"]
+        for node in _nodes(plan[0]["Plan"])
+        if node["Node Type"] == "Seq Scan" and node["Relation Name"] in LARGE
+    ]
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from _nodes(inner)

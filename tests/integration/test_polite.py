@@ -1,0 +1,239 @@
+"""One list for all, tokens and circuits for all replicas; an ill region holds up no other one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TypeVar
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import CloudError, InsufficientCapacity, Throttled
+from service.db import attempts, listings, tables
+from service.db.engine import driver_url
+from service.db.notices import Listener
+from service.domain.fleet import Offering, ScaleSet, ScaleSetSpec, scale_set_name
+from service.domain.politeness import FAILURES, LIMITS, PROBE, Kind
+from service.reconciler.lister import Lister
+from service.reconciler.loop import Loop
+from service.reconciler.polite import PoliteCloud
+from tests import waiting
+from tests.clock import Clock
+from tests.integration.rows import add_attempt, add_job
+from tests.world import SPOT, World
+
+ILL = "southcentralus"
+EVERY = timedelta(seconds=10)
+T = TypeVar("T")
+SLOTS = 6  # steps at a time
+
+
+@dataclass
+class IllRegion(FakeCloud):
+    """Whoever asks about these sets waits until it is well again."""
+
+    hanging: frozenset[str] = frozenset()
+    well: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def get(self, name: str) -> ScaleSet:
+        if name in self.hanging:
+            await self.well.wait()
+        return await super().get(name)
+
+
+def spec(name: str, offering: Offering = SPOT) -> ScaleSetSpec:
+    return ScaleSetSpec(name=name, offering=offering, instance_count=2, cloud_init="")
+
+
+async def failing() -> None:
+    raise CloudError("InternalServerError")
+
+
+async def fine() -> str:
+    return "fine"
+
+
+async def refused() -> None:
+    raise InsufficientCapacity("SkuNotAvailable")
+
+
+async def test_a_region_that_hangs_holds_up_no_other_one(
+    world: World, engine: AsyncEngine, clock: Clock, database_url: str
+) -> None:
+    ill = [f"att-ill{n:03}" for n in range(SLOTS + 2)]
+    async with engine.begin() as conn:
+        for n, attempt_id in enumerate([*ill, "att-well"]):
+            await add_job(conn, clock(), id=f"job-{n}")
+            await add_attempt(
+                conn,
+                clock(),
+                id=attempt_id,
+                job_id=f"job-{n}",
+                state="provisioning",
+                region=ILL if attempt_id in ill else SPOT.region,
+                due_at=clock() + timedelta(milliseconds=n),
+            )
+    clock.advance(seconds=1)
+    cloud = IllRegion(now=clock, hanging=frozenset(map(scale_set_name, ill)))
+    polite = PoliteCloud(engine=engine, cloud=cloud, now=clock, at_once=2)
+    reconciler = replace(world.attempts, cloud=cloud, polite=polite)
+    loop = Loop(listener=Listener(driver_url(database_url)), stop=asyncio.Event())
+
+    turning = asyncio.create_task(loop.whenever_due("attempts", reconciler.claim, SLOTS))
+    try:
+        await waiting.until(_value(cloud.costing), lambda made: scale_set_name("att-well") in made)
+    finally:
+        loop.stop.set()
+        cloud.well.set()
+        await turning
+
+
+async def test_replicas_together_never_ask_more_often_than_azure_allows(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud, small = FakeCloud(now=clock), 0.1
+    replicas = [PoliteCloud(engine=engine, cloud=cloud, now=clock, times=small) for _ in range(2)]
+    size, granted = int(LIMITS[Kind.CREATE].size * small), 0
+    for n in range(2 * size):
+        with suppress(Throttled):
+            await replicas[n % 2].ask("eastus", [Kind.CREATE], fine)
+            granted += 1
+
+    assert granted == size
+    assert await replicas[0].ask("westus", [Kind.CREATE], fine) == "fine"
+
+
+async def test_those_who_wait_for_tokens_come_back_one_after_the_other(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    polite = PoliteCloud(engine=engine, cloud=FakeCloud(now=clock), now=clock, times=0.01)
+    waits = []
+    for _ in range(15):
+        try:
+            await polite.ask("eastus", [Kind.CREATE], fine)
+        except Throttled as refusal:
+            waits.append(refusal.retry_after)
+
+    assert len(waits) > 5
+    assert waits[-1] > waits[0] + 60
+
+
+async def test_a_region_that_fails_is_left_alone_by_every_replica_and_then_tried_by_one(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    one, other = (PoliteCloud(engine=engine, cloud=FakeCloud(now=clock), now=clock) for _ in "ab")
+    for _ in range(FAILURES):
+        with pytest.raises(CloudError):
+            await one.ask(ILL, [Kind.GET], failing)
+
+    with pytest.raises(Throttled, match="fails in"):
+        await other.ask(ILL, [Kind.GET], fine)
+    assert await other.ask(SPOT.region, [Kind.GET], fine) == "fine"
+    clock.advance(seconds=60)
+    gate = asyncio.Event()
+    trying = asyncio.create_task(one.ask(ILL, [Kind.GET], _behind(gate)))
+    await waiting.until(_value(lambda: one._under_way[ILL]), lambda n: n == 1)
+    with pytest.raises(Throttled):
+        await other.ask(ILL, [Kind.GET], fine)
+    gate.set()
+    await trying
+    clock.advance(seconds=PROBE.total_seconds())
+
+    assert await other.ask(ILL, [Kind.GET], fine) == "fine"
+
+
+async def test_a_clear_refusal_is_no_sign_of_an_ill_region(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    polite = PoliteCloud(engine=engine, cloud=FakeCloud(now=clock), now=clock)
+    for _ in range(2 * FAILURES):
+        with pytest.raises(InsufficientCapacity):
+            await polite.ask(ILL, [Kind.CREATE], refused)
+
+    assert await polite.ask(ILL, [Kind.CREATE], fine) == "fine"
+
+
+async def test_of_all_replicas_one_lists_and_all_know(engine: AsyncEngine, clock: Clock) -> None:
+    cloud = FakeCloud(now=clock)
+    await cloud.create(spec("rk-1"))
+    clock.advance(seconds=600)
+    replicas = [Lister(engine=engine, cloud=cloud, every=EVERY, now=clock) for _ in "abc"]
+    before = cloud.calls
+
+    for replica in replicas:
+        await replica.run_once()
+
+    assert cloud.calls - before == 1
+    assert {name for r in replicas if r.listing for name in r.listing.sets} == {"rk-1"}
+    assert all(r.fresh() for r in replicas)
+    clock.advance(seconds=31)
+    assert not any(r.fresh() for r in replicas)
+
+
+async def test_a_machine_that_goes_is_noticed_by_the_next_list(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud = FakeCloud(now=clock)
+    lister = Lister(engine=engine, cloud=cloud, every=EVERY, now=clock)
+    async with engine.begin() as conn:
+        await add_job(conn, clock())
+        later = clock() + timedelta(days=1)
+        await add_attempt(conn, clock(), due_at=later)
+    await cloud.create(spec("rk-1"))
+    clock.advance(seconds=600)
+    machines = [i.vm_id for i in (await cloud.get("rk-1")).instances]
+    async with engine.begin() as conn:
+        await conn.execute(tables.attempts.update().values(vm_ids=machines, seen_at=clock()))
+    await lister.run_once()
+    quiet = await _due(engine, clock)
+    cloud.evict("rk-1")
+    clock.advance(seconds=EVERY.total_seconds())
+
+    await lister.run_once()
+
+    assert quiet == []
+    assert await _due(engine, clock) == ["att-1"]
+
+
+async def test_a_list_that_comes_late_replaces_no_newer_one(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await listings.claim(conn, clock(), EVERY)
+        await listings.publish(conn, clock(), [])
+        before = clock() - EVERY
+        old = replace(await _described(clock), name="rk-old")
+        await listings.publish(conn, before, [old])
+        found = await listings.latest(conn, None)
+
+    assert found is not None
+    assert found.sets == {}
+
+
+async def _described(clock: Clock) -> ScaleSet:
+    cloud = FakeCloud(now=clock)
+    await cloud.create(spec("rk-1"))
+    clock.advance(seconds=600)
+    return await cloud.get("rk-1")
+
+
+async def _due(engine: AsyncEngine, clock: Clock) -> list[str]:
+    async def look(conn: AsyncConnection) -> list[str]:
+        return [row.id for _, row in await attempts.claim_due(conn, clock(), 10)]
+
+    async with engine.connect() as conn:
+        return await look(conn)  # not committed: the lease is given back
+
+
+def _behind(gate: asyncio.Event) -> Callable[[], Awaitable[bool]]:
+    return gate.wait
+
+
+def _value(look: Callable[[], T]) -> Callable[[], Awaitable[T]]:
+    async def now() -> T:
+        return look()
+
+    return now

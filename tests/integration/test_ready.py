@@ -1,0 +1,58 @@
+"""/readyz tells the truth: database, schema, and the loops where they run."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from service.api.app import make_app
+from service.api.deps import Parts
+from service.db.schema import Schema
+from service.operations.pulse import LATE, Pulse
+from tests.world import World, client
+
+BEFORE, NOW, LATER = "0001", "0002", "0003"
+
+
+async def ask(parts: Parts) -> httpx.Response:
+    async with client(make_app(parts)) as http:
+        return await http.get("/readyz")
+
+
+@pytest.mark.parametrize(
+    ("newest", "known", "status"),
+    [
+        (None, {BEFORE}, 200),  # what the database has is what is needed
+        (LATER, {BEFORE, None, LATER}, 503),  # nobody has migrated yet
+        (BEFORE, {BEFORE}, 200),  # a later release has: its schema is ours and more
+    ],
+)
+async def test_a_process_is_ready_once_its_schema_is_there(
+    world: World, newest: str | None, known: set[str | None], status: int
+) -> None:
+    async with world.engine.connect() as conn:
+        there = (await conn.execute(text("select version_num from alembic_version"))).scalar_one()
+    schema = Schema(newest=newest or there, known=frozenset(k or there for k in known))
+
+    answer = await ask(replace(world.parts, schema=schema))
+
+    assert answer.status_code == status
+    assert ("migrate" in answer.text) == (status == 503)
+
+
+async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
+    pulse = Pulse(world.clock)
+    pulse.beat("attempts")
+    parts = replace(world.parts, pulse=pulse)
+    well = await ask(parts)
+    world.clock.advance(seconds=(LATE + timedelta(seconds=1)).total_seconds())
+    pulse.beat("jobs")
+
+    hanging = await ask(parts)
+
+    assert well.status_code == 200
+    assert hanging.status_code == 503
+    assert "attempts" in hanging.json()["status"]
+    assert "jobs" not in hanging.json()["status"]
