@@ -1,16 +1,19 @@
 """Deletes scale sets that no live attempt owns: the backstop for every leak nobody foresaw."""
 
 import logging
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.cloud.provider import CloudError, CloudProvider, ScaleSetNotFound
-from service.db import attempts
-from service.domain.fleet import ScaleSetPhase, scale_set_name
+from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
+from service.db import attempts, events
+from service.domain.attempt import TOO_LONG_TO_DELETE
+from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
 
 log = logging.getLogger(__name__)
+ALARM = "leak.will_not_die"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,9 @@ class OrphanSweep:
 
     engine: AsyncEngine
     cloud: CloudProvider
+    now: Callable[[], datetime]
+    _since: dict[str, datetime] = field(default_factory=dict)  # orphans, as this process knows
+    _told: dict[str, datetime] = field(default_factory=dict)  # of which alarm was raised, and when
 
     async def run_once(self) -> list[str]:
         """Begin deleting every orphan; return their names."""
@@ -30,17 +36,58 @@ class OrphanSweep:
         async with self.engine.connect() as conn:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
         orphans = [s for s in owned if s.name not in live]
+        self._remember({o.name for o in orphans})
         for orphan in orphans:
+            refusal = ""
             if orphan.phase is not ScaleSetPhase.DELETING:
                 log.error("sweep.orphan", extra={"scale_set": orphan.name})
-                with suppress(ScaleSetNotFound):
-                    await self._delete(orphan.name)
+                refusal = await self._delete(orphan.name)
+            if self._is_late(orphan.name):
+                await self._raise_alarm(orphan, refusal)
         return [o.name for o in orphans]
 
-    async def _delete(self, name: str) -> None:
+    async def _delete(self, name: str) -> str:
+        """Why it was refused; empty when it was accepted, or nothing is there any more."""
         try:
             await self.cloud.delete(name)
         except ScaleSetNotFound:
-            raise
-        except CloudError as fault:
+            return ""
+        except CloudError as fault:  # those after it are not made to wait
             log.warning("sweep.delete_failed", extra={"scale_set": name, "cause": str(fault)})
+            return str(fault)
+        return ""
+
+    def _remember(self, names: set[str]) -> None:
+        for known in (self._since, self._told):
+            for gone in known.keys() - names:
+                del known[gone]
+        for name in names:
+            self._since.setdefault(name, self.now())
+
+    def _is_late(self, name: str) -> bool:
+        """Whether somebody is to be told, for the first time or again."""
+        last = self._told.get(name, self._since[name])
+        return self.now() - last > TOO_LONG_TO_DELETE
+
+    async def _raise_alarm(self, orphan: ScaleSet, refusal: str) -> None:
+        """To the operator, again and again; to the user once, where a job of ours made it."""
+        self._told[orphan.name] = self.now()
+        facts = {"scale_set": orphan.name, "region": orphan.region}
+        attempt_id = orphan.tags.get(ATTEMPT_TAG, "")
+        log.error(ALARM, extra={**facts, "attempt": attempt_id, "cause": refusal})
+        why = f" Azure says: {refusal}" if refusal else ""
+        async with self.engine.begin() as conn:
+            row = await attempts.find(conn, attempt_id)
+            if row is None or await events.known(conn, row.job_id, ALARM, facts):
+                return
+            await events.add(
+                conn,
+                row.job_id,
+                self.now(),
+                ALARM,
+                f"Scale set {orphan.name} of this job is still there, long after its cost was"
+                f" closed, and cannot be deleted.{why} Whoever runs the service is told.",
+                attempt_id=row.id,
+                level="error",
+                data=facts,
+            )

@@ -62,13 +62,13 @@ class KillableCloud(FakeCloud):
     """The fake cloud, which outlives its callers and counts what it has really made."""
 
     reaper: Reaper = field(default_factory=Reaper)
-    made: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
 
     async def create(self, spec: ScaleSetSpec) -> None:
         self.reaper.alive()
         before = self.costing()
         await super().create(spec)
-        self.made += self.costing() - before
+        self.created += self.costing() - before
         self.reaper.done("create")
 
     async def get(self, name: str) -> ScaleSet:

@@ -96,7 +96,7 @@ class Life:
             return {
                 "job": (job.state, job.result["step"] if job.result else None),
                 "attempts": [(r.number, r.state, r.outcome) for r in rows],
-                "scale sets": Counter(self.cloud.made)
+                "scale sets": Counter(self.cloud.created)
                 == Counter(scale_set_name(r.id) for r in rows),
                 "left": self.cloud.costing(),
                 "generations": sorted((await conn.execute(numbers)).scalars()),

@@ -1,0 +1,116 @@
+"""`python -m bench.chaos --jobs 500 --seed S [--every SECONDS] [--latency N] [--json [FILE]]`.
+
+Two api and three reconciler processes on one PostgreSQL, killed at random while jobs are submitted,
+evicted, cancelled and end; then what leaked, was doubled or forgotten. Cloud, Blob and nodes are
+those of bench.scale. With --latency N nothing is killed: so many jobs lose a machine in each of
+three ways, and the time to the decision and to the next create call is taken. Exit 1: broken.
+"""
+
+import argparse
+import asyncio
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from bench import report
+from bench.chaos import latency, run
+from bench.chaos.run import Chaos, Counted
+from bench.chaos.victims import Victims
+from bench.report import Measure
+from bench.scale.stack import CannotMeasure, Shape, stack
+
+STDOUT = Path("-")
+SHAPE = Shape(apis=2, reconcilers=3, beat=5.0, commits=20.0, arm_ms=20.0, blob_ms=2.0)
+
+
+def main() -> int:
+    """Run, print, and say by the exit status whether every promise was kept."""
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends all that was started
+    began = time.monotonic()
+    counted, victims = Counted(), [0, 0]
+    measures: list[Measure] = []
+    try:
+        if options.latency:
+            measures = asyncio.run(latency.measured(options.latency, options.silence, _say))
+        else:
+            asyncio.run(_run(options, counted, victims))
+            measures = counts(options.jobs, counted, victims)
+    except CannotMeasure as error:
+        _say(f"cannot go on: {error}")
+        return 2
+    report.show(measures)
+    evidence = [*counted.unfinished, *counted.doubled, *counted.forgotten, *counted.leaked]
+    for line in [*evidence, *counted.disordered]:
+        _say(f"BROKEN: {line}")
+    if options.json:
+        more = {
+            "arguments": {"jobs": options.jobs, "seed": options.seed, "every": options.every},
+            "seconds": round(time.monotonic() - began, 1),
+            "outcomes": counted.outcomes,
+            "broken": sorted(evidence),
+        }
+        whole = report.Report(bench="chaos", measures=measures, more=more)
+        whole.write(None if options.json == STDOUT else options.json)
+    return 0 if all(m.passes for m in measures) else 1
+
+
+async def _run(options: argparse.Namespace, counted: Counted, kills: list[int]) -> None:
+    dice = random.Random(options.seed)  # noqa: S311 - a repeatable plan
+    async with stack(SHAPE) as running, await run.connected(running) as database:
+        victims = Victims(running, dice)
+        try:
+            chaos = Chaos(running, database, victims, dice, counted, _say)
+            await chaos.live(options.jobs, options.every, options.limit)
+        finally:
+            kills[:] = [victims.kills["api"], victims.kills["reconciler"]]
+            if victims.died:
+                _say(f"died of themselves: {dict(victims.died)}")
+            victims.end()
+
+
+def counts(jobs: int, counted: Counted, kills: list[int]) -> list[Measure]:
+    """What happened, and what must be none."""
+
+    def none(name: str, found: int) -> Measure:
+        return Measure(name=name, value=found, unit="", bar=0, limit=0)
+
+    return [
+        Measure(name="jobs", value=jobs, unit=""),
+        Measure(name="kills_api", value=kills[0], unit=""),
+        Measure(name="kills_reconciler", value=kills[1], unit=""),
+        Measure(name="evictions", value=counted.evictions, unit=""),
+        Measure(name="attempts", value=counted.attempts, unit=""),
+        Measure(name="cancels", value=len(counted.cancels), unit=""),
+        Measure(name="requests_sent_again", value=counted.retries, unit=""),
+        Measure(name="looks", value=counted.looks, unit=""),
+        none("jobs_unfinished", len(counted.unfinished)),
+        none("forgotten", len(counted.forgotten)),
+        none("doubled", len(counted.doubled)),
+        Measure(name="left_to_the_sweep", value=len(counted.swept), unit=""),
+        none("leaked", len(counted.leaked)),
+        none("disordered", len(counted.disordered)),
+        Measure(name="event_dated_too_early_s", value=counted.late_seconds, unit="s"),
+    ]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1, help="of the kills and evictions")
+    parser.add_argument("--every", type=float, default=5.0, help="seconds between two kills")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds; then what is left")
+    parser.add_argument("--latency", type=int, default=0, metavar="N", help="measure it instead")
+    parser.add_argument("--silence", type=float, default=30.0, help="REKINDLE_SILENCE_SECONDS")
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    return parser.parse_args()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""How long from a loss until it is decided upon, and until Azure is asked for the next machines.
+
+A machine is lost in three ways, each known by a path of its own: by notice (the node says so), by a
+drop of capacity (the list of scale sets, or a look at one), and by silence (no heartbeat).
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.chaos import run
+from bench.chaos.run import Chaos, Counted
+from bench.chaos.victims import Victims
+from bench.report import Measure, percentile
+from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+
+WAYS = ("notice", "drop", "silence")
+BETWEEN_SECONDS = 0.7  # two losses
+PATIENCE = 120.0
+SETTLE_SECONDS = 60.0  # after the last loss has become known
+SHAPE = Shape(apis=2, reconcilers=3, beat=5.0, commits=20.0, arm_ms=100.0, blob_ms=10.0)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One machine of one job; unix seconds."""
+
+    way: str
+    job: str
+    at: float
+
+
+async def measured(each: int, silence: float, say: Callable[[str], None]) -> list[Measure]:
+    """Lose ``each`` machines in each way, all of different jobs; quantiles in seconds."""
+    os.environ["REKINDLE_SILENCE_SECONDS"] = str(silence)
+    jobs = each * len(WAYS)
+    async with stack(SHAPE) as running, await run.connected(running) as database:
+        dice = random.Random(1)  # noqa: S311 - a repeatable plan
+        chaos = Chaos(running, database, Victims(running, dice), dice, Counted(), say)
+        await chaos.fill(jobs)
+        await _all_train(running, 2 * jobs)
+        losses = await _lose(running, each)
+        say(f"{len(losses)} machines lost")
+        await asyncio.sleep(silence + SETTLE_SECONDS)
+        found = {way: await _times(chaos, losses, way) for way in WAYS}
+    return [measure for way in WAYS for measure in quantiles(way, found[way], silence)]
+
+
+async def _all_train(running: Stack, nodes: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while await running.fleet.call("training") < nodes:
+        if time.monotonic() > deadline:
+            raise CannotMeasure(f"{nodes} nodes did not come to train in {PATIENCE:.0f} s")
+        await asyncio.sleep(0.5)
+
+
+async def _lose(running: Stack, each: int) -> list[Loss]:
+    losses = []
+    for number in range(each * len(WAYS)):
+        way = WAYS[number % len(WAYS)]
+        at = time.time()
+        job = await running.fleet.call("lose", way)
+        if job:
+            losses.append(Loss(way, job, at))
+        await asyncio.sleep(BETWEEN_SECONDS)
+    return losses
+
+
+async def _times(chaos: Chaos, losses: Sequence[Loss], way: str) -> tuple[list[float], list[float]]:
+    """Seconds to the decision, and to the create call that Azure accepts."""
+    decided, asked = [], []
+    sets = {s.name: s for s in await chaos.stack.world.call("cloud.list_owned")}
+    for loss in losses:
+        if loss.way != way:
+            continue
+        rows = await chaos.rows(
+            "select extract(epoch from min(at))::float8 as at from events"
+            " where extract(epoch from at) > %s and job_id = %s"
+            " and code in ('generation.halted', 'attempt.terminating')",
+            loss.at,
+            loss.job,
+        )
+        if rows and rows[0]["at"]:
+            decided.append(rows[0]["at"] - loss.at)
+        nexts = await chaos.rows(
+            "select id from attempts where job_id = %s and number = 2", loss.job
+        )
+        made: Any = sets.get("rk-" + nexts[0]["id"].removeprefix("att-")) if nexts else None
+        if made is not None:
+            asked.append(made.created_at.timestamp() - loss.at)
+    return decided, asked
+
+
+def quantiles(way: str, found: tuple[list[float], list[float]], silence: float) -> list[Measure]:
+    """Of one way of losing a machine: seconds to the decision, and to the next create call."""
+    decided, asked = found
+    limit = silence if way == "silence" else 0.0
+    bar = 2.0 if way == "notice" else None
+    return [
+        Measure(name=f"{way}_losses", value=len(decided), unit=""),
+        Measure(name=f"{way}_to_decision_s_p50", value=percentile(decided, 50), unit="s"),
+        Measure(
+            name=f"{way}_to_decision_s_p99",
+            value=percentile(decided, 99),
+            unit="s",
+            bar=bar,
+            limit=limit,
+        ),
+        Measure(name=f"{way}_to_create_s_p50", value=percentile(asked, 50), unit="s"),
+        Measure(name=f"{way}_to_create_s_p99", value=percentile(asked, 99), unit="s"),
+    ]

@@ -1,0 +1,275 @@
+"""Users submit and cancel, Azure takes machines, jobs end, replicas die: and somebody counts."""
+
+import asyncio
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, LiteralString
+
+import httpx
+import psycopg
+from psycopg.rows import dict_row
+
+from bench.chaos.victims import Victims
+from bench.scale.stack import CannotMeasure, Stack
+
+LANES = 8
+ENOUGH_STEPS = 2  # a job that has done so many may end
+EVICT_SECONDS = 4.0  # between two, of a few machines each
+CANCELLED = 0.1  # of all jobs
+SWEPT_SECONDS = 180.0  # a leak has so long to be swept
+ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
+
+
+@dataclass
+class Counted:
+    """What came of it."""
+
+    acknowledged: set[str] = field(default_factory=set)
+    cancels: set[str] = field(default_factory=set)
+    retries: int = 0  # requests that were sent again: nobody answered, or with 5xx
+    evictions: int = 0
+    forgotten: list[str] = field(default_factory=list)
+    doubled: set[str] = field(default_factory=set)
+    swept: set[str] = field(default_factory=set)  # was left over for the orphan sweep
+    leaked: list[str] = field(default_factory=list)
+    disordered: list[str] = field(default_factory=list)
+    late_seconds: float = 0.0
+    unfinished: list[str] = field(default_factory=list)
+    attempts: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    looks: int = 0
+
+
+@dataclass
+class Chaos:
+    """The hands."""
+
+    stack: Stack
+    database: psycopg.AsyncConnection[dict[str, Any]]
+    victims: Victims
+    dice: random.Random
+    counted: Counted
+    say: Callable[[str], None]
+
+    async def live(self, jobs: int, every: float, limit: float) -> None:
+        """All of it. Everything ends with the last job, or is named after ``limit`` seconds."""
+        began = time.monotonic()
+        beside = [
+            asyncio.create_task(work)
+            for work in (self._evict(), self._finish(), self._watch(), self._tell())
+        ]
+        if every:
+            beside.append(asyncio.create_task(self.victims.kill_every(every)))
+        try:
+            await self._submit(jobs)
+            while (left := await self._left()) and time.monotonic() - began < limit:
+                for task in beside:
+                    if task.done():
+                        task.result()  # it broke
+                await asyncio.sleep(1)
+            self.say(f"{left} rows are not over")
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        await self._count(jobs)
+
+    async def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Of any api that answers; sent again until one does."""
+        while True:
+            port = self.dice.choice(self.stack.ports)
+            url = f"http://127.0.0.1:{port}/v1{path}"
+            headers = {"authorization": f"Bearer {self.stack.key}", **more.pop("headers", {})}
+            try:
+                async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+                    answer = await client.request(method, url, headers=headers, **more)
+                if answer.status_code < 400:
+                    return dict(answer.json())
+                if answer.status_code < 500:
+                    raise CannotMeasure(f"{method} {path}: {answer.status_code} {answer.text}")
+            except httpx.TransportError:
+                pass
+            more["headers"] = headers
+            self.counted.retries += 1
+            await asyncio.sleep(0.5)
+
+    async def rows(self, query: LiteralString, *values: object) -> list[dict[str, Any]]:
+        """From the database."""
+        return await (await self.database.execute(query, values or None)).fetchall()
+
+    async def fill(self, jobs: int) -> None:
+        """Submit so many, and leave them alone."""
+        await self._submit(jobs, cancelled=0.0)
+
+    async def _submit(self, jobs: int, cancelled: float = CANCELLED) -> None:
+        model = await self.stack.world.call("bench.stage")
+        data = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
+        files = {"file": ("t.jsonl", data)}
+        file = await self.ask("POST", "/files", files=files, data={"purpose": "fine-tune"})
+        body = {"model": model, "training_file": file["id"], "infrastructure": {"nodes": 2}}
+        left = list(range(jobs))
+
+        async def lane() -> None:
+            while left:
+                number = left.pop()
+                key = {"idempotency-key": f"chaos-{number}"}
+                what = body | {"seed": number, "hyperparameters": {"n_epochs": 50}}
+                job = await self.ask("POST", "/fine_tuning/jobs", json=what, headers=key)
+                self.counted.acknowledged.add(job["id"])
+                if self.dice.random() < cancelled:
+                    await asyncio.sleep(self.dice.uniform(0, 10))
+                    await self.ask("POST", f"/fine_tuning/jobs/{job['id']}/cancel")
+                    self.counted.cancels.add(job["id"])
+
+        await asyncio.gather(*(lane() for _ in range(LANES)))
+        self.say(f"{jobs} jobs acknowledged, {len(self.counted.cancels)} of them cancelled")
+
+    async def _evict(self) -> None:
+        while True:
+            await asyncio.sleep(EVICT_SECONDS * self.dice.uniform(0.5, 1.5))
+            evicted = await self.stack.fleet.call("evict", self.dice.randrange(1, 5))
+            self.counted.evictions += evicted
+
+    async def _finish(self) -> None:
+        """Name the final model in HEAD, as rank 0's node does, once a job has trained a little."""
+        query: LiteralString = (
+            "select id from jobs where state = 'running'"
+            " and (progress ->> 'step')::int >= %s limit 50"
+        )
+        while True:
+            for row in await self.rows(query, ENOUGH_STEPS):
+                data, etag = await self.stack.world.call("store.read", row["id"], "HEAD")
+                head = json.loads(data)
+                if head.get("model") is None:
+                    head["model"] = _model(head["generation"])
+                    text = json.dumps(head).encode()
+                    await self._swap(row["id"], text, etag)
+            await asyncio.sleep(1)
+
+    async def _swap(self, job: str, text: bytes, etag: str) -> None:
+        try:
+            await self.stack.world.call("store.write", job, "HEAD", text, if_match=etag)
+        except Exception as fault:  # its class is the service's
+            if type(fault).__name__ != "PreconditionFailed":
+                raise
+
+    async def _watch(self) -> None:
+        """Two attempts of one job that both hold machines, at any time."""
+        query: LiteralString = (
+            "select id, job_id from attempts where state not in ('terminating', 'ended')"
+        )
+        while True:
+            sets = {s.name for s in await self.stack.world.call("cloud.list_owned")}
+            holding = defaultdict(set)
+            for row in await self.rows(query):
+                if "rk-" + row["id"].removeprefix("att-") in sets:
+                    holding[row["job_id"]].add(row["id"])
+            self.counted.doubled |= {job for job, of in holding.items() if len(of) > 1}
+            self.counted.looks += 1
+            await asyncio.sleep(0.5)
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(20)
+            found = await self.rows("select state, count(*) as n from jobs group by 1 order by 1")
+            states = ", ".join(f"{row['n']} {row['state']}" for row in found)
+            tries = await self.rows(
+                "select state, count(*) as n from attempts group by 1 order by 1"
+            )
+            states += "; attempts: " + ", ".join(f"{row['n']} {row['state']}" for row in tries)
+            self.say(f"{states}; {sum(self.victims.kills.values())} kills")
+
+    async def _left(self) -> int:
+        (row,) = await self.rows(
+            "select (select count(*) from jobs"
+            " where state not in ('succeeded', 'failed', 'cancelled'))"
+            " + (select count(*) from attempts where state <> 'ended') as n"
+        )
+        return int(row["n"])
+
+    async def _count(self, jobs: int) -> None:
+        counted = self.counted
+        states = {r["id"]: r["state"] for r in await self.rows("select id, state from jobs")}
+        counted.forgotten = sorted(counted.acknowledged - states.keys())
+        counted.forgotten += [j for j in sorted(counted.cancels) if states.get(j) == "failed"]
+        counted.doubled |= states.keys() - counted.acknowledged
+        if len(states) != jobs:
+            counted.doubled.add(f"{len(states)} jobs of {jobs} requests")
+        counted.unfinished = [j for j, s in states.items() if s not in ("succeeded", "cancelled")]
+        counted.outcomes = {s: list(states.values()).count(s) for s in sorted(set(states.values()))}
+        (row,) = await self.rows("select count(*) as n from attempts")
+        counted.attempts = row["n"]
+        counted.disordered = await self._disorder()
+        counted.late_seconds = await self._late()
+        await self._swept()
+
+    async def _swept(self) -> None:
+        """What is left when all is over is for the sweep; it is told, and counted if it stays."""
+        deadline = time.monotonic() + SWEPT_SECONDS
+        while left := await self.stack.world.call("cloud.list_owned"):
+            if time.monotonic() > deadline:
+                self.counted.leaked = sorted(s.name for s in left)
+                return
+            for orphan in {s.name for s in left} - self.counted.swept:
+                self.counted.swept.add(orphan)
+                self.say(f"left to the sweep: {orphan}: {await self._story(orphan)}")
+            await asyncio.sleep(1)
+
+    async def _story(self, name: str) -> str:
+        """What became of the attempt, in its events."""
+        told = await self.rows(
+            "select code, at from events where attempt_id = %s order by seq",
+            "att-" + name.removeprefix("rk-"),
+        )
+        return ", ".join(f"{row['at']:%H:%M:%S.%f} {row['code']}" for row in told)
+
+    async def _late(self) -> float:
+        """Seconds by which an event is dated before one that was written earlier, at most.
+
+        A step reads the clock before its transaction, which may wait for a lock or a CPU.
+        """
+        (row,) = await self.rows(
+            "select coalesce(extract(epoch from max(newest - at)), 0)::float8 as s from (select at,"
+            " max(at) over (partition by job_id order by seq) as newest from events) e"
+        )
+        return float(row["s"])
+
+    async def _disorder(self) -> list[str]:
+        """Moves that were told twice, and machines that are billed though all is over."""
+        twice: LiteralString = (
+            "select attempt_id as job_id from events where code like 'attempt.%'"
+            " and code not in ('attempt.needs_help', 'attempt.help_over')"
+            " group by attempt_id, code having count(*) > 1"
+        )
+        open_rows: LiteralString = "select job_id from ledger where ended_at is null"
+        asked: dict[str, LiteralString] = {
+            "told twice": twice,
+            "billed for ever": open_rows,
+        }
+        found = {what: await self.rows(query) for what, query in asked.items()}
+        return sorted({f"{what}: {row['job_id']}" for what in found for row in found[what]})
+
+
+def _model(generation: int) -> dict[str, Any]:
+    return {
+        "path": f"models/step-00000010-{generation:08x}",
+        "step": 10,
+        "consumed_samples": 80,
+        "world_size": 2,
+        "generation": generation,
+        "kind": "final",
+        "size": 1000,
+        "manifest_sha256": "0" * 64,
+        "committed_at": time.time(),
+    }
+
+
+async def connected(stack: Stack) -> psycopg.AsyncConnection[dict[str, Any]]:
+    """To the database, past the service."""
+    return await psycopg.AsyncConnection.connect(
+        stack.database, autocommit=True, row_factory=dict_row
+    )

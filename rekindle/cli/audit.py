@@ -1,0 +1,89 @@
+"""`rekindle audit`: what exists in Azure against what the database thinks, and what leaks."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from rekindle.cli import words
+from rekindle.cli.command import Cli
+from rekindle.cli.trouble import ExitCode
+
+Json = dict[str, Any]
+AUDIT = "/organization/audit"
+_PAGE = 1000
+_COLUMNS = ("scale set", "standing", "region", "machines", "job", "attempt is", "age", "per hour")
+_WHAT = {
+    "used": "a live attempt has them",
+    "going": "their attempts are over; they are being deleted",
+    "lingering": "deleted long ago, and still there",
+    "unknown": "no live attempt has them",
+    "missing": "an attempt thinks that they are there, and they are not",
+}
+
+
+def audit(
+    cli: Cli,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also show those that a live attempt has.")
+    ] = False,
+) -> int:
+    """Compare Azure with the database. Exit 1 when something leaks. For operators."""
+    found, summary = _all(cli)
+    document = {"object": "list", "data": found, "has_more": False, "summary": summary}
+    shown = [f for f in found if everything or f["standing"] != "used"]
+    cli.show(document, lambda: view(shown, summary, time.time()))
+    return ExitCode.FAILED if summary["leaks"] else ExitCode.OK
+
+
+def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[Any]:
+    """The scale sets, a line for each group, and what to do."""
+    if found:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in _COLUMNS:
+            table.add_column(name, overflow="fold")
+        for one in found:
+            table.add_row(*(Text(words.safe(cell)) for cell in _cells(one, now)))
+        yield table
+    for standing, group in summary["groups"].items():
+        if group["scale_sets"]:
+            yield (
+                f"{standing}: {words.count(group['scale_sets'], 'scale set')} with"
+                f" {words.count(group['machines'], 'machine')},"
+                f" {words.money(group['per_hour'])} per hour - {_WHAT.get(standing, '')}"
+            )
+    if not summary["leaks"]:
+        yield "Nothing leaks."
+        return
+    unpriced = summary["unpriced_leaks"]
+    more = f" (the price of {unpriced} is not known)" if unpriced else ""
+    yield f"{words.count(summary['leaks'], 'scale set')} leak{more}. What to do: docs/runbook.md"
+
+
+def _all(cli: Cli) -> tuple[list[Json], Json]:
+    """Every page. The summary is the last page's: it is of all that was there then."""
+    found: list[Json] = []
+    while True:
+        after = found[-1]["id"] if found else None
+        page = cli.client.get(AUDIT, limit=_PAGE, after=after)
+        found += page["data"]
+        if not page["has_more"]:
+            return found, page["summary"]
+
+
+def _cells(one: Mapping[str, Any], now: float) -> Iterable[str]:
+    age = words.duration(now - one["since"]) if one["since"] else "?"
+    return (
+        one["id"],
+        one["standing"],
+        f"{one['vm_size']} in {one['region']}",
+        str(one["machines"]),
+        one["job"] or "-",
+        one["attempt_state"] or "not known",
+        age,
+        words.money(one["per_hour"]) if one["per_hour"] else "?",
+    )

@@ -1,0 +1,77 @@
+"""/v1/organization/audit: what exists in the cloud against what the database thinks.
+
+For operators: it names the jobs of every project. The keys of the operators' project may ask.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from service.api.deps import CallerDep, Now, PartsDep
+from service.api.job_views import money
+from service.api.pages import After, clamp, known
+from service.domain.audit import Found, per_hour
+from service.domain.errors import ServiceUnavailable
+from service.operations import audit, operators
+
+router = APIRouter(prefix="/organization", tags=["organization"])
+_MOST = 1000
+Limit = Annotated[int, Query(description=f"at most {_MOST}")]
+
+
+@router.get("/audit")
+async def take(
+    parts: PartsDep, caller: CallerDep, now: Now, limit: Limit = 100, after: After = None
+) -> dict[str, Any]:
+    """A page of scale sets by name; ``summary`` is of all of them."""
+    await operators.require(parts.engine, caller.project_id, parts.operator_project)
+    if parts.cloud is None:
+        raise ServiceUnavailable("This replica has no access to the cloud: ask another one.")
+    found = await audit.take(parts.engine, parts.cloud, now)
+    rest = found
+    if after is not None:
+        known(None if all(f.name != after for f in found) else found, after)
+        rest = [f for f in found if f.name > after]
+    limit = clamp(limit, _MOST)
+    data = [_shown(f) for f in rest[:limit]]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": len(rest) > limit,
+        "summary": _summary(found),
+    }
+
+
+def _summary(found: list[Found]) -> dict[str, Any]:
+    costs = per_hour(found)
+    groups = {
+        standing: {
+            "scale_sets": sum(f.standing is standing for f in found),
+            "machines": sum(f.machines for f in found if f.standing is standing),
+            "per_hour": money(costs[standing]),
+        }
+        for standing in costs
+    }
+    leaks = [f for f in found if f.leaks]
+    unpriced = sum(f.hourly is None for f in leaks)
+    return {"currency": "USD", "groups": groups, "leaks": len(leaks), "unpriced_leaks": unpriced}
+
+
+def _shown(found: Found) -> dict[str, Any]:
+    return {
+        "id": found.name,
+        "object": "scale_set",
+        "standing": found.standing,
+        "leaks": found.leaks,
+        "region": found.region,
+        "vm_size": found.vm_size,
+        "attempt": found.attempt_id or None,
+        "job": found.job_id or None,
+        "attempt_state": found.state or None,
+        "phase": found.phase or None,
+        "machines": found.machines,
+        "since": None if found.since is None else int(found.since.timestamp()),
+        "per_hour": None if found.hourly is None else money(found.hourly),
+    }

@@ -1,0 +1,142 @@
+"""What exists in the cloud against what the database thinks. Pure.
+
+Of each scale set it says who has it, or that nobody does, and what it costs per hour.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+from service.domain.attempt import TOO_LONG_TO_DELETE
+from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
+
+
+class Standing(StrEnum):
+    """How a scale set stands to the database."""
+
+    USED = "used"  # a live attempt has it
+    GOING = "going"  # its attempt is over, and it is being deleted
+    LINGERING = "lingering"  # the same for far too long
+    UNKNOWN = "unknown"  # no attempt that is not ended has it
+    MISSING = "missing"  # an attempt thinks that it is there, and it is not
+
+
+LEAKS = frozenset({Standing.LINGERING, Standing.UNKNOWN})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """An attempt as far as it matters here."""
+
+    attempt_id: str
+    job_id: str
+    state: AttemptState
+    since: datetime
+    region: str
+    vm_size: str
+    instance_count: int
+    hourly: Decimal  # of one machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One scale set, there or missing."""
+
+    name: str
+    standing: Standing
+    region: str
+    vm_size: str
+    attempt_id: str  # of a set that nobody has: as its tag says; empty without one
+    job_id: str
+    state: str  # of the attempt; empty where the database knows none
+    phase: str  # of the set; empty where it is missing
+    machines: int
+    since: datetime | None  # the cloud took the order; of a missing one: the attempt's state
+    hourly: Decimal | None  # of all its machines; None: nobody knows its price
+
+    @property
+    def leaks(self) -> bool:
+        """Whether it costs money for nothing, and nothing that goes on now ends that."""
+        return self.standing in LEAKS and self.phase != ScaleSetPhase.DELETING
+
+
+def audit(
+    there: Sequence[ScaleSet],
+    owners: Mapping[str, Owner],
+    now: datetime,
+    *,
+    attempt_tag: str,
+    job_tag: str,
+) -> list[Found]:
+    """Every scale set that is there or should be, by name.
+
+    ``owners``: by attempt id; all that are not ended, and of the ended ones those whose sets are
+    there. The cloud was listed before the rows were read, so no new set is taken for a leak.
+    """
+    by_name = {scale_set_name(o.attempt_id): o for o in owners.values()}
+    found = [
+        _there(s, by_name.get(s.name), now, s.tags.get(attempt_tag, ""), s.tags.get(job_tag, ""))
+        for s in there
+    ]
+    names = {s.name for s in there}
+    found += [
+        _missing(name, owner)
+        for name, owner in by_name.items()
+        if name not in names and owner.state in ATTEMPT_WITH_NODES
+    ]
+    return sorted(found, key=lambda f: f.name)
+
+
+def per_hour(found: Sequence[Found]) -> dict[Standing, Decimal]:
+    """What each group costs; what is missing costs nothing, what has no price counts as nothing."""
+    sums = dict.fromkeys(Standing, Decimal(0))
+    for one in found:
+        if one.standing is not Standing.MISSING:
+            sums[one.standing] += one.hourly or Decimal(0)
+    return sums
+
+
+def _there(
+    found: ScaleSet, owner: Owner | None, now: datetime, attempt_id: str, job_id: str
+) -> Found:
+    machines = found.capacity if found.capacity is not None else len(found.instances)
+    return Found(
+        name=found.name,
+        standing=_standing(owner, now),
+        region=found.region or (owner.region if owner else ""),
+        vm_size=found.vm_size or (owner.vm_size if owner else ""),
+        attempt_id=owner.attempt_id if owner else attempt_id,
+        job_id=owner.job_id if owner else job_id,
+        state=owner.state if owner else "",
+        phase=found.phase,
+        machines=machines,
+        since=found.created_at,
+        hourly=owner.hourly * machines if owner else None,
+    )
+
+
+def _standing(owner: Owner | None, now: datetime) -> Standing:
+    if owner is None or owner.state in (AttemptState.ENDED, AttemptState.PENDING):
+        return Standing.UNKNOWN
+    if owner.state is not AttemptState.TERMINATING:
+        return Standing.USED
+    return Standing.LINGERING if now - owner.since > TOO_LONG_TO_DELETE else Standing.GOING
+
+
+def _missing(name: str, owner: Owner) -> Found:
+    return Found(
+        name=name,
+        standing=Standing.MISSING,
+        region=owner.region,
+        vm_size=owner.vm_size,
+        attempt_id=owner.attempt_id,
+        job_id=owner.job_id,
+        state=owner.state,
+        phase="",
+        machines=owner.instance_count,
+        since=owner.since,
+        hourly=None,
+    )

@@ -1,0 +1,131 @@
+"""What must hold whatever befell the service: looked at in every round, and at the end."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.cloud.fake import FakeCloud
+from service.db import attempts as attempt_rows
+from service.db import ledger
+from service.db.attempts import AttemptRow
+from service.db.tables import events, generations, jobs
+from service.domain.cost import LedgerRow
+from service.domain.fleet import scale_set_name
+from service.domain.states import (
+    ATTEMPT_MOVES,
+    ATTEMPT_OVER,
+    JOB_MOVES,
+    JOB_TERMINAL,
+    AttemptState,
+    JobState,
+)
+
+
+@dataclass
+class Census:
+    """When each machine of the cloud was there; what an invoice would be made of."""
+
+    first: dict[str, datetime] = field(default_factory=dict)  # ordered, by vm_id
+    last: dict[str, datetime] = field(default_factory=dict)  # seen to be there
+    of: dict[str, str] = field(default_factory=dict)  # vm_id -> scale set
+
+    def take(self, cloud: FakeCloud, now: datetime) -> None:
+        """Count what is there now, visible to the service or not."""
+        for found in cloud.made(()):
+            for instance in found.instances:
+                born = instance.created_at or found.created_at or now
+                self.first.setdefault(instance.vm_id, born)
+                self.last[instance.vm_id] = now
+                self.of[instance.vm_id] = found.name
+
+
+def doubled(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
+    """Two attempts of one job that both hold machines, or mean to."""
+    there = cloud.costing()
+    holding = [r for r in rows if r.state not in ATTEMPT_OVER and scale_set_name(r.id) in there]
+    by_job = Counter(r.job_id for r in holding)
+    yield from (f"job {job} holds machines of {n} attempts" for job, n in by_job.items() if n > 1)
+
+
+def leaked(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
+    """What costs money and belongs to no attempt that is not over."""
+    live = {scale_set_name(r.id) for r in rows if r.state is not AttemptState.ENDED}
+    yield from (f"scale set {name} leaked" for name in sorted(cloud.costing() - live))
+
+
+def unbilled(
+    census: Census, costs: Iterable[LedgerRow], slack: timedelta, apart: timedelta
+) -> Iterator[str]:
+    """Machine time that the ledger does not hold, or holds though there was no machine.
+
+    ``slack``: how long a machine may be gone before it is seen to be. ``apart``: how far the
+    replicas' clocks are; where they agree, never is less billed than was there.
+    """
+    rows: dict[str, list[LedgerRow]] = {}
+    for row in costs:
+        rows.setdefault(row.vm_id, []).append(row)
+    for vm_id, first in census.first.items():
+        mine = rows.get(vm_id, [])
+        if not mine:
+            if census.last[vm_id] - first > slack + apart:
+                yield f"machine {vm_id} of {census.of[vm_id]} has no row"
+            continue
+        began, ended = (
+            min(r.started_at for r in mine),
+            max(r.ended_at or r.started_at for r in mine),
+        )
+        if began > first + apart or ended < census.last[vm_id] - apart:
+            was = f"{first:%T} to {census.last[vm_id]:%T}"
+            yield f"machine {vm_id} was there {was}, billed {began:%T} to {ended:%T}"
+        if ended > census.last[vm_id] + slack + apart:
+            yield f"machine {vm_id} billed {ended - census.last[vm_id]} too long"
+    yield from (f"machine {vm_id} was never there" for vm_id in rows.keys() - census.first.keys())
+    yield from (f"machine {r.vm_id} is billed for ever" for r in costs if r.ended_at is None)
+
+
+async def disorder(conn: AsyncConnection, job_id: str, *, clocks_agree: bool = True) -> list[str]:
+    """Events out of order: by time, or as moves that the life cycle does not have."""
+    query = select(events).where(events.c.job_id == job_id).order_by(events.c.seq)
+    told = (await conn.execute(query)).all()
+    found = []
+    if clocks_agree and [e.at for e in told] != sorted(e.at for e in told):
+        found.append("events are not in the order of their times")
+    state = JobState.VALIDATING
+    by_attempt: dict[str, AttemptState] = {}
+    for event in told:
+        kind, _, name = event.code.partition(".")
+        if kind == "job" and name in list(JobState):
+            if name not in JOB_MOVES[state]:
+                found.append(f"job: {state} -> {name}")
+            state = JobState(name)
+        if kind == "attempt" and name in list(AttemptState):
+            before = by_attempt.get(event.attempt_id, AttemptState.PENDING)
+            if name not in ATTEMPT_MOVES[before]:
+                found.append(f"{event.attempt_id}: {before} -> {name}")
+            by_attempt[event.attempt_id] = AttemptState(name)
+    rows = await attempt_rows.of_job(conn, job_id)
+    untold = [r.id for r in rows if by_attempt.get(r.id, AttemptState.PENDING) != r.state]
+    found += [f"{name}: its state has no event" for name in untold]
+    last = (await conn.execute(select(jobs.c.state).where(jobs.c.id == job_id))).scalar_one()
+    return found + ([f"job is {last}, told is {state}"] if last != state else [])
+
+
+async def story(conn: AsyncConnection, job_id: str) -> dict[str, object]:
+    """What is to be the same, wherever the service was struck."""
+    rows = await attempt_rows.of_job(conn, job_id)
+    job = (await conn.execute(select(jobs).where(jobs.c.id == job_id))).one()
+    numbers = select(generations.c.number).where(generations.c.job_id == job_id)
+    codes = select(events.c.code).where(events.c.job_id == job_id)
+    costs = await ledger.of_job(conn, job_id)
+    return {
+        "job": job.state,
+        "attempts": [(r.number, r.state, r.outcome) for r in rows],
+        "generations": sorted((await conn.execute(numbers)).scalars()),
+        "events": dict(sorted(Counter((await conn.execute(codes)).scalars()).items())),
+        "machines": len({r.vm_id for r in costs}),
+        "over": job.state in JOB_TERMINAL,
+    }

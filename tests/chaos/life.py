@@ -1,0 +1,234 @@
+"""One job's whole life on a clock of its own, struck where a run says, and judged at its end."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from service.cloud.fake import FakeCloud
+from service.db import attempts as attempt_rows
+from service.db import jobs as job_rows
+from service.db import ledger
+from service.db.attempts import AttemptRow
+from service.db.leases import LEASE
+from service.domain.attempt import Pace
+from service.domain.fleet import scale_set_name
+from service.domain.states import JOB_TERMINAL, AttemptState, JobState
+from service.reconciler.attempts import AttemptReconciler
+from tests.chaos import invariants
+from tests.chaos.invariants import Census
+from tests.chaos.machines import Machine
+from tests.chaos.plays import ELASTIC, LAST_STEP, PLAYS
+from tests.chaos.replicas import Replicas
+from tests.chaos.seams import STALLS, Harm, Hook
+from tests.world import DATASET, MODEL, World
+from trainer.contract import NodePhase
+
+ROUND = timedelta(seconds=10)
+ROUNDS = 200
+SWEEP_EVERY = 6  # rounds
+LATE_ROUNDS = 12  # that what stalls sleeps: far beyond its lease
+PACE = Pace(
+    poll=timedelta(seconds=5), read_lag=timedelta(seconds=20), silence=timedelta(seconds=120)
+)
+# A machine is gone before it is seen to be: a look may wait for a poll, a killed one's lease, a
+# pause after a fault and what sleeps, each in whole rounds.
+SLACK = timedelta(seconds=90)
+
+
+@dataclass
+class Life:
+    """See the module. ``done``: what has happened so far, in the play's own words."""
+
+    world: World
+    play: str
+    hook: Hook
+    cloud: FakeCloud = field(init=False)
+    replicas: Replicas = field(init=False)
+    census: Census = field(default_factory=Census)
+    machines: dict[str, Machine] = field(default_factory=dict)
+    attempts: list[AttemptRow] = field(default_factory=list)
+    state: JobState = JobState.VALIDATING
+    file_id: str = ""
+    job_id: str = ""
+    done: set[str] = field(default_factory=set)
+    broken: list[str] = field(default_factory=list)  # promises, with what shows it
+    rounds: int = 0
+    over: bool = False  # what is made from now on is no attempt's, and for the sweep alone
+    waited: int = 0  # rounds, for what may never come
+    apart: timedelta = timedelta(0)  # the clocks of the replicas
+    weather: Callable[[], Awaitable[None]] | None = None  # before each round
+
+    def __post_init__(self) -> None:
+        """A cloud of its own, and the first replica."""
+        self.cloud = FakeCloud(
+            now=self.world.clock,
+            create_time=timedelta(seconds=10),
+            delete_time=timedelta(seconds=10),
+            visible_after=timedelta(seconds=5),
+        )
+        self.world.attempts = attempts_with(self.world, self.cloud)
+        self.replicas = Replicas(self.world, self.cloud, self.hook)
+
+    async def run(self) -> list[str]:
+        """To the end of its last machine; what of the promises was broken."""
+        asleep = 0
+        while not await self._is_over():
+            self.rounds += 1
+            if self.rounds > ROUNDS:
+                return [*self.broken, f"no end: {await self.told()}"]
+            await self._round()
+            asleep = asleep + 1 if self.replicas.asleep else 0
+            if asleep == LATE_ROUNDS and self.hook.harm is Harm.LATE:
+                await self.replicas.wake()
+        await self._afterwards()
+        return self.broken + await self._judged()
+
+    async def told(self) -> dict[str, object]:
+        """What is to be the same, wherever the service was struck."""
+        if not self.job_id:
+            return {}
+        async with self.world.engine.connect() as conn:
+            return await invariants.story(conn, self.job_id)
+
+    # --- what plays are made of ---
+
+    def mine(self) -> list[Machine]:
+        """The machines of the newest attempt that are there."""
+        newest = self.attempts[-1].id if self.attempts else ""
+        return [m for m in self.machines.values() if m.attempt_id == newest]
+
+    def training(self, step: int) -> bool:
+        """Whether all of them have done this step, and the service knows that they train."""
+        mine = self.mine()
+        runs = bool(self.attempts) and self.attempts[-1].state is AttemptState.RUNNING
+        busy = all(m.phase is NodePhase.RUNNING and m.step >= step for m in mine)
+        return runs and len(mine) == 2 and busy
+
+    def all_ended(self) -> bool:
+        """Whether no attempt costs anything any more."""
+        return all(a.state is AttemptState.ENDED for a in self.attempts)
+
+    def hold(self, step: int) -> None:
+        """No machine trains beyond this step for now."""
+        for machine in self.machines.values():
+            machine.hold = step
+
+    def finish(self) -> None:
+        """Those of the newest attempt train to the end."""
+        for machine in self.mine():
+            machine.hold = machine.last = LAST_STEP
+
+    def evict(self) -> None:
+        """Azure takes the last machine of the newest attempt."""
+        name = scale_set_name(self.attempts[-1].id)
+        (found,) = [s for s in self.cloud.made(()) if s.name == name]
+        self.cloud.evict(name, found.instances[-1].instance_id)
+
+    async def wish(self, what: str) -> None:
+        """Ask until it is acknowledged."""
+        path = f"/v1/fine_tuning/jobs/{self.job_id}/{what}"
+        answer = await self.replicas.ask("POST", path, headers=self._key())
+        if answer is not None and answer.status_code == 200:
+            self.done.add(what)
+
+    # --- how time passes ---
+
+    async def _round(self) -> None:
+        self.world.clock.advance(seconds=ROUND.total_seconds())
+        if self.weather:
+            await self.weather()
+        struck = self.replicas.strikes
+        if not self.job_id:
+            await self._submit()
+        else:
+            await PLAYS[self.play][0](self)
+        await self.replicas.turn(self.replicas.now.jobs.run_once())
+        await self.replicas.turn(self.replicas.now.attempts.run_once())
+        if self.rounds % SWEEP_EVERY == 0:
+            await self.replicas.turn(self.replicas.now.orphans.run_once())
+        await self._look()
+        for machine in list(self.machines.values()):
+            await machine.turn()
+        if not self.over:
+            self.census.take(self.cloud, self.world.clock())
+        if self.replicas.strikes > struck:
+            self.world.clock.advance(seconds=LEASE.total_seconds() + 1)
+
+    async def _submit(self) -> None:
+        """Upload and submit until both are acknowledged; the key makes it one job."""
+        if not self.file_id:
+            form = {"files": {"file": ("train.jsonl", _data())}, "data": {"purpose": "fine-tune"}}
+            answer = await self.replicas.ask("POST", "/v1/files", headers=self._key(), **form)
+            if answer is None:
+                return
+            self.file_id = answer.json()["id"]
+        body: dict[str, Any] = {
+            "model": MODEL,
+            "training_file": self.file_id,
+            "infrastructure": {"nodes": 2},
+        } | (ELASTIC if self.play == "elastic" else {})
+        headers = self._key() | {"idempotency-key": f"life-{self.file_id}"}
+        path = "/v1/fine_tuning/jobs"
+        answer = await self.replicas.ask("POST", path, headers=headers, json=body)
+        if answer is not None:
+            assert answer.status_code == 200, answer.text
+            self.job_id = answer.json()["id"]
+
+    async def _look(self) -> None:
+        """See what is there: rows, machines; and at once whether something is doubled."""
+        if not self.job_id:
+            return
+        async with self.world.engine.connect() as conn:
+            self.attempts = await attempt_rows.of_job(conn, self.job_id)
+            row = await job_rows.find(conn, self.job_id)
+        if row is None:
+            self.broken.append("an acknowledged job is forgotten")
+            return
+        self.state = row.state
+        self.broken += invariants.doubled(self.cloud, self.attempts)
+        owners = {scale_set_name(a.id): a.id for a in self.attempts}
+        there: dict[str, str] = {}
+        for found in self.cloud.made(()):
+            there |= {i.vm_id: owners[found.name] for i in found.instances if found.name in owners}
+        for gone in self.machines.keys() - there.keys():
+            del self.machines[gone]
+        for vm_id in sorted(there.keys() - self.machines.keys()):
+            new = Machine(vm_id, there[vm_id], self.job_id, self.replicas, self.world.store)
+            new.chatty = bool(self.apart)
+            self.machines[vm_id] = new
+
+    async def _is_over(self) -> bool:
+        return self.state in JOB_TERMINAL and bool(self.attempts) and self.all_ended()
+
+    async def _afterwards(self) -> None:
+        """What still sleeps wakes, when all is over; the sweep has some rounds to mend it."""
+        self.weather, self.over = None, True
+        self.cloud.fail_next.clear()
+        await self.replicas.wake()
+        if not self.apart and self.hook.harm not in STALLS:
+            return
+        for _ in range(4 * SWEEP_EVERY):
+            self.rounds += 1
+            await self._round()
+
+    async def _judged(self) -> list[str]:
+        expected = PLAYS[self.play][1]
+        broken = [] if self.state is expected else [f"the job is {self.state}, not {expected}"]
+        broken += invariants.leaked(self.cloud, self.attempts)
+        async with self.world.engine.connect() as conn:
+            broken += await invariants.disorder(conn, self.job_id, clocks_agree=not self.apart)
+            costs = await ledger.of_job(conn, self.job_id)
+        return broken + list(invariants.unbilled(self.census, costs, SLACK, self.apart))
+
+    def _key(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.world.key}"}
+
+
+def attempts_with(world: World, cloud: FakeCloud) -> AttemptReconciler:
+    """The world's reconciler, for another cloud and a quicker life."""
+    return replace(world.attempts, cloud=cloud, pace=PACE)
+
+
+def _data() -> bytes:
+    return DATASET

@@ -1,0 +1,116 @@
+"""All points of all plays, each struck in every way, one life per strike."""
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from alembic import command
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from rekindle import postgres
+from service.db.engine import make_engine
+from service.db.tables import metadata
+from tests import postgres as test_postgres
+from tests.chaos.life import Life
+from tests.chaos.plays import PLAYS
+from tests.chaos.seams import STALLS, Harm, Hook, Point
+from tests.clock import Clock
+from tests.world import World, open_world
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One life to be lived."""
+
+    play: str
+    number: int  # of the point
+    point: Point
+    harm: Harm
+
+    def __str__(self) -> str:
+        return f"{self.play}: point {self.number} ({self.point.what}), {self.harm}"
+
+    def hook(self) -> Hook:
+        """A fresh hook that does it. What stalls over a commit does so before it begins."""
+        if self.harm in STALLS and self.point.door:
+            return Hook(harm=self.harm, at_door=self.point.door)
+        return Hook(at=self.number, harm=self.harm)
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    """A PostgreSQL of its own, migrated; its URL."""
+    with test_postgres.server() as data:
+        postgres.create_database(data)
+        url = postgres.url(data)
+        command.upgrade(test_postgres.migrations(url), "head")
+        yield url
+
+
+@asynccontextmanager
+async def a_world(engine: AsyncEngine, url: str) -> AsyncIterator[World]:
+    """An empty service; logs of what it was struck with are nobody's news."""
+    logging.disable(logging.CRITICAL)
+    try:
+        async with engine.begin() as conn:
+            tables = ", ".join(table.name for table in metadata.sorted_tables)
+            await conn.execute(text(f"truncate {tables} restart identity cascade"))
+        async with open_world(engine, url, Clock()) as world:
+            yield world
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+async def points_of(engine: AsyncEngine, url: str, play: str) -> list[Point]:
+    """Those of an undisturbed life, in order; it must keep every promise."""
+    async with a_world(engine, url) as world:
+        life = Life(world, play, Hook())
+        broken = await life.run()
+        assert not broken, f"{play}, undisturbed: {broken}"
+        return life.hook.points
+
+
+async def lived(engine: AsyncEngine, url: str, strike: Strike) -> list[str]:
+    """What of the promises was broken in the life with this strike."""
+    async with a_world(engine, url) as world:
+        life = Life(world, strike.play, strike.hook())
+        broken = await life.run()
+        met = life.replicas.strikes or strike.harm in (Harm.FAILS, Harm.LOST)
+        return broken if met else [*broken, "the point was never come to"]
+
+
+async def enumerated(
+    engine: AsyncEngine, url: str, plays: Iterable[str] = PLAYS
+) -> dict[str, list[tuple[int, Point]]]:
+    """The points of each play, numbered; what begins like another play is not lived again."""
+    known: list[list[str]] = []
+    found: dict[str, list[tuple[int, Point]]] = {}
+    for play in plays:
+        points = await points_of(engine, url, play)
+        names = [p.what for p in points]
+        shared = max((_shared(names, other) for other in known), default=0)
+        found[play] = [(n, p) for n, p in enumerate(points, 1) if n > shared]
+        known.append(names)
+    return found
+
+
+def _shared(one: list[str], other: list[str]) -> int:
+    """How many points they begin with that are the same."""
+    same = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        same += 1
+    return same
+
+
+@asynccontextmanager
+async def an_engine(url: str) -> AsyncIterator[AsyncEngine]:
+    """An engine on it, closed at the end."""
+    engine = make_engine(url, pool_size=10)
+    try:
+        yield engine
+    finally:
+        await engine.dispose()

@@ -1,0 +1,112 @@
+"""The replicas of the service that are there now: asked, struck, replaced."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import httpx
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.api.app import make_app
+from service.cloud.fake import FakeCloud
+from service.reconciler.attempts import AttemptReconciler
+from service.reconciler.jobs import JobReconciler
+from service.reconciler.orphans import OrphanSweep
+from service.reconciler.watch import Watch
+from tests.chaos.seams import Hook, HookedCloud, HookedEngine, HookedStore
+from tests.clock import Clock
+from tests.world import World, client
+
+T = TypeVar("T")
+
+
+@dataclass
+class Replica:
+    """One process: an api and a reconciler."""
+
+    hook: Hook
+    http: httpx.AsyncClient
+    jobs: JobReconciler
+    attempts: AttemptReconciler
+    orphans: OrphanSweep
+
+
+@dataclass
+class Replicas:
+    """One doomed replica, and after it a fresh one that lives."""
+
+    world: World
+    cloud: FakeCloud
+    hook: Hook = field(default_factory=Hook)
+    strikes: int = 0
+    asleep: list[tuple[Hook, asyncio.Task[Any]]] = field(default_factory=list)
+    now: Replica = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start the first one."""
+        self.now = start(self.world, self.cloud, self.hook, self.world.clock)
+
+    async def ask(self, method: str, path: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
+        """One request; None when nobody answered, or nothing useful."""
+        answer = await self.turn(self.now.http.request(method, path, **more))
+        return None if answer is None or answer.status_code >= 500 else answer
+
+    async def turn(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Let the replica do ``work``; None when it died or stalled over it."""
+        hook = self.now.hook
+        others = asyncio.all_tasks()
+        task = asyncio.create_task(work)
+        stopped = asyncio.create_task(hook.stopped.wait())
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if hook.dead:  # whoever waits for a task that died would wait for ever
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await _those_beside_it_die(others)
+            self._replace()
+            return None
+        if not task.done():
+            self.asleep.append((hook, task))
+            self._replace()
+            return None
+        try:
+            return task.result()
+        except SQLAlchemyError:
+            return None  # as in reconciler/loop.py: the next round comes
+
+    async def wake(self) -> None:
+        """What was stalled goes on as if nothing had been, and comes to its end."""
+        for hook, task in self.asleep:
+            hook.stalled.clear()
+            hook.released.set()
+            await asyncio.gather(task, return_exceptions=True)
+        self.asleep.clear()
+
+    def _replace(self) -> None:
+        self.strikes += 1
+        self.now = start(self.world, self.cloud, Hook(), self.world.clock)
+
+
+def start(world: World, cloud: FakeCloud, hook: Hook, clock: Clock) -> Replica:
+    """A fresh process: nothing of the one before is left but what is outside."""
+    engine = HookedEngine(world.engine, hook)
+    seen, store = HookedCloud(cloud, hook), HookedStore(world.store, hook)
+    parts = replace(world.parts, engine=engine, store=store, now=clock, long_poll=timedelta(0))
+    reconcile = {"engine": engine, "store": store, "now": clock}
+    return Replica(
+        hook=hook,
+        http=client(make_app(parts)),
+        jobs=replace(world.jobs, **reconcile),  # type: ignore[arg-type] # the same
+        attempts=replace(world.attempts, cloud=seen, watch=Watch(), **reconcile),  # type: ignore[arg-type]
+        orphans=OrphanSweep(engine=engine, cloud=seen, now=clock),
+    )
+
+
+async def _those_beside_it_die(others: set[asyncio.Task[Any]]) -> None:
+    """A process has many tasks; wait until the last of them has come to its end."""
+    theirs = asyncio.all_tasks() - others - {asyncio.current_task()}
+    for task in theirs:
+        task.cancel()
+    await asyncio.gather(*theirs, return_exceptions=True)

@@ -1,0 +1,240 @@
+"""The seams of one replica with a hook at each: every effect outside and every commit is a point.
+
+A point is numbered when it is come to, so that a later run of the same life can be harmed at
+exactly that one. What only reads, and a transaction that wrote nothing, is no point: to die there
+is to die after the effect before it.
+"""
+
+import asyncio
+import inspect
+import sys
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import FrameType
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import CloudError
+from service.domain.fleet import ScaleSet, ScaleSetSpec, SpotCores
+from service.storage.fake import MemoryStore
+from service.storage.store import StorageError
+
+_BY_THE_WALL_CLOCK = "_renew"  # a lease is renewed every two real seconds: no part of the script
+
+
+class Killed(BaseException):
+    """kill -9: nothing in the service may catch it."""
+
+
+class Harm(StrEnum):
+    """What befalls a replica at a point."""
+
+    BEFORE = "killed before it"
+    AFTER = "killed after it"
+    FAILS = "it fails"
+    LOST = "it is done, and the answer is lost"
+    LATE = "stalls before it, does it after its lease"
+    BELATED = "stalls before it, does it when all is over"
+
+
+STALLS = (Harm.LATE, Harm.BELATED)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One effect or commit."""
+
+    what: str  # e.g. "create reconciler/attempts.py _create"
+    door: int = 0  # of a commit: the number of its transaction, among all that began
+
+
+@dataclass
+class Hook:
+    """Numbers the points of one replica; harms it at ``at`` (0: at none)."""
+
+    at: int = 0
+    harm: Harm = Harm.AFTER
+    at_door: int = 0  # instead: where a transaction begins, by its own number
+    points: list[Point] = field(default_factory=list)
+    doors: int = 0
+    dead: bool = False
+    stalled: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)  # dead or stalled
+
+    async def alive(self) -> None:
+        """Before every call: the tasks beside the one that was struck are struck with it."""
+        if self.dead:
+            raise Killed
+        if self.stalled.is_set():
+            await self.released.wait()
+
+    async def come_to(self, what: str, door: int = 0) -> int:
+        """A point begins; returns its number."""
+        await self.alive()
+        self.points.append(Point(what, door))
+        number = len(self.points)
+        if number == self.at:
+            await self._before()
+        return number
+
+    async def done(self, number: int) -> None:
+        """The point's effect is there, or its transaction is committed."""
+        if number != self.at:
+            return
+        if self.harm is Harm.AFTER:
+            self.dead = True
+            self.stopped.set()
+            raise Killed
+        if self.harm is Harm.LOST:
+            raise ConnectionLost
+
+    async def door(self) -> int:
+        """A transaction begins: what stalls there does so before it holds any lock."""
+        await self.alive()
+        self.doors += 1
+        if self.doors == self.at_door:
+            await self._before()
+        return self.doors
+
+    async def _before(self) -> None:
+        if self.harm is Harm.BEFORE:
+            self.dead = True
+            self.stopped.set()
+            raise Killed
+        if self.harm is Harm.FAILS:
+            raise ConnectionLost
+        if self.harm in STALLS:
+            self.stalled.set()
+            self.stopped.set()
+            await self.released.wait()
+
+
+class ConnectionLost(Exception):
+    """Becomes each seam's own error."""
+
+
+class HookedEngine(AsyncEngine):
+    """The same database, for one replica."""
+
+    def __init__(self, engine: AsyncEngine, hook: Hook) -> None:
+        super().__init__(engine.sync_engine)
+        self.hook = hook
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        place = caller()
+        await self.hook.alive()
+        if place.endswith(_BY_THE_WALL_CLOCK):
+            async with super().begin() as conn:
+                yield conn
+            return
+        door = await self.hook.door()
+        try:
+            number = 0
+            async with super().begin() as conn:
+                yield conn
+                await self.hook.alive()
+                xid = await conn.execute(text("select pg_current_xact_id_if_assigned()"))
+                if xid.scalar_one() is not None:  # it has written something
+                    number = await self.hook.come_to(f"commit {place}", door)
+            if number:
+                await self.hook.done(number)
+        except ConnectionLost as fault:
+            raise OperationalError("commit", None, fault) from fault
+
+
+@dataclass
+class HookedCloud:
+    """One replica's view of the ``cloud``, which outlives it."""
+
+    cloud: FakeCloud
+    hook: Hook
+
+    async def create(self, spec: ScaleSetSpec) -> None:
+        async with self._point("create"):
+            await self.cloud.create(spec)
+
+    async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
+        async with self._point("refill"):
+            await self.cloud.refill(name, instance_count, useless)
+
+    async def delete(self, name: str) -> None:
+        async with self._point("delete"):
+            await self.cloud.delete(name)
+
+    async def get(self, name: str) -> ScaleSet:
+        await self.hook.alive()
+        return await self.cloud.get(name)
+
+    async def list_owned(self) -> list[ScaleSet]:
+        await self.hook.alive()
+        return await self.cloud.list_owned()
+
+    async def spot_cores(self, region: str) -> SpotCores:
+        await self.hook.alive()
+        return await self.cloud.spot_cores(region)
+
+    async def close(self) -> None:
+        """The cloud stays."""
+
+    @asynccontextmanager
+    async def _point(self, what: str) -> AsyncIterator[None]:
+        try:
+            number = await self.hook.come_to(f"{what} {caller()}")
+            yield
+            await self.hook.done(number)
+        except ConnectionLost as fault:
+            raise CloudError("The connection broke before the answer came.") from fault
+
+
+WRITES = frozenset(
+    {"create_container", "delete_container", "write", "upload", "copy", "delete", "set_tier"}
+)
+
+
+class HookedStore:
+    """One replica's view of the ``store``, which outlives it."""
+
+    def __init__(self, store: MemoryStore, hook: Hook) -> None:
+        self._store, self._hook = store, hook
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a store can do
+        method = getattr(self._store, name)
+        if name not in WRITES:
+            return method if not inspect.iscoroutinefunction(method) else self._read(method)
+
+        async def write(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - the same again
+            try:
+                number = await self._hook.come_to(f"{name} {caller()}")
+                answer = await method(*args, **more)
+                await self._hook.done(number)
+            except ConnectionLost as fault:
+                raise StorageError("The connection broke before the answer came.") from fault
+            return answer
+
+        return write
+
+    def _read(self, method: Any) -> Any:  # noqa: ANN401 - one of the store's
+        async def read(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - the same again
+            await self._hook.alive()
+            return await method(*args, **more)
+
+        return read
+
+
+def caller() -> str:
+    """Which function of the service this call comes from: "reconciler/attempts.py _create"."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        _, found, place = frame.f_code.co_filename.rpartition("/service/")
+        if found:
+            return f"{place} {frame.f_code.co_name}"
+        frame = frame.f_back
+    return "outside"

@@ -1,0 +1,116 @@
+"""Random kills, cuts and clocks: several replicas live one job's life, whoever is next.
+
+The same seed is the same storm. Clocks of replicas are up to 90 s apart; a replica is killed at a
+random point, loses answers or stalls; it loses Azure, Blob or every connection to PostgreSQL.
+"""
+
+import random
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import CloudError
+from tests.chaos import points
+from tests.chaos.life import Life
+from tests.chaos.plays import PLAYS
+from tests.chaos.replicas import Replica, Replicas, start
+from tests.chaos.seams import STALLS, Harm, Hook
+from tests.clock import Clock
+from tests.world import World
+
+SKEWS = (timedelta(0), timedelta(seconds=90), timedelta(seconds=-20))
+APART = max(SKEWS) - min(SKEWS)
+STRIKES = 6  # in one storm, of each replica's lives taken together
+_HARMS = [h for h in Harm if h is not Harm.BELATED]
+SLEEPS = 12  # rounds
+_TERMINATE = text(
+    "select pg_terminate_backend(pid) from pg_stat_activity"
+    " where datname = current_database() and pid <> pg_backend_pid()"
+)
+
+
+@dataclass
+class Skewed(Clock):
+    """The world's clock, seen by a machine whose own is off."""
+
+    true: Clock = field(default_factory=Clock)
+    by: timedelta = timedelta(0)
+
+    def __call__(self) -> datetime:
+        return self.true() + self.by
+
+
+class Crew(Replicas):
+    """Several replicas at once; whichever the dice say does the next piece of work."""
+
+    def __init__(self, world: World, cloud: FakeCloud, dice: random.Random) -> None:
+        self.dice, self.left = dice, STRIKES
+        self.slept: dict[int, int] = {}
+        self.world, self.cloud = world, cloud
+        self.hook, self.strikes, self.asleep = Hook(), 0, []
+        self.all = [self._fresh(skew) for skew in SKEWS]
+        self.now = self.all[0]
+
+    async def turn(self, work: Any) -> Any:  # noqa: ANN401 - as the base has it
+        """By the replica that is on; then another one is."""
+        try:
+            return await super().turn(work)
+        finally:
+            self.now = self.dice.choice(self.all)
+
+    async def weather(self) -> None:
+        """Before each round: what befalls them all."""
+        luck = self.dice.random()
+        self.cloud.fail_next.clear()
+        for replica in self.all:  # each has looked at the database meanwhile: reconciler/loop.py
+            replica.attempts.watch.round(replica.attempts.now())
+        if luck < 0.05:
+            async with self.world.engine.begin() as conn:
+                await conn.execute(_TERMINATE)
+        elif luck < 0.10:
+            faults = self.dice.randrange(1, 6)
+            self.cloud.fail_next += [_unreachable() for _ in range(faults)]
+        elif luck < 0.15:
+            self.cloud.lose_answers += 1
+        for hook, _ in self.asleep:
+            self.slept[id(hook)] = self.slept.get(id(hook), 0) + 1
+        if any(n >= SLEEPS for n in self.slept.values()):
+            await self.wake()
+            self.slept.clear()
+
+    def _replace(self) -> None:
+        """Who died or stalls is replaced by a process on the same machine: its clock stays off."""
+        self.strikes += 1
+        index = self.all.index(self.now)
+        self.all[index] = self._fresh(SKEWS[index])
+        self.now = self.all[index]
+
+    def _fresh(self, skew: timedelta) -> Replica:
+        hook = Hook()
+        if self.left > 0:
+            self.left -= 1
+            hook = Hook(at=self.dice.randrange(5, 60), harm=self.dice.choice(_HARMS))
+            if hook.harm in STALLS:
+                hook.at, hook.at_door = 0, hook.at
+        clock = Skewed(true=self.world.clock, by=skew)
+        return start(self.world, self.cloud, hook, clock)
+
+
+def _unreachable() -> CloudError:
+    return CloudError("Azure does not answer")
+
+
+async def weathered(engine: AsyncEngine, url: str, seed: int) -> list[str]:
+    """What of the promises was broken in this storm."""
+    dice = random.Random(seed)
+    play = dice.choice(sorted(PLAYS))
+    async with points.a_world(engine, url) as world:
+        life = Life(world, play, Hook())
+        crew = Crew(world, life.cloud, dice)
+        life.replicas, life.apart = crew, APART
+        life.weather = crew.weather
+        return [f"{play}: {line}" for line in await life.run()]
