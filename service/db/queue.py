@@ -1,0 +1,260 @@
+"""The queue's rows. Who has waits_since waits, who has admitted_at may ask for machines.
+
+Whoever writes here and a job locks the job first, as the moves of jobs do.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, func, insert, literal, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import notices
+from service.db.queue_tables import queue, turns
+from service.db.tables import attempts, events, jobs
+from service.domain.admission import Admitted, Code, Priority, Told, Waiting, Want
+from service.domain.ids import new_id
+from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, JobState
+
+TOPIC = "queue"  # somebody may be let in now
+_TURN = "admission"
+_c = queue.c
+_PRIORITIES = {str(priority): priority for priority in Priority}
+_MARK = text("select pg_advisory_xact_lock(hashtextextended('admission', 0))")
+_TELL = text("""
+update queue q set position = t.position, code = t.code, why = t.why
+from unnest(cast(:ids as text[]), cast(:positions as int[]), cast(:codes as text[]),
+  cast(:whys as text[])) t(job_id, position, code, why)
+where q.job_id = t.job_id and q.waits_since is not null
+""")
+_ADMIT = text("""
+update queue q set admitted_at = :now, waits_since = null, position = null, code = '', why = '',
+  region = t.region, cores = t.cores
+from unnest(cast(:ids as text[]), cast(:regions as text[]), cast(:cores as int[]))
+  t(job_id, region, cores)
+where q.job_id = t.job_id and q.waits_since is not null
+""")
+_NEWS = text("""
+with told as (
+  update jobs set version = version + 1, updated_at = greatest(updated_at, :now)
+  where id = any(cast(:ids as text[])) returning id
+)
+select pg_notify(:channel, 'job:' || id) from told
+""")
+
+
+class Before(NamedTuple):
+    """What was told last of a job that waits."""
+
+    position: int | None
+    code: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """What a job asks for, all of it or nothing."""
+
+    job_id: str
+    project_id: str
+    priority: Priority
+    gpus: int
+    wants: tuple[Want, ...]
+
+    def row(self) -> dict[str, Any]:
+        """Its columns."""
+        wants = [[want.region, want.cores] for want in self.wants]
+        return vars(self) | {"priority": str(self.priority), "wants": wants}
+
+    def waiting(self, since: datetime) -> Waiting:
+        """As the decision sees it."""
+        return Waiting(**vars(self), since=since)
+
+
+async def is_admitted(conn: AsyncConnection, job_id: str) -> bool | None:
+    """Whether the job is let in; None when it has no row."""
+    query = select(_c.admitted_at.is_not(None)).where(_c.job_id == job_id)
+    return (await conn.execute(query)).scalar_one_or_none()
+
+
+async def take_turn(conn: AsyncConnection) -> None:
+    """Wait until nobody else lets jobs in; ours ends with the transaction."""
+    await conn.execute(_MARK)
+
+
+async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
+    """True for the one replica that looks after the queue; if it dies another one takes over."""
+    c = turns.c
+    mine = {"holder": holder, "ends_at": now + life}
+    first = upsert(turns).values(what=_TURN, **mine)
+    taken = first.on_conflict_do_update(
+        index_elements=[c.what], set_=mine, where=(c.holder == holder) | (c.ends_at < now)
+    )
+    return (await conn.execute(taken.returning(c.what))).one_or_none() is not None
+
+
+async def wait(conn: AsyncConnection, gang: Gang, now: datetime) -> None:
+    """From now on it waits (or since before, with what it asks for now); wakes who lets in."""
+    row = gang.row()
+    kept = {"waits_since": func.coalesce(_c.waits_since, now)}
+    news = {name: row[name] for name in ("priority", "gpus", "wants")}
+    new = upsert(queue).values(**row, waits_since=now)
+    await conn.execute(
+        new.on_conflict_do_update(
+            index_elements=[_c.job_id], set_=news | kept, where=_c.admitted_at.is_(None)
+        )
+    )
+    await notices.notify(conn, TOPIC)
+
+
+async def admit_at_once(
+    conn: AsyncConnection, gang: Gang, now: datetime, region: str = "", cores: int = 0
+) -> None:
+    """Let in a job that need not wait."""
+    values = {"admitted_at": now, "region": region, "cores": cores, "code": "", "why": ""}
+    values |= {"waits_since": None, "position": None}
+    new = upsert(queue).values(**gang.row() | values)
+    asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
+    await conn.execute(new.on_conflict_do_update(index_elements=[_c.job_id], set_=asks | values))
+
+
+async def moved(conn: AsyncConnection, job_id: str, before: JobState, to: JobState) -> None:
+    """With a job that pauses or is over goes its admission: another one may be let in."""
+    if to in JOB_TERMINAL:
+        await conn.execute(delete(queue).where(_c.job_id == job_id))
+    elif JobState.PAUSED in (before, to):
+        rests = {"admitted_at": None, "waits_since": None, "position": None, "region": ""}
+        mine = update(queue).where(_c.job_id == job_id)
+        await conn.execute(mine.values(**rests, cores=0, code=Code.LOOK, why=""))
+    else:
+        return
+    await notices.notify(conn, TOPIC)
+
+
+async def waiting(conn: AsyncConnection) -> dict[str, tuple[Waiting, Before]]:
+    """Everyone who waits, by id, and what was told of it last."""
+    whom = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
+    told = (_c.position, _c.code, _c.why)
+    found = {}
+    for row in await conn.execute(select(*whom, *told).where(_c.waits_since.is_not(None))):
+        job_id, project_id, priority, since, gpus, wants, *before = row
+        waits = Waiting(
+            job_id=job_id,
+            project_id=project_id,
+            priority=_PRIORITIES[priority],
+            since=since,
+            gpus=gpus,
+            wants=_wants(tuple((region, cores) for region, cores in wants)),
+        )
+        found[job_id] = (waits, Before(*before))
+    return found
+
+
+async def anybody_waits(conn: AsyncConnection) -> bool:
+    """Whether anybody does."""
+    query = select(literal(1)).where(_c.waits_since.is_not(None)).limit(1)
+    return (await conn.execute(query)).scalar_one_or_none() is not None
+
+
+async def held(
+    conn: AsyncConnection, project_ids: Collection[str] | None = None
+) -> dict[str, tuple[int, int]]:
+    """Admitted jobs and their GPUs, by project; None: of all projects."""
+    counted = (_c.project_id, func.count(), func.coalesce(func.sum(_c.gpus), 0))
+    query = select(*counted).where(_c.admitted_at.is_not(None)).group_by(_c.project_id)
+    if project_ids is not None:
+        query = query.where(_c.project_id.in_(project_ids))
+    return {project_id: (many, gpus) for project_id, many, gpus in await conn.execute(query)}
+
+
+async def lock_jobs(conn: AsyncConnection, job_ids: Collection[str]) -> None:
+    """Lock these jobs, in one order."""
+    mine = select(jobs.c.id).where(jobs.c.id.in_(job_ids)).order_by(jobs.c.id)
+    await conn.execute(mine.with_for_update(key_share=True))
+
+
+async def admit(conn: AsyncConnection, admitted: Sequence[Admitted], now: datetime) -> None:
+    """Let them in, wake their reconcilers, and tell their users."""
+    if not admitted:
+        return
+    ids = [a.job_id for a in admitted]
+    mine = update(jobs).where(jobs.c.id.in_(ids))
+    await conn.execute(mine.values(due_at=func.least(jobs.c.due_at, now), hints=jobs.c.hints + 1))
+    rows = {"regions": [a.region for a in admitted], "cores": [a.cores for a in admitted]}
+    await conn.execute(_ADMIT, {"ids": ids, "now": now, **rows})
+    await _note(conn, "job.admitted", dict.fromkeys(ids, "Its turn has come"), now)
+    await notices.notify(conn, notices.DUE)
+
+
+async def tell(conn: AsyncConnection, told: Sequence[Told], now: datetime) -> None:
+    """Keep what users see of their wait."""
+    if not told:
+        return
+    ids = [t.job_id for t in told]
+    await _news(conn, ids, now)
+    members: dict[str, list[Any]] = {"positions": [t.position for t in told]}
+    members |= {"codes": [str(t.code) for t in told], "whys": [t.why for t in told]}
+    await conn.execute(_TELL, {"ids": ids, **members})
+
+
+async def note_waits(conn: AsyncConnection, whys: Mapping[str, str], now: datetime) -> None:
+    """Write down, by job, that it has begun to wait, and why."""
+    await _note(conn, "job.waits", {i: f"It waits: {why}" for i, why in whys.items()}, now)
+
+
+async def tidy(conn: AsyncConnection) -> None:
+    """Forget rows that a move of an earlier release left behind."""
+    over = select(jobs.c.id).where(jobs.c.id == _c.job_id, jobs.c.state.in_(JOB_TERMINAL))
+    await conn.execute(delete(queue).where(over.exists()))
+    paused = select(jobs.c.id).where(jobs.c.id == _c.job_id, jobs.c.state == JobState.PAUSED)
+    stale = _c.admitted_at.is_not(None) | _c.waits_since.is_not(None)
+    rests = {"admitted_at": None, "waits_since": None, "position": None, "cores": 0}
+    await conn.execute(update(queue).where(stale, paused.exists()).values(rests))
+
+
+async def unknown(conn: AsyncConnection) -> list[tuple[str, str, str, int, datetime]]:
+    """Jobs that hold machines and have no row: an earlier release let them in.
+
+    Each as job, project, VM size, number of machines, and since when.
+    """
+    live = attempts.c.state.not_in(ATTEMPT_OVER)
+    columns = (jobs.c.id, jobs.c.project_id, attempts.c.vm_size, attempts.c.instance_count)
+    both = attempts.join(jobs, jobs.c.id == attempts.c.job_id)
+    both = both.outerjoin(queue, _c.job_id == jobs.c.id)
+    query = select(*columns, attempts.c.created_at).select_from(both)
+    return [tuple(row) for row in await conn.execute(query.where(live, _c.job_id.is_(None)))]
+
+
+async def _note(
+    conn: AsyncConnection, code: str, messages: Mapping[str, str], now: datetime
+) -> None:
+    """One event for each of these jobs."""
+    if messages:
+        rows = [
+            {
+                "id": new_id("ftevent", now),
+                "job_id": job_id,
+                "at": now,
+                "level": "info",
+                "code": code,
+                "message": message,
+            }
+            for job_id, message in messages.items()
+        ]
+        await conn.execute(insert(events), rows)
+        await _news(conn, messages, now)
+
+
+async def _news(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) -> None:
+    given = {"ids": list(job_ids), "now": now, "channel": notices.CHANNEL}
+    await conn.execute(_NEWS, given)
+
+
+@lru_cache(maxsize=10_000)
+def _wants(told: tuple[tuple[str, int], ...]) -> tuple[Want, ...]:
+    """Thousands of jobs want one of a few things."""
+    return tuple(Want(region=region, cores=cores) for region, cores in told)

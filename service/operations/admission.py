@@ -1,0 +1,213 @@
+"""The queue before machines are asked for: who is let in, and what the others are told."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import jobs, queue, quotas
+from service.db.jobs import JobRow
+from service.db.queue import Before, Gang
+from service.domain import wording
+from service.domain.admission import (
+    Admitted,
+    Cores,
+    Priority,
+    Project,
+    Quota,
+    Told,
+    Want,
+    decide,
+)
+from service.domain.catalogue import lookup
+from service.domain.choice import Place, gpus_of
+from service.domain.errors import InvalidRequest
+from service.domain.plan import Plan
+from service.domain.shortage import Shortage
+from service.domain.states import CapacityType
+from service.domain.terms import Terms
+from service.operations.keys import project as project_of
+
+_EXACT = 10  # positions that are always kept up to date; further back to within a tenth
+_LOOK_AGAIN = timedelta(seconds=15)  # where the quota of cores is used up
+
+
+async def ask(
+    engine: AsyncEngine, row: JobRow, usual: Quota, now: datetime, *, has_attempt: bool
+) -> bool:
+    """Whether the job may ask for machines; if not, it waits from now on and is hinted later.
+
+    Where nobody waits and no quota binds it is let in at once. A job of an earlier release that
+    had an attempt already was let in by that.
+    """
+    async with engine.begin() as conn:
+        known = await queue.is_admitted(conn, row.id)
+        if known:
+            return True
+        gang = gang_of(row)
+        if known is None and has_attempt:
+            await queue.admit_at_once(conn, gang, now)
+            return True
+        admitted = await _at_once(conn, gang, usual, now)
+        if admitted is None:
+            await queue.wait(conn, gang, now)
+            return False
+        await queue.admit_at_once(conn, gang, now, admitted.region, admitted.cores)
+        return True
+
+
+async def let_in(conn: AsyncConnection, usual: Quota, now: datetime) -> int:
+    """Let in whoever may; returns how many. All others are told where they stand."""
+    await queue.take_turn(conn)
+    known = await queue.waiting(conn)
+    if not known:
+        return 0
+    waiting = [waits for waits, _ in known.values()]
+    projects = await _projects(conn, {w.project_id for w in waiting}, usual)
+    regions = await quotas.regions(conn, now)
+    decision = await asyncio.to_thread(decide, waiting, projects, regions, now)  # may be thousands
+    news = [told for told in decision.told if _is_news(known[told.job_id][1], told)]
+    named = [a.job_id for a in decision.admitted] + [told.job_id for told in news]
+    await queue.lock_jobs(conn, named)
+    await queue.admit(conn, decision.admitted, now)
+    await queue.tell(conn, news, now)
+    new = {told.job_id: told.why for told in news if known[told.job_id][1].position is None}
+    await queue.note_waits(conn, new, now)
+    return len(decision.admitted)
+
+
+async def mend(conn: AsyncConnection, now: datetime) -> None:
+    """Rows for what an earlier release has begun, and none for what it has ended."""
+    await queue.take_turn(conn)
+    await queue.tidy(conn)
+    for job_id, project_id, vm_size, machines, since in await queue.unknown(conn):
+        gang = Gang(
+            job_id=job_id,
+            project_id=project_id,
+            priority=Priority.NORMAL,
+            gpus=machines * _gpus(vm_size),
+            wants=(),
+        )
+        await queue.admit_at_once(conn, gang, min(since, now))
+
+
+async def with_room(
+    conn: AsyncConnection, job_id: str, places: Sequence[Place], nodes: int, now: datetime
+) -> list[Place]:
+    """The places, those marked as sold out whose region has too few Spot cores left for the gang.
+
+    Until this transaction ends nobody else counts cores: it must write the attempt that takes them.
+    """
+    if not await quotas.any_region(conn, now):
+        return list(places)
+    await jobs.take_turn(conn, "cores")
+    regions = await quotas.regions(conn, now, besides=job_id)
+    return [_or_short(place, regions.get(place.offering.region), nodes, now) for place in places]
+
+
+async def set_quota(
+    conn: AsyncConnection, name: str, changes: dict[str, float | None], usual: Quota
+) -> None:
+    """Give the project of that name another quota; members that are not named stay."""
+    project_id = await project_of(conn, name)
+    (project,) = await quotas.of(conn, {}, [project_id], usual)
+    quota = Quota(**vars(project.quota) | changes)
+    if min(quota.max_jobs or 0, quota.max_gpus or 0) < 0 or quota.weight <= 0:
+        raise InvalidRequest("Numbers of jobs and GPUs are 0 or more, and a weight is above 0.")
+    await quotas.put(conn, project_id, quota)
+
+
+async def in_words(conn: AsyncConnection, name: str, usual: Quota) -> str:
+    """One line about a project's quota, for a terminal."""
+    (project,) = await _projects(conn, [await project_of(conn, name)], usual)
+    quota = project.quota
+    jobs_, gpus = (
+        "any number" if most is None else str(most) for most in (quota.max_jobs, quota.max_gpus)
+    )
+    return (
+        f"Project {name}: {project.jobs} jobs under way of {jobs_}, "
+        f"{project.gpus} GPUs of {gpus}, weight {quota.weight:g}."
+    )
+
+
+def gang_of(row: JobRow) -> Gang:
+    """What the job asks for, wherever it goes: the most GPUs, and the cores in each region."""
+    plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
+    nodes = plan.chosen.nodes
+    allowed = [o for o in plan.options if not terms.forbids(o.offering, None, 0)]
+    wants = []
+    for offering in (o.offering for o in allowed or plan.options):
+        sku = lookup(offering.vm_size)
+        spot = offering.capacity_type is CapacityType.SPOT
+        cores = nodes * sku.vcpus if sku and spot else 0
+        wants.append(Want(region=offering.region, cores=cores))
+    return Gang(
+        job_id=row.id,
+        project_id=row.project_id,
+        priority=terms.priority,
+        gpus=nodes * max(_gpus(option.offering.vm_size) for option in plan.options),
+        wants=tuple(dict.fromkeys(wants)),
+    )
+
+
+async def _at_once(
+    conn: AsyncConnection, gang: Gang, usual: Quota, now: datetime
+) -> Admitted | None:
+    """The admission of a job that need not wait. Only where something is limited is there a turn.
+
+    Two jobs that are limited by nothing are let in side by side.
+    """
+    if await queue.anybody_waits(conn):
+        return None
+    (project,) = await quotas.of(conn, {}, [gang.project_id], usual)
+    quota = project.quota
+    limited = quota.max_jobs is not None or quota.max_gpus is not None
+    if not limited and not await quotas.any_region(conn, now):
+        return Admitted(job_id=gang.job_id)
+    await queue.take_turn(conn)
+    if await queue.anybody_waits(conn):
+        return None
+    projects = await _projects(conn, [gang.project_id], usual)
+    alone = decide([gang.waiting(now)], projects, await quotas.regions(conn, now), now)
+    return alone.admitted[0] if alone.admitted else None
+
+
+async def _projects(
+    conn: AsyncConnection, project_ids: Sequence[str] | set[str], usual: Quota
+) -> list[Project]:
+    held = await queue.held(conn, project_ids)
+    return await quotas.of(conn, held, project_ids, usual)
+
+
+def _is_news(before: Before, told: Told) -> bool:
+    """Whether it is worth a write: of ten thousand that wait few move by much at once."""
+    if before.position is None or before.code != told.code:
+        return True
+    if told.position <= _EXACT:
+        return (before.position, before.why) != (told.position, told.why)
+    return abs(before.position - told.position) > told.position / _EXACT
+
+
+def _or_short(place: Place, cores: Cores | None, nodes: int, now: datetime) -> Place:
+    offering, sku = place.offering, lookup(place.offering.vm_size)
+    if cores is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
+        return place
+    needed = nodes * sku.vcpus
+    if needed <= cores.free:
+        return place
+    left = f"{max(cores.free, 0)} of {cores.limit} Spot cores are free in {offering.region}"
+    short = Shortage(
+        offering=offering,
+        since=now,
+        ends_at=now + _LOOK_AGAIN,
+        in_a_row=0,
+        reason=wording.sentence(f"{left}, and {needed} are needed"),
+    )
+    return replace(place, shortage=short)
+
+
+def _gpus(vm_size: str) -> int:
+    """Of one machine; one without GPUs counts as one."""
+    return max(gpus_of(vm_size), 1)
