@@ -11,7 +11,7 @@ KEEP ?=
 T ?= tests
 JOBS ?= 3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test long check fmt docs exactness az images
+.PHONY: help setup demo up test long check fmt docs exactness az images mutants chaos
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -47,6 +47,12 @@ fmt: setup ## format the code and mend what ruff can mend
 
 exactness: setup ## the whole exact-resume matrices of the trainer; KEEP=file: what holds is not run again
 	@$(VENV)/python -m tests.system.exactness $(if $(KEEP),--keep '$(KEEP)')
+
+mutants: setup ## plant eight faults in a copy, one at a time; each must be caught by its named test
+	@$(VENV)/python -m tests.mutants
+
+chaos: setup ## strike a replica at every point of whole lives, in every way (CHAOS="options"; hours)
+	@$(VENV)/python -m tests.chaos $(CHAOS)
 
 az: setup ## the real az on the emulator, with its transcript (installs it into .venv-az, 730 MB)
 	@test -x .venv-az/bin/az || { $(PYTHON) -m venv .venv-az && .venv-az/bin/pip install -q 'azure-cli==2.91.*'; }

@@ -152,6 +152,7 @@ class Layout:
             "REKINDLE_PUBLIC_URL": self.api_url,
             "REKINDLE_SECRET_KEY": self._derived("service").hex(),
             "REKINDLE_DEPLOYMENT": "local",
+            "REKINDLE_OPERATOR_PROJECT": "local",
             "REKINDLE_CLOUD": "azure",
             "REKINDLE_AZURE_SUBSCRIPTION_ID": SUBSCRIPTION,
             "REKINDLE_AZURE_RESOURCE_GROUP": RESOURCE_GROUP,

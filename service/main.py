@@ -1,4 +1,4 @@
-"""Composition root: `python -m service.main api|reconciler|all|migrate|key`; picks the adapters."""
+"""Composition root: `python -m service.main api|reconciler|all|migrate|key|budget|quota`."""
 
 import argparse
 import asyncio
@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,33 +16,40 @@ from typing import Any
 import uvicorn
 from alembic import command
 from alembic.config import Config
-from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential
+from alembic.script import ScriptDirectory
 from pydantic import ValidationError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service import telemetry
+from service import azure_access, console, telemetry
 from service.api.app import make_app
 from service.api.deps import Parts, PlanDefaults
-from service.cloud.azure import AzureCloud
-from service.cloud.azure_template import AzureSettings
-from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudProvider
 from service.db.engine import driver_url, make_engine
+from service.db.listings import ALL
 from service.db.notices import Listener
-from service.domain.attempt import Pace
+from service.db.pruning import Rows
+from service.db.queue import TOPIC
+from service.db.schema import Schema
+from service.domain.admission import BEAT
 from service.domain.dataset import Limits
 from service.domain.errors import ServiceError
 from service.domain.tiers import Account
-from service.operations import keys
 from service.operations.grants import Granter
+from service.operations.pulse import Pulse
 from service.operations.tiers import Outside
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.source import PriceSource
+from service.reconciler.admission import Admissions
 from service.reconciler.attempts import AttemptReconciler
+from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.jobs import JobReconciler
-from service.reconciler.loop import Loop
+from service.reconciler.lister import Lister
+from service.reconciler.loop import BUSY_AT_ONCE, Loop
 from service.reconciler.model_copies import ModelCopies
 from service.reconciler.orphans import OrphanSweep
+from service.reconciler.polite import PoliteCloud
+from service.reconciler.price_watch import PriceWatch
+from service.reconciler.pruning import Pruning
 from service.reconciler.retention import CheckpointSweep
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.storage_cost import StorageMeters
@@ -52,17 +59,27 @@ from service.settings import Settings
 from service.storage.azure import AzureBlobStore
 from service.storage.store import BlobStore
 
+try:
+    import uvloop
+except ImportError:  # Windows
+    uvloop = None  # type: ignore[assignment]
+
 WATCH_SECONDS = 10.0
 SWEEP_SECONDS = 60.0
 UPLOAD_SWEEP_SECONDS = 600.0
 CHECKPOINT_SWEEP_SECONDS = 600.0
 COPY_SECONDS = 30.0
 METER_SECONDS = 10.0
+CORES_SECONDS = 10.0
+PRUNING_SECONDS = 3600.0
+MIGRATIONS = Path(__file__).parent.parent / "migrations"
+PRICE_SECONDS = 300.0
+BUDGET_SECONDS = 15.0  # of Allowance.look
 
 
 def main() -> int:
     """Read the arguments and the environment, then run."""
-    options = _arguments()
+    options = arguments()
     telemetry.set_up()
     try:
         settings = Settings()  # type: ignore[call-arg]  # the environment fills it
@@ -73,17 +90,18 @@ def main() -> int:
         return 2
     if options.command == "migrate":
         migrate(settings.database_url.get_secret_value())
-    elif options.command == "key":
-        return asyncio.run(_key(settings, options))
+    elif options.command in console.COMMANDS:
+        return asyncio.run(_console(settings, options))
     else:
-        asyncio.run(_serve(settings, options))
+        with asyncio.Runner(loop_factory=event_loop()) as runner:
+            runner.run(serve(settings, options))
     return 0
 
 
 def migrate(url: str) -> None:
     """Bring the schema up to date."""
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent.parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
     command.upgrade(config, "head")
 
@@ -103,16 +121,35 @@ class Adapters:
 @asynccontextmanager
 async def adapters(settings: Settings) -> AsyncIterator[Adapters]:
     """Open everything, and close it again."""
+    cloud, store = (
+        azure_access.cloud(settings, now),
+        AzureBlobStore(settings.storage.get_secret_value()),
+    )
+    regional = {
+        region: AzureBlobStore(account.get_secret_value())
+        for region, account in settings.region_storage.items()
+    }
+    prices = RetailPrices(base_url=settings.prices_url, ca_path=azure_access.ca(settings))
+    async with inside(settings, cloud, store, regional, prices) as made:
+        yield made
+
+
+@asynccontextmanager
+async def inside(
+    settings: Settings,
+    cloud: CloudProvider,
+    store: BlobStore,
+    regional: Mapping[str, BlobStore],
+    prices: PriceSource,
+) -> AsyncIterator[Adapters]:
+    """The database beside this outside world; closes all of it."""
     url = settings.database_url.get_secret_value()
     made = Adapters(
         engine=make_engine(url),
-        cloud=_cloud(settings),
-        store=AzureBlobStore(settings.storage.get_secret_value()),
-        regional={
-            region: AzureBlobStore(account.get_secret_value())
-            for region, account in settings.region_storage.items()
-        },
-        prices=RetailPrices(base_url=settings.prices_url, ca_path=_ca(settings)),
+        cloud=cloud,
+        store=store,
+        regional=regional,
+        prices=prices,
         listener=Listener(driver_url(url)),
     )
     listening = asyncio.create_task(made.listener.run())
@@ -122,11 +159,19 @@ async def adapters(settings: Settings) -> AsyncIterator[Adapters]:
         listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await listening
-        for store in made.regional.values():
-            await store.close()
+        for account in made.regional.values():
+            await account.close()
         for part in (made.cloud, made.store, made.prices):
             await part.close()
         await made.engine.dispose()
+
+
+Opened = Callable[[Settings], AbstractAsyncContextManager[Adapters]]
+
+
+def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The fast one that comes with uvicorn; None, Python's own, where there is none."""
+    return getattr(uvloop, "new_event_loop", None)
 
 
 def now() -> datetime:
@@ -134,24 +179,53 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def _serve(settings: Settings, options: argparse.Namespace) -> None:
+async def serve(settings: Settings, options: argparse.Namespace, opened: Opened = adapters) -> None:
     """Run the faces until SIGTERM or SIGINT; then finish the steps under way and stop."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for wanted in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(wanted, stop.set)
-    async with adapters(settings) as world:
+    async with opened(settings) as world:
         work: list[Coroutine[Any, Any, object]] = []
+        pulse = Pulse(now)
         if options.command in ("reconciler", "all"):
-            work += _reconcilers(settings, world, stop)
+            work += _reconcilers(settings, world, stop, pulse)
         if options.command in ("api", "all"):
-            work.append(_http(settings, world, options.host, options.port, stop))
+            parts = replace(_parts(settings, world, now), pulse=pulse, schema=_schema())
+            work.append(_http(settings, parts, options, stop))
         await asyncio.gather(*work)
 
 
 def _reconcilers(
-    settings: Settings, world: Adapters, stop: asyncio.Event
+    settings: Settings, world: Adapters, stop: asyncio.Event, pulse: Pulse
 ) -> list[Coroutine[Any, Any, object]]:
+    attempts, lister = _attempts(settings, world)
+    jobs = JobReconciler(
+        engine=world.engine,
+        store=world.store,
+        prices=world.prices,
+        now=now,
+        allowance=settings.allowance,
+        usual=settings.usual_quota,
+    )
+    orphans = OrphanSweep(engine=world.engine, cloud=world.cloud, now=now)
+    prune = Pruning(engine=world.engine, keep=_kept(settings), now=now)
+    loop = Loop(listener=world.listener, stop=stop, pulse=pulse)
+    return [
+        loop.whenever_due("attempts", attempts.claim),
+        loop.whenever_due("jobs", jobs.claim, BUSY_AT_ONCE),
+        loop.every(settings.poll_seconds / 2, "list", lister.run_once),
+        loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
+        loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
+        loop.every(PRUNING_SECONDS, "pruning", prune.run_once),
+        *_stored(settings, world, loop),
+        *_money(settings, world, loop),
+        *_queue(settings, world, loop),
+    ]
+
+
+def _attempts(settings: Settings, world: Adapters) -> tuple[AttemptReconciler, Lister]:
+    """Who looks after attempts, and the list of scale sets that spares most looks."""
     specs = SpecMaker(
         public_url=settings.public_url,
         secret=settings.secret_key.get_secret_value(),
@@ -159,44 +233,71 @@ def _reconcilers(
         accelerator=settings.accelerator,
         deployment=settings.deployment,
     )
-    attempts = AttemptReconciler(
+    pace = settings.pace
+    polite = PoliteCloud(
+        engine=world.engine, cloud=world.cloud, now=now, times=settings.azure_limits_times
+    )
+    lister = Lister(engine=world.engine, cloud=polite.at(ALL), every=pace.poll, now=now)
+    made = AttemptReconciler(
         engine=world.engine,
         cloud=world.cloud,
         store=world.store,
         specs=specs,
-        pace=_pace(settings),
+        pace=pace,
         now=now,
+        lister=lister,
+        polite=polite,
+        allowance=settings.allowance,
     )
-    jobs = JobReconciler(engine=world.engine, store=world.store, prices=world.prices, now=now)
+    return made, lister
+
+
+def _queue(
+    settings: Settings, world: Adapters, loop: Loop
+) -> Iterator[Coroutine[Any, Any, object]]:
+    """Who may ask for machines."""
+    usual, regions = settings.usual_quota, settings.spot_regions
+    queue = Admissions(
+        engine=world.engine, cloud=world.cloud, now=now, usual=usual, regions=regions
+    )
+    yield loop.whenever(TOPIC, BEAT.total_seconds(), "queue", queue.run_once)
+    yield loop.every(CORES_SECONDS, "cores", queue.read_cores)
+
+
+def _stored(
+    settings: Settings, world: Adapters, loop: Loop
+) -> Iterator[Coroutine[Any, Any, object]]:
+    """What looks after bytes."""
     uploads = UploadSweep(engine=world.engine, store=world.store, now=now)
     copies = ModelCopies(store=world.store, regional=world.regional, now=now)
-    orphans = OrphanSweep(engine=world.engine, cloud=world.cloud)
     saves = CheckpointSweep(engine=world.engine, store=world.store, now=now)
     outside = Outside(store=world.store, prices=world.prices, account=_account(settings))
     moves = TierMoves(engine=world.engine, store=world.store, now=now)
     meters = StorageMeters(engine=world.engine, outside=outside, now=now)
-    loop = Loop(listener=world.listener, stop=stop)
-    return [
-        loop.whenever_due("attempts", attempts.claim),
-        loop.whenever_due("jobs", jobs.claim),
-        loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
-        loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
-        loop.every(COPY_SECONDS, "copies", copies.run_once),
-        loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once),
-        loop.whenever_due("tiers", moves.claim),
-        loop.every(METER_SECONDS, "storage", meters.run_once),
-        loop.every(CHECKPOINT_SWEEP_SECONDS, "checkpoints", saves.run_once),
-    ]
+    yield loop.every(COPY_SECONDS, "copies", copies.run_once)
+    yield loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once)
+    yield loop.whenever_due("tiers", moves.claim)
+    yield loop.every(METER_SECONDS, "storage", meters.run_once)
+    yield loop.every(CHECKPOINT_SWEEP_SECONDS, "checkpoints", saves.run_once)
+
+
+def _money(
+    settings: Settings, world: Adapters, loop: Loop
+) -> Iterator[Coroutine[Any, Any, object]]:
+    """What is looked at beside attempts: budgets of projects, prices of what runs."""
+    projects = ProjectBudgets(engine=world.engine, allowance=settings.allowance, now=now)
+    watch = PriceWatch(engine=world.engine, prices=world.prices, now=now)
+    yield loop.every(BUDGET_SECONDS, "budgets", projects.run_once)
+    yield loop.every(PRICE_SECONDS, "prices", watch.run_once)
 
 
 async def _http(
-    settings: Settings, world: Adapters, host: str, port: int, stop: asyncio.Event
+    settings: Settings, parts: Parts, options: argparse.Namespace, stop: asyncio.Event
 ) -> None:
-    app = make_app(_parts(settings, world, now))
     config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
+        make_app(parts),
+        host=options.host,
+        port=options.port,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -239,10 +340,13 @@ def _parts(settings: Settings, world: Adapters, clock: Callable[[], datetime]) -
             processes_per_node=settings.processes_per_node,
             cpu_flops=settings.cpu_flops,
         ),
+        cloud=world.cloud,
+        operator_project=settings.operator_project,
         secret=settings.secret_key.get_secret_value(),
         outage=timedelta(seconds=settings.outage_seconds),
         now=clock,
         account=_account(settings),
+        allowance=settings.allowance,
         limits=Limits(
             max_bytes=settings.file_max_bytes,
             max_line_bytes=settings.file_max_line_bytes,
@@ -251,71 +355,30 @@ def _parts(settings: Settings, world: Adapters, clock: Callable[[], datetime]) -
     )
 
 
+def _kept(settings: Settings) -> dict[Rows, timedelta]:
+    return {
+        Rows.EVENTS: timedelta(days=settings.event_days),
+        Rows.METRICS: timedelta(days=settings.metric_days),
+    }
+
+
+def _schema() -> Schema:
+    script = ScriptDirectory(str(MIGRATIONS))
+    newest = script.get_current_head()
+    assert newest is not None, "there are migrations"
+    return Schema(newest=newest, known=frozenset(s.revision for s in script.walk_revisions()))
+
+
 def _account(settings: Settings) -> Account:
     region = settings.storage_region or settings.offerings[0].region
     return Account(region=region, redundancy=settings.storage_redundancy)
 
 
-def _pace(settings: Settings) -> Pace:
-    return Pace(
-        poll=timedelta(seconds=settings.poll_seconds),
-        read_lag=timedelta(seconds=settings.read_lag_seconds),
-        silence=timedelta(seconds=settings.silence_seconds),
-        settle=timedelta(seconds=settings.settle_seconds),
-        save=timedelta(seconds=settings.save_seconds),
-    )
-
-
-def _cloud(settings: Settings) -> CloudProvider:
-    if settings.cloud == "fake":
-        return FakeCloud(now=now)
-    secret = settings.azure_client_secret.get_secret_value()
-    if secret:
-        credential: Any = ClientSecretCredential(
-            settings.azure_tenant_id,
-            settings.azure_client_id,
-            secret,
-            **_authority(settings),
-        )
-    else:
-        credential = DefaultAzureCredential()
-    return AzureCloud(
-        AzureSettings(
-            subscription_id=settings.azure_subscription_id,
-            resource_group=settings.azure_resource_group,
-            owner=settings.deployment,
-            subnet_id=settings.azure_subnet_id,
-            ssh_public_key=settings.azure_ssh_public_key,
-            image=settings.azure_image,
-            identity_id=settings.azure_identity_id,
-        ),
-        credential,
-        base_url=settings.azure_endpoint,
-        ca_path=_ca(settings),
-    )
-
-
-def _authority(settings: Settings) -> dict[str, Any]:
-    """A private endpoint (the emulator) is its own login authority."""
-    if settings.azure_ca is None:
-        return {}
-    return {
-        "authority": settings.azure_endpoint,
-        "disable_instance_discovery": True,
-        "connection_verify": _ca(settings),
-    }
-
-
-def _ca(settings: Settings) -> str:
-    return str(settings.azure_ca) if settings.azure_ca else ""
-
-
-async def _key(settings: Settings, options: argparse.Namespace) -> int:
-    """Make, list or revoke API keys: for who runs the service and has no key, or no more."""
+async def _console(settings: Settings, options: argparse.Namespace) -> int:
+    """For who runs the service: print what came of it."""
     engine = make_engine(settings.database_url.get_secret_value())
     try:
-        async with engine.begin() as conn:
-            lines = await _key_lines(conn, options)
+        lines = await console.answer(engine, options, now(), settings.usual_quota)
     except ServiceError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1
@@ -325,38 +388,9 @@ async def _key(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _key_lines(conn: AsyncConnection, options: argparse.Namespace) -> list[str]:
-    if options.action == "create":
-        return [await keys.create(conn, options.project, options.name, now())]
-    project_id = await keys.project(conn, options.project)
-    if options.action == "list":
-        return [keys.in_words(key) for key in await keys.every(conn, project_id)]
-    key, left = await keys.revoke(conn, project_id, options.id, now())
-    return [f"{key.id} is revoked; project {options.project} has {left} keys left."]
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m service.main", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("api", "reconciler", "all"):
-        face = commands.add_parser(name)
-        face.add_argument("--host", default="127.0.0.1")
-        face.add_argument("--port", type=int, default=8080)
-    commands.add_parser("migrate", help="bring the database schema up to date")
-    key = commands.add_parser("key", help="API keys")
-    actions = key.add_subparsers(dest="action", required=True)
-    for action, what in (
-        ("create", "make a key and print it, once"),
-        ("list", "print a project's keys: id, hint, name, made, used last"),
-        ("revoke", "from now on it opens nothing"),
-    ):
-        one = actions.add_parser(action, help=what)
-        one.add_argument("--project", default="default")
-        if action == "create":
-            one.add_argument("--name", default="default")
-        if action == "revoke":
-            one.add_argument("id", help="as `key list` prints it")
-    return parser.parse_args()
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    return console.arguments(__doc__)
 
 
 if __name__ == "__main__":

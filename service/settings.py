@@ -1,12 +1,16 @@
 """One frozen object from the environment (REKINDLE_*); read by main only, passed down as values."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.domain.admission import Quota
+from service.domain.attempt import Pace
+from service.domain.budget import Allowance
 from service.domain.dataset import Limits
 from service.domain.fleet import Offering
 from service.domain.states import CapacityType
@@ -30,6 +34,8 @@ class Settings(BaseSettings):
         "the sweep deletes what carries it and is not in this database",
     )
 
+    operator_project: str = "operators"  # its keys may ask for the audit, over all projects
+
     cloud: Literal["azure", "fake"] = "azure"
     azure_subscription_id: str = ""
     azure_resource_group: str = ""
@@ -42,6 +48,10 @@ class Settings(BaseSettings):
     azure_identity_id: str = ""
     azure_image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     azure_ssh_public_key: str = ""
+
+    azure_limits_times: float = Field(  # of requests, where Azure has raised the subscription's
+        default=1.0, gt=0, description="1: Microsoft's published limits per region"
+    )
 
     prices_url: str = "https://prices.azure.com"
     offerings: Annotated[tuple[Offering, ...], NoDecode] = ()
@@ -56,14 +66,52 @@ class Settings(BaseSettings):
     file_max_line_bytes: int = Field(default=Limits.max_line_bytes, ge=1)
     file_max_examples: int = Field(default=Limits.max_examples, ge=1)
 
+    project_max_jobs: int | None = Field(default=None, ge=0)  # None: any number; of a project ...
+    project_max_gpus: int | None = Field(default=None, ge=0)  # ... without a quota of its own
+
     poll_seconds: float = 10.0
     read_lag_seconds: float = 60.0
     silence_seconds: float = 300.0
     settle_seconds: float = 60.0  # for nodes to stop
     save_seconds: float = 900.0  # for nodes to save, upload and stop
+    delete_seconds: float = 900.0  # that 99 % of deletions take; budgets keep money for it
     outage_seconds: float = 1800.0  # how long a node goes on without hearing from us
     grant_hours: float = 24.0
     drain_seconds: float = 10.0
+    event_days: int = Field(default=400, ge=1, description="events stay after their job's end")
+    metric_days: int = Field(default=400, ge=1, description="metrics stay after their job's end")
+
+    @property
+    def allowance(self) -> Allowance:
+        """How long machines may cost money once they are to go: kept aside in every budget."""
+        return Allowance(
+            save=timedelta(seconds=self.save_seconds),
+            delete=timedelta(seconds=self.delete_seconds),
+            outage=timedelta(seconds=self.outage_seconds),
+            look=timedelta(seconds=6 * self.poll_seconds + self.read_lag_seconds),
+        )
+
+    @property
+    def pace(self) -> Pace:
+        """How long things may take."""
+        return Pace(
+            poll=timedelta(seconds=self.poll_seconds),
+            read_lag=timedelta(seconds=self.read_lag_seconds),
+            silence=timedelta(seconds=self.silence_seconds),
+            settle=timedelta(seconds=self.settle_seconds),
+            save=timedelta(seconds=self.save_seconds),
+        )
+
+    @property
+    def usual_quota(self) -> Quota:
+        """What a project may hold that was given no quota of its own."""
+        return Quota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
+
+    @property
+    def spot_regions(self) -> tuple[str, ...]:
+        """Where Spot machines may be asked for."""
+        spot = {o.region for o in self.offerings if o.capacity_type is CapacityType.SPOT}
+        return tuple(sorted(spot))
 
     @field_validator("offerings", mode="before")
     @classmethod

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -36,6 +36,7 @@ SPOT = Offering(
     region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
 )
 PRICE = Price(hourly=Decimal("8.44"), on_demand_hourly=Decimal("32.77"))
+TABLE = {SPOT: PRICE}
 SECRET = "a secret that is long enough for the tests"
 MODEL = "rekindle/tiny-llama"
 TINY = {
@@ -92,11 +93,10 @@ class World:
             pace=self.pace,
             now=self.clock,
         )
-        prices = FixedPrices({SPOT: PRICE})
         self.jobs = JobReconciler(
-            engine=self.engine, store=self.store, prices=prices, now=self.clock
+            engine=self.engine, store=self.store, prices=self.parts.prices, now=self.clock
         )
-        self.orphans = OrphanSweep(engine=self.engine, cloud=self.cloud)
+        self.orphans = OrphanSweep(engine=self.engine, cloud=self.cloud, now=self.clock)
 
     async def tick(self, times: int = 1, seconds: float = 15.0) -> None:
         """Let time pass, and every reconciler do whatever is due, ``times`` times."""
@@ -154,13 +154,17 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(engine: AsyncEngine, url: str, clock: Clock) -> AsyncIterator[World]:
-    """A world with one project, one key and the tiny model staged."""
+async def open_world(
+    engine: AsyncEngine, url: str, clock: Clock, table: Mapping[Offering, Price] = TABLE
+) -> AsyncIterator[World]:
+    """A world with one project, one key and the tiny model staged; ``table``: what may be had."""
     store, listener = MemoryStore(), Listener(driver_url(url))
     await stage(store, MODEL)
     async with engine.begin() as conn:
         key = await keys.create(conn, "tests", "tests", clock())
-    made = parts(engine, store, listener, clock)
+    cloud = FakeCloud(now=clock)
+    inside = parts(engine, store, listener, clock, table)
+    made = replace(inside, cloud=cloud, operator_project="tests")
     async with client(make_app(made)) as http:
         yield World(
             engine=engine,
@@ -168,7 +172,7 @@ async def open_world(engine: AsyncEngine, url: str, clock: Clock) -> AsyncIterat
             parts=made,
             http=http,
             listener=listener,
-            cloud=FakeCloud(now=clock),
+            cloud=cloud,
             store=store,
             key=key,
             pace=Pace(),
@@ -181,16 +185,22 @@ def client(app: FastAPI) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://service")
 
 
-def parts(engine: AsyncEngine, store: MemoryStore, listener: Listener, clock: Clock) -> Parts:
+def parts(
+    engine: AsyncEngine,
+    store: MemoryStore,
+    listener: Listener,
+    clock: Clock,
+    table: Mapping[Offering, Price] = TABLE,
+) -> Parts:
     """What the HTTP face works with."""
     return Parts(
         engine=engine,
         store=store,
-        prices=FixedPrices({SPOT: PRICE}),
+        prices=FixedPrices(table),
         listener=listener,
         granter=Granter(store=store, life=timedelta(hours=24)),
         plan_defaults=PlanDefaults(
-            offerings=(SPOT,),
+            offerings=tuple(table),
             hazard_per_hour=0.05,
             recovery_seconds=600.0,
             accelerator="cpu",

@@ -58,6 +58,10 @@ class Client:
         """Do something. ``tries=1`` for what must not be done twice."""
         return _parsed(self.send("POST", path, json=body, headers=headers, tries=tries))
 
+    def patch(self, path: str, body: Json) -> Json:
+        """Change something: what the body has, as it has it, so that twice is harmless."""
+        return _parsed(self.send("PATCH", path, json=body))
+
     def delete(self, path: str) -> Json:
         """Delete something. Seen as deleted when the first of two tries has done it."""
         return _parsed(self.send("DELETE", path))

@@ -24,11 +24,12 @@ def jobs_table(jobs: Sequence[Json], now: float) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for job in jobs:
         status = str(job.get("status", NOTHING))
+        position = part(job, "queue").get("position")
         name = str(job.get("model", NOTHING))
         suffix = job.get("user_provided_suffix")
         table.add_row(
             str(job["id"]),
-            Text(status, style=words.STYLES.get(status, "")),
+            Text(f"{status} ({position})" if position else status, words.STYLES.get(status, "")),
             Text(words.safe(f"{name} ({suffix})" if suffix else name)),
             steps(job),
             spent(job),
@@ -125,15 +126,49 @@ def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
     pairs = [
         ("spent", f"{money(bill.get('spent'), unit)} ({final})"),
         ("of it storage", _stored(bill)),
-        ("forecast", f"{money(bill.get('forecast_total'), unit)} in all"),
+        ("forecast", _range(bill)),
+        *_budget(bill),
         ("planned", money(bill.get("planned_total"), unit)),
         ("on demand", f"{money(bill.get('on_demand_equivalent'), unit)} for the same hours"),
         ("saved", saved(bill)),
+        ("per million tokens", money(bill.get("per_million_tokens"), unit)),
         ("as of", words.clock(bill.get("as_of"), day=True)),
     ]
     yield facts(pairs)
     if attempts:
         yield attempts_table(attempts, unit)
+
+
+def limits(shown: Json) -> Iterator[tuple[str, str]]:
+    """Budget, deadline and the rest, where the job has them."""
+    asked, outlook = part(shown, "infrastructure"), part(shown, "forecast")
+    yield from _budget(part(shown, "cost"), part(asked, "budget").get("on_exhausted"))
+    if asked.get("deadline"):
+        odds = outlook.get("meets_deadline")
+        likely = f", in time with {100 * odds:.0f} %" if isinstance(odds, int | float) else ""
+        yield "deadline", f"{words.clock(asked['deadline'], day=True)}{likely}"
+    if most := part(asked, "max_price").get("amount"):
+        yield "max price", f"{money(most)} per GPU-hour"
+    if asked.get("regions"):
+        yield "regions", words.safe(", ".join(asked["regions"]))
+    if asked.get("priority") not in (None, "normal"):
+        yield "priority", words.safe(asked["priority"])
+
+
+def _budget(bill: Json, then: object = None) -> Iterator[tuple[str, str]]:
+    if bill.get("budget"):
+        unit = bill.get("currency", "USD")
+        left = f"{money(bill.get('budget_remaining'), unit)} of {money(bill['budget'], unit)} left"
+        yield "budget", f"{left}, then {words.safe(then)}" if then else left
+
+
+def _range(bill: Json) -> str:
+    """`$49.10 in all, 44.00 to 61.50 eight times in ten`."""
+    unit = bill.get("currency", "USD")
+    low, high = bill.get("forecast_low"), bill.get("forecast_high")
+    between = f", {money(low, unit)} to {money(high, unit)} eight times in ten"
+    wide = low is not None and low != high
+    return f"{money(bill.get('forecast_total'), unit)} in all{between if wide else ''}"
 
 
 def _stored(bill: Json) -> str:
@@ -186,6 +221,8 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
     bill, unit = part(shown, "cost"), part(shown, "cost").get("currency", "USD")
     if why := words.reason(shown):
         yield "why", words.safe(why)
+    if since := part(shown, "queue").get("since"):
+        yield "waits since", f"{words.clock(since)}, looked at again {_next_look(shown)}"
     if fault := part(shown, "error").get("message"):
         yield "error", words.safe(fault)
     yield "model", words.safe(shown.get("model", NOTHING))
@@ -199,6 +236,7 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
     yield "spent", f"{money(bill.get('spent'), unit)} of {_forecast(bill)}"
     yield "saved", f"{saved(bill)} against on-demand"
+    yield from limits(shown)
     yield "evictions", str(part(shown, "attempts").get("evictions", NOTHING))
     yield "created", words.clock(shown.get("created_at"), day=True)
     if shown.get("finished_at"):
@@ -208,6 +246,11 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "finishes in", f"about {words.duration(shown['estimated_finish'] - now)}"
     if shown.get("fine_tuned_model"):
         yield "result", words.safe(shown["fine_tuned_model"])
+
+
+def _next_look(shown: Json) -> str:
+    """At the latest: whatever ends before makes it sooner."""
+    return f"by {words.clock(part(shown, 'queue').get('next_try_at'))}"
 
 
 def _forecast(bill: Json) -> str:

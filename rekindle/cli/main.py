@@ -11,7 +11,9 @@ from collections.abc import Callable
 import typer
 
 from rekindle.cli import (
+    audit,
     breaking,
+    distil,
     doctor,
     download,
     files,
@@ -22,7 +24,10 @@ from rekindle.cli import (
     logs,
     metrics,
     pipeline,
+    presets,
+    simulate,
     submit,
+    terms,
     tier,
     watch,
 )
@@ -62,6 +67,7 @@ _keys = typer.Typer(help="API keys of your project.", no_args_is_help=True)
 
 _COMMANDS: dict[str, Callable[..., int | None]] = {
     "submit": submit.submit,
+    "presets": presets.presets,
     "pipeline": pipeline.pipeline,
     "list": jobs.list_jobs,
     "show": jobs.show,
@@ -73,6 +79,8 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "cancel": jobs.cancel,
     "pause": jobs.pause,
     "resume": jobs.resume,
+    "set": terms.set_terms,
+    "simulate": simulate.simulate,
     "download": download.download,
     "tier": tier.tier,
 }
@@ -88,6 +96,8 @@ _keys.command("revoke")(command(keys.revoke_key))
 app.add_typer(_files, name="files", rich_help_panel=_MORE)
 app.add_typer(_keys, name="keys", rich_help_panel=_MORE)
 app.command("import", rich_help_panel=_MORE)(command(import_file.import_file))
+app.command("distil", rich_help_panel=_MORE)(command(distil.distil))
+app.command("audit", rich_help_panel=_MORE)(command(audit.audit))
 app.command("doctor", rich_help_panel=_MORE)(command(doctor.doctor))
 app.command("up", rich_help_panel=_LOCAL)(local.up)
 app.command("evict", rich_help_panel=_LOCAL)(command(local.evict))

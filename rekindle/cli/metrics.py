@@ -1,4 +1,4 @@
-"""`rekindle metrics`: what every training step measured, as CSV or for TensorBoard.
+"""`rekindle metrics`: what every training step measured, as CSV or for other programs.
 
 The numbers are the service's; a job's nodes know nothing of this.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from rekindle.cli import events_file
+from rekindle.cli import events_file, trackers
 from rekindle.cli.choose import JOBS, JobArgument, job_id
 from rekindle.cli.command import Cli
 from rekindle.cli.trouble import Trouble
@@ -38,16 +38,27 @@ def metrics(
         Path | None,
         typer.Option(metavar="DIR", help="Write an event file into the job's folder in here."),
     ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(metavar="URI", help="Copy them into a run of this MLflow.")
+    ] = None,
+    wandb: Annotated[
+        str | None,
+        typer.Option(metavar="PROJECT", help="Copy them into a run of Weights & Biases."),
+    ] = None,
 ) -> None:
-    """What every training step measured: loss, speed and the rest, as CSV or for TensorBoard."""
+    """What every training step measured: loss, speed and the rest, as CSV or for other programs."""
     name = job_id(cli.client, job)
     rows = list(_rows(cli.client, name))
-    written = []
+    began = float(cli.client.get(f"{JOBS}/{name}")["created_at"])
+    written: list[Path | str] = []
     if csv_file is not None:
         written.append(_write(csv_file, _as_csv(rows)))
     if tensorboard is not None:
-        began = float(cli.client.get(f"{JOBS}/{name}")["created_at"])
         written.append(_write(_event_file(tensorboard, name), _as_events(rows, began)))
+    if mlflow is not None:
+        written.append(trackers.to_mlflow(mlflow, name, list(_dated(rows, began))))
+    if wandb is not None:
+        written.append(trackers.to_wandb(wandb, name, list(_dated(rows, began))))
     if cli.as_json:
         document = {"object": "list", "job": name, "data": rows}
         cli.line(document | {"files": [str(path) for path in written]}, indent=2)
@@ -75,12 +86,17 @@ def _event_file(folder: Path, name: str) -> Path:
 
 
 def _as_events(rows: Iterable[Json], began: float) -> bytes:
+    """All of them in one file."""
+    parts = [events_file.event(at, step, found) for step, at, found in _dated(rows, began)]
+    return b"".join([events_file.beginning(began), *parts])
+
+
+def _dated(rows: Iterable[Json], began: float) -> Iterator[tuple[int, float, dict[str, float]]]:
     """The times are those of the job's creation and the seconds trained since, without stops."""
-    parts, now = [events_file.beginning(began)], began
+    now = began
     for row in rows:
         now += row["seconds"]
-        parts.append(events_file.event(now, row["step"], _tagged(row)))
-    return b"".join(parts)
+        yield row["step"], now, _tagged(row)
 
 
 def _tagged(row: Json) -> dict[str, float]:

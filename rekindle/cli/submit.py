@@ -1,6 +1,7 @@
 """`rekindle submit`: a file and a model become a job."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -9,11 +10,13 @@ from rekindle.cli import job_view, submit_method, words
 from rekindle.cli import submit_options as options
 from rekindle.cli.choose import JOBS
 from rekindle.cli.command import Cli
-from rekindle.cli.submit_method import Method
 from rekindle.cli.submit_order import Order
+from rekindle.cli.submit_preset import Start, shown
 from rekindle.cli.submit_reinforcement import Grades
 from rekindle.cli.submit_rewards import Rewards
-from rekindle.cli.submit_training import Checkpoints, Memory
+from rekindle.cli.submit_speed import Speed
+from rekindle.cli.submit_training import Checkpoints, Leash, Memory, Numbers
+from rekindle.cli.terms import Limits
 from rekindle.cli.trouble import ExitCode, Trouble
 from rekindle.cli.upload import upload
 from rekindle.cli.words import money, part
@@ -28,68 +31,74 @@ def submit(
     cli: Cli,
     *,
     file: options.File,
-    model: options.Model,
+    model: options.Model = None,
+    start: Start,
     validation: options.Validation = None,
     suffix: options.Suffix = None,
     metadata: options.Metadata = None,
-    method: options.HowToLearn = Method.SUPERVISED,
-    beta: options.Beta = None,
-    dpo_loss: options.Loss = None,
-    label_smoothing: options.LabelSmoothing = None,
-    epochs: options.Epochs = None,
-    batch_size: options.BatchSize = None,
-    learning_rate: options.LearningRate = None,
-    max_seq_len: options.MaxSeqLen = None,
-    ema_decay: options.EmaDecay = None,
+    method: options.HowToLearn = None,
+    leash: Leash,
+    numbers: Numbers,
     seed: options.Seed = None,
     checkpoints: Checkpoints,
     packing: options.Packing = False,
     memory: Memory,
     nodes: options.Nodes = None,
     min_nodes: options.MinNodes = None,
+    limits: Limits,
     rewards: Rewards,
     grades: Grades,
     order: Order,
+    speed: Speed,
     name: options.Name = None,
     watch: options.Watch = False,
 ) -> int | None:
     """Train MODEL on FILE. Shows what it will cost, and why there."""
-    hyper = _set(n_epochs=epochs, batch_size=batch_size)
-    chosen = submit_method.method(method, hyper, beta, dpo_loss, label_smoothing)
-    body: Json = {
+    method = start.method(method)
+    chosen = submit_method.method(method, numbers.hyperparameters(), **vars(leash))
+    told: Json = {
         "model": model,
         "suffix": suffix,
         "seed": seed,
         "metadata": _pairs(metadata or []),
         "method": grades.beside(cli, method, rewards.beside(method, chosen)),
-        "infrastructure": _set(nodes=nodes, elastic=_set(min_nodes=min_nodes) or None),
+        "infrastructure": _set(nodes=nodes, elastic=_set(min_nodes=min_nodes) or None)
+        | limits.members(datetime.now(UTC)),
         "training": _set(
-            learning_rate=learning_rate,
-            max_seq_len=max_seq_len,
-            ema_decay=ema_decay,
             packing=submit_method.packing(method, wanted=packing),
+            **numbers.members(),
             **checkpoints.members(),
             **memory.members(),
             **order.members(),
-        ),
-    } | _files(cli, file, validation, same_once=name is not None)
-    return _send(cli, body, name, watch=watch)
+        )
+        | speed.members(),
+    }
+    body = start.over(told, memory) | _files(cli, file, validation, same_once=name is not None)
+    return _send(cli, body, name, start, watch=watch)
 
 
 def taken_on(job: Json) -> "Iterator[RenderableType]":
     """The plan in a few lines, then the job's id and what to type next."""
     plan = part(job, "plan")
     if plan:
-        yield job_view.facts(list(_plan(plan)))
-        for warning in (*plan.get("warnings", ()), *part(plan, "recipe").get("warnings", ())):
-            yield f"note: {words.safe(warning)}"
+        yield from planned(plan)
     yield f"\n{job['id']}"
     yield job_view.next_steps(job)
 
 
-def _send(cli: Cli, body: Json, name: str | None, *, watch: bool) -> int | None:
+def planned(plan: Mapping[str, Any]) -> "Iterator[RenderableType]":
+    """Where it would run, what it would cost, and why there."""
+    yield job_view.facts(list(_plan(plan)))
+    for warning in (*plan.get("warnings", ()), *part(plan, "recipe").get("warnings", ())):
+        yield f"note: {words.safe(warning)}"
+
+
+def _send(cli: Cli, body: Json, name: str | None, start: Start, *, watch: bool) -> int | None:
     key = name or f"cli-{uuid4().hex}"  # a repeat after a lost answer is no second job
     asked = {member: value for member, value in body.items() if value not in (None, {})}
+    if start.dry_run:
+        shown(cli, asked)
+        return None
     job = cli.client.post(JOBS, asked, headers={"idempotency-key": key})
     if watch:
         return _watched(cli, job)

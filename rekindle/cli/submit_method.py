@@ -38,11 +38,11 @@ def method(
     chosen: Method,
     hyperparameters: Json,
     beta: float | None,
-    loss: DpoLoss | None,
+    dpo_loss: DpoLoss | None,
     label_smoothing: float | None,
 ) -> Json | None:
     """None where nothing was told and the service's default is meant."""
-    told = {"--beta": beta, "--dpo-loss": loss, "--label-smoothing": label_smoothing}
+    told = {"--beta": beta, "--dpo-loss": dpo_loss, "--label-smoothing": label_smoothing}
     named = [option for option, value in told.items() if value is not None]
     if chosen is Method.REINFORCEMENT:
         _refuse(chosen, [option for option in named if option != "--beta"])
@@ -61,7 +61,7 @@ def method(
             code="bad_beta",
         )
     hyperparameters = hyperparameters | _set(beta=beta)
-    options = _set(loss=loss, label_smoothing=label_smoothing)
+    options = _set(loss=dpo_loss, label_smoothing=label_smoothing)
     return {"type": chosen, chosen: {"hyperparameters": hyperparameters} | options}
 
 

@@ -18,8 +18,12 @@ File = Annotated[
     ),
 ]
 Model = Annotated[
-    str,
-    typer.Option("--model", "-m", help="A base model of the service, or what a job made: ft:..."),
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A base model of the service, or what a job made: ft:... Needed without --preset.",
+    ),
 ]
 Validation = Annotated[
     str | None,
@@ -33,12 +37,13 @@ Metadata = Annotated[
     typer.Option("--metadata", metavar="KEY=VALUE", help="Kept with the job; repeatable."),
 ]
 HowToLearn = Annotated[
-    Method,
+    Method | None,
     typer.Option(
         "--method",
-        help="From chats; (dpo) from preferences; (reward) from preferences or rankings, a model "
-        "that rates answers; (classification) from labelled texts, one that labels them; or "
-        "(reinforcement) from prompts, by the grades that its own answers get.",
+        help="(supervised, if not told) from chats; (dpo) from preferences; (reward) from "
+        "preferences or rankings, a model that rates answers; (classification) from labelled "
+        "texts, one that labels them; or (reinforcement) from prompts, by the grades that its own "
+        "answers get.",
         rich_help_panel=_TRAINING,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Options of `rekindle submit` for how to train, in groups: what saves memory, what is kept."""
+"""Options of `rekindle submit` for how to train, in groups."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,6 +6,36 @@ from typing import Any
 from rekindle.cli import submit_options as options
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leash:
+    """How far a model may go from the base model, and what DPO makes of it."""
+
+    beta: options.Beta = None
+    dpo_loss: options.Loss = None
+    label_smoothing: options.LabelSmoothing = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """How long, how much at once, and how fast."""
+
+    epochs: options.Epochs = None
+    batch_size: options.BatchSize = None
+    learning_rate: options.LearningRate = None
+    max_seq_len: options.MaxSeqLen = None
+    ema_decay: options.EmaDecay = None
+
+    def hyperparameters(self) -> Json:
+        """Those that OpenAI has, as far as they were told."""
+        told = {"n_epochs": self.epochs, "batch_size": self.batch_size}
+        return {name: value for name, value in told.items() if value is not None}
+
+    def members(self) -> Json:
+        """Of the request's ``training``; None where nothing was told."""
+        ours = ("learning_rate", "max_seq_len", "ema_decay")
+        return {name: getattr(self, name) for name in ours}
 
 
 @dataclass(frozen=True, kw_only=True)

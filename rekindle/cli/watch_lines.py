@@ -35,6 +35,7 @@ class Lines:
             self._console.print(job_view.event_line(event))
         job, now = news.job, self._now()
         phase, step = words.phase(job), part(job, "progress").get("step")
+        step = part(job, "queue").get("position") or step  # of what it waits for it is the progress
         stepped = (phase, step) != self._told and now - self._told_at >= PROGRESS_SECONDS
         if phase != self._told[0] or stepped:
             self._told, self._told_at = (phase, step), now
@@ -85,4 +86,6 @@ def standing(job: Json) -> str:
         words.count(evictions, "eviction") if isinstance(evictions, int) else "",
     ]
     why = part(job, "error").get("message") or ""
+    if part(job, "queue"):
+        why = words.reason(job)
     return " · ".join(p for p in pieces if p) + (f": {words.safe(why)}" if why else "")

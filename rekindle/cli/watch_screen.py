@@ -105,6 +105,7 @@ def _facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
         f"{money(cost.get('planned_total'), unit)} planned",
     )
     yield "saved", f"{job_view.saved(cost)} against on-demand"
+    yield from job_view.limits(job)
     lost = part(job, "progress").get("lost_steps")
     again = f" · {words.count(lost, 'step')} done again" if isinstance(lost, int) else ""
     number = attempts.get("count", NOTHING)

@@ -19,6 +19,7 @@ _PHASES = {
     "training": "Training",
     "running": "Training",
     "saving": "Saving a checkpoint",
+    "migrating": "Moving to other machines",
     "recovering": "Coming back after an interruption",
     "pausing": "Saving, then pausing",
     "paused": "Paused",

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api import (
     api_keys,
     attempts,
+    audit,
     costs,
     events,
     failures,
@@ -19,18 +20,26 @@ from service.api import (
     logs,
     models,
     nodes,
+    project_costs,
+    simulations,
     tiers,
 )
 from service.api.deps import Parts
+from service.operations.heartbeats import Hearing
 
 _LONGEST_ID = 128
+_OF_USERS = (
+    *(files, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys),
+    *(audit, project_costs, simulations),
+)
 
 
 def make_app(parts: Parts) -> FastAPI:
     """Return the app; the caller owns what is behind ``parts``."""
     app = FastAPI(title="Rekindle", version="1", redoc_url=None)
     app.state.parts = parts
-    for module in (files, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys):
+    app.state.hearing = Hearing(parts.engine)
+    for module in _OF_USERS:
         app.include_router(module.router, prefix="/v1")
     app.include_router(nodes.router, prefix="/internal/nodes")
     app.include_router(health.router)

@@ -9,14 +9,18 @@ from fastapi import Depends, Header, Request
 from fastapi.dependencies.models import Dependant
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from service.cloud.provider import CloudProvider
 from service.db.keys import Caller
 from service.db.notices import Listener
+from service.db.schema import Schema
+from service.domain.budget import USUAL, Allowance
 from service.domain.dataset import Limits
 from service.domain.errors import InvalidRequest
 from service.domain.fleet import Offering
 from service.domain.tiers import Account
 from service.operations import keys
 from service.operations.grants import Granter
+from service.operations.pulse import Pulse
 from service.operations.tiers import Outside
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore
@@ -48,8 +52,13 @@ class Parts:
     secret: str  # that node tokens are derived from
     outage: timedelta  # how long a node may go on without hearing from us
     now: Callable[[], datetime]
+    cloud: CloudProvider | None = None  # for operators alone; None: this face cannot ask it
+    operator_project: str = "operators"  # its keys may see what belongs to all projects
+    allowance: Allowance = USUAL  # that budgets keep for the end of machines
     account: Account = field(default_factory=Account)  # that the jobs' containers are in
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
+    schema: Schema | None = None  # that /readyz looks for
+    pulse: Pulse | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
 
     @property

@@ -8,16 +8,21 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from service.api.hyperparameters import HyperparametersRequest, Strict
 from service.api.method_requests import MethodRequest
 from service.api.order_requests import CurriculumRequest, MixRequest
+from service.api.terms_requests import TermsRequest, after
 from service.domain.errors import InvalidRequest
+from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.method import Method
 from service.domain.recipe import MAX_KEPT, Hyperparameters, Training
 from service.domain.savings import Savings
+from service.domain.terms import NO_TERMS, Terms
 from trainer.contract import CHECKPOINTS_KEPT, Lora
 
 _CODES = {"missing": "missing_required_parameter", "extra_forbidden": "unknown_parameter"}
 _AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
 _Body = TypeVar("_Body", bound=Strict)
 _OPENAIS_THREE = set(Hyperparameters.__dataclass_fields__)
+_BESIDE = {*Extras.__dataclass_fields__, "learning_rate_scaling"}
+_BESIDE |= {"tensor_parallel", "sequence_parallel"}
 _NUMBERS = ("constrained-int", "constrained-float")
 
 
@@ -65,12 +70,19 @@ class LoraRequest(Strict):
         )
 
 
+class ScalingRequest(Strict):
+    """A learning rate that grows with the batch, from the one that it was found with."""
+
+    rule: Literal["linear", "square_root"]
+    base_batch: int = Field(ge=1, le=1024)
+
+
 class TrainingRequest(Strict):
     """Ours: how the training is done; what is left out the planner chooses."""
 
     adapter: LoraRequest | None = None
     max_seq_len: int | None = Field(default=None, ge=16, le=1_048_576)
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     gradient_checkpointing: bool = True
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     micro_batch: int | None = Field(default=None, ge=1, le=1024)
@@ -85,8 +97,42 @@ class TrainingRequest(Strict):
     train_last_n_layers: int | None = Field(default=None, ge=1)
     train_embeddings: bool = True
     loss_chunk: int = Field(default=0, ge=0)
-    offload: Literal["", "optimizer"] = ""
+    offload: Literal["", "optimizer", "parameters"] = ""
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
+    on_spike: Literal["", "warn", "stop"] = ""
+    compiled: bool = False
+    fused_kernels: bool = False
+    zero_plus_plus: tuple[Literal["hpz", "qwz", "qgz"], ...] = ()
+    rollout_offload: bool = False
+    learning_rate_scaling: ScalingRequest | None = None
+    tensor_parallel: int = 1
+    sequence_parallel: int = 1
+
+    @field_validator("tensor_parallel", "sequence_parallel")
+    @classmethod
+    def whole_layers(cls, value: int) -> int:
+        """Refuse what the trainer cannot save exactly."""
+        if value != 1:
+            raise PydanticCustomError(
+                "unsupported",
+                "neither layers nor sequences are split over GPUs: leave it out, and take "
+                "training.zero_stage 3 for a model that is too large for one",
+            )
+        return value
+
+    def extras(self) -> Extras | None:
+        """What is asked for beside the training itself; None: nothing."""
+        scaling = self.learning_rate_scaling
+        asked = Extras(
+            on_spike=self.on_spike,
+            compiled=self.compiled,
+            fused_kernels=self.fused_kernels,
+            zero_plus_plus="+".join(self.zero_plus_plus),
+            rollout_offload=self.rollout_offload,
+            scaling=scaling.rule if scaling else "",
+            base_batch=scaling.base_batch if scaling else 0,
+        )
+        return None if asked == NO_EXTRAS else asked
 
 
 class ElasticRequest(Strict):
@@ -95,11 +141,15 @@ class ElasticRequest(Strict):
     min_nodes: int = Field(ge=1, le=100)
 
 
-class InfrastructureRequest(Strict):
-    """Ours: what to run on."""
+class InfrastructureRequest(TermsRequest):
+    """Ours: what to run on, for how much money, until when and where."""
 
     nodes: int | None = Field(default=None, ge=1, le=100)
     elastic: ElasticRequest | None = None  # None: the world size is kept
+
+    def terms(self) -> Terms:
+        """As the domain has them."""
+        return after(NO_TERMS, self)
 
 
 class JobRequest(Strict):
@@ -151,7 +201,8 @@ class JobRequest(Strict):
         dpo = method.asked_dpo() if method else None
         reinforcement = method.asked_reinforcement() if method else None
         saved = {name: getattr(asked, name) for name in Savings.__dataclass_fields__}
-        ours = asked.model_dump(exclude={"adapter", "eval_steps", "mix", "curriculum", *saved})
+        apart = {"adapter", "eval_steps", "mix", "curriculum", *saved, *_BESIDE}
+        ours = asked.model_dump(exclude=apart)
         return Training(
             method=self.asked_method(),
             dpo=dpo,
@@ -161,6 +212,7 @@ class JobRequest(Strict):
             curriculum=asked.curriculum.resolved() if asked.curriculum else None,
             lora=lora,
             savings=Savings(**saved),
+            extras=asked.extras(),
             eval_steps=self._eval_steps(),
             **ours,
         )

@@ -7,9 +7,12 @@ from typing import Any
 
 from service.db.job_facts import Around, Checkpoint
 from service.db.jobs import JobRow
-from service.domain import cost, story
+from service.domain import cost, forecast, story, wording
+from service.domain.admission import BEAT, Standing
+from service.domain.forecast import Course, ToCome
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.domain.storage_cost import HOURS_PER_MONTH
+from service.domain.terms import Terms
 from service.operations.bases import full_name
 
 
@@ -28,15 +31,19 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
     rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
     return _basic(around) | {
-        "estimated_finish": None if rests else int(now.timestamp() + _seconds_left(job)),
+        "estimated_finish": None if rests else int(now.timestamp() + to_come(around).p50),
         "progress": _progress(around),
+        "queue": _queue(around.facts.queue, now),
         "attempts": {
             "count": around.attempts,
             "current": around.current_attempt,
             "evictions": around.facts.evictions,
         },
         "latest_checkpoint": _checkpoint(around.checkpoint),
+        "checkpoint_interval": _interval(job.plan),
         "cost": costs(around, now),
+        "infrastructure": _terms(job),
+        "forecast": None if rests else _outlook(around, now),
         "elastic": job.plan.get("elastic"),
         "rung": around.rung,
         "plan": job.plan,
@@ -53,13 +60,20 @@ def costs(around: Around, now: datetime) -> dict[str, Any]:
     job, machines, storage = around.job, around.machines, around.storage
     over = job.state in JOB_TERMINAL
     saved = machines.on_demand - machines.spent
-    total = machines.spent if over else _forecast(around)
+    low, middle, high = _forecast(around)
+    budget = Terms.from_dict(job.terms).budget
+    spent = machines.spent + storage.spent
     return {
         "currency": cost.CURRENCY,
-        "spent": money(machines.spent + storage.spent),
+        "spent": money(spent),
         "storage": money(storage.spent),
         "storage_a_month": money(storage.a_month),
-        "forecast_total": money(total + storage.spent + (0 if over else _storage_to_come(around))),
+        "forecast_total": money(middle),
+        "forecast_low": money(low),
+        "forecast_high": money(high),
+        "budget": None if budget is None else money(budget),
+        "budget_remaining": None if budget is None else money(budget - spent),
+        "per_million_tokens": _per_million(job, spent),
         "planned_total": money(Decimal(job.plan["options"][0]["cost_p50"])),
         "on_demand_equivalent": money(machines.on_demand + storage.spent),
         "saved": money(saved),
@@ -122,7 +136,23 @@ def _basic(around: Around) -> dict[str, Any]:
         "updated_at": seconds(job.updated_at),
         "phase": told.phase,
         "status_reason": {"code": told.code, "message": told.message},
+        "queue": _queue(around.facts.queue),
     }
+
+
+def _queue(standing: Standing | None, now: datetime | None = None) -> dict[str, Any] | None:
+    """Where it waits to be let in; null once it is. With ``now``, when it is looked at again."""
+    if standing is None:
+        return None
+    place = standing.position
+    shown = {
+        "position": place,
+        "ahead": None if place is None else place - 1,
+        "code": standing.code,
+        "reason": wording.sentence(standing.why) if standing.why else None,
+        "since": seconds(standing.since),
+    }
+    return shown | {"next_try_at": seconds(now + BEAT)} if now else shown
 
 
 def _method(hyper: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
@@ -168,6 +198,18 @@ def _progress(around: Around) -> dict[str, Any]:
     }
 
 
+def _interval(plan: dict[str, Any]) -> dict[str, Any]:
+    """How often it saves, as planned; the trainer mends it by what saves turn out to cost."""
+    chosen = plan["options"][0]
+    cadence = chosen.get("cadence")
+    return {
+        "seconds": plan["recipe"].get("checkpoint_seconds") or chosen.get("checkpoint_seconds"),
+        "chosen_by": "planner" if cadence else "user",
+        "evictions_per_hour": cadence and cadence["evictions_per_hour"],
+        "notices_answered": cadence and cadence["answered"],
+    }
+
+
 def _checkpoint(newest: Checkpoint | None) -> dict[str, Any] | None:
     if newest is None:
         return None
@@ -175,29 +217,60 @@ def _checkpoint(newest: Checkpoint | None) -> dict[str, Any] | None:
     return {"id": newest.id, "step_number": newest.step, "created_at": created}
 
 
-def _seconds_left(job: JobRow) -> float:
-    chosen = job.plan["options"][0]
-    pace = job.progress.get("seconds_per_step") or chosen["seconds_per_step"]
-    return float(max(job.total_steps - job.progress.get("step", 0), 0) * pace)
-
-
-def _storage_to_come(around: Around) -> Decimal:
-    """Until the last step, if as much is kept as now."""
-    hours = Decimal(str(_seconds_left(around.job))) / 3600
-    return around.storage.a_month * hours / HOURS_PER_MONTH
-
-
-def _forecast(around: Around) -> Decimal:
-    job, machines = around.job, around.machines
-    chosen = job.plan["options"][0]
-    pace = job.progress.get("seconds_per_step")
-    if pace is None:
-        return machines.spent + Decimal(chosen["cost_p50"])
-    hourly = Decimal(chosen["hourly"]) if machines.hourly is None else machines.hourly
-    return cost.forecast(
-        machines.spent,
-        remaining_steps=job.total_steps - job.progress["step"],
-        seconds_per_step=pace,
-        nodes=machines.running or chosen["nodes"],
-        hourly=hourly,
+def to_come(around: Around) -> ToCome:
+    """Until the last step, at the measured pace once there is one."""
+    job = around.job
+    return forecast.of(
+        Course.of_plan(job.plan),
+        steps=job.total_steps - job.progress.get("step", 0),
+        seconds_per_step=job.progress.get("seconds_per_step"),
+        running=around.machines.running > 0,
     )
+
+
+def _outlook(around: Around, now: datetime) -> dict[str, Any]:
+    """When it is done, and the odds that this is in time."""
+    left, deadline = to_come(around), Terms.from_dict(around.job.terms).deadline
+    finish = {name: int(now.timestamp() + getattr(left, name)) for name in ("p10", "p50", "p90")}
+    odds = left.odds(forecast.left_until(deadline, now)) if deadline else None
+    return {"finish": finish, "meets_deadline": odds}
+
+
+def _terms(job: JobRow) -> dict[str, Any]:
+    """What was asked for, or is asked for since."""
+    terms = Terms.from_dict(job.terms).as_dict()
+    budget, most = terms["budget"], terms["max_price"]
+    usd = {"currency": cost.CURRENCY}
+    return {
+        "budget": budget and {"amount": budget, "on_exhausted": terms["on_exhausted"], **usd},
+        "deadline": terms["deadline"],
+        "on_deadline_risk": terms["on_deadline_risk"],
+        "max_price": most and {"per": "gpu_hour", "amount": most, **usd},
+        "regions": terms["regions"] or None,
+        "priority": terms["priority"],
+    }
+
+
+def _forecast(around: Around) -> tuple[Decimal, Decimal, Decimal]:
+    """Machines and storage at the end, at P10, P50 and P90; of a job that is over, all the same."""
+    job, machines, storage = around.job, around.machines, around.storage
+    spent = machines.spent + storage.spent
+    if job.state in JOB_TERMINAL:
+        return spent, spent, spent
+    chosen, left = job.plan["options"][0], to_come(around)
+    hourly = Decimal(chosen["hourly"]) if machines.hourly is None else machines.hourly
+    an_hour = hourly * (machines.running or chosen["nodes"]) + storage.a_month / HOURS_PER_MONTH
+    low, middle, high = (
+        spent + cost.cost_of(seconds=seconds, nodes=1, hourly=an_hour)
+        for seconds in (left.p10, left.p50, left.p90)
+    )
+    return low, middle, high
+
+
+def _per_million(job: JobRow, spent: Decimal) -> str | None:
+    """US dollars for a million tokens trained on; every step counts once, however often done."""
+    pace = (job.progress.get("tokens_per_second"), job.progress.get("seconds_per_step"))
+    tokens = float(job.trained_tokens or 0)
+    if not tokens and pace[0] and pace[1]:
+        tokens = pace[0] * pace[1] * job.progress.get("step", 0)
+    return money(1_000_000 * spent / Decimal(str(tokens))) if tokens else None

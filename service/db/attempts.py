@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import Row, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, leases, notices
+from service.db import events, leases, notices, shortages
 from service.db.leases import Claim
 from service.db.tables import attempts, jobs, ledger, nodes
 from service.domain import wording
@@ -23,6 +23,7 @@ from service.domain.states import (
     CapacityType,
     Outcome,
 )
+from service.domain.terms import MOVES, OVER_BUDGET
 
 # The members of the job's plan that an elastic job is made of.
 _BATCH = [
@@ -53,6 +54,8 @@ class AttemptRow:
     evicted_unnoticed: int
     refills: int
     refilled_at: datetime | None
+    seen_at: datetime | None
+    stop_by: datetime | None
     created_at: datetime
     ended_at: datetime | None
 
@@ -103,14 +106,46 @@ async def live_ids(conn: AsyncConnection) -> set[str]:
     return set((await conn.execute(query)).scalars())
 
 
+async def held_offerings(conn: AsyncConnection) -> list[Offering]:
+    """Where machines may run now."""
+    place = (attempts.c.region, attempts.c.vm_size, attempts.c.capacity_type)
+    live = attempts.c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
+    rows = await conn.execute(select(*place).where(live).distinct())
+    return sorted(
+        Offering(region=r, vm_size=size, capacity_type=CapacityType(kind)) for r, size, kind in rows
+    )
+
+
+async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> list[str]:
+    """Attempts there whose price is another one now get it; their ids, in one order."""
+    c = attempts.c
+    there = (c.region == offering.region, c.vm_size == offering.vm_size)
+    bought = c.capacity_type == offering.capacity_type
+    other = or_(c.hourly != price.hourly, c.on_demand_hourly != price.on_demand_hourly)
+    live = c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
+    found = select(c.id).where(*there, bought, other, live).order_by(c.id).with_for_update()
+    ids = list((await conn.execute(found)).scalars())
+    values = {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
+    await conn.execute(update(attempts).where(c.id.in_(ids)).values(values))
+    return ids
+
+
 async def snapshot(conn: AsyncConnection, row: AttemptRow) -> Attempt:
     """The attempt as the decision sees it, with its job's wishes."""
     query = select(
-        jobs.c.cancel_requested_at, jobs.c.pause_requested_at, jobs.c.trainer_errors, *_BATCH
+        jobs.c.cancel_requested_at,
+        jobs.c.pause_requested_at,
+        jobs.c.over_budget_at,
+        jobs.c.moves_since,
+        jobs.c.trainer_errors,
+        *_BATCH,
     )
     job = (await conn.execute(query.where(jobs.c.id == row.job_id))).one()
     wish = Outcome.PAUSED if job.pause_requested_at else None
+    wish = Outcome.OVER_BUDGET if job.over_budget_at else wish
     wish = Outcome.CANCELLED if job.cancel_requested_at else wish
+    spot = row.offering.capacity_type is CapacityType.SPOT
+    moving = wish is None and spot and job.moves_since is not None
     return Attempt(
         id=row.id,
         job_id=row.job_id,
@@ -120,7 +155,8 @@ async def snapshot(conn: AsyncConnection, row: AttemptRow) -> Attempt:
         offering=row.offering,
         instance_count=row.instance_count,
         outcome=row.outcome,
-        wish=wish,
+        wish=Outcome.PAUSED if moving else wish,
+        because=MOVES if moving else OVER_BUDGET if wish is Outcome.OVER_BUDGET else "",
         trainer_errors=job.trainer_errors,
         elastic=Elastic.of_plan(job._asdict()),
         refills=row.refills,
@@ -144,6 +180,10 @@ async def move(
         values |= await evicted(conn, row)
     await leases.release(conn, claim, now, now, **values)
     await leases.hint(conn, jobs, row.job_id, now)
+    if step.to is AttemptState.STARTING:
+        await shortages.end(conn, row.offering)
+    if step.to is AttemptState.TERMINATING and step.outcome is Outcome.NO_CAPACITY:
+        await shortages.note(conn, row.offering, step.reason, now)
     level = "info" if step.outcome in _AS_WISHED else "warn"
     await events.add(
         conn,
@@ -227,6 +267,8 @@ def _row(r: Row[Any]) -> AttemptRow:
         evicted_unnoticed=r.evicted_unnoticed,
         refills=r.refills,
         refilled_at=r.refilled_at,
+        seen_at=r.seen_at,
+        stop_by=r.stop_by,
         created_at=r.created_at,
         ended_at=r.ended_at,
     )

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import jobs
 from service.db.jobs import JobRow
+from service.domain.admission import Code, Standing
 from service.domain.fleet import Offering
 from service.domain.states import JOB_TERMINAL, AttemptState, CapacityType, Outcome
 from service.domain.storage_cost import HOURS_PER_MONTH
@@ -37,7 +38,8 @@ select j.*,
   g.number g_number, (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
   g.halt_reason, k.id k_id, k.step k_step, k.committed_at k_committed_at,
   e.code e_code, e.message e_message, l.spent, l.on_demand,
-  s.kept, s.a_month, m.charges, r.rung
+  s.kept, s.a_month, m.charges, r.rung,
+  w.waits_since w_since, w.position w_position, w.code w_code, w.why w_why
 from (
   select {columns}, state not in ({terminal}) goes_on from jobs where {which}
 ) j
@@ -89,6 +91,7 @@ left join lateral (
 left join lateral (
   select content -> 'rung' rung from generations where job_id = j.id order by number desc limit 1
 ) r on true
+left join queue w on w.job_id = j.id and w.waits_since is not null and j.goes_on
 """
 
 
@@ -213,14 +216,24 @@ def _facts(r: Row[Any], job: JobRow) -> JobFacts:
         reason=job.reason,
         cancel_requested=job.cancel_requested_at is not None,
         pause_requested=job.pause_requested_at is not None,
+        over_budget=job.over_budget_because if job.over_budget_at else "",
+        waits_for=job.waits_for,
         has_trained=job.started_at is not None,
         step=job.progress.get("step", 0),
         checkpoint_step=r.k_step or 0,
         evictions=r.evictions,
         next_offering=_offering(following),
         help_wanted=r.e_message if r.e_code == _HELP else "",
+        queue=_standing(r),
         attempt=attempt,
     )
+
+
+def _standing(r: Row[Any]) -> Standing | None:
+    if r.w_since is None:
+        return None
+    code = Code(r.w_code)
+    return Standing(since=r.w_since, position=r.w_position, code=code, why=r.w_why)
 
 
 def _attempt(r: Row[Any]) -> AttemptFacts:

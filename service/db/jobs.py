@@ -7,12 +7,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, ScalarSelect, and_, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, leases, notices, results, versions
+from service.db import events, leases, notices, queue, results, versions
 from service.db.leases import Claim
 from service.db.tables import attempts, jobs, metrics
 from service.domain.errors import IllegalMove
 from service.domain.job import Job, LastAttempt, Move
 from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
+from service.domain.terms import Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,11 @@ class JobRow:
     lost_steps: int
     trained_tokens: int | None
     result_file: str | None
+    terms: dict[str, Any]
+    over_budget_at: datetime | None
+    over_budget_because: str
+    at_risk_at: datetime | None
+    waits_for: str
 
 
 _COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
@@ -125,21 +131,31 @@ async def move(
     if step.to is JobState.RUNNING and claim.row.started_at is None:
         values["started_at"] = now
     await leases.release(conn, claim, now, now, **values)
+    await queue.moved(conn, job.id, job.state, step.to)
     level = "error" if step.to is JobState.FAILED else "info"
     message = f"Job {step.to}" + (f": {step.reason}" if step.reason else "")
     await events.add(conn, job.id, now, f"job.{step.to}", message, level=level)
 
 
 async def wish(
-    conn: AsyncConnection, job_id: str, now: datetime, **columns: datetime | None
+    conn: AsyncConnection,
+    job_id: str,
+    now: datetime,
+    **columns: Any,  # noqa: ANN401
 ) -> None:
-    """Write what the user wants (cancel_requested_at, pause_requested_at) and wake everybody."""
+    """Write what is wanted of the job (cancel_requested_at and the like) and wake everybody."""
     live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
     ids = select(attempts.c.id).where(live).order_by(attempts.c.id)  # one order: no deadlock
     for attempt_id in (await conn.execute(ids)).scalars().all():
         await leases.hint(conn, attempts, attempt_id, now)  # locks: attempts, then the job
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(**columns))
     await leases.hint(conn, jobs, job_id, now)
+
+
+async def set_metadata(conn: AsyncConnection, job_id: str, metadata: dict[str, str] | None) -> None:
+    """Other pairs in place of those that were sent."""
+    request = jobs.c.request.concat({"metadata": metadata})
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(request=request))
 
 
 async def count_trainer_error(conn: AsyncConnection, job_id: str) -> None:
@@ -174,12 +190,16 @@ async def remember_result(conn: AsyncConnection, job_id: str, result: dict[str, 
 
 
 async def _snapshot(conn: AsyncConnection, r: Row[Any]) -> Job:
+    terms = Terms.from_dict(r.terms)
     return Job(
         id=r.id,
         state=JobState(r.state),
         since=r.since,
         cancel_requested=r.cancel_requested_at is not None,
         pause_requested=r.pause_requested_at is not None,
+        over_budget=terms.on_exhausted if r.over_budget_at else None,
+        has_deadline=terms.deadline is not None,
+        because=r.over_budget_because,
         has_trained=r.started_at is not None,
         last_attempt=await _last_attempt(conn, r.id),
     )

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import ledger
 from service.domain.cost import LedgerRow
+from service.domain.fleet import Price
 
 
 async def meter(
@@ -49,6 +50,26 @@ async def meter(
             for vm_id in news
         ]
         await conn.execute(upsert(ledger).values(rows).on_conflict_do_nothing())
+
+
+async def reprice(conn: AsyncConnection, attempt_id: str, price: Price, now: datetime) -> None:
+    """From ``now`` on the attempt's machines cost this: their rows end and others begin.
+
+    Locked are the attempt's rows only; who meters it at this moment has its row locked, and so
+    waits for us or is waited for.
+    """
+    c = ledger.c
+    mine = (c.attempt_id == attempt_id, c.ended_at.is_(None))
+    ended_at = func.greatest(now, c.started_at)
+    told = (c.job_id, c.vm_id, c.ended_at)
+    closed = update(ledger).where(*mine).values(ended_at=ended_at).returning(*told)
+    rows = [
+        {"job_id": job_id, "attempt_id": attempt_id, "vm_id": vm_id, "started_at": at}
+        | {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
+        for job_id, vm_id, at in await conn.execute(closed)
+    ]
+    if rows:
+        await conn.execute(upsert(ledger).values(rows))
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[LedgerRow]:

@@ -30,7 +30,7 @@ async def add(
     """Keep a batch; sent twice it is kept once, and a newer generation's word wins."""
     by_step = {m.step: m for m in rows}
     values = [
-        {k: v for k, v in asdict(m).items() if k != "at"}
+        {k: v for k, v in asdict(m).items() if k in metrics.c}
         | {"job_id": job_id, "generation": generation}
         for _, m in sorted(by_step.items())  # one order everywhere: no deadlock
     ]

@@ -19,7 +19,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from service.db import columns, storage_tables  # noqa: F401 - one schema, in two files
+from service.db import (  # noqa: F401 - one schema
+    cloud_tables,
+    columns,
+    queue_tables,
+    shortage_tables,
+    storage_tables,
+)
 from service.db.columns import Moment, Money, leased, one_of
 from service.domain.row import Format
 from service.domain.states import AttemptState, CapacityType, JobState, Outcome
@@ -33,6 +39,10 @@ projects = Table(
     Column("id", Text, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("created_at", Moment, nullable=False),
+    Column("budget", Money),  # of all its jobs together, from ...
+    Column("budget_since", Moment),  # ... then on
+    Column("budget_told", Integer, nullable=False, server_default="0"),  # per cent, see domain
+    CheckConstraint("(budget is null) = (budget_since is null)", name="budget_counts_from"),
 )
 
 api_keys = Table(
@@ -124,6 +134,15 @@ jobs = Table(
     Column("trained_tokens", BigInteger),  # once it is over
     Column("result_file", ForeignKey("files.id")),  # the metrics as CSV
     Column("collected_generation", Integer, nullable=False, server_default="0"),  # see retention
+    Column("events_pruned", Boolean, nullable=False, server_default="false"),  # they are deleted
+    Column("metrics_pruned", Boolean, nullable=False, server_default="false"),
+    Column("terms", JSONB, nullable=False, server_default="{}"),  # domain/terms.py
+    Column("over_budget_at", Moment),  # since when its budget or its project's is used up ...
+    Column("over_budget_because", Text, nullable=False, server_default=""),  # ... in a sentence
+    Column("budget_told", Integer, nullable=False, server_default="0"),  # per cent, see domain
+    Column("at_risk_at", Moment),  # since when Spot would miss the deadline
+    Column("moves_since", Moment),  # since when it is to leave Spot for on demand
+    Column("waits_for", Text, nullable=False, server_default=""),  # why no attempt is begun now
     *leased(),
     one_of("state", JobState),
     CheckConstraint(
@@ -146,6 +165,16 @@ jobs = Table(
         postgresql_where=text("idempotency_key is not null"),
     ),
     Index("jobs_result_file", "result_file", postgresql_where=text("result_file is not null")),
+    Index(
+        "jobs_with_events",
+        "finished_at",
+        postgresql_where=text("finished_at is not null and not events_pruned"),
+    ),
+    Index(
+        "jobs_with_metrics",
+        "finished_at",
+        postgresql_where=text("finished_at is not null and not metrics_pruned"),
+    ),
 )
 
 attempts = Table(
@@ -174,6 +203,8 @@ attempts = Table(
     Column("survived", Integer, nullable=False, server_default="0"),  # evictions that it outlived
     Column("refills", Integer, nullable=False, server_default="0"),  # asked for, none came yet
     Column("refilled_at", Moment),  # when machines were last asked for in place of lost ones
+    Column("seen_at", Moment),  # when its scale set was last looked at, instances and all
+    Column("stop_by", Moment),  # nodes that hear nothing go on until then; null: for the outage
     Column("created_at", Moment, nullable=False),
     Column("ended_at", Moment),
     *leased(),
@@ -192,6 +223,14 @@ attempts = Table(
         postgresql_where=text("state not in ('terminating', 'ended')"),
     ),
     Index("attempts_due", "due_at", postgresql_where=text("state <> 'ended'")),
+    Index(  # how long machines were held where
+        "attempts_lives",
+        "region",
+        "vm_size",
+        "capacity_type",
+        "created_at",
+        postgresql_where=text("ran_at is not null"),
+    ),
 )
 
 generations = Table(
@@ -321,6 +360,13 @@ metrics = Table(
     Column("kl", Float),
     Column("answer_tokens", Float),
     Column("grader_errors", Integer, nullable=False, server_default="0"),
+    Column("loss_scale", Float),  # with fp16 only
+    Column("mfu", Float),
+    Column("peak_memory", BigInteger),
+    Column("slowest_rank", Integer),
+    Column("slowest_ratio", Float),
+    Column("spike", Float),
+    Column("skipped", Boolean, nullable=False, server_default="false"),
     PrimaryKeyConstraint("job_id", "step"),
 )
 
@@ -336,6 +382,7 @@ ledger = Table(
     Column("hourly", Money, nullable=False),
     Column("on_demand_hourly", Money, nullable=False),
     CheckConstraint("ended_at >= started_at", name="time_runs_forward"),
+    Index("ledger_of_attempt", "attempt_id", "vm_id"),
     Index(
         "ledger_one_open_row_per_machine",
         "attempt_id",

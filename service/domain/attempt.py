@@ -59,6 +59,7 @@ class Attempt:
     instance_count: int
     outcome: Outcome | None = None
     wish: Outcome | None = None  # CANCELLED, PAUSED or OVER_BUDGET: what the job wants of it
+    because: str = ""  # why it is wished, where the user did not ask for it
     trainer_errors: int = 0  # of the job, in a row
     elastic: Elastic | None = None  # None: the world size is kept
     refills: int = 0  # how often machines were asked for in place of lost ones, in a row ...
@@ -253,7 +254,7 @@ def _end(outcome: Outcome, reason: str) -> Move:
 
 
 def _wished(attempt: Attempt) -> Move | None:
-    return _end(attempt.wish, "as the user asked") if attempt.wish else None
+    return _end(attempt.wish, attempt.because or "as the user asked") if attempt.wish else None
 
 
 def _wind_down(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
@@ -265,7 +266,7 @@ def _wind_down(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
         return end
     cancel = attempt.wish is Outcome.CANCELLED
     kind = DirectiveKind.STOP if cancel else DirectiveKind.CHECKPOINT_AND_STOP
-    asked = halt(current, seen.nodes, kind, f"the job is to be {attempt.wish}")
+    asked = halt(current, seen.nodes, kind, attempt.because or f"the job is to be {attempt.wish}")
     step = _halt_or_move_on(asked, seen, now, pace)
     return end if isinstance(step, Move) else step
 

@@ -1,4 +1,4 @@
-"""Money: what machines have cost, what they would have cost on demand, what is still to come.
+"""Money: what machines have cost, and what they would have cost on demand.
 
 Decimal throughout and nothing rounded before ``cents``, at the edge. Sums are taken in dollar
 microseconds per hour and divided once, so that splitting a row changes nothing at all.
@@ -37,17 +37,6 @@ def spent(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
 def machine_hours(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
     """Hours of all VMs together."""
     return _per_hour(Decimal(sum(_microseconds(r, now) for r in rows)))
-
-
-def forecast(
-    spent: Decimal, *, remaining_steps: int, seconds_per_step: float, nodes: int, hourly: Decimal
-) -> Decimal:
-    """What the job will have cost at its end if it goes on like this, without more evictions.
-
-    ``seconds_per_step`` is the measured one once there is one, and the planned one before.
-    """
-    seconds = Decimal(str(seconds_per_step)) * max(remaining_steps, 0)
-    return spent + seconds * nodes * hourly / _SECONDS_PER_HOUR
 
 
 def cost_of(*, seconds: float, nodes: int, hourly: Decimal) -> Decimal:

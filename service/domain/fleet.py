@@ -70,6 +70,17 @@ class ScaleSet:
     error_code: str = ""
     error_message: str = ""
     created_at: datetime | None = None  # when the cloud took the order, by its own clock
+    capacity: int | None = None  # machines that it is to have; lower once one is taken
+    region: str = ""
+    vm_size: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpotCores:
+    """A region's quota of Spot cores, all VM sizes together; ``limit`` is None where not told."""
+
+    limit: int | None
+    used: int  # by everybody in the subscription
 
 
 def scale_set_name(attempt_id: str) -> str:

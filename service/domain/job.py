@@ -11,6 +11,7 @@ from service.domain.states import (
     JobState,
     Outcome,
 )
+from service.domain.terms import OnExhausted
 
 # After refusals in a row the next try waits longer, so that a sold-out region is not hammered.
 MAX_DUDS = 3  # then it is no accident: image, network or settings are wrong
@@ -44,6 +45,9 @@ class Job:
     since: datetime
     cancel_requested: bool = False
     pause_requested: bool = False
+    over_budget: OnExhausted | None = None  # since money ran out: what is to become of it ...
+    because: str = ""  # ... and why, in a sentence
+    has_deadline: bool = False
     has_trained: bool = False  # a training step of some attempt has run
     last_attempt: LastAttempt | None = None
 
@@ -110,9 +114,11 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> Step
         return Move(to=JobState.CANCELLED, reason="cancelled by the user")
     if job.state is JobState.VALIDATING:
         return Prepare()
-    if job.pause_requested:
-        paused = job.state is JobState.PAUSED
-        return Wait() if paused else Move(to=JobState.PAUSED, reason="paused by the user")
+    if job.over_budget is OnExhausted.CANCEL:
+        return Move(to=JobState.CANCELLED, reason=job.because)
+    if job.pause_requested or job.over_budget:
+        why = "paused by the user" if job.pause_requested else job.because
+        return Wait() if job.state is JobState.PAUSED else Move(to=JobState.PAUSED, reason=why)
     if job.state is JobState.PAUSED:
         back = JobState.RECOVERING if job.has_trained else JobState.QUEUED
         return Move(to=back, reason="resumed by the user")
@@ -126,5 +132,5 @@ def _next_attempt(last: LastAttempt | None, now: datetime) -> Step:
         return StartAttempt(number=1)
     if last.duds >= MAX_DUDS:
         return Move(to=JobState.FAILED, reason=f"{MAX_DUDS} attempts never trained. {_DUD}")
-    left = pause_after(last.refusals, last.duds) - (now - last.since)
+    left = pause_after(0, last.duds) - (now - last.since)  # after refusals: domain/shortage.py
     return Wait(left) if left > timedelta(0) else StartAttempt(number=last.number + 1)

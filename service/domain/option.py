@@ -45,6 +45,10 @@ class Option:
     on_demand_cost: Decimal  # the same machines on demand, without any eviction
     checkpoint_seconds: float = 300.0  # plans of an earlier release do not say
     cadence: Cadence | None = None  # what that rests on; None: the user chose it
+    recovery_seconds: float = 600.0  # from asking for machines to a training step
+    seconds_per_step_p10: float = 0.0  # of the expected time of a step; 0: an earlier release
+    seconds_per_step_p90: float = 0.0
+    roofline_seconds: float = 0.0  # the same by the roofline alone, before past jobs were asked
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
@@ -123,6 +127,10 @@ def weigh(
         ),
         checkpoint_seconds=every,
         cadence=cadence,
+        recovery_seconds=start,
+        seconds_per_step_p10=step.low,
+        seconds_per_step_p90=step.high,
+        roofline_seconds=step.roofline or step.seconds,
     )
 
 

@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from service.domain.architecture import Architecture
+from service.domain.calibration import Past, calibrated, experience, like
 from service.domain.catalogue import SKUS, Sku, lookup
 from service.domain.cost import CURRENCY
 from service.domain.elastic import Batch, Elastic, batch_to_choose, node_counts
 from service.domain.errors import InvalidRequest
+from service.domain.extras import Extras
 from service.domain.fleet import Offering, Price
 from service.domain.layout import Layout, Misfit, Needs, fit, goes_into, has_room, refusal
 from service.domain.memory import GIB
@@ -32,7 +34,7 @@ Accelerator = Literal["cuda", "cpu"]
 _NEW: dict[str, object] = {"method": "supervised", "dpo": None, "packing": False}
 _NEW |= {"savings": asdict(NONE), "reinforcement": None}
 _NEW |= {"ranked": None, "answers": 2, "mix": None, "curriculum": None}
-_NEW |= {"ema_decay": 0.0}
+_NEW |= {"ema_decay": 0.0, "extras": None}
 _MEAN = {Format.PREFERENCE: "prompt with its output", Format.RANKING: "prompt with its output"}
 _UNMEASURED = (
     "The time of a step is computed, not measured, and vaguer than of other methods: answers are "
@@ -50,6 +52,7 @@ class Offer:
     offering: Offering
     price: Price | None
     evictions_per_hour: float = 0.0  # of one node
+    forbidden: str = ""  # why the user does not want it, to follow its name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,8 @@ class PlanRequest:
     recovery_seconds: float = 600.0  # from an eviction, or the first request, to a training step
     max_nodes: int = MAX_NODES
     judge: Architecture | None = None  # of the reward model that grades, if one does
+    model: str = ""  # its name; past jobs of the same one say most
+    past: tuple[Past, ...] = ()  # jobs that were measured
 
     @property
     def needs(self) -> Needs:
@@ -146,7 +151,7 @@ class Plan:
 def _messages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any] | None]]:
     """What a recipe has of these messages, each with its class; plans of before have none."""
     kinds: dict[str, type[Any]] = {"ranked": Ranked, "mix": Mix, "curriculum": Curriculum}
-    for name, kind in (kinds | {"reinforcement": Reinforcement}).items():
+    for name, kind in (kinds | {"reinforcement": Reinforcement, "extras": Extras}).items():
         yield name, kind, recipe.get(name)
 
 
@@ -164,7 +169,7 @@ def make_plan(request: PlanRequest) -> Plan:
     Its code is "plan_does_not_fit", "no_offering", or "invalid_value" with the parameter.
     """
     _check(request)
-    sizes = {offer.offering.vm_size for offer in request.offers if offer.price}
+    sizes = {o.offering.vm_size for o in request.offers if o.price and not o.forbidden}
     skus = {size: sku for size in sorted(sizes) if (sku := lookup(size))}
     fits = {size: fit(request.needs, sku) for size, sku in skus.items()}
     layouts = {size: found for size, found in fits.items() if isinstance(found, Layout)}
@@ -182,7 +187,11 @@ def make_plan(request: PlanRequest) -> Plan:
         alternatives=alternatives,
         rejected=_rejected(request, fits, own),
         why=_why(options[0], len(options) + len(alternatives), skus),
-        warnings=(*layout.recipe.warnings, *_warnings(options[0], layout.recipe, request)),
+        warnings=(
+            *layout.recipe.warnings,
+            *_warnings(options[0], layout.recipe, request),
+            *filter(None, (_step(request, skus[options[0].offering.vm_size], layout).doubt,)),
+        ),
         elastic=elastic,
     )
 
@@ -236,7 +245,7 @@ def _weighed(
     options = []
     for offer in request.offers:
         size = offer.offering.vm_size
-        if offer.price is None or size not in layouts:
+        if offer.price is None or offer.forbidden or size not in layouts:
             continue
         step = _step(request, skus[size], layouts[size])
         spot = offer.offering.capacity_type is CapacityType.SPOT  # nothing else is evicted
@@ -275,8 +284,11 @@ def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
         judge=request.needs.judge,
     )
     if request.accelerator == "cpu":
-        return cpu_step(work, flops=request.cpu_flops)
-    return gpu_step(work, sku, nodes=layout.nodes, processes_per_node=layout.processes_per_node)
+        step = cpu_step(work, flops=request.cpu_flops)
+    else:
+        step = gpu_step(work, sku, nodes=layout.nodes, processes_per_node=layout.processes_per_node)
+    planned = like(request.model, layout.recipe.method, layout.recipe.lora, sku.vm_size)
+    return calibrated(step, experience(request.past, planned))
 
 
 def _mean_sequence(request: PlanRequest, recipe: Recipe) -> int:
@@ -307,7 +319,7 @@ def _nothing(request: PlanRequest, fits: Mapping[str, Layout | Misfit]) -> Inval
     known = ", ".join(sku.vm_size for sku in SKUS)
     message = (
         f"Nowhere to run: {reasons}. Allow other regions or VM sizes (known ones: {known}), "
-        "or on-demand capacity."
+        "or on-demand capacity, or a higher max_price."
     )
     return InvalidRequest(message, code="no_offering", param="infrastructure")
 
@@ -327,6 +339,8 @@ def _rejected(
 def _fault(offer: Offer, found: Layout | Misfit | None) -> str:
     if lookup(offer.offering.vm_size) is None:
         return "is a VM size that is not in the catalogue"
+    if offer.forbidden:
+        return offer.forbidden
     if offer.price is None:
         return "has no price in the price list"
     if isinstance(found, Misfit):

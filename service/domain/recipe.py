@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from service.domain import ordering, ranking
+from service.domain import abilities, ordering, ranking
+from service.domain import extras as beside
 from service.domain import reinforcement as rl
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
+from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.method import METHODS, Method
 from service.domain.row import Format
 from service.domain.savings import NONE, Savings
@@ -29,7 +31,7 @@ from trainer.contract import (
 )
 
 Auto = Literal["auto"]
-Precision = Literal["bf16", "fp32"]
+Precision = Literal["bf16", "fp16", "fp32"]
 
 DEFAULT_BETA = 0.1  # as TRL's and OpenAI's documents have it
 MAX_BETA = 2.0
@@ -44,12 +46,12 @@ MIN_CHUNK = 16  # positions; less is slow and saves nothing
 MAX_KEPT = 20  # checkpoints, beside the best and milestones
 EVALUATIONS = 10  # validation losses over a job when eval_steps is not given
 
-_PRECISIONS = ("bf16", "fp32")
+_PRECISIONS = ("bf16", "fp16", "fp32")
 _LOSSES = ("sigmoid", "ipo")
 _AS_ASKED: tuple[str, ...] = (
     *("precision", "gradient_checkpointing", "lora", "checkpoint_seconds", "keep_checkpoints"),
     *("milestone_every_steps", "method", "dpo", "packing", "ranked", "mix", "curriculum"),
-    *("savings", "ema_decay"),
+    *("savings", "ema_decay", "extras"),
 )
 _LARGE_FILE = 50_000  # rows
 _DAY = 86_400
@@ -91,6 +93,7 @@ class Training:
     curriculum: Curriculum | None = None
     savings: Savings = NONE
     ema_decay: float = 0.0  # of an average of the weights, which is what is exported; 0: none
+    extras: Extras | None = None
 
     def __post_init__(self) -> None:
         assert (self.method == "dpo") == (self.dpo is not None), "they go together"
@@ -130,6 +133,7 @@ class Recipe:
     curriculum: Curriculum | None = None
     savings: Savings = NONE
     ema_decay: float = 0.0
+    extras: Extras | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -180,7 +184,7 @@ def resolve(
         global_batch=global_batch,
         total_steps=total_steps,
         learning_rate_multiplier=multiplier,
-        learning_rate=_peak_learning_rate(training, multiplier),
+        learning_rate=_peak_learning_rate(training, multiplier, global_batch),
         warmup_steps=min(math.ceil(total_steps * WARMUP_RATIO), total_steps - 1),
         min_lr_ratio=MIN_LR_RATIO,
         weight_decay=WEIGHT_DECAY,
@@ -198,12 +202,17 @@ def check(hyper: Hyperparameters, training: Training, *, examples: int, arch: Ar
     """Raise InvalidRequest for the first number that can never work."""
     if examples < 1:
         raise InvalidRequest("The training file holds no examples.", param="training_file")
+    saved = training.savings
     rules = [
         *_hyper_rules(hyper),
+        *abilities.rules(
+            arch, training.method, training.lora, saved.loss_chunk, training.reinforcement
+        ),
         *_training_rules(training, arch),
         *_packing_rules(training, arch),
         *_lora_rules(training.lora),
         *_savings_rules(training, arch),
+        *beside.rules(training.extras, training.method, training.zero_stage),
         *_dpo_rules(training.dpo),
         *ranking.rules(training.ranked),
         *ordering.rules(training.method, training.mix, training.curriculum),
@@ -235,7 +244,9 @@ def _training_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
     length, stage, micro = training.max_seq_len, training.zero_stage, training.micro_batch
     rate, save, evaluate = training.learning_rate, training.checkpoint_seconds, training.eval_steps
     longest = arch.max_positions
-    yield _rule("precision", training.precision, training.precision in _PRECISIONS, "bf16 or fp32")
+    yield _rule(
+        "precision", training.precision, training.precision in _PRECISIONS, "bf16, fp16 or fp32"
+    )
     fits = length is None or 2 <= length <= longest
     yield _rule("max_seq_len", length, fits, f"2 to {longest}, the longest the base model takes")
     yield _rule("zero_stage", stage, stage is None or stage in stages, _stages_rule(training))
@@ -252,16 +263,22 @@ def _training_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
 
 def zero_stages(training: Training) -> range:
     """Those that go with everything else."""
-    lowest = 1 if training.precision == "bf16" or training.savings.offload else 0
+    extras, offload = training.extras or NO_EXTRAS, training.savings.offload
+    lowest = 1 if training.precision != "fp32" or offload or extras.rollout_offload else 0
     quantized = training.lora is not None and training.lora.quantized
-    return range(lowest, 3 if quantized else 4)
+    highest = 2 if quantized or extras.rollout_offload else 3
+    return range(3 if offload == "parameters" else lowest, highest + 1)
 
 
 def _stages_rule(training: Training) -> str:
     stages = zero_stages(training)
+    if not stages:
+        return "left to us; but nothing goes with all that is asked for together"
     rule = f"{stages[0]} to {stages[-1]} with precision {training.precision}"
     if training.savings.offload:
         rule += f" and offload {training.savings.offload}"
+    if training.extras and training.extras.rollout_offload:
+        return rule + " and rollout_offload"
     return rule + (" and adapter qlora" if 3 not in stages else "")
 
 
@@ -274,6 +291,9 @@ def _savings_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
     yield _rule("train_last_n_layers", last, last is None or full, why)
     yield _rule("train_embeddings", "false", saved.train_embeddings or full, why)
     yield _rule("loss_chunk", chunk, chunk == 0 or chunk >= MIN_CHUNK, f"0, or {MIN_CHUNK} or more")
+    fits = saved.offload != "parameters" or len(zero_stages(training)) > 0
+    why = "optimizer, or left out: the weights wait on the host under ZeRO stage 3 alone"
+    yield _rule("offload", saved.offload, fits, why)
     fits = chunk == 0 or training.method == "supervised"
     yield _rule("loss_chunk", chunk, fits, "left out: only the supervised method has it")
 
@@ -355,11 +375,11 @@ def _share_out(batch: int, unit: int, *, asked: bool) -> tuple[int, tuple[str, .
     return rounded, (warning,)
 
 
-def _peak_learning_rate(training: Training, multiplier: float) -> float:
-    if training.learning_rate is not None:
-        return training.learning_rate * multiplier
-    usual = METHODS[training.method]
-    return (usual.lora_learning_rate if training.lora else usual.learning_rate) * multiplier
+def _peak_learning_rate(training: Training, multiplier: float, global_batch: int) -> float:
+    usual, rate = METHODS[training.method], training.learning_rate
+    if rate is None:
+        rate = usual.lora_learning_rate if training.lora else usual.learning_rate
+    return (training.extras or NO_EXTRAS).scaled(rate * multiplier, global_batch)
 
 
 def _eval_steps(training: Training, total_steps: int) -> int:

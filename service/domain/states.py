@@ -93,7 +93,7 @@ JOB_AFTER: dict[Outcome, JobState | None] = {
     Outcome.TRAINER_ERROR: _J.FAILED,
     Outcome.CANCELLED: _J.CANCELLED,
     Outcome.PAUSED: _J.PAUSED,
-    Outcome.OVER_BUDGET: _J.FAILED,
+    Outcome.OVER_BUDGET: _J.PAUSED,  # or cancelled, where the user asked for that
 }
 
 # The status that OpenAI's clients know. Anything finer goes into phase and status_reason.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from service.domain import wording
+from service.domain.admission import Standing
 from service.domain.job import pause_after
 from service.domain.states import (
     ATTEMPT_OVER,
@@ -18,6 +19,7 @@ from service.domain.states import (
     JobState,
     Outcome,
 )
+from service.domain.terms import MOVES
 from service.domain.wording import machines
 from trainer.contract import DirectiveKind
 
@@ -55,11 +57,14 @@ class JobFacts:
     reason: str = ""
     cancel_requested: bool = False
     pause_requested: bool = False
+    over_budget: str = ""  # why there is no money for machines, since there is none
+    waits_for: str = ""  # why no attempt is begun now, and until when
     has_trained: bool = False
     step: int = 0  # the newest that is known to be done
     checkpoint_step: int = 0  # of the newest committed checkpoint; 0 for none
     evictions: int = 0  # attempts that ended so
     next_offering: str = ""  # where the next attempt is going to be
+    queue: Standing | None = None  # while it waits to be let in
     help_wanted: str = ""  # what a person must do, until it is done
     attempt: AttemptFacts | None = None
 
@@ -107,10 +112,18 @@ def _ending(job: JobFacts) -> Story | None:
         case JobState.FAILED:
             return Story("done", "failed", wording.sentence(job.reason) + leaving)
         case JobState.CANCELLED:
-            return Story("done", "cancelled", f"Cancelled by the user {_reached(job)}.{leaving}")
+            return _cancelled(job, leaving)
         case JobState.PAUSED if not job.cancel_requested:
             return _paused(job, leaving)
     return None
+
+
+def _cancelled(job: JobFacts, leaving: str) -> Story:
+    if job.over_budget and not job.cancel_requested:
+        why = wording.sentence(job.over_budget)
+        text = f"Cancelled {_reached(job)}, as it was to be when money ran out. {why}{leaving}"
+        return Story("done", "budget_exhausted", text)
+    return Story("done", "cancelled", f"Cancelled by the user {_reached(job)}.{leaving}")
 
 
 def _reached(job: JobFacts) -> str:
@@ -121,6 +134,10 @@ def _reached(job: JobFacts) -> str:
 
 
 def _paused(job: JobFacts, leaving: str) -> Story:
+    if job.over_budget and not job.pause_requested:
+        why = wording.sentence(job.over_budget)
+        text = f"{why} With more money, it will {job.place}.{leaving}"
+        return Story("paused", "budget_exhausted", text)
     if not job.pause_requested:
         text = f"Resumed by the user; machines to {job.place} are about to be asked for."
         return Story("recovering" if job.has_trained else "queued", "resuming", text)
@@ -146,6 +163,10 @@ def _wish(job: JobFacts) -> Story | None:
             are = wording.either(attempt.instance_count, "is", "are")
             text = f"{job.its_machines} {are} stopped and deleted"
         return Story("cancelling", "cancelling", f"Cancel was asked for: {text}.")
+    if job.over_budget and not job.pause_requested:
+        why = wording.sentence(job.over_budget)
+        ends = f" A checkpoint is saved, and {job.its_machines} go." if live else ""
+        return Story("pausing", "budget_exhausted", f"{why}{ends}")
     if job.pause_requested:
         text = "nothing is lost, as it does not train yet"
         if attempt is not None and live and attempt.generation:
@@ -161,7 +182,11 @@ def _life(job: JobFacts) -> Story:
     if job.state is JobState.VALIDATING:
         text = "Model and data are being checked and pinned."
         return Story("validating", "validating", text)
+    if job.queue is not None:
+        return _queued(job.queue)
     attempt = job.attempt
+    if job.waits_for and (attempt is None or attempt.outcome is not None):
+        return Story("waiting_capacity", "no_capacity", job.waits_for)
     if attempt is None:
         text = f"Validated; {job.next_offering} is about to be asked for."
         return Story("queued", "queued", text)
@@ -174,6 +199,14 @@ def _life(job: JobFacts) -> Story:
             return _booting(job, attempt)
         case _:
             return _generation(job, attempt)
+
+
+def _queued(queue: Standing) -> Story:
+    if queue.position is None:
+        return Story("queued", str(queue.code), "In the queue; it is about to be looked at.")
+    phase = "waiting_capacity" if queue.is_for_cores else "queued"
+    text = f"{wording.nth(queue.position)} in the queue: {queue.why}."
+    return Story(phase, str(queue.code), text)
 
 
 def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
@@ -254,6 +287,9 @@ def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
             return Story("saving", "model_committed", "The final model is committed.")
         case Outcome.TRAINER_ERROR | Outcome.OVER_BUDGET:
             return Story("stopping", str(outcome), wording.sentence(attempt.reason))
+        case Outcome.PAUSED if attempt.reason == MOVES:
+            text = f"{MOVES}; machines to {job.place} are about to be asked for."
+            return Story("migrating", "deadline_at_risk", text)
         case Outcome.PAUSED | Outcome.CANCELLED:
             text = f"Resumed by the user; machines to {job.place} are about to be asked for."
             return Story("recovering" if job.has_trained else "queued", "resuming", text)
@@ -293,7 +329,7 @@ def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> Story:
 
 
 def _next(job: JobFacts, attempt: AttemptFacts) -> str:
-    pause = pause_after(attempt.refusals, attempt.duds)
+    pause = pause_after(0, attempt.duds)
     what = job.next_offering or attempt.offering
     if pause <= timedelta(0):
         return f"{what} is asked for next, to {job.place}."

@@ -1,12 +1,13 @@
 """What may be asked of jobs."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, job_facts, jobs
+from service.db import budgets, events, job_facts, jobs
 from service.db import files as file_rows
 from service.db.files import CONTAINER, File
 from service.db.job_facts import Around
@@ -20,13 +21,24 @@ from service.domain.errors import (
     InvalidState,
     JobNotFound,
 )
+from service.domain.extras import NO_EXTRAS
 from service.domain.ids import new_id
 from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
+from service.domain.terms import NO_TERMS, Terms
 from service.operations import holds
 from trainer.contract import BaseModel, InputFile, RunSpec
 
 _RETRY_WINDOW = timedelta(minutes=15)
+
+
+class Unchanged(Enum):
+    """A value that was not sent, where None is one."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED = Unchanged.UNCHANGED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +61,7 @@ class Submission:
     training_file: File
     validation_file: File | None
     plan: Plan
+    terms: Terms = NO_TERMS
 
     @property
     def sources(self) -> frozenset[str]:
@@ -113,6 +126,25 @@ async def around(conn: AsyncConnection, project_id: str, job_id: str, now: datet
     return found
 
 
+async def change(
+    conn: AsyncConnection,
+    job: JobRow,
+    terms: Terms,
+    now: datetime,
+    metadata: dict[str, str] | Unchanged | None = UNCHANGED,
+) -> None:
+    """Other terms from now on: the job is weighed anew, and goes on if money ran out before."""
+    _must_be_live(job, "changed")
+    if not isinstance(metadata, Unchanged):
+        await jobs.set_metadata(conn, job.id, metadata)
+    before = Terms.from_dict(job.terms)
+    if terms != before:
+        _check_terms(job, terms, now)
+        await budgets.set_terms(conn, job.id, terms, now)
+    text = _what_changed(before, terms) or "Its metadata"
+    await events.add(conn, job.id, now, "job.changed", f"{text} changed")
+
+
 async def request_cancel(
     conn: AsyncConnection, project_id: str, job_id: str, now: datetime
 ) -> JobRow:
@@ -144,6 +176,8 @@ async def request_resume(
 ) -> JobRow:
     """Take a pause back; a job that is not paused is answered as it is."""
     job = await get(conn, project_id, job_id)
+    if job.pause_requested_at is None and job.over_budget_at and job.state is JobState.PAUSED:
+        raise InvalidState(f"Job {job.id} is paused: {job.over_budget_because}.")
     if job.pause_requested_at is None:
         return job
     _must_be_live(job, "resumed")
@@ -196,10 +230,8 @@ def run_spec(
         processes_per_node=chosen.processes_per_node,
         keep_checkpoints=recipe.keep_checkpoints,
         milestone_every_steps=recipe.milestone_every_steps,
-        train_last_n_layers=recipe.savings.train_last_n_layers,
-        train_embeddings=recipe.savings.train_embeddings,
-        loss_chunk=recipe.savings.loss_chunk,
-        offload=recipe.savings.offload,
+        **asdict(recipe.savings),
+        **(recipe.extras or NO_EXTRAS).members(),
         date=job.created_at.astimezone(UTC).date().isoformat(),
     )
 
@@ -254,11 +286,38 @@ def _row(submission: Submission, now: datetime) -> JobRow:
         lost_steps=0,
         trained_tokens=None,
         result_file=None,
+        terms=submission.terms.as_dict(),
+        over_budget_at=None,
+        over_budget_because="",
+        at_risk_at=None,
+        waits_for="",
     )
 
 
 def _not_found(job_id: str) -> JobNotFound:
     return JobNotFound(f"No fine-tuning job {job_id}. List yours: GET /v1/fine_tuning/jobs.")
+
+
+def _check_terms(job: JobRow, terms: Terms, now: datetime) -> None:
+    """What can never be; whether money and time are enough is seen with the next machines."""
+    if terms.deadline is not None and terms.deadline <= now:
+        raise InvalidRequest(
+            "The deadline is in the past. Give unix seconds of a time to come.",
+            param="infrastructure.deadline",
+        )
+    places = {option.offering.region for option in Plan.from_dict(job.plan).options}
+    if terms.regions and not places & set(terms.regions):
+        raise InvalidRequest(
+            f"The job was planned for {', '.join(sorted(places))}: leave one of them in regions.",
+            param="infrastructure.regions",
+        )
+
+
+def _what_changed(before: Terms, after: Terms) -> str:
+    """The members that differ, with what they are now."""
+    was, told = before.as_dict(), after.as_dict()
+    news = [f"{name} to {told[name] or 'none'}" for name in told if told[name] != was[name]]
+    return ", ".join(news)
 
 
 def _must_be_live(job: JobRow, verb: str) -> None:

@@ -12,25 +12,28 @@ from functools import partial
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import attempts, files, jobs, leases, nodes, storage_cost, versions
+from service.db import files, jobs, leases, nodes, queue, storage_cost
 from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.leases import Claim
 from service.domain import lineage
+from service.domain.admission import NO_QUOTA, Quota
 from service.domain.attempt import HOPELESS
+from service.domain.budget import USUAL, Allowance
 from service.domain.errors import InvalidRequest, LeaseLost
-from service.domain.ids import new_id
 from service.domain.job import Job, Move, Prepare, StartAttempt, Wait, next_step
 from service.domain.plan import Plan
 from service.domain.states import JobState
-from service.operations import bases, file_warnings
+from service.operations import admission, bases, file_warnings
 from service.operations.jobs import run_spec
-from service.pricing.source import PriceSource, PricesUnavailable
+from service.pricing.source import PriceSource
+from service.reconciler.starts import Starts
 from service.storage.store import BlobStore, PreconditionFailed, StorageError
 from trainer.contract import HEAD, RUN_SPEC, BaseModel, Head, RunSpec
 
 log = logging.getLogger(__name__)
 _IDLE = timedelta(seconds=30)  # between looks at a job that nobody hinted about
+_IN_QUEUE = timedelta(minutes=10)  # between looks at a job that waits to be let in
 _AFTER_FAULT = timedelta(seconds=5)
 
 
@@ -42,6 +45,8 @@ class JobReconciler:
     store: BlobStore
     prices: PriceSource
     now: Callable[[], datetime]
+    allowance: Allowance = USUAL
+    usual: Quota = NO_QUOTA  # of a project that was given none
 
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
         """Lease what is due; each lease comes as the step to take under it."""
@@ -74,11 +79,13 @@ class JobReconciler:
     async def _step(self, claim: Claim, job: Job) -> None:
         match next_step(job, self.now()):
             case Wait(delay):
+                if job.last_attempt and job.has_deadline:
+                    await self._starts.keep_in_time(await self._row(job), job.last_attempt)
                 await self._release(claim, min(delay or _IDLE, _IDLE))
             case Prepare():
                 await self._prepare(claim, job)
             case StartAttempt(number=number):
-                await self._start_attempt(claim, job, number)
+                await self._start(claim, job, number)
             case Move(to=JobState.FAILED, reason=reason):
                 assert job.last_attempt is not None
                 code = str(job.last_attempt.outcome)
@@ -88,6 +95,23 @@ class JobReconciler:
                     await jobs.move(conn, claim, job, move, self.now())
                     if job.state is not JobState.VALIDATING:  # an older release prepares without
                         await storage_cost.begin(conn, job.id, self.now())
+
+    async def _start(self, claim: Claim, job: Job, number: int) -> None:
+        """Once it is let in; until then it waits, and is hinted when its turn has come."""
+        async with self.engine.connect() as conn:  # one for both: thousands may be evicted at once
+            row, may = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
+        assert row is not None
+        had = job.last_attempt is not None
+        if may or await admission.ask(self.engine, row, self.usual, self.now(), has_attempt=had):
+            await self._starts.start(claim, job, row, number)
+        else:
+            await self._release(claim, _IN_QUEUE)
+
+    @property
+    def _starts(self) -> Starts:
+        return Starts(
+            engine=self.engine, prices=self.prices, allowance=self.allowance, now=self.now
+        )
 
     async def _prepare(self, claim: Claim, job: Job) -> None:
         """Pin model and data, write run spec and HEAD to Blob; safe to do again."""
@@ -117,34 +141,6 @@ class JobReconciler:
             await file_warnings.tell(
                 conn, job.id, training, validation, plan.recipe.context, self.now()
             )
-
-    async def _start_attempt(self, claim: Claim, job: Job, number: int) -> None:
-        """Write the next attempt: the plan's best option, or the next one after a refusal."""
-        row = await self._row(job)
-        plan = Plan.from_dict(row.plan)
-        last = job.last_attempt
-        refusals = last.refusals if last else 0
-        option = plan.options[refusals % len(plan.options)]
-        try:
-            quoted = await self.prices.prices([option.offering])
-        except PricesUnavailable:  # a recovery does not wait for a price list
-            quoted = {}
-        async with self.engine.begin() as conn:
-            await attempts.add(
-                conn,
-                new_id("att", self.now()),
-                job.id,
-                number,
-                option.offering,
-                quoted.get(option.offering, option.price),
-                self.now(),
-                instance_count=plan.chosen.nodes,
-                processes_per_node=plan.chosen.processes_per_node,
-                refusals=refusals,
-                duds=last.duds if last else 0,
-            )
-            await versions.raise_one(conn, job.id, self.now())  # the phase is another one
-            await leases.release(conn, claim, self.now(), self.now() + _IDLE)
 
     async def _fail(self, claim: Claim, job: Job, code: str, message: str) -> None:
         error = {"code": code, "message": message, "param": None}

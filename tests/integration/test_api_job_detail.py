@@ -86,7 +86,7 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
 async def test_refused_capacity_is_told_with_place_count_and_next_try(world: World) -> None:
     world.cloud.sold_out.add(SPOT)
     job = await world.submit()
-    await world.tick(5, seconds=20)
+    await world.tick(10, seconds=20)
 
     shown = await world.job(job["id"])
 
@@ -94,9 +94,9 @@ async def test_refused_capacity_is_told_with_place_count_and_next_try(world: Wor
     assert (shown["status"], shown["phase"], told["code"]) == (
         *("queued", "waiting_capacity", "no_capacity"),
     )
-    assert "2 machines of Standard_ND96amsr_A100_v4 in eastus (spot)" in told["message"]
-    assert "refused 2 times in a row" in told["message"]
-    assert " is asked for at 12:0" in told["message"]
+    assert "no room for Standard_ND96amsr_A100_v4 in eastus (spot)" in told["message"]
+    assert "refused 2 times in a row since 12:0" in told["message"]
+    assert "is asked for again at 12:0" in told["message"]
 
 
 async def test_a_job_paused_before_it_trained_is_queued_again(world: World) -> None:

@@ -12,6 +12,7 @@ from tests.world import SECRET, World
 from trainer.contract import OLDEST_PROTOCOL, NodePhase, Registration, Span, Trouble
 
 BEGUN = Trouble(kind="uploads", message="Checkpoints cannot be uploaded\0", since=1000.0)
+_TOLD = ("checkpoint.delayed", "checkpoint.caught_up", "eviction.answered", "training.warned")
 OVER = Trouble(kind="uploads", message=BEGUN.message, since=1000.0, until=1090.0)
 
 
@@ -43,6 +44,18 @@ async def test_what_a_machine_does_with_its_last_seconds_is_told_once(world: Wor
     [told] = await _events(world, nodes[0])
     assert (told["level"], told["code"]) == ("info", "eviction.answered")
     assert told["message"] == said.message
+
+
+async def test_what_a_trainer_warns_of_is_told_once_for_the_job(world: World) -> None:
+    nodes = await booted(world)
+    number = await train(world, nodes, step=1)
+    text = "compiled was not used: on a CPU nothing is compiled."
+    for since in (1000.0, 2000.0):  # the next generation finds the same
+        said = Trouble(kind="training", message=text, since=since)
+        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(said,))
+
+    [told] = await _events(world, nodes[0])
+    assert (told["level"], told["code"], told["message"]) == ("warn", "training.warned", text)
 
 
 async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: World) -> None:
@@ -109,6 +122,13 @@ async def _events(world: World, node: ScriptedNode) -> list[dict[str, Any]]:
         c = tables.events.c
         query = select(c.level, c.code, c.message).where(
             c.attempt_id == node.attempt_id,
-            c.code.in_(("checkpoint.delayed", "checkpoint.caught_up", "eviction.answered")),
+            c.code.in_(
+                (
+                    "checkpoint.delayed",
+                    "checkpoint.caught_up",
+                    "eviction.answered",
+                    "training.warned",
+                )
+            ),
         )
         return [dict(r) for r in (await conn.execute(query.order_by(c.seq))).mappings()]

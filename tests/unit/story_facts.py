@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from service.domain.admission import Code, Standing
 from service.domain.states import AttemptState, JobState, Outcome
 from service.domain.story import AttemptFacts, JobFacts
 from trainer.contract import DirectiveKind
@@ -28,6 +29,10 @@ def attempt(state: AttemptState, **more: object) -> AttemptFacts:
         instance_count=2,
     )
     return replace(facts, **more)  # type: ignore[arg-type]  # a table's rows
+
+
+def waits(position: int | None, code: Code) -> Standing:
+    return Standing(since=NOW, position=position, code=code, why="it is full")
 
 
 def over(outcome: Outcome, **more: object) -> AttemptFacts:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from service.domain.cost import (
     LedgerRow,
     cents,
-    forecast,
     machine_hours,
     spent,
 )
@@ -59,22 +58,6 @@ def test_a_machine_that_still_runs_costs_until_now() -> None:
     running = replace(row(1), ended_at=None)
 
     assert spent([running], START + timedelta(hours=2)) == Decimal("7.20")
-
-
-def test_the_forecast_adds_the_remaining_steps_at_the_measured_speed() -> None:
-    total = forecast(
-        Decimal(10), remaining_steps=900, seconds_per_step=2.0, nodes=2, hourly=Decimal("3.6")
-    )
-
-    assert total == Decimal("13.6")
-
-
-def test_a_job_past_its_last_step_costs_no_more() -> None:
-    done = forecast(
-        Decimal(10), remaining_steps=-3, seconds_per_step=2.0, nodes=2, hourly=Decimal("3.6")
-    )
-
-    assert done == 10
 
 
 def test_cents_are_rounded_half_to_even() -> None:

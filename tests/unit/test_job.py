@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from service.domain.states import (
     JobState,
     Outcome,
 )
+from service.domain.terms import OnExhausted
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 VALIDATING, QUEUED, RUNNING, RECOVERING, PAUSED, SUCCEEDED, FAILED, CANCELLED = JobState
@@ -37,7 +39,11 @@ LIVE = LastAttempt(
 )
 
 
-def a_job(state: JobState, last: LastAttempt | None = None, **wishes: bool) -> Job:
+def a_job(
+    state: JobState,
+    last: LastAttempt | None = None,
+    **wishes: Any,  # noqa: ANN401
+) -> Job:
     return Job(id="job", state=state, since=NOW, last_attempt=last, **wishes)
 
 
@@ -76,17 +82,29 @@ RULES: dict[str, tuple[Job, Step]] = {
         a_job(QUEUED, EVICTED),
         StartAttempt(number=4),
     ),
-    "a first refusal is followed by a pause": (
-        a_job(QUEUED, over(Outcome.NO_CAPACITY, refusals=1, ago=5)),
-        Wait(timedelta(seconds=10)),
-    ),
-    "after the pause capacity is asked for again": (
-        a_job(QUEUED, over(Outcome.NO_CAPACITY, refusals=1, ago=15)),
+    "after a refusal a job looks elsewhere at once: where to, and when, all jobs know": (
+        a_job(QUEUED, over(Outcome.NO_CAPACITY, refusals=50, ago=0)),
         StartAttempt(number=4),
     ),
-    "many refusals make the pause five minutes long, and never longer": (
-        a_job(QUEUED, over(Outcome.NO_CAPACITY, refusals=50, ago=60)),
-        Wait(timedelta(minutes=4)),
+    "a job without money for machines pauses": (
+        a_job(RUNNING, over(Outcome.OVER_BUDGET), over_budget=OnExhausted.PAUSE, because="spent"),
+        Move(to=PAUSED, reason="spent"),
+    ),
+    "a job without money for machines is cancelled if that was asked for": (
+        a_job(RUNNING, over(Outcome.OVER_BUDGET), over_budget=OnExhausted.CANCEL, because="spent"),
+        Move(to=CANCELLED, reason="spent"),
+    ),
+    "a paused job without money stays paused": (
+        a_job(PAUSED, over(Outcome.OVER_BUDGET), over_budget=OnExhausted.PAUSE),
+        Wait(),
+    ),
+    "a paused job with new money goes on": (
+        a_job(PAUSED, over(Outcome.OVER_BUDGET), has_trained=True),
+        Move(to=RECOVERING, reason="resumed by the user"),
+    ),
+    "a job whose attempt made way for on-demand machines starts the next one": (
+        a_job(RECOVERING, over(Outcome.PAUSED)),
+        StartAttempt(number=4),
     ),
     "a committed model is the job's success": (
         a_job(RUNNING, over(Outcome.SUCCEEDED)),

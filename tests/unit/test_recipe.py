@@ -101,7 +101,7 @@ def test_lora_on_every_linear_layer_has_as_many_parameters_as_peft_says() -> Non
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
+        ({"model_type": "mamba"}, "model_type is 'mamba'"),
         ({"model_type": None}, "llama, mistral"),
         ({"hidden_size": "4096"}, "hidden_size '4096'"),
         ({"vocab_size": None}, "vocab_size"),

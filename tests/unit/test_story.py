@@ -177,14 +177,14 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "waiting_capacity",
         "no_capacity",
         f"Azure has no room for 2 machines of {WHERE} now (refused once; AllocationFailed: sold "
-        f"out). {NEXT} is asked for at 12:00:15 UTC, to start.",
+        f"out). {NEXT} is asked for next, to start.",
     ),
     (
         trained(RECOVERING, over(Outcome.NO_CAPACITY, refusals=7, reason="SkuNotAvailable")),
         "waiting_capacity",
         "no_capacity",
         f"Azure has no room for 2 machines of {WHERE} now (refused 7 times in a row; "
-        f"SkuNotAvailable). {NEXT} is asked for at 12:05:00 UTC, to go on from step 40.",
+        f"SkuNotAvailable). {NEXT} is asked for next, to go on from step 40.",
     ),
     (
         trained(RUNNING, over(Outcome.UNRESPONSIVE, reason="a node was silent for 300 s")),

@@ -1,6 +1,7 @@
 import io
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from rekindle.cli import job_view
 from rekindle.cli.feed import News
+from rekindle.cli.terms import Limits, Priority
 from rekindle.cli.trouble import Unreachable
 from rekindle.cli.watch_lines import Lines
 from rekindle.cli.watch_screen import Screen, picture
@@ -72,6 +74,32 @@ def test_the_picture_says_what_a_user_wants_to_know() -> None:
         "Ctrl-C ends the watching, not the job.",
     ):
         assert part in shown
+
+
+def test_the_picture_shows_budget_and_deadline_where_there_are_any() -> None:
+    bill = JOB["cost"] | {"budget": "120.00", "budget_remaining": "101.58"}
+    asked = {
+        "budget": {"amount": "120.00", "on_exhausted": "pause"},
+        "deadline": 1_795_009_999,
+        "max_price": {"amount": "3.90"},
+        "regions": ["eastus", "uksouth"],
+    }
+    limited = {"cost": bill, "infrastructure": asked, "forecast": {"meets_deadline": 0.97}}
+    shown = drawn(picture(JOB | limited, [], NOW))
+
+    assert "$101.58 of $120.00 left, then pause" in shown
+    assert "in time with 97 %" in shown
+    assert "$3.90 per GPU-hour" in shown
+    assert "eastus, uksouth" in shown
+    assert "left, then" not in drawn(picture(JOB, [], NOW))
+
+
+def test_a_bill_says_between_which_sums_it_will_end() -> None:
+    bill = {"forecast_total": "49.1", "forecast_low": "44", "forecast_high": "61.5"}
+    table = drawn(next(iter(job_view.cost(bill | {"per_million_tokens": "0.5"}, []))))
+
+    assert "$49.10 in all, $44.00 to $61.50 eight times in ten" in table
+    assert "$0.5000" in table
 
 
 @pytest.mark.parametrize(
@@ -168,9 +196,49 @@ def test_lines_tell_every_event_and_phase_but_not_every_step() -> None:
     assert [f"step {n}/140" in shown for n in (1, 2, 3, 9)] == [True, False, True, True]
 
 
+QUEUED: dict[str, Any] = JOB | {
+    "status": "queued",
+    "phase": "queued",
+    "status_reason": {"code": "project_jobs", "message": "3rd in the queue: it is full."},
+    "queue": {"position": 3, "since": 1_795_000_000, "next_try_at": 1_795_000_105},
+    "infrastructure": {"priority": "high"},
+}
+
+
+def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
+    shown = "\n".join(drawn(part) for part in job_view.job(QUEUED, [], NOW))
+
+    assert "Waiting for its turn" in shown
+    assert "3rd in the queue: it is full." in shown
+    assert ", looked at again by " in shown
+    assert "priority     high" in shown
+    assert "queued (3)" in drawn(job_view.jobs_table([QUEUED], NOW), 160)
+    assert "waits since" not in "".join(drawn(part) for part in job_view.job(JOB, [], NOW))
+
+
+def test_lines_tell_when_a_job_that_waits_comes_forward() -> None:
+    at = NOW
+    console = Console(file=io.StringIO(), width=200, record=True)
+    lines = Lines(console, lambda: at)
+    for position, later in ((3, 0), (3, 10), (2, 20)):
+        at = NOW + later
+        place = QUEUED["queue"] | {"position": position}
+        told = {"code": "project_jobs", "message": f"Number {position}."}
+        lines.show(News(QUEUED | {"queue": place, "status_reason": told}, []))
+
+    shown = console.export_text()
+    assert [shown.count(f"Number {n}.") for n in (3, 2)] == [1, 1]
+
+
 def test_help_does_not_wait_for_what_only_commands_need() -> None:
     code = "import sys, rekindle.cli.main; print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     heavy = {"httpx", "asyncio", "azure", "tenacity", "psutil", "openai"}
     assert heavy & set(ended.stdout.split()) == set()
+
+
+def test_a_priority_that_is_told_is_sent() -> None:
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    assert Limits(priority=Priority.HIGH).members(now) == {"priority": "high"}
+    assert Limits().members(now) == {}

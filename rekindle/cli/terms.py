@@ -1,0 +1,183 @@
+"""How much money, until when and where: options of `rekindle submit`, and `rekindle set`."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from rekindle.cli import job_view
+from rekindle.cli.choose import JOBS, JobArgument, job_id
+from rekindle.cli.command import Cli
+from rekindle.cli.trouble import ExitCode, Trouble
+
+Json = dict[str, Any]
+_PANEL = "How much, until when, where"
+_UNITS = {"m": 60, "h": 3600, "d": 86_400}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
+_FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
+_NONE = "none"
+
+
+class Exhausted(StrEnum):
+    """What happens when the budget is used up."""
+
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class Risk(StrEnum):
+    """What happens when Spot would miss the deadline."""
+
+    SWITCH = "switch_to_on_demand"
+    NOTIFY = "notify"
+    CANCEL = "cancel"
+
+
+class Priority(StrEnum):
+    """Which of a project's own jobs go first."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """None unless told."""
+
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DOLLARS",
+            help="What the job may cost, machines and storage; `none` lifts it.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    on_exhausted: Annotated[
+        Exhausted | None,
+        typer.Option(
+            "--on-exhausted",
+            help="What happens then, once a checkpoint is saved: pause if not told.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help='"2026-11-25 18:00" by this machine\'s clock, or 36h, 2d from now; `none`.',
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    on_deadline_risk: Annotated[
+        Risk | None,
+        typer.Option(
+            "--on-deadline-risk",
+            help="What happens when Spot would be late: on demand if not told.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    max_price: Annotated[
+        str | None,
+        typer.Option(
+            "--max-price",
+            metavar="DOLLARS",
+            help="For an hour of one GPU; dearer offerings are not taken; `none`.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    regions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Nowhere else may machines run; `none` for anywhere.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+    priority: Annotated[
+        Priority | None,
+        typer.Option(
+            help="In the queue, among your project's own jobs: normal if not told.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+    def members(self, now: datetime) -> Json:
+        """Of the request's ``infrastructure``; only what was told, null where it is lifted."""
+        if self.on_exhausted and self.budget is None:
+            raise _usage("--on-exhausted says nothing without --budget.", "Give both.")
+        told: Json = {}
+        if self.budget is not None:
+            told["budget"] = self._budget(self.budget)
+        if self.deadline is not None:
+            told["deadline"] = _moment(self.deadline, now)
+        if self.on_deadline_risk:
+            told["on_deadline_risk"] = str(self.on_deadline_risk)
+        if self.max_price is not None:
+            price = _amount("--max-price", self.max_price)
+            told["max_price"] = price and {"per": "gpu_hour", "amount": price}
+        if self.regions is not None:
+            names = [name.strip() for name in self.regions.split(",") if name.strip()]
+            told["regions"] = None if self.regions == _NONE else names
+        if self.priority:
+            told["priority"] = str(self.priority)
+        return told
+
+    def _budget(self, text: str) -> Json | None:
+        amount = _amount("--budget", text)
+        then = self.on_exhausted or Exhausted.PAUSE
+        return amount and {"amount": amount, "on_exhausted": str(then)}
+
+
+def set_terms(cli: Cli, job: JobArgument, *, limits: Limits) -> None:
+    """Change budget, deadline, price, place or priority; a job that ran out of money goes on."""
+    news = limits.members(datetime.now(UTC))
+    if not news:
+        raise _usage("Nothing to set.", "Give at least one option, such as --budget 200.")
+    name = job_id(cli.client, job)
+    shown = cli.client.patch(f"{JOBS}/{name}", {"infrastructure": news})
+    cli.show(shown, lambda: _changed(shown))
+
+
+def _changed(shown: Json) -> Iterable[Any]:
+    yield job_view.heading(shown)
+    yield job_view.facts(list(job_view.limits(shown)))
+    yield job_view.next_steps(shown)
+
+
+def _amount(option: str, text: str) -> Any:  # noqa: ANN401 - None lifts it
+    """A decimal string; None to lift what holds now."""
+    if text == _NONE:
+        return None
+    if not re.fullmatch(r"\d+(\.\d{1,6})?", text.removeprefix("$")):
+        raise _usage(f"{option} {text!r} is no amount of dollars.", "Write it like 120 or 3.90.")
+    return text.removeprefix("$")
+
+
+def _moment(text: str, now: datetime) -> int | None:
+    """Unix seconds of a date by this machine's clock, or of a span from now."""
+    if text == _NONE:
+        return None
+    if span := _SPAN.fullmatch(text):
+        seconds = float(span[1]) * _UNITS[span[2]]
+        return int((now + timedelta(seconds=seconds)).timestamp())
+    for form in _FORMS:
+        try:
+            return int(datetime.strptime(text, form).astimezone().timestamp())
+        except ValueError:
+            continue
+    if text.isdecimal():
+        return int(text)
+    raise _usage(
+        f"--deadline {text!r} is no time.",
+        'Write it like "2026-11-25 18:00", or as a span from now: 36h, 2d.',
+    )
+
+
+def _usage(message: str, advice: str) -> Trouble:
+    return Trouble(message, advice, exit_code=ExitCode.USAGE, code="bad_limit")

@@ -1,0 +1,219 @@
+"""What a request to create a job comes to: its files, models and plan, or why it can never work."""
+
+import secrets
+from dataclasses import replace
+from functools import partial
+
+from service.api.deps import Parts
+from service.api.job_requests import JobRequest
+from service.db import files as file_rows
+from service.db import paces
+from service.db.files import File
+from service.db.keys import Caller
+from service.domain import base_models, feasibility, lineage, results
+from service.domain.architecture import Architecture
+from service.domain.base_models import BaseModel as KnownModel
+from service.domain.choice import gpus_of
+from service.domain.errors import InvalidRequest
+from service.domain.method import learning_from
+from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
+from service.domain.ranking import formats
+from service.domain.recipe import Training
+from service.domain.reinforcement import lacking
+from service.domain.terms import Terms
+from service.operations import bases, models
+from service.operations.bases import Basis
+from service.operations.jobs import Sending, Submission
+from trainer.contract import Reinforcement
+
+
+async def planned(parts: Parts, sending: Sending, asked: JobRequest) -> Submission:
+    """The same for a plan alone, which needs no more of a base model than its shape."""
+    known = base_models.lookup(asked.model)
+    if known is None or await models.base(parts.outside.store, known.name):
+        return await submission(parts, sending, asked)
+    return await submission(parts, sending, asked, unstaged=known)
+
+
+async def submission(
+    parts: Parts, sending: Sending, asked: JobRequest, *, unstaged: KnownModel | None = None
+) -> Submission:
+    """The job with its plan, or why it can never work: InvalidRequest or Archived."""
+    training, validation = await _files(parts, sending.caller, asked)
+    base, judge = await _models(parts, sending.caller, asked, training, unstaged)
+    plan = await _plan(parts, sending.caller, asked, training, validation, base, judge)
+    if unstaged:
+        plan = replace(plan, warnings=(*plan.warnings, _stage_it(unstaged)))
+    return Submission(
+        sending=sending,
+        request=asked.model_dump(mode="json") | {"seed": _seed(asked)},
+        model=base.name,
+        training_file=training,
+        validation_file=validation,
+        plan=plan,
+        terms=asked.infrastructure.terms(),
+    )
+
+
+def _seed(asked: JobRequest) -> int:
+    return secrets.randbelow(2**31) if asked.seed is None else asked.seed
+
+
+async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File, File | None]:
+    found = []
+    async with parts.engine.connect() as conn:
+        for param in ("training_file", "validation_file"):
+            file_id = getattr(asked, param)
+            file = await file_rows.find(conn, caller.project_id, file_id) if file_id else None
+            if file_id and file is None:
+                raise InvalidRequest(
+                    f"{param}: no file {file_id}. Upload it with POST /v1/files first.",
+                    code="file_not_found",
+                    param=param,
+                )
+            if file and file.purpose == results.PURPOSE:
+                raise InvalidRequest(
+                    f"{param}: {file_id} is a job's result, not a dataset. Upload one with "
+                    "POST /v1/files.",
+                    param=param,
+                )
+            if file:
+                _check_format(file, param, asked.asked_training())
+                _check_members(file, param, asked.asked_training().reinforcement)
+            found.append(file)
+    training, validation = found
+    assert training is not None, "training_file is required"
+    if asked.asked_method() == "classification":
+        _check_labels(training, validation)
+    return training, validation
+
+
+def _check_format(file: File, param: str, training: Training) -> None:
+    wanted = formats(training.method, training.ranked)
+    if file.format not in wanted:
+        others = " or ".join(learning_from(file.format))
+        plural = " or ".join(rows.plural for rows in wanted)
+        raise InvalidRequest(
+            f"{param}: {file.id} holds {file.format.plural}, and method {training.method} learns "
+            f"from {plural}. Give a file of {plural}, or choose method {others}.",
+            code="wrong_file_format",
+            param=param,
+        )
+
+
+def _check_labels(training: File, validation: File | None) -> None:
+    if len(training.labels) < 2:
+        raise InvalidRequest(
+            f"training_file: every row of {training.id} has the label {training.labels[0]!r}. "
+            "There must be at least two to tell apart.",
+            code="too_few_labels",
+            param="training_file",
+        )
+    unknown = sorted(set(validation.labels if validation else ()) - set(training.labels))
+    if validation and unknown:
+        raise InvalidRequest(
+            f"validation_file: {validation.id} has the label {unknown[0]!r}, and no row of the "
+            "training file has it. Leave those rows out, or train on some.",
+            code="unknown_label",
+            param="validation_file",
+        )
+
+
+def _check_members(file: File, param: str, settings: Reinforcement | None) -> None:
+    if settings is not None and (what := lacking(settings, file.members)):
+        raise InvalidRequest(
+            f"{param}: {what}. Add it to every row of {file.id}, or change the grader.",
+            code="missing_grader_input",
+            param=param,
+        )
+
+
+def _stage_it(model: KnownModel) -> str:
+    return (
+        f"{model.name} is not staged here yet: its shape is taken from the catalogue. Before a job "
+        f"can be created, stage it: python -m rekindle.stage --name {model.name} DIR. Its licence "
+        f"is the {model.licence}; see that it allows what you are going to do."
+    )
+
+
+async def _models(
+    parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: KnownModel | None
+) -> tuple[Basis, Basis | None]:
+    """What the job begins with and what its grader asks, or InvalidRequest or Archived."""
+    find = partial(bases.readable, parts.engine, parts.outside, caller.project_id)
+    base = bases.unstaged(unstaged) if unstaged else await find(asked.model)
+    if base.method is not None:
+        lineage.refuse_other_head(base.name, base.method, asked.asked_method())
+    if base.method == "classification":
+        lineage.refuse_other_labels(base.name, base.labels, training.labels)
+    named = lineage.judge(asked.asked_training().reinforcement)
+    if named is None:
+        return base, None
+    if not lineage.is_made(named):
+        lineage.refuse_no_judge(named, None)
+    judge = await find(named, lineage.OF_GRADER)
+    lineage.refuse_no_judge(judge.name, judge.method)
+    return base, judge
+
+
+async def _plan(
+    parts: Parts,
+    caller: Caller,
+    asked: JobRequest,
+    training: File,
+    validation: File | None,
+    base: Basis,
+    judge: Basis | None,
+) -> Plan:
+    """The plan, or InvalidRequest for a model that cannot fit or terms that cannot be kept."""
+    defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
+    answers = max(2, training.answers, validation.answers if validation else 0)
+    accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
+    terms = asked.infrastructure.terms()
+    async with parts.engine.connect() as conn:
+        past = await paces.recent(conn, caller.project_id)
+    request = PlanRequest(
+        arch=Architecture.from_config(base.staged.config),
+        judge=Architecture.from_config(judge.staged.config) if judge else None,
+        hyperparameters=asked.asked_hyperparameters(),
+        training=replace(asked.asked_training(), answers=answers),
+        examples=training.examples,
+        mean_tokens=training.mean_tokens,
+        offers=await _offers(parts, terms),
+        nodes=asked.infrastructure.nodes,
+        min_nodes=elastic.min_nodes if elastic else None,
+        processes_per_node=defaults.processes_per_node,
+        accelerator=accelerator,
+        cpu_flops=defaults.cpu_flops,
+        recovery_seconds=defaults.recovery_seconds,
+        model=base.name,
+        past=past,
+    )
+    plan = make_plan(request)
+    feasibility.refuse_hopeless(
+        plan, terms, parts.allowance, parts.now(), partial(_with_nodes, request)
+    )
+    return plan
+
+
+async def _offers(parts: Parts, terms: Terms) -> tuple[Offer, ...]:
+    """Every offering of the deployment; those that the user does not want say so."""
+    defaults = parts.plan_defaults
+    prices = await parts.prices.prices(list(defaults.offerings))
+    return tuple(
+        Offer(
+            offering=offering,
+            price=prices.get(offering),
+            evictions_per_hour=defaults.hazard_per_hour,
+            forbidden=terms.forbids(offering, prices.get(offering), gpus_of(offering.vm_size)),
+        )
+        for offering in defaults.offerings
+    )
+
+
+def _with_nodes(request: PlanRequest, nodes: int) -> Plan | None:
+    """The same job on so many nodes, if that can be."""
+    try:
+        return make_plan(replace(request, nodes=nodes, min_nodes=None))
+    except InvalidRequest:
+        return None

@@ -1,0 +1,121 @@
+"""Commands for who runs the service: API keys, budgets and quotas of projects. Answers in lines."""
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.domain.admission import Quota
+from service.operations import admission, budgets, keys
+
+_KEY_ACTIONS = (
+    ("create", "make a key and print it, once"),
+    ("list", "print a project's keys: id, hint, name, made, used last"),
+    ("revoke", "from now on it opens nothing"),
+)
+_ANY = -1  # as `none` is parsed
+COMMANDS = ("key", "budget", "quota")
+
+
+def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line of the service: its faces, and the commands of this page.
+
+    ``words`` instead of those that the process was started with.
+    """
+    parser = argparse.ArgumentParser(prog="python -m service.main", description=what)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("api", "reconciler", "all"):
+        face = commands.add_parser(name)
+        face.add_argument("--host", default="127.0.0.1")
+        face.add_argument("--port", type=int, default=8080)
+    commands.add_parser("migrate", help="bring the database schema up to date")
+    _add_to(commands)
+    return parser.parse_args(words)
+
+
+def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The arguments that these commands take."""
+    key = commands.add_parser("key", help="API keys")
+    actions = key.add_subparsers(dest="action", required=True)
+    for action, what in _KEY_ACTIONS:
+        one = actions.add_parser(action, help=what)
+        one.add_argument("--project", default="default")
+        if action == "create":
+            one.add_argument("--name", default="default")
+        if action == "revoke":
+            one.add_argument("id", help="as `key list` prints it")
+    budget = commands.add_parser("budget", help="what all jobs of a project may cost together")
+    budget.add_argument("--project", default="default")
+    budget.add_argument("--set", metavar="DOLLARS", type=_amount, help="from now on, or --since")
+    budget.add_argument("--since", metavar="DATE", type=_date, help="such as 2026-11-01, UTC")
+    budget.add_argument("--lift", action="store_true", help="no budget any more")
+    quota = commands.add_parser("quota", help="what the jobs of a project may hold at once")
+    quota.add_argument("--project", default="default")
+    for what in ("jobs", "gpus"):
+        quota.add_argument(f"--max-{what}", metavar="N", type=_most, help="or `none`")
+    weight = "its part of the machines when there are too few; 1 if never told"
+    quota.add_argument("--weight", metavar="W", type=float, help=weight)
+
+
+async def answer(
+    engine: AsyncEngine, options: argparse.Namespace, now: datetime, usual: Quota
+) -> list[str]:
+    """Do it; what to print. ``usual``: the quota of a project that was given none."""
+    if options.command == "quota":
+        return await _quota(engine, options, usual)
+    if options.command == "budget":
+        return await _budget(engine, options, now)
+    async with engine.begin() as conn:
+        if options.action == "create":
+            return [await keys.create(conn, options.project, options.name, now)]
+        project_id = await keys.project(conn, options.project)
+        if options.action == "list":
+            return [keys.in_words(key) for key in await keys.every(conn, project_id)]
+        key, left = await keys.revoke(conn, project_id, options.id, now)
+        return [f"{key.id} is revoked; project {options.project} has {left} keys left."]
+
+
+async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetime) -> list[str]:
+    """Jobs that stopped for want of money are weighed again, one transaction each."""
+    if options.set is not None or options.lift:
+        async with engine.begin() as conn:
+            cap = None if options.lift else options.set
+            stopped = await budgets.set_project(conn, options.project, cap, now, options.since)
+        for job_id in stopped:
+            async with engine.begin() as conn:
+                await budgets.weigh_again(conn, job_id, now)
+    async with engine.connect() as conn:
+        return [await budgets.in_words(conn, options.project, now)]
+
+
+async def _quota(engine: AsyncEngine, options: argparse.Namespace, usual: Quota) -> list[str]:
+    told = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
+    changes = {n: None if v == _ANY else v for n, v in told.items() if v is not None}
+    async with engine.begin() as conn:
+        if changes:
+            await admission.set_quota(conn, options.project, changes, usual)
+        return [await admission.in_words(conn, options.project, usual)]
+
+
+def _most(text: str) -> int:
+    if text == "none":
+        return _ANY
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number: write one, or none")
+    return int(text)
+
+
+def _amount(text: str) -> Decimal:
+    try:
+        return Decimal(text.removeprefix("$"))
+    except InvalidOperation:
+        raise argparse.ArgumentTypeError(f"{text!r} is no amount of dollars") from None
+
+
+def _date(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no date like 2026-11-01") from None

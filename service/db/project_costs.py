@@ -1,0 +1,63 @@
+"""What the jobs of a project cost, by day, and what the same machines would have cost on demand."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.domain.storage_cost import HOURS_PER_MONTH
+from service.domain.tiers import GIB
+
+# Of a ledger's row, the hours in a bucket.
+_HOURS = """greatest(extract(epoch from least(coalesce(l.ended_at, :now), b.ends, :now)
+  - greatest(l.started_at, b.starts)), 0) / 3600"""
+_OVERLAPS = "l.started_at < b.ends and coalesce(l.ended_at, :now) > b.starts"
+_QUERY = """
+with b as (
+  select starts, starts + make_interval(secs => :width) ends
+  from generate_series(cast(:since as timestamptz), cast(:until as timestamptz)
+    - interval '1 microsecond', make_interval(secs => :width)) starts
+), mine as (select id from jobs where project_id = :project)
+select b.starts, b.ends,
+  coalesce(m.spent, 0) machines, coalesce(m.on_demand, 0) on_demand, coalesce(s.kept, 0) storage
+from b
+left join lateral (
+  select sum(hourly * {hours}) spent, sum(on_demand_hourly * {hours}) on_demand
+  from ledger l where l.job_id in (select id from mine) and {overlaps}
+) m on true
+left join lateral (
+  select sum(size * month * {hours}) / ({gib}.0 * {month}) kept
+  from storage_ledger l where l.job_id in (select id from mine) and {overlaps}
+) s on true
+order by b.starts
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """One stretch of time."""
+
+    starts: datetime
+    ends: datetime
+    machines: Decimal
+    on_demand: Decimal  # the same machine time at that price
+    storage: Decimal
+
+
+async def by_bucket(
+    conn: AsyncConnection,
+    project_id: str,
+    since: datetime,
+    until: datetime,
+    width: int,
+    now: datetime,
+) -> list[Bucket]:
+    """Each of ``width`` seconds, oldest first; moves between tiers are not in it."""
+    now_given = "cast(:now as timestamptz)"
+    hours, overlaps = (s.replace(":now", now_given) for s in (_HOURS, _OVERLAPS))
+    sums = {"hours": hours, "overlaps": overlaps, "gib": GIB, "month": HOURS_PER_MONTH}
+    given = {"since": since, "until": until, "width": width, "project": project_id, "now": now}
+    rows = await conn.execute(text(_QUERY.format(**sums)), given)
+    return [Bucket(**row) for row in rows.mappings()]

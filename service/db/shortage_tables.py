@@ -1,0 +1,19 @@
+"""The table of offerings that had no capacity a moment ago."""
+
+from sqlalchemy import CheckConstraint, Column, Integer, PrimaryKeyConstraint, Table, Text
+
+from service.db.columns import Moment, metadata
+
+shortages = Table(  # of all jobs and replicas together
+    "shortages",
+    metadata,
+    Column("region", Text, nullable=False),
+    Column("vm_size", Text, nullable=False),
+    Column("capacity_type", Text, nullable=False),
+    Column("since", Moment, nullable=False),  # of the first refusal in the row
+    Column("ends_at", Moment, nullable=False),  # it is not asked for before
+    Column("in_a_row", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
+    PrimaryKeyConstraint("region", "vm_size", "capacity_type"),
+    CheckConstraint("in_a_row > 0", name="in_a_row"),
+)

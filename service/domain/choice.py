@@ -1,0 +1,211 @@
+"""Which of a plan's offerings is asked for next, and why none is. Pure.
+
+`policy.choose` decides; here is what it is told: what the user allows, what is known to be sold
+out, how much work is left and until when.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from zlib import crc32
+
+from service.domain import forecast, policy, wording
+from service.domain.ages import NOTHING, Ages
+from service.domain.catalogue import lookup
+from service.domain.fleet import Offering, Price
+from service.domain.option import Option
+from service.domain.shortage import FIRST, Shortage
+from service.domain.situation import Candidate, Decision, Held, Kind, Situation
+from service.domain.states import CapacityType
+from service.domain.terms import Terms
+
+LOOK_AGAIN = timedelta(minutes=1)  # another job may be given machines before the time is over
+_SPREAD = timedelta(seconds=10)  # of jobs that wait for the same moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lived:
+    """Our own experience with an offering."""
+
+    holds: Ages = NOTHING
+    evicted_s: float | None = None  # since the last eviction there
+
+
+NONE_LIVED = Lived()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """An offering of the plan as it is now."""
+
+    option: Option
+    price: Price
+    shortage: Shortage | None = None
+    lived: Lived = NONE_LIVED
+
+    @property
+    def offering(self) -> Offering:
+        """Where, what and how it is bought."""
+        return self.option.offering
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What is left of a job."""
+
+    steps: int
+    seconds_per_step: float | None  # measured; None: not yet
+    terms: Terms
+
+    def seconds(self, chosen: Option) -> float:
+        """On the machines that were planned."""
+        pace = self.seconds_per_step or chosen.seconds_per_step
+        return max(max(self.steps, 0) * pace, 1.0)
+
+    def margin(self, chosen: Option) -> float:
+        """Kept for what is slower than it looks."""
+        measured = self.seconds_per_step is not None
+        spread = forecast.MEASURED_SPREAD if measured else forecast.PLANNED_SPREAD
+        return spread * self.seconds(chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Offerings that may be asked for, best first; when there are none, why, and until when."""
+
+    places: tuple[Place, ...] = ()
+    why: str = ""
+    look_at: datetime | None = None
+    record: Mapping[str, Any] | None = None  # what it rests on
+
+
+def choose(
+    places: Sequence[Place], work: Work, job_id: str, now: datetime, most_nodes: int
+) -> Choice:
+    """Where to ask for machines now; ``places`` in the order of the plan."""
+    forbidden = {p.offering: _forbidden(p, work.terms) for p in places}
+    allowed = [p for p in places if not forbidden[p.offering]]
+    if not allowed:
+        why = "; ".join(f"{offering} {fault}" for offering, fault in forbidden.items())
+        return Choice(why=f"No offering may be taken now: {why}.", look_at=now + LOOK_AGAIN)
+    free = [p for p in allowed if p.shortage is None or not p.shortage.holds(now)]
+    if not free:
+        return _sold_out(allowed, job_id, now)
+    found = situation(allowed, work, now, most_nodes)
+    decision = policy.choose(found)
+    if decision.kind is Kind.WAIT or decision.candidate is None:
+        return Choice(why=decision.why, look_at=now + timedelta(seconds=decision.again_s))
+    first = [p for p in free if p.offering == decision.candidate.offering]
+    others = sorted((p for p in free if p not in first), key=lambda p: p.price.hourly)
+    record = found.as_dict() | {"figures": decision.figures} if len(places) > 1 else None
+    return Choice(places=(*first, *others), why=decision.why, record=record)
+
+
+def at_risk(
+    places: Sequence[Place], work: Work, held: Held, now: datetime, nodes: int
+) -> Decision | None:
+    """What the deadline demands of a job that trains on Spot; None while it may go on there.
+
+    Where nothing may be bought on demand, a deadline that Spot will miss even without another
+    eviction is all that can be told.
+    """
+    terms = work.terms
+    allowed = [p for p in places if not _forbidden(p, terms) or p.offering == held.key[0]]
+    if terms.deadline is None or held.key[0].capacity_type is not CapacityType.SPOT:
+        return None
+    found = situation(allowed, work, now, nodes, held)
+    decision = policy.choose(found)
+    if decision.kind is Kind.RUN and decision.candidate and not decision.candidate.spot:
+        return decision
+    needs = found.work_s + found.margin_s + held.cold_left_s
+    if found.left_s is None or found.left_s >= needs:
+        return None
+    why = "Even without another eviction, Spot is likely to miss it."
+    if all(c.spot for c in found.candidates):
+        why = f"{why} No offering of the job's plan is on demand."
+    return Decision(kind=Kind.STAY, candidate=None, again_s=found.step_s, why=why)
+
+
+def situation(
+    places: Sequence[Place], work: Work, now: datetime, nodes: int, held: Held | None = None
+) -> Situation:
+    """As the policy wants it. On demand that is sold out is nothing to rest a deadline on."""
+    chosen = places[0].option
+    deadline = work.terms.deadline
+    return Situation(
+        work_s=work.seconds(chosen),
+        left_s=None if deadline is None else forecast.left_until(deadline, now),
+        candidates=tuple(
+            _candidate(p, chosen, nodes, now)
+            for p in places
+            if p.offering.capacity_type is CapacityType.SPOT
+            or p.shortage is None
+            or not p.shortage.holds(now)
+        ),
+        held=held,
+        lost_s=chosen.checkpoint_seconds / 2,
+        margin_s=work.margin(chosen),
+        retry_s=FIRST.total_seconds(),
+        drought_s=_drought(places, now),
+        may_move=False,
+    )
+
+
+def _drought(places: Sequence[Place], now: datetime) -> float:
+    """Seconds since every Spot offering refuses; 0 while one has not been asked or accepted."""
+    spots = [p.shortage for p in places if p.offering.capacity_type is CapacityType.SPOT]
+    since = [shortage.since for shortage in spots if shortage is not None]
+    return (now - max(since)).total_seconds() if since and len(since) == len(spots) else 0.0
+
+
+def gpus_of(vm_size: str) -> int:
+    """Of one machine; 0 for a size that is not in the catalogue."""
+    sku = lookup(vm_size)
+    return sku.gpus if sku else 0
+
+
+def _candidate(place: Place, chosen: Option, nodes: int, now: datetime) -> Candidate:
+    option, refused = place.option, place.shortage
+    rate = option.expected_evictions / option.duration_p50 if option.duration_p50 > 0 else 0.0
+    return Candidate(
+        offering=option.offering,
+        nodes=nodes,
+        hourly=float(place.price.hourly) * nodes,
+        cold_start_s=option.recovery_seconds,
+        speed=chosen.seconds_per_step / option.seconds_per_step,
+        evictions_per_hour=rate * policy.HOUR,
+        holds=place.lived.holds,
+        refused_s=0.0 if refused is not None and refused.holds(now) else None,
+        evicted_s=place.lived.evicted_s,
+    )
+
+
+def _forbidden(place: Place, terms: Terms) -> str:
+    return terms.forbids(place.offering, place.price, gpus_of(place.offering.vm_size))
+
+
+def _sold_out(allowed: Sequence[Place], job_id: str, now: datetime) -> Choice:
+    known = [p.shortage for p in allowed if p.shortage]
+    first = min(known, key=lambda s: s.ends_at)
+    later = first.ends_at + _jitter(job_id)
+    return Choice(why=_why_sold_out(known, first), look_at=min(later, now + LOOK_AGAIN))
+
+
+def _why_sold_out(known: Sequence[Shortage], first: Shortage) -> str:
+    if not first.in_a_row:  # it was not asked for: the quota of cores is used up
+        again = wording.clock(first.ends_at)
+        return f"{wording.sentence(first.reason)} It is looked at again at {again}."
+    many = "once" if first.in_a_row == 1 else f"{first.in_a_row} times in a row"
+    others = len(known) - 1
+    more = f", nor for the {others} other offerings of the plan" if others else ""
+    return (
+        f"Azure has no room for {first.offering}{more}: refused {many} since "
+        f"{wording.clock(first.since)} ({wording.sentence(first.reason).rstrip('.')}). "
+        f"It is asked for again at {wording.clock(first.ends_at)}."
+    )
+
+
+def _jitter(job_id: str) -> timedelta:
+    """Each job's own, always the same."""
+    return _SPREAD * (crc32(job_id.encode()) % 100 / 100)

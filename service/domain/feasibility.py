@@ -1,0 +1,97 @@
+"""Jobs that cannot do what they are asked: refused before the first machine, with what would do."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_UP, Decimal
+
+from service.domain import forecast
+from service.domain.budget import Allowance
+from service.domain.cost import CURRENCY, cost_of
+from service.domain.errors import InvalidRequest
+from service.domain.option import Option
+from service.domain.plan import MAX_NODES, Plan
+from service.domain.terms import OnRisk, Terms
+from service.domain.wording import duration
+
+WithNodes = Callable[[int], Plan | None]  # the same job planned on so many nodes, if it can be
+_AT_BEST = Decimal(1) - Decimal(str(forecast.PLANNED_SPREAD))  # of what is computed
+_ROUND_TO = 600  # seconds, up: of the deadline that is proposed
+
+
+def refuse_hopeless(
+    plan: Plan, terms: Terms, allowance: Allowance, now: datetime, with_nodes: WithNodes
+) -> None:
+    """Raise InvalidRequest where neither luck nor on-demand machines could do it."""
+    _refuse_deadline(plan, terms, now, with_nodes)
+    if terms.budget is not None:
+        _refuse_budget(plan, terms.budget, allowance)
+
+
+def least_cost(option: Option) -> Decimal:
+    """What the job costs there without any eviction, if steps are as fast as they may turn out."""
+    seconds = forecast.without_evictions(option)
+    whole = cost_of(seconds=seconds, nodes=option.nodes, hourly=option.price.hourly)
+    return whole * _AT_BEST
+
+
+def _refuse_deadline(plan: Plan, terms: Terms, now: datetime, with_nodes: WithNodes) -> None:
+    if terms.deadline is None or terms.on_deadline_risk is OnRisk.NOTIFY:
+        return
+    left = forecast.left_until(terms.deadline, now)
+    best = min(plan.options, key=forecast.without_evictions)
+    takes = forecast.without_evictions(best)
+    if takes <= left:
+        return
+    soonest = _rounded(now + timedelta(seconds=takes))
+    nodes = _enough(best.nodes, left, with_nodes)
+    more = f", or infrastructure.nodes {nodes}" if nodes else ""
+    when = f"{duration(left)} away" if left > 0 else "in the past"
+    raise InvalidRequest(
+        f"The deadline is {when}, and even without any eviction this takes about "
+        f"{duration(takes)} on {best.nodes} x {best.offering.vm_size}. Give a deadline of "
+        f"{int(soonest.timestamp())} ({soonest:%Y-%m-%d %H:%M} UTC) or later{more}; or set "
+        "on_deadline_risk to notify, to run it all the same.",
+        code="deadline_too_soon",
+        param="infrastructure.deadline",
+    )
+
+
+def _refuse_budget(plan: Plan, cap: Decimal, allowance: Allowance) -> None:
+    cheapest = min(plan.options, key=lambda o: least_cost(o) + _kept(o, allowance))
+    least, kept = least_cost(cheapest), _kept(cheapest, allowance)
+    if cap >= least + kept:
+        return
+    enough = (cheapest.cost_p90 + kept).quantize(Decimal("0.01"), ROUND_UP)
+    raise InvalidRequest(
+        f"A budget of {cap} {CURRENCY} is too small: at best this costs {_money(least)} on "
+        f"{cheapest.nodes} x {cheapest.offering}, and {_money(kept)} must stay to save and to "
+        f"delete the machines. With {enough} it is done nine times in ten.",
+        code="budget_too_small",
+        param="infrastructure.budget.amount",
+    )
+
+
+def _kept(option: Option, allowance: Allowance) -> Decimal:
+    return allowance.stopping(option.price.hourly * option.nodes)
+
+
+def _enough(nodes: int, left: float, with_nodes: WithNodes) -> int | None:
+    """The smallest doubling of the nodes that makes it."""
+    if left <= 0:
+        return None
+    more = nodes * 2
+    while more <= MAX_NODES:
+        plan = with_nodes(more)
+        if plan and min(map(forecast.without_evictions, plan.options)) <= left:
+            return more
+        more *= 2
+    return None
+
+
+def _rounded(moment: datetime) -> datetime:
+    seconds = -(-moment.timestamp() // _ROUND_TO) * _ROUND_TO
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _money(amount: Decimal) -> Decimal:
+    return amount.quantize(Decimal("0.01"), ROUND_UP)

@@ -1,0 +1,88 @@
+"""What a user asks of a job beside the training itself: how much money, until when, where."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Self
+
+from service.domain.admission import Priority
+from service.domain.cost import CURRENCY
+from service.domain.fleet import Offering, Price
+
+# Why an attempt is stopped that nobody asked to stop.
+OVER_BUDGET = "the budget is used up"
+MOVES = "Spot would miss the deadline, so the job goes on on demand"
+
+
+class OnExhausted(StrEnum):
+    """What becomes of a job whose budget is used up, once it has saved a checkpoint."""
+
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class OnRisk(StrEnum):
+    """What is done when a deadline is about to be missed on Spot."""
+
+    SWITCH = "switch_to_on_demand"
+    NOTIFY = "notify"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Nothing is limited unless it is asked for."""
+
+    budget: Decimal | None = None  # US dollars: machines and storage, until the job is over
+    on_exhausted: OnExhausted = OnExhausted.PAUSE
+    deadline: datetime | None = None
+    on_deadline_risk: OnRisk = OnRisk.SWITCH
+    max_price: Decimal | None = None  # US dollars for an hour of one GPU; of a machine without
+    priority: Priority = Priority.NORMAL  # in the queue, among its project's own jobs
+    regions: tuple[str, ...] = ()  # where data may be and machines may run; empty: anywhere
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able; money as decimal strings, the deadline in unix seconds."""
+        return {
+            "budget": None if self.budget is None else str(self.budget),
+            "on_exhausted": str(self.on_exhausted),
+            "deadline": None if self.deadline is None else int(self.deadline.timestamp()),
+            "on_deadline_risk": str(self.on_deadline_risk),
+            "max_price": None if self.max_price is None else str(self.max_price),
+            "regions": list(self.regions),
+            "priority": str(self.priority),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """What ``as_dict`` wrote down; a job of the release before has none of it."""
+        budget, most, until = (data.get(k) for k in ("budget", "max_price", "deadline"))
+        return cls(
+            budget=None if budget is None else Decimal(budget),
+            on_exhausted=OnExhausted(data.get("on_exhausted", OnExhausted.PAUSE)),
+            deadline=None if until is None else datetime.fromtimestamp(until, UTC),
+            on_deadline_risk=OnRisk(data.get("on_deadline_risk", OnRisk.SWITCH)),
+            max_price=None if most is None else Decimal(most),
+            regions=tuple(data.get("regions", ())),
+            priority=Priority(data.get("priority", Priority.NORMAL)),
+        )
+
+    def forbids(self, offering: Offering, price: Price | None, gpus: int) -> str:
+        """Why the offering must not be taken, to follow its name; "" when it may.
+
+        ``gpus`` of one machine; where there are none, an hour of the machine is what counts.
+        """
+        if self.regions and offering.region not in self.regions:
+            return f"is not in {' or '.join(self.regions)}"
+        if self.max_price is None or price is None:
+            return ""
+        each = price.hourly / max(gpus, 1)
+        if each <= self.max_price:
+            return ""
+        of_what = "GPU-hour" if gpus else "hour"
+        return f"costs {each:.2f} {CURRENCY} per {of_what}, more than max_price {self.max_price}"
+
+
+NO_TERMS = Terms()

@@ -1,0 +1,183 @@
+"""Money that is put aside before machines are asked for, and machines that go before it is gone."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import budgets, events, jobs
+from service.db.attempts import AttemptRow
+from service.db.budgets import Caps
+from service.domain import budget, wording
+from service.domain.budget import Allowance, Standing
+from service.domain.cost import CURRENCY, cents
+from service.domain.errors import InvalidRequest
+from service.domain.states import ATTEMPT_OVER
+from service.operations.keys import project as project_of
+
+OF_PROJECT = "project's budget"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """No machines now: ``for_good`` until the budget is raised, else until others have gone."""
+
+    because: str
+    for_good: bool
+
+
+async def put_aside(
+    conn: AsyncConnection,
+    job_id: str,
+    rate: Decimal,
+    until_first_step: timedelta,
+    allowance: Allowance,
+    now: datetime,
+) -> Refusal | None:
+    """Have the caps of the job cover machines at ``rate`` dollars per hour, or say why not.
+
+    The rows stay locked until the transaction ends. It must write the attempt: that is what puts
+    the money aside.
+    """
+    caps = await budgets.lock(conn, job_id)
+    if not caps.any:
+        return None
+    needed = budget.needed(rate, allowance, until_first_step)
+    for standing in await _standings(conn, caps, now, allowance):
+        if standing.left >= needed:
+            continue
+        for_good = standing.cap - standing.spent < needed
+        because = budget.why_exhausted(standing, job_id, short_of=needed)
+        if not for_good:
+            because = (
+                f"{cents(standing.reserved)} {CURRENCY} of the {standing.whose} are put aside "
+                "until other machines are seen to be gone"
+            )
+        return Refusal(because=because, for_good=for_good)
+    return None
+
+
+async def guard(
+    conn: AsyncConnection, row: AttemptRow, allowance: Allowance, now: datetime
+) -> None:
+    """Look at the job's own budget: tell thresholds, and have its machines go in time."""
+    caps = await budgets.caps(conn, row.job_id)
+    if caps.terms.budget is None:
+        return
+    standing = await _of_job(conn, caps, now, allowance)
+    if reached := budget.threshold(standing, caps.told):
+        await budgets.told(conn, row.job_id, reached)
+        await tell(conn, row.job_id, standing, reached, now)
+    if row.state in ATTEMPT_OVER:
+        return
+    spare = budget.nodes_may_go_on(standing, allowance)
+    await budgets.nodes_stop_by(conn, row.id, now + spare)
+    if standing.is_exhausted and caps.over_budget_at is None:
+        await exhaust(conn, row.job_id, budget.why_exhausted(standing, row.job_id), now)
+
+
+async def guard_project(
+    conn: AsyncConnection, project_id: str, allowance: Allowance, now: datetime
+) -> tuple[Standing | None, int]:
+    """Look at a project's budget: how it stands, and the threshold that its jobs are to be told."""
+    cap, since, told = await budgets.project(conn, project_id, to_write=True)
+    if cap is None or since is None:
+        return None, 0
+    standing = await _of_project(conn, project_id, cap, since, now, allowance)
+    if reached := budget.threshold(standing, told):
+        await budgets.told_of_project(conn, project_id, reached)
+    return standing, reached
+
+
+async def exhaust(
+    conn: AsyncConnection,
+    job_id: str,
+    because: str,
+    now: datetime,
+    what_now: str = "A checkpoint is saved and the machines go.",
+) -> None:
+    """Have the job's machines save and go: written once, and told.
+
+    Its attempts are not woken: who looks at one knows, and whoever does not calls jobs.wish first.
+    """
+    await budgets.exhaust(conn, job_id, because, now)
+    text = f"{wording.sentence(because)} {what_now}"
+    await events.add(conn, job_id, now, "job.budget_exhausted", text, level="warn")
+
+
+async def tell(
+    conn: AsyncConnection, job_id: str, standing: Standing, reached: int, now: datetime
+) -> None:
+    """Write that a threshold is reached."""
+    passed = reached == budget.PASSED
+    code = "job.budget_passed" if passed else "job.budget_threshold"
+    level = "error" if passed else "info" if reached < budget.THRESHOLDS[-1] else "warn"
+    data = {"percent": standing.percent, "spent": str(cents(standing.spent))}
+    text = budget.why_told(standing, reached)
+    await events.add(conn, job_id, now, code, text, level=level, data=data)
+
+
+async def set_project(
+    conn: AsyncConnection, name: str, cap: Decimal | None, now: datetime, since: datetime | None
+) -> list[str]:
+    """Give the project of that name a budget, counted from ``since``, or take it away.
+
+    Returns the jobs that stopped for want of money: each is to be weighed again in a transaction
+    of its own, since those lock a job before its project.
+    """
+    project_id = await project_of(conn, name)
+    if cap is not None and cap <= 0:
+        raise InvalidRequest(f"A budget of {cap} {CURRENCY} pays for nothing: give a larger one.")
+    await budgets.set_project(conn, project_id, cap, since or now)
+    return await budgets.stopped_by_project(conn, project_id)
+
+
+async def weigh_again(conn: AsyncConnection, job_id: str, now: datetime) -> None:
+    """There may be money again: the job asks for machines, or is told once more that it may not."""
+    await jobs.wish(conn, job_id, now, over_budget_at=None, over_budget_because="")
+
+
+async def in_words(conn: AsyncConnection, name: str, now: datetime) -> str:
+    """One line about a project's budget, for a terminal."""
+    project_id = await project_of(conn, name)
+    cap, since, _ = await budgets.project(conn, project_id)
+    if cap is None or since is None:
+        return f"Project {name} has no budget."
+    spent = await budgets.spent_by_project(conn, project_id, since, now)
+    counted = f"{since:%Y-%m-%d %H:%M} UTC"
+    return f"Project {name}: {cents(spent)} of {cents(cap)} {CURRENCY} spent since {counted}."
+
+
+async def _standings(
+    conn: AsyncConnection, caps: Caps, now: datetime, allowance: Allowance
+) -> list[Standing]:
+    found = []
+    if caps.terms.budget is not None:
+        found.append(await _of_job(conn, caps, now, allowance))
+    if caps.project_cap is not None and caps.project_since is not None:
+        limit = (caps.project_cap, caps.project_since)
+        found.append(await _of_project(conn, caps.project_id, *limit, now, allowance))
+    return found
+
+
+async def _of_job(
+    conn: AsyncConnection, caps: Caps, now: datetime, allowance: Allowance
+) -> Standing:
+    assert caps.terms.budget is not None, "asked for only where there is one"
+    spent = await budgets.spent_by_job(conn, caps.job_id, now)
+    holds = await budgets.holds_of_job(conn, caps.job_id)
+    return budget.standing(caps.terms.budget, spent, holds, now, allowance)
+
+
+async def _of_project(
+    conn: AsyncConnection,
+    project_id: str,
+    cap: Decimal,
+    since: datetime,
+    now: datetime,
+    allowance: Allowance,
+) -> Standing:
+    spent = await budgets.spent_by_project(conn, project_id, since, now)
+    holds = await budgets.holds_of_project(conn, project_id)
+    return budget.standing(cap, spent, holds, now, allowance, whose=OF_PROJECT)

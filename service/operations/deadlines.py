@@ -1,0 +1,38 @@
+"""What is done when Spot would miss a deadline: what the user chose, once."""
+
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import events, jobs
+from service.db.jobs import JobRow
+from service.domain.situation import Decision
+from service.domain.terms import OnRisk, Terms
+
+_NOTHING_ELSE = "It goes on with Spot; a later deadline or more nodes would help."
+_ONLY_TOLD = "It goes on with Spot, as on_deadline_risk says notify."
+_CANCELLED = "It is cancelled, as on_deadline_risk says so."
+_MOVES = "It saves a checkpoint and goes on there."
+
+
+async def warn(conn: AsyncConnection, row: JobRow, risk: Decision, now: datetime) -> None:
+    """Tell the user; switch to on demand or cancel, as the job's terms say.
+
+    Locks its attempts before the job, as every wish does.
+    """
+    wanted = Terms.from_dict(row.terms).on_deadline_risk
+    columns: dict[str, datetime] = {"at_risk_at": now}
+    if wanted is OnRisk.CANCEL:
+        columns["cancel_requested_at"] = now
+        text = _CANCELLED
+    elif wanted is OnRisk.NOTIFY:
+        text = _ONLY_TOLD
+    elif risk.candidate is None:
+        text = _NOTHING_ELSE
+    else:
+        columns["moves_since"] = now
+        text = _MOVES
+    await jobs.wish(conn, row.id, now, **columns)
+    data = {"figures": risk.figures, "to": str(risk.candidate) if risk.candidate else None}
+    what = f"The deadline is at risk. {risk.why} {text}"
+    await events.add(conn, row.id, now, "job.deadline_at_risk", what, level="warn", data=data)

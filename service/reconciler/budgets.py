@@ -1,0 +1,51 @@
+"""Looks at the budget of every project that has one; a job's own is looked at with its attempts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import budgets as rows
+from service.db import jobs
+from service.domain import budget
+from service.domain.budget import Allowance
+from service.operations import budgets
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectBudgets:
+    """Holds nothing."""
+
+    engine: AsyncEngine
+    allowance: Allowance
+    now: Callable[[], datetime]
+
+    async def run_once(self) -> list[str]:
+        """Look at each; return the jobs whose machines were told to go."""
+        async with self.engine.connect() as conn:
+            limited = await rows.limited_projects(conn)
+        stopped = []
+        for project_id in limited:
+            stopped += await self._look(project_id)
+        return stopped
+
+    async def _look(self, project_id: str) -> list[str]:
+        """One transaction for the project and one per job: those lock a job before its project."""
+        async with self.engine.begin() as conn:
+            standing, reached = await budgets.guard_project(
+                conn, project_id, self.allowance, self.now()
+            )
+            holding = await rows.holding(conn, project_id)
+        if standing is None:
+            return []
+        for job_id in holding if reached or standing.is_exhausted else []:
+            async with self.engine.begin() as conn:
+                if standing.is_exhausted:  # locks attempts, so it comes first
+                    await jobs.wish(conn, job_id, self.now(), over_budget_at=self.now())
+                if reached:
+                    await budgets.tell(conn, job_id, standing, reached, self.now())
+                if standing.is_exhausted:
+                    because = budget.why_exhausted(standing, job_id)
+                    await budgets.exhaust(conn, job_id, because, self.now())
+        return holding if standing.is_exhausted else []

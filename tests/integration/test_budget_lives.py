@@ -1,0 +1,59 @@
+"""No job's bill passes its cap, whatever the weather does to it."""
+
+import random
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.reconciler.jobs import JobReconciler
+from tests.clock import Clock
+from tests.integration.budget_lives import Hostile, MovingPrices
+from tests.world import PRICE, World, open_world
+
+
+@pytest.fixture
+async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
+    """A service with an empty database."""
+    async with open_world(engine, database_url, clock) as made:
+        yield made
+
+
+async def lived(world: World, seed: int, many: int, hours: float) -> Hostile:
+    """So many jobs after so long a time."""
+    prices = MovingPrices(PRICE)
+    world.jobs = JobReconciler(
+        engine=world.engine, store=world.store, prices=prices, now=world.clock
+    )
+    hostile = Hostile(world=world, draw=random.Random(seed), prices=prices)
+    await hostile.submit(many)
+    await hostile.live(hours)
+    return hostile
+
+
+def worst(hostile: Hostile) -> float:
+    """The largest share of its cap that any job has cost."""
+    return max(float(life.bill / life.cap) for life in hostile.lives.values())
+
+
+async def test_no_job_costs_more_than_its_budget(world: World) -> None:
+    hostile = await lived(world, seed=3, many=1, hours=1)
+
+    assert 0 < worst(hostile) <= 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(8))
+async def test_of_200_jobs_none_costs_more_than_its_budget(
+    world: World, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = await lived(world, seed=seed, many=25, hours=10)
+    states = await hostile.over()
+    with capsys.disabled():
+        text = f"seed {seed}: worst bill {100 * worst(hostile):.1f} % of its cap; {states}"
+        sys.stdout.write(f"\n{text}\n")
+
+    assert worst(hostile) <= 1
+    assert states["left"] == 0 or states.get("running", 0) > 0

@@ -1,0 +1,264 @@
+"""Budgets of jobs and projects: what they stop, what they keep aside, and who is told."""
+
+from decimal import Decimal
+from typing import Any
+
+from service.db import experience
+from service.domain.fleet import Price, scale_set_name
+from service.operations import budgets
+from service.pricing.fixed import FixedPrices
+from service.reconciler.budgets import ProjectBudgets
+from service.reconciler.price_watch import PriceWatch
+from tests.integration.stored import put
+from tests.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.world import PRICE, SPOT, World
+from trainer.contract import DirectiveKind, NodePhase
+
+JOBS = "/v1/fine_tuning/jobs"
+
+
+def limited(amount: str, then: str = "pause", nodes: int = 2) -> dict[str, Any]:
+    """A request's infrastructure with a budget."""
+    return {"nodes": nodes, "budget": {"amount": amount, "on_exhausted": then}}
+
+
+async def trains(world: World, **infrastructure: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
+    """A job on its machines that has done a step."""
+    job = await world.submit(infrastructure=infrastructure)
+    nodes = await boot(world, job["id"])
+    return job["id"], nodes, await train(world, nodes, step=1)
+
+
+async def later(world: World, nodes: list[ScriptedNode], number: int, minutes: float) -> None:
+    """So much time passes, and the nodes still train."""
+    world.clock.advance(minutes=minutes)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=1)
+    await world.tick(2, seconds=1)
+
+
+async def stops(world: World, job_id: str, nodes: list[ScriptedNode], number: int) -> None:
+    """The nodes save, stop and are deleted."""
+    saved = committed(2, number, "stop")
+    await put(world.store, job_id, saved.path)
+    await commit(world, job_id, saved)
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=2)
+    await world.tick(20)
+
+
+async def codes(world: World, job_id: str) -> list[str]:
+    """Of its events, oldest first."""
+    listed = (await world.call("GET", f"{JOBS}/{job_id}/events?limit=100")).json()["data"]
+    return [event["code"] for event in reversed(listed)]
+
+
+async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40"))
+    await later(world, nodes, number, minutes=80)
+    told = [(await node.hear()).kind for node in nodes]
+    stopping = await world.job(job)
+    await stops(world, job, nodes, number)
+
+    paused = await world.job(job)
+    refused = await world.call("POST", f"{JOBS}/{job}/resume")
+
+    assert told == [DirectiveKind.CHECKPOINT_AND_STOP] * 2
+    assert stopping["status_reason"]["code"] == "budget_exhausted"
+    assert (paused["status"], paused["phase"]) == ("paused", "paused")
+    assert f"rekindle set {job} --budget" in paused["status_reason"]["message"]
+    assert Decimal(paused["cost"]["spent"]) < 40
+    assert (await world.attempts_of(job))[0]["outcome"] == "over_budget"
+    assert await world.cloud.list_owned() == []
+    assert refused.status_code == 409
+
+
+async def test_more_money_takes_a_paused_job_up_again(world: World) -> None:
+    job, nodes, number = await trains(world, **limited("40"))
+    await later(world, nodes, number, minutes=80)
+    await stops(world, job, nodes, number)
+
+    raised = await world.call(
+        "PATCH", f"{JOBS}/{job}", json={"infrastructure": {"budget": {"amount": "400"}}}
+    )
+    again = await boot(world, job)
+
+    assert raised.status_code == 200, raised.text
+    assert raised.json()["cost"]["budget"] == "400.0000"
+    assert len(again) == 2
+
+
+async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40", "cancel"))
+    await later(world, nodes, number, minutes=80)
+    told = await nodes[0].hear()
+    await stops(world, job, nodes, number)
+
+    ended = await world.job(job)
+
+    assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
+    assert ended["status"] == "cancelled"
+    assert "Budget used up" in ended["status_reason"]["message"]
+
+
+async def test_thresholds_of_a_budget_are_told_once_each(world: World) -> None:
+    job, nodes, number = await trains(world, **limited("100"))
+    for minutes in (170, 10, 105, 5):
+        await later(world, nodes, number, minutes=minutes)
+
+    told = [c for c in await codes(world, job) if c.startswith("job.budget")]
+
+    assert told == ["job.budget_threshold", "job.budget_threshold", "job.budget_exhausted"]
+
+
+async def test_nodes_that_hear_nothing_stop_while_the_budget_still_covers_it(world: World) -> None:
+    _, nodes, number = await trains(world, **limited("100"))
+    await later(world, nodes, number, minutes=30)
+    answer = await nodes[0].say(NodePhase.RUNNING, number, step=1)
+    looked = world.clock()
+    world.clock.advance(minutes=10)
+
+    much_later = await nodes[0].say(NodePhase.RUNNING, number, step=1)
+
+    allowed = (looked + world.parts.outage).timestamp()
+    assert answer.json()["stop_by"] <= allowed
+    assert much_later.json()["stop_by"] <= allowed  # nobody has looked at the money since
+
+
+async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their_end(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40"))
+    await later(world, nodes, number, minutes=62)
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
+    await world.tick(1)
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=1)
+
+    await world.tick(25)
+
+    shown = await world.job(job)
+    assert len(await world.attempts_of(job)) == 1
+    assert shown["status"] == "paused"
+    assert "must be left to start machines" in shown["status_reason"]["message"]
+
+
+async def test_a_budget_that_no_luck_can_keep_is_refused_with_figures(world: World) -> None:
+    body: dict[str, Any] = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
+    body |= {"infrastructure": limited("5")}
+    answer = await world.call("POST", JOBS, json=body)
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "budget_too_small"
+    assert "With 2" in answer.json()["error"]["message"]
+
+
+async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
+    async with world.engine.begin() as conn:
+        await budgets.set_project(conn, "tests", Decimal(40), world.clock(), None)
+    first, nodes, number = await trains(world, nodes=2)
+    second = await world.submit()
+    await world.tick(3)
+    waiting = await world.job(second["id"])
+
+    await later(world, nodes, number, minutes=80)
+    sweep = ProjectBudgets(engine=world.engine, allowance=world.attempts.allowance, now=world.clock)
+    stopped = await sweep.run_once()
+    await world.tick(1, seconds=1)
+
+    assert "put aside until other machines" in waiting["status_reason"]["message"]
+    assert stopped == [first]
+    assert (await nodes[0].hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
+    assert "job.budget_threshold" in await codes(world, first)
+
+
+async def test_a_raised_project_budget_takes_its_jobs_up_again(world: World) -> None:
+    async with world.engine.begin() as conn:
+        await budgets.set_project(conn, "tests", Decimal(5), world.clock(), None)
+    job = await world.submit()
+    await world.tick(4)
+    paused = await world.job(job["id"])
+    async with world.engine.begin() as conn:
+        stopped = await budgets.set_project(conn, "tests", Decimal(500), world.clock(), None)
+    for job_id in stopped:
+        async with world.engine.begin() as conn:
+            await budgets.weigh_again(conn, job_id, world.clock())
+
+    nodes = await boot(world, job["id"])
+
+    assert paused["status"] == "paused"
+    assert "Project's budget used up" in paused["status_reason"]["message"]
+    assert len(nodes) == 2
+
+
+async def test_the_bill_says_what_is_left_and_what_a_million_tokens_cost(world: World) -> None:
+    job, nodes, number = await trains(world, **limited("100"))
+    await later(world, nodes, number, minutes=30)
+
+    bill = (await world.job(job))["cost"]
+
+    spent = Decimal(bill["spent"])
+    assert Decimal(bill["budget_remaining"]) == 100 - spent
+    assert Decimal(bill["forecast_low"]) <= Decimal(bill["forecast_total"])
+    assert Decimal(bill["forecast_total"]) <= Decimal(bill["forecast_high"])
+    assert Decimal(bill["per_million_tokens"]) > PRICE.hourly
+
+
+async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(world: World) -> None:
+    job, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=100)
+    spent = Decimal((await world.job(job))["cost"]["spent"])
+
+    page = await world.call("GET", "/v1/organization/costs?bucket_width=1h")
+    other = await world.other_key()
+    theirs = await world.call(
+        "GET", "/v1/organization/costs", headers={"authorization": f"Bearer {other}"}
+    )
+    wrong = await world.call("GET", "/v1/organization/costs?start_time=9&end_time=9")
+
+    report = page.json()
+    amounts = [r["amount"]["value"] for b in report["data"] for r in b["results"]]
+    assert abs(Decimal(report["total"]) - spent) < Decimal("0.001")
+    assert abs(Decimal(str(sum(amounts))) - spent) < Decimal("0.001")
+    assert len(amounts) == 2
+    assert report["saved_percent"] == 74.2
+    assert theirs.json()["total"] == "0.0000"
+    assert wrong.status_code == 400
+
+
+async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:
+    job, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=60)
+    before = Decimal((await world.job(job))["cost"]["spent"])
+    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
+    watch = PriceWatch(engine=world.engine, prices=FixedPrices({SPOT: dearer}), now=world.clock)
+
+    changed = (await watch.run_once(), await watch.run_once())
+    world.clock.advance(hours=1)
+    after = Decimal((await world.job(job))["cost"]["spent"])
+
+    assert changed == (1, 0)
+    assert abs(after - before - 2 * dearer.hourly) < Decimal("0.001")
+
+
+async def test_lives_of_machines_are_remembered_by_offering(world: World) -> None:
+    _, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=60)
+    world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
+    await world.tick(1)
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=1)
+    await world.tick(2)
+
+    async with world.engine.connect() as conn:
+        found = await experience.of(conn, [SPOT], world.clock())
+
+    lived = found[SPOT]
+    assert sum(lived.holds.ends) == 1
+    assert 1.0 < sum(lived.holds.hours) < 1.2
+    assert lived.evicted_s is not None
+    assert lived.evicted_s < 120

@@ -1,0 +1,167 @@
+"""Deadlines: refused when nothing can meet them, watched while a job trains, kept on demand."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.domain.fleet import Price
+from service.domain.states import CapacityType
+from tests.clock import Clock
+from tests.integration.test_budgets import codes, stops
+from tests.scripted_node import boot, train
+from tests.world import PRICE, SPOT, World, open_world
+from trainer.contract import DirectiveKind, NodePhase
+
+JOBS = "/v1/fine_tuning/jobs"
+ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
+BOTH = {
+    SPOT: PRICE,
+    ON_DEMAND: Price(hourly=PRICE.on_demand_hourly, on_demand_hourly=PRICE.on_demand_hourly),
+}
+
+
+@pytest.fixture
+async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
+    """A service that may buy on demand as well."""
+    async with open_world(engine, database_url, clock, BOTH) as made:
+        yield made
+
+
+def until(world: World, **more: float) -> int:
+    """Unix seconds so long from now."""
+    return int((world.clock() + timedelta(**more)).timestamp())
+
+
+async def asked(world: World, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The answer to a request with these members."""
+    body: dict[str, Any] = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
+    body |= {"infrastructure": {"nodes": 2, **infrastructure}}
+    body |= {"training": {"checkpoint_seconds": 3600}}  # an eviction loses half an hour
+    answer = await world.call("POST", JOBS, json=body)
+    return {**answer.json(), "http": answer.status_code}
+
+
+async def test_a_deadline_that_even_on_demand_misses_is_refused_with_one_that_would_do(
+    world: World,
+) -> None:
+    refused = await asked(world, deadline=until(world, minutes=5))
+    taken = await asked(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
+
+    assert refused["http"] == 400
+    assert refused["error"]["code"] == "deadline_too_soon"
+    assert "(2026-11-20 12:20 UTC) or later" in refused["error"]["message"]
+    assert taken["http"] == 200
+
+
+async def test_a_plan_says_what_each_option_means_for_budget_and_deadline(world: World) -> None:
+    body: dict[str, Any] = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
+    limits = {"deadline": until(world, hours=3), "budget": {"amount": "50"}}
+    body |= {"infrastructure": {"nodes": 2, **limits}}
+    answer = await world.call("POST", f"{JOBS}?dry_run=true", json=body)
+
+    first = answer.json()["plan"]["options"][0]
+    assert first["fits_budget"] is True
+    assert first["meets_deadline"] > 0.9
+    assert first["eta_seconds"]["p50"] <= first["eta_seconds"]["p90"]
+
+
+async def test_with_time_to_spare_a_job_takes_spot(world: World) -> None:
+    job = await asked(world, deadline=until(world, hours=48))
+    await boot(world, job["id"])
+
+    shown = await world.job(job["id"])
+
+    assert (await world.attempts_of(job["id"]))[0]["capacity"] == "spot"
+    assert shown["forecast"]["meets_deadline"] > 0.9
+    assert shown["infrastructure"]["deadline"] == until(world, hours=48) - int(
+        (world.clock().timestamp()) - job["created_at"]
+    )
+
+
+async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -> None:
+    job = await asked(world, deadline=until(world, hours=4))
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    world.clock.advance(hours=3, minutes=30)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=1)
+    await world.tick(2, seconds=1)
+    told = await nodes[0].hear()
+    await stops(world, job["id"], nodes, number)
+
+    placed = await world.attempts_of(job["id"])
+
+    assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
+    assert [a["capacity"] for a in placed] == ["spot", "on_demand"]
+    assert "job.deadline_at_risk" in await codes(world, job["id"])
+
+
+async def test_whoever_only_wants_to_know_is_told_and_stays_on_spot(world: World) -> None:
+    job = await asked(world, deadline=until(world, hours=4), on_deadline_risk="notify")
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    world.clock.advance(hours=3, minutes=30)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=1)
+    await world.tick(3, seconds=31)
+
+    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+
+
+async def test_what_costs_more_than_the_user_wants_is_not_taken(world: World) -> None:
+    cheap = {"per": "gpu_hour", "amount": "1.20"}
+    taken = await asked(world, max_price=cheap)
+    refused = await asked(world, max_price=cheap | {"amount": "1.00"})
+
+    assert [o["capacity_type"] for o in taken["plan"]["options"]] == ["spot"]
+    assert "more than max_price 1.20" in taken["plan"]["rejected"][0]
+    assert refused["error"]["code"] == "no_offering"
+
+
+async def test_data_stays_in_the_regions_that_are_allowed(world: World) -> None:
+    elsewhere = await asked(world, regions=["westeurope"])
+    here = await asked(world, regions=["westeurope", "eastus"])
+    moved = await world.call(
+        "PATCH", f"{JOBS}/{here['id']}", json={"infrastructure": {"regions": ["uksouth"]}}
+    )
+
+    assert elsewhere["error"]["code"] == "no_offering"
+    assert "is not in westeurope" in elsewhere["error"]["message"]
+    assert here["http"] == 200
+    assert moved.status_code == 400
+
+
+async def test_what_one_job_is_refused_the_others_do_not_ask_for(world: World) -> None:
+    world.cloud.sold_out.add(SPOT)
+    first = await asked(world, regions=["eastus"], max_price={"amount": "2"})
+    await world.tick(3)
+    second = await asked(world, regions=["eastus"], max_price={"amount": "2"})
+    await world.tick(2)
+    waiting = await world.job(second["id"])
+    world.cloud.sold_out.clear()
+    await world.tick(10)
+
+    assert (await world.attempts_of(first["id"]))[0]["outcome"] == "no_capacity"
+    assert (waiting["phase"], waiting["attempts"]["count"]) == ("waiting_capacity", 0)
+    assert "refused once since 12:0" in waiting["status_reason"]["message"]
+    asking = [await world.attempts_of(j["id"]) for j in (first, second)]
+    assert any(a and a[-1]["state"] == "provisioning" for a in asking)
+
+
+async def test_a_change_of_terms_is_told_and_what_is_null_is_lifted(world: World) -> None:
+    job = await asked(world, budget={"amount": "100"}, deadline=until(world, hours=9))
+    news = {"infrastructure": {"budget": None}, "metadata": {"team": "red"}}
+    changed = await world.call("PATCH", f"{JOBS}/{job['id']}", json=news)
+    unknown = await world.call("PATCH", f"{JOBS}/{job['id']}", json={"infrastructure": {"gpu": 1}})
+
+    shown = changed.json()
+    assert shown["infrastructure"]["budget"] is None
+    assert shown["infrastructure"]["deadline"] == job["infrastructure"]["deadline"]
+    assert shown["metadata"] == {"team": "red"}
+    assert "job.changed" in await codes(world, job["id"])
+    assert unknown.status_code == 400

@@ -1,0 +1,123 @@
+"""What a budget keeps aside, and when machines must go so that its cap holds."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.domain.budget import (
+    PASSED,
+    Allowance,
+    Hold,
+    amount,
+    needed,
+    nodes_may_go_on,
+    standing,
+    threshold,
+)
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+EVEN = Allowance(
+    save=timedelta(minutes=10),
+    delete=timedelta(minutes=10),
+    outage=timedelta(minutes=30),
+    look=timedelta(minutes=10),
+    dearer=Decimal(0),
+)  # an hour from training to gone
+RUNS = Hold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=NOW - HOUR)
+
+
+def test_a_running_attempt_keeps_what_its_end_may_cost() -> None:
+    found = standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
+
+    assert [found.spent, found.reserved, found.left] == [Decimal(30), Decimal(20), Decimal(50)]
+
+
+def test_while_one_attempt_is_torn_down_and_the_next_one_starts_both_are_kept_for() -> None:
+    leaves = replace(RUNS, leaving=True)
+    found = standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
+
+    assert found.reserved == 20 + amount(Decimal(20), timedelta(minutes=50))
+
+
+def test_machines_that_were_ordered_and_never_seen_count_from_the_order() -> None:
+    ordered = replace(RUNS, billed=0, known=0)
+
+    assert ordered.unmetered(NOW) == 20
+    assert replace(ordered, ordered_at=None).unmetered(NOW) == 0
+    assert RUNS.unmetered(NOW) == 0
+
+
+def test_a_machine_in_place_of_a_lost_one_counts_from_when_it_was_asked_for() -> None:
+    refilled = replace(RUNS, billed=1, refilled_at=NOW - timedelta(minutes=30))
+
+    assert refilled.unmetered(NOW) == 5
+
+
+def test_machines_go_when_what_is_left_covers_no_more_than_their_end() -> None:
+    enough = standing(Decimal("50.01"), Decimal(30), [RUNS], NOW, EVEN)
+    short = standing(Decimal(50), Decimal(30), [RUNS], NOW, EVEN)
+
+    assert not enough.is_exhausted
+    assert short.is_exhausted
+
+
+def test_what_a_start_needs_covers_the_boot_and_the_end() -> None:
+    assert needed(Decimal(20), EVEN, timedelta(minutes=15)) == 25
+
+
+def test_prices_may_rise_while_machines_go() -> None:
+    assert replace(EVEN, dearer=Decimal("0.1")).stopping(Decimal(20)) == 22
+
+
+def test_each_threshold_is_told_once_and_the_highest_alone() -> None:
+    half = standing(Decimal(100), Decimal(76), [], NOW, EVEN)
+    past = standing(Decimal(100), Decimal(101), [], NOW, EVEN)
+
+    assert [threshold(half, told) for told in (0, 50, 75, 90)] == [75, 75, 0, 0]
+    assert [threshold(past, told) for told in (90, PASSED)] == [PASSED, 0]
+
+
+def test_near_the_cap_nodes_that_hear_nothing_stop_sooner() -> None:
+    roomy = standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
+    tight = standing(Decimal(45), Decimal(30), [RUNS], NOW, EVEN)
+    gone = standing(Decimal(20), Decimal(30), [RUNS], NOW, EVEN)
+
+    assert nodes_may_go_on(roomy, EVEN) == timedelta(minutes=30)
+    assert nodes_may_go_on(tight, EVEN) == timedelta(minutes=15)
+    assert nodes_may_go_on(gone, EVEN) == timedelta(0)
+
+
+@given(
+    cap=st.integers(1, 500),
+    rates=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    save=st.floats(0, 1),
+    delete=st.floats(0, 1),
+    away=st.floats(0, 1),
+    look=st.floats(0, 1),
+    rise=st.floats(0, 1),
+)
+def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
+    cap: int, rates: list[int], save: float, delete: float, away: float, look: float, rise: float
+) -> None:
+    """Whatever part of the allowance the end takes, counted from the last look that said go on."""
+    allowance = Allowance()
+    holds = [Hold(hourly=Decimal(r), machines=1, billed=1, known=1) for r in rates]
+    kept = sum((h.reserve(allowance) for h in holds), Decimal(0))
+    spent = Decimal(cap) - kept + Decimal("1e-9")  # the first look at which they must go
+    if spent <= 0:
+        return
+    assert standing(Decimal(cap), spent, holds, NOW, allowance).is_exhausted
+    takes = (
+        allowance.save * save
+        + allowance.delete * delete
+        + allowance.outage * away
+        + allowance.look * look
+    )
+    dearer = 1 + allowance.dearer * Decimal(str(rise))
+    bill = spent + amount(Decimal(sum(rates)), takes) * dearer
+
+    assert bill <= cap + Decimal("2e-9")

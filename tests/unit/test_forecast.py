@@ -1,0 +1,70 @@
+"""How long a job takes from now on, and how sure that is."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from service.domain.forecast import Course, ToCome, of
+
+CALM = Course(
+    seconds_per_step=10.0,
+    recovery_seconds=600.0,
+    checkpoint_seconds=300.0,
+    evictions_per_second=0.0,
+)
+
+
+def test_without_evictions_only_the_time_of_a_step_is_unsure() -> None:
+    left = of(CALM, steps=100, seconds_per_step=20.0, running=True)
+
+    assert (left.p10, left.p50, left.p90) == pytest.approx((1800, 2000, 2200))
+
+
+def test_before_the_first_step_the_plan_counts_and_machines_must_come() -> None:
+    left = of(CALM, steps=100, seconds_per_step=None, running=False)
+
+    assert (left.p10, left.p50, left.p90) == pytest.approx((1350, 1600, 1850))
+
+
+def test_evictions_make_it_longer_and_less_sure() -> None:
+    often = replace(CALM, evictions_per_second=1 / 3600)
+    calm = of(CALM, steps=1000, seconds_per_step=10.0, running=True)
+    left = of(often, steps=1000, seconds_per_step=10.0, running=True)
+
+    assert left.p50 > calm.p50
+    assert left.p90 - left.p10 > calm.p90 - calm.p10
+
+
+def test_the_odds_of_a_deadline_grow_with_the_time_that_is_left() -> None:
+    left = ToCome(p10=80.0, p50=100.0, p90=140.0)
+
+    assert [left.odds(s) for s in (0, 80, 100, 140)] == [0.0, 0.1, 0.5, 0.9]
+    assert left.odds(1000) == 1.0
+
+
+def test_nothing_left_is_nothing_to_wait_for() -> None:
+    assert of(CALM, steps=0, seconds_per_step=10.0, running=False).p90 == 0.0
+
+
+@pytest.mark.parametrize("per_hour", [0.02, 0.1, 0.3])
+def test_eight_of_ten_lives_end_between_p10_and_p90(per_hour: float) -> None:
+    draw = random.Random(7)
+    course = replace(CALM, seconds_per_step=20.0, evictions_per_second=per_hour / 3600)
+    lives = [(draw.randint(500, 8000), draw.gauss(20, 20 * 0.1 / 1.2816)) for _ in range(1000)]
+    inside = 0
+    for steps, pace in lives:
+        left = of(course, steps=steps, seconds_per_step=20.0, running=True)
+        inside += left.p10 <= _lived(steps * pace, per_hour, course, draw) <= left.p90
+
+    assert 0.75 <= inside / len(lives) <= 0.85
+
+
+def _lived(work: float, per_hour: float, course: Course, draw: random.Random) -> float:
+    """Seconds until the work is done, evictions as they come."""
+    took = 0.0
+    while (life := draw.expovariate(per_hour / 3600)) < work:
+        lost = min(life, draw.uniform(0, course.checkpoint_seconds))
+        work -= life - lost
+        took += life + course.recovery_seconds
+    return took + work

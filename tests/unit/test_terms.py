@@ -1,0 +1,44 @@
+"""What a user allows: money, time and places."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from service.domain.admission import Priority
+from service.domain.terms import OnExhausted, OnRisk, Terms
+from tests.world import PRICE, SPOT
+
+DEAR = "costs 1.06 USD per GPU-hour, more than max_price 1.00"
+
+
+@pytest.mark.parametrize(
+    ("terms", "gpus", "fault"),
+    [
+        (Terms(), 8, ""),
+        (Terms(max_price=Decimal("1.10")), 8, ""),
+        (Terms(max_price=Decimal("1.00")), 8, DEAR),
+        (Terms(max_price=Decimal("1.00")), 0, "costs 8.44 USD per hour, more than max_price 1.00"),
+        (Terms(regions=("eastus",)), 8, ""),
+        (Terms(regions=("westeurope", "uksouth")), 8, "is not in westeurope or uksouth"),
+    ],
+)
+def test_an_offering_may_be_too_dear_or_in_the_wrong_place(
+    terms: Terms, gpus: int, fault: str
+) -> None:
+    assert terms.forbids(SPOT, PRICE, gpus) == fault
+
+
+def test_terms_are_kept_as_they_were_given() -> None:
+    terms = Terms(
+        budget=Decimal("120.50"),
+        on_exhausted=OnExhausted.CANCEL,
+        deadline=datetime(2026, 11, 25, 18, tzinfo=UTC),
+        on_deadline_risk=OnRisk.NOTIFY,
+        max_price=Decimal("3.90"),
+        regions=("eastus",),
+        priority=Priority.HIGH,
+    )
+
+    assert Terms.from_dict(terms.as_dict()) == terms
+    assert Terms.from_dict({}) == Terms()
