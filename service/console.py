@@ -1,6 +1,7 @@
 """Commands for who runs the service: API keys, budgets and quotas of projects. Answers in lines."""
 
 import argparse
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -16,6 +17,9 @@ _KEY_ACTIONS = (
     ("revoke", "from now on it opens nothing"),
 )
 _ANY = -1  # as `none` is parsed
+_MOST = 2**31 - 1  # that a column holds
+_LEAST_DOLLARS, _MOST_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # the same
+_HEAVIEST = 1e6
 COMMANDS = ("key", "budget", "quota")
 
 
@@ -56,7 +60,7 @@ def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     for what in ("jobs", "gpus"):
         quota.add_argument(f"--max-{what}", metavar="N", type=_most, help="or `none`")
     weight = "its part of the machines when there are too few; 1 if never told"
-    quota.add_argument("--weight", metavar="W", type=float, help=weight)
+    quota.add_argument("--weight", metavar="W", type=_weight, help=weight)
 
 
 async def answer(
@@ -102,20 +106,38 @@ async def _quota(engine: AsyncEngine, options: argparse.Namespace, usual: Quota)
 def _most(text: str) -> int:
     if text == "none":
         return _ANY
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number: write one, or none")
+    if not text.isdecimal() or len(text) > len(str(_MOST)) or int(text) > _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number up to {_MOST}: write one, or none")
     return int(text)
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 1 / _HEAVIEST <= weight <= _HEAVIEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no weight: write a number above 0 and up to {_HEAVIEST:.0f}"
+        )
+    return weight
 
 
 def _amount(text: str) -> Decimal:
     try:
-        return Decimal(text.removeprefix("$"))
+        amount = Decimal(text.removeprefix("$"))
     except InvalidOperation:
-        raise argparse.ArgumentTypeError(f"{text!r} is no amount of dollars") from None
+        amount = Decimal("NaN")
+    if amount.is_finite() and (amount <= 0 or _LEAST_DOLLARS <= amount <= _MOST_DOLLARS):
+        return amount  # what is none at all is refused by its own sentence
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no amount of dollars from {_LEAST_DOLLARS} to {_MOST_DOLLARS}"
+    )
 
 
 def _date(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
-    except ValueError:
+        told = datetime.fromisoformat(text)
+        return told.astimezone(UTC) if told.tzinfo else told.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is no date like 2026-11-01") from None

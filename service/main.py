@@ -199,7 +199,10 @@ async def serve(settings: Settings, options: argparse.Namespace, opened: Opened 
 def _reconcilers(
     settings: Settings, world: Adapters, stop: asyncio.Event, pulse: Pulse
 ) -> list[Coroutine[Any, Any, object]]:
-    attempts, lister = _attempts(settings, world)
+    polite = PoliteCloud(
+        engine=world.engine, cloud=world.cloud, now=now, times=settings.azure_limits_times
+    )
+    attempts, lister = _attempts(settings, world, polite)
     jobs = JobReconciler(
         engine=world.engine,
         store=world.store,
@@ -208,7 +211,7 @@ def _reconcilers(
         allowance=settings.allowance,
         usual=settings.usual_quota,
     )
-    orphans = OrphanSweep(engine=world.engine, cloud=world.cloud, now=now)
+    orphans = OrphanSweep(engine=world.engine, cloud=world.cloud, now=now, polite=polite)
     prune = Pruning(engine=world.engine, keep=_kept(settings), now=now)
     loop = Loop(listener=world.listener, stop=stop, pulse=pulse)
     return [
@@ -220,11 +223,13 @@ def _reconcilers(
         loop.every(PRUNING_SECONDS, "pruning", prune.run_once),
         *_stored(settings, world, loop),
         *_money(settings, world, loop),
-        *_queue(settings, world, loop),
+        *_queue(settings, world, loop, polite),
     ]
 
 
-def _attempts(settings: Settings, world: Adapters) -> tuple[AttemptReconciler, Lister]:
+def _attempts(
+    settings: Settings, world: Adapters, polite: PoliteCloud
+) -> tuple[AttemptReconciler, Lister]:
     """Who looks after attempts, and the list of scale sets that spares most looks."""
     specs = SpecMaker(
         public_url=settings.public_url,
@@ -234,9 +239,6 @@ def _attempts(settings: Settings, world: Adapters) -> tuple[AttemptReconciler, L
         deployment=settings.deployment,
     )
     pace = settings.pace
-    polite = PoliteCloud(
-        engine=world.engine, cloud=world.cloud, now=now, times=settings.azure_limits_times
-    )
     lister = Lister(engine=world.engine, cloud=polite.at(ALL), every=pace.poll, now=now)
     made = AttemptReconciler(
         engine=world.engine,
@@ -253,12 +255,12 @@ def _attempts(settings: Settings, world: Adapters) -> tuple[AttemptReconciler, L
 
 
 def _queue(
-    settings: Settings, world: Adapters, loop: Loop
+    settings: Settings, world: Adapters, loop: Loop, polite: PoliteCloud
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Who may ask for machines."""
     usual, regions = settings.usual_quota, settings.spot_regions
     queue = Admissions(
-        engine=world.engine, cloud=world.cloud, now=now, usual=usual, regions=regions
+        engine=world.engine, cloud=polite.at(ALL), now=now, usual=usual, regions=regions
     )
     yield loop.whenever(TOPIC, BEAT.total_seconds(), "queue", queue.run_once)
     yield loop.every(CORES_SECONDS, "cores", queue.read_cores)

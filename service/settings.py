@@ -56,7 +56,9 @@ class Settings(BaseSettings):
     prices_url: str = "https://prices.azure.com"
     offerings: Annotated[tuple[Offering, ...], NoDecode] = ()
     hazard_per_hour: float = 0.05  # evictions of one node, until own figures are there
-    recovery_seconds: float = 600.0  # from an eviction to the next training step, for forecasts
+    recovery_seconds: float = Field(
+        default=600.0, gt=0, description="From an eviction to the next training step, for forecasts"
+    )
     accelerator: Literal["cuda", "cpu"] = "cuda"
     processes_per_node: int | None = None  # None: one per GPU
     cpu_flops: float = 5e9

@@ -112,10 +112,11 @@ async def change(
     body = await bodies.read(request, _LONGEST_BODY)
     asked = job_requests.parse_as(JobPatch, body)
     async with parts.engine.begin() as conn:
-        job = await jobs.get(conn, caller.project_id, job_id)
+        job = await jobs.get_to_change(conn, caller.project_id, job_id)
         before = Terms.from_dict(job.terms)
         terms = terms_requests.after(before, asked.infrastructure)
-        await jobs.change(conn, job, terms, now, metadata=asked.new_metadata)
+        metadata, allowance = asked.new_metadata, parts.allowance
+        await jobs.change(conn, job, terms, now, metadata=metadata, allowance=allowance)
         return await _shown(conn, job_id, caller, now)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import RowMapping, select, text, update
+from sqlalchemy import RowMapping, case, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import leases
@@ -40,6 +40,8 @@ from attempts a left join ledger l on l.job_id = a.job_id and l.attempt_id = a.i
 where a.state <> 'ended' and a.{whose}
 group by a.id
 """
+# Members of terms that decide whether a job leaves Spot for its deadline; so does money for it.
+_OF_RISK = ("deadline", "on_deadline_risk", "regions", "max_price")
 _EVER = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
@@ -112,6 +114,18 @@ async def exhaust(conn: AsyncConnection, job_id: str, because: str, now: datetim
     await leases.hint(conn, jobs, job_id, now)
 
 
+async def has_money(conn: AsyncConnection, job_id: str) -> None:
+    """The job may ask for machines again."""
+    values = {"over_budget_at": None, "over_budget_because": ""}
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
+
+
+async def still_exhausted(conn: AsyncConnection, job_id: str, because: str) -> None:
+    """The job stays without money, for another reason maybe."""
+    mine = update(jobs).where(jobs.c.id == job_id)
+    await conn.execute(mine.values(over_budget_because=because))
+
+
 async def told(conn: AsyncConnection, job_id: str, reached: int) -> None:
     """A threshold of the job's budget was told."""
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(budget_told=reached))
@@ -123,11 +137,17 @@ async def told_of_project(conn: AsyncConnection, project_id: str, reached: int) 
     await conn.execute(mine.values(budget_told=reached))
 
 
-async def set_terms(conn: AsyncConnection, job_id: str, terms: Terms, now: datetime) -> None:
-    """What holds from now on: thresholds are told anew, and what was refused is weighed again."""
-    values: dict[str, Any] = {"terms": terms.as_dict(), "budget_told": 0, "waits_for": ""}
-    values |= {"over_budget_at": None, "over_budget_because": ""}
-    values |= {"at_risk_at": None, "moves_since": None}
+async def set_terms(
+    conn: AsyncConnection, job_id: str, before: Terms, terms: Terms, now: datetime
+) -> None:
+    """What holds from now on: what was told of members that differ is told anew."""
+    values: dict[str, Any] = {"terms": terms.as_dict(), "waits_for": ""}
+    if terms.budget != before.budget:
+        values["budget_told"] = 0
+        moving = jobs.c.moves_since.is_not(None)
+        values["at_risk_at"] = case((moving, jobs.c.at_risk_at), else_=None)
+    if any(getattr(terms, name) != getattr(before, name) for name in _OF_RISK):
+        values |= {"at_risk_at": None, "moves_since": None}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
     await leases.hint(conn, jobs, job_id, now)
 
@@ -174,8 +194,16 @@ async def stopped_by_project(conn: AsyncConnection, project_id: str) -> list[str
     return list((await conn.execute(query.order_by(jobs.c.id))).scalars())
 
 
-async def nodes_stop_by(conn: AsyncConnection, attempt_id: str, moment: datetime) -> None:
-    """Until when the attempt's nodes go on if they hear nothing."""
+async def stopped_for(conn: AsyncConnection) -> list[tuple[str, str, Decimal | None]]:
+    """Every such job of any project, with why, and its project's budget as it is now."""
+    both = jobs.join(projects, projects.c.id == jobs.c.project_id)
+    wanted = select(jobs.c.id, jobs.c.over_budget_because, projects.c.budget).select_from(both)
+    found = wanted.where(jobs.c.state.not_in(JOB_TERMINAL), jobs.c.over_budget_at.is_not(None))
+    return [tuple(r) for r in await conn.execute(found.order_by(jobs.c.id))]
+
+
+async def nodes_stop_by(conn: AsyncConnection, attempt_id: str, moment: datetime | None) -> None:
+    """Until when the attempt's nodes go on if they hear nothing; None: for the outage."""
     mine = update(attempts).where(attempts.c.id == attempt_id)
     await conn.execute(mine.values(stop_by=moment))
 

@@ -66,11 +66,14 @@ async def add(conn: AsyncConnection, row: JobRow) -> None:
     await notices.notify(conn, notices.DUE)
 
 
-async def find(conn: AsyncConnection, job_id: str, project_id: str | None = None) -> JobRow | None:
-    """The job, unless it is unknown or another project's (None: any project's)."""
+async def find(
+    conn: AsyncConnection, job_id: str, project_id: str | None = None, *, to_write: bool = False
+) -> JobRow | None:
+    """The job, unless it is unknown or another project's (None: any's); locked ``to_write``."""
     query = select(*_COLUMNS).where(jobs.c.id == job_id)
     if project_id is not None:
         query = query.where(jobs.c.project_id == project_id)
+    query = query.with_for_update(key_share=True) if to_write else query
     row = (await conn.execute(query)).one_or_none()
     return parsed(row) if row else None
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,19 +18,25 @@ ALL = "all"  # the one scope: a resource group has the sets of every region
 
 
 async def claim(conn: AsyncConnection, now: datetime, every: timedelta) -> bool:
-    """True for the one who is to ask now; if it dies, another one asks a round later."""
+    """True for the one who is to ask now; if it dies, another one asks a round later.
+
+    A turn that is more than two rounds away was set by a clock that is ahead, and counts for none.
+    """
     c = cloud_listings.c
     first = upsert(cloud_listings).values(scope=ALL, due_at=now).on_conflict_do_nothing()
     await conn.execute(first)
-    due = update(cloud_listings).where(c.scope == ALL, c.due_at <= now)
-    taken = await conn.execute(due.values(due_at=now + every).returning(c.scope))
+    due = or_(c.due_at <= now, c.due_at > now + 2 * every)
+    mine = update(cloud_listings).where(c.scope == ALL, due)
+    taken = await conn.execute(mine.values(due_at=now + every).returning(c.scope))
     return taken.one_or_none() is not None
 
 
-async def publish(conn: AsyncConnection, listed_at: datetime, sets: Sequence[ScaleSet]) -> None:
-    """Keep it, unless a newer one is there."""
+async def publish(
+    conn: AsyncConnection, listed_at: datetime, sets: Sequence[ScaleSet], ahead: datetime
+) -> None:
+    """Keep it, unless a newer one is there; one from after ``ahead`` is of a clock gone wrong."""
     c = cloud_listings.c
-    older = c.listed_at.is_(None) | (c.listed_at < listed_at)
+    older = or_(c.listed_at.is_(None), c.listed_at < listed_at, c.listed_at > ahead)
     told = {s.name: [s.phase, s.capacity] for s in sets}
     mine = update(cloud_listings).where(c.scope == ALL, older)
     await conn.execute(mine.values(listed_at=listed_at, sets=told))

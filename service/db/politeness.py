@@ -36,14 +36,20 @@ async def circuit(conn: AsyncConnection, region: str) -> Circuit:
     return Circuit(failures=row.failures, shut_until=row.shut_until) if row else Circuit()
 
 
-async def failed(conn: AsyncConnection, region: str, now: datetime, jitter: float) -> Circuit:
-    """Count a failure; from some on the region is shut."""
+async def failed(
+    conn: AsyncConnection, region: str, now: datetime, jitter: float, *, probed: bool
+) -> Circuit:
+    """Count a failure; from some on the region is shut.
+
+    While it is shut only that of the probe counts: others were under way before.
+    """
     c = cloud_circuits.c
     await conn.execute(upsert(cloud_circuits).values(region=region).on_conflict_do_nothing())
     query = select(c.failures, c.shut_until).where(c.region == region).with_for_update()
     row = (await conn.execute(query)).one()
     before = Circuit(failures=row.failures, shut_until=row.shut_until)
-    after = before if before.is_shut(now) else politeness.failed(before, now, jitter)
+    late = before.is_shut(now) and not probed
+    after = before if late else politeness.failed(before, now, jitter)
     await conn.execute(update(cloud_circuits).where(c.region == region).values(vars(after)))
     return after
 

@@ -122,8 +122,10 @@ def at_risk(
     if found.left_s is None or found.left_s >= needs:
         return None
     why = "Even without another eviction, Spot is likely to miss it."
-    if all(c.spot for c in found.candidates):
+    if all(p.offering.capacity_type is CapacityType.SPOT for p in allowed):
         why = f"{why} No offering of the job's plan is on demand."
+    elif all(c.spot for c in found.candidates):
+        why = f"{why} What is on demand is sold out."
     return Decision(kind=Kind.STAY, candidate=None, again_s=found.step_s, why=why)
 
 

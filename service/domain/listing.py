@@ -33,8 +33,11 @@ class Listing:
     sets: Mapping[str, Listed]
 
     def is_fresh(self, now: datetime, every: timedelta) -> bool:
-        """Whether it may be believed, if one is asked for every so often."""
-        return now - self.listed_at <= STALE_ROUNDS * every
+        """Whether it may be believed, if one is asked for every so often.
+
+        One from further ahead than a round is of a replica whose clock is wrong.
+        """
+        return -every <= now - self.listed_at <= STALE_ROUNDS * every
 
 
 @dataclass(frozen=True, kw_only=True)

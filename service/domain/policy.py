@@ -24,6 +24,8 @@ _FAR = 24 * HOUR  # a hold is not counted on for longer
 _DROUGHT_WEIGHT = 3.0  # droughts that the prior counts for
 _ALIKE = 0.6  # odds that one candidate refuses when another one evicted
 _HOP_WEIGHT = 4.0
+_SHORTEST_START = 1.0  # second: the grid of the solution is made of cold starts
+_LOST_STEPS = 12  # of a cold start: what an eviction undoes is rounded up to such steps
 
 
 def choose(now: Situation) -> Decision:
@@ -180,10 +182,12 @@ def _outlay(now: Situation, net: Candidate, best: Candidate, slack: float) -> Ou
     prior = tuple(rate * spots**0.5 for rate in DROUGHT_PRIOR)
     chance = 1 - _ALIKE ** (spots - 1)
     hops = (_HOP_WEIGHT * chance + now.hops[1]) / (_HOP_WEIGHT + now.hops[0])
+    cold = max(net.cold_start_s, _SHORTEST_START)
+    unit = cold / _LOST_STEPS
     terms = Terms(
-        ratio=best.price / net.price,
-        cold_start=net.cold_start_s / HOUR,
-        lost=now.lost_s / HOUR,
+        ratio=round(best.price / net.price, 2),
+        cold_start=cold / HOUR,
+        lost=math.ceil(now.lost_s / unit - _SURE) * unit / HOUR,  # upwards: it is a safe distance
         evictions=_alike(_rates(now, best), HOLD_PRIOR),
         returns=_alike(now.droughts.rates(prior, _DROUGHT_WEIGHT), DROUGHT_PRIOR),
         elsewhere=round(hops * 8) / 8 if spots > 1 else 0.0,

@@ -106,7 +106,7 @@ class Kind(StrEnum):
 
     WAIT = "wait"  # nothing is held, and nothing is asked for yet
     STAY = "stay"  # keep what is held
-    RUN = "run"  # ask for it; what is held is left only once this is granted
+    RUN = "run"  # ask for it; in production what is held is left first (ADR 0033)
 
 
 @dataclass(frozen=True, kw_only=True)

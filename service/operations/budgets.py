@@ -16,8 +16,6 @@ from service.domain.errors import InvalidRequest
 from service.domain.states import ATTEMPT_OVER
 from service.operations.keys import project as project_of
 
-OF_PROJECT = "project's budget"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
@@ -40,9 +38,20 @@ async def put_aside(
     The rows stay locked until the transaction ends. It must write the attempt: that is what puts
     the money aside.
     """
-    caps = await budgets.lock(conn, job_id)
-    if not caps.any:
-        return None
+    await budgets.lock(conn, job_id)
+    return await refusal(conn, job_id, rate, until_first_step, allowance, now)
+
+
+async def refusal(
+    conn: AsyncConnection,
+    job_id: str,
+    rate: Decimal,
+    until_first_step: timedelta,
+    allowance: Allowance,
+    now: datetime,
+) -> Refusal | None:
+    """Why the caps of the job do not cover such machines; None when they do. Locks nothing."""
+    caps = await budgets.caps(conn, job_id)
     needed = budget.needed(rate, allowance, until_first_step)
     for standing in await _standings(conn, caps, now, allowance):
         if standing.left >= needed:
@@ -64,6 +73,8 @@ async def guard(
     """Look at the job's own budget: tell thresholds, and have its machines go in time."""
     caps = await budgets.caps(conn, row.job_id)
     if caps.terms.budget is None:
+        if row.stop_by is not None:  # from before it was lifted
+            await budgets.nodes_stop_by(conn, row.id, None)
         return
     standing = await _of_job(conn, caps, now, allowance)
     if reached := budget.threshold(standing, caps.told):
@@ -88,6 +99,15 @@ async def guard_project(
     if reached := budget.threshold(standing, told):
         await budgets.told_of_project(conn, project_id, reached)
     return standing, reached
+
+
+async def exhausted_by(
+    conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime
+) -> Standing | None:
+    """The cap of the job that is used up; locks the job, then its project."""
+    caps = await budgets.lock(conn, job_id)
+    standings = await _standings(conn, caps, now, allowance)
+    return next((found for found in standings if found.is_exhausted), None)
 
 
 async def exhaust(
@@ -180,4 +200,4 @@ async def _of_project(
 ) -> Standing:
     spent = await budgets.spent_by_project(conn, project_id, since, now)
     holds = await budgets.holds_of_project(conn, project_id)
-    return budget.standing(cap, spent, holds, now, allowance, whose=OF_PROJECT)
+    return budget.standing(cap, spent, holds, now, allowance, whose=budget.OF_PROJECT)

@@ -1,12 +1,13 @@
 """What is done when Spot would miss a deadline: what the user chose, once."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, jobs
 from service.db.jobs import JobRow
-from service.domain.situation import Decision
+from service.domain.situation import Decision, Kind
 from service.domain.terms import OnRisk, Terms
 
 _NOTHING_ELSE = "It goes on with Spot; a later deadline or more nodes would help."
@@ -15,8 +16,22 @@ _CANCELLED = "It is cancelled, as on_deadline_risk says so."
 _MOVES = "It saves a checkpoint and goes on there."
 
 
+def wants_to_move(row: JobRow, risk: Decision) -> bool:
+    """Whether ``warn`` would have the job leave Spot for machines that are still to be had."""
+    wanted = Terms.from_dict(row.terms).on_deadline_risk
+    return wanted is OnRisk.SWITCH and risk.candidate is not None
+
+
+def stays(risk: Decision, because: str) -> Decision:
+    """The same where no money is left for what it would move to."""
+    why = f"{risk.why} {risk.candidate} would make it, but: {because}."
+    return replace(risk, kind=Kind.STAY, candidate=None, why=why)
+
+
 async def warn(conn: AsyncConnection, row: JobRow, risk: Decision, now: datetime) -> None:
     """Tell the user; switch to on demand or cancel, as the job's terms say.
+
+    Once for the terms that the job has: what came of a switch is not undone by another one.
 
     Locks its attempts before the job, as every wish does.
     """

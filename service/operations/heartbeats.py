@@ -4,6 +4,7 @@ Alone, a heartbeat costs one transaction of its own, as ever; a crowd costs one 
 """
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,16 +13,20 @@ from datetime import datetime
 from functools import partial
 from typing import Generic, TypeVar
 
+from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import heartbeats
 from service.db.heartbeats import Beaten, Order, Progress
+from service.domain.errors import InvalidRequest
 from service.operations import nodes
 from trainer.contract import Heartbeat
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 MOST = 250  # in one transaction
+_LONG = ("tokens", "peak_memory")  # columns of 64 bits; the others have 32
 AT_ONCE = 2  # transactions: while one waits for the disk the next one is made ready
 
 
@@ -77,7 +82,11 @@ class Hearing:
         self._orders = Together(partial(_orders, engine))
 
     async def beat(self, node: str, heartbeat: Heartbeat, now: datetime) -> Beaten | None:
-        """Take it in if it tells nothing new; None: it is to be heard by itself."""
+        """Take it in if it tells nothing new; None: it is to be heard by itself.
+
+        Raises InvalidRequest for a number that no column holds.
+        """
+        _check(heartbeat)
         return await self._beats.do(Said(node, heartbeat, now)) if is_quiet(heartbeat) else None
 
     async def order(self, node: str) -> Order | None:
@@ -94,7 +103,24 @@ def is_quiet(heartbeat: Heartbeat) -> bool:
     return all(math.isfinite(v) for v in numbers if isinstance(v, float))
 
 
+def _check(heartbeat: Heartbeat) -> None:
+    for where, told in (("", heartbeat), *(("metrics.", m) for m in heartbeat.metrics)):
+        for name, value in vars(told).items():
+            bits = 63 if name in _LONG else 31
+            if type(value) is int and not -(2**bits) <= value < 2**bits:
+                raise InvalidRequest(f"{where}{name}: {value} is more than this service can keep.")
+
+
 async def _beats(engine: AsyncEngine, said: Sequence[Said]) -> list[Beaten | None]:
+    """Of a crowd of which one cannot be kept each is heard by itself: the fault is that one's."""
+    try:
+        return await _taken(engine, said)
+    except (DataError, IntegrityError) as fault:
+        log.warning("heartbeats.crowd_refused", extra={"count": len(said), "cause": str(fault)})
+        return [None] * len(said)
+
+
+async def _taken(engine: AsyncEngine, said: Sequence[Said]) -> list[Beaten | None]:
     first: dict[str, Said] = {}
     for one in said:
         first.setdefault(one.node, one)  # of two at once the second is heard by itself

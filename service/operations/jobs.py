@@ -14,7 +14,8 @@ from service.db.job_facts import Around
 from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.db.tables import jobs as table
-from service.domain import lineage
+from service.domain import budget, lineage
+from service.domain.budget import USUAL, Allowance
 from service.domain.errors import (
     IdempotencyMismatch,
     InvalidRequest,
@@ -26,6 +27,7 @@ from service.domain.ids import new_id
 from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
 from service.domain.terms import NO_TERMS, Terms
+from service.operations import budgets as money
 from service.operations import holds
 from trainer.contract import BaseModel, InputFile, RunSpec
 
@@ -118,6 +120,14 @@ async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
     return job
 
 
+async def get_to_change(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
+    """The same, locked: of two changes at once the second sees what the first one wrote."""
+    job = await jobs.find(conn, job_id, project_id, to_write=True)
+    if job is None:
+        raise _not_found(job_id)
+    return job
+
+
 async def around(conn: AsyncConnection, project_id: str, job_id: str, now: datetime) -> Around:
     """The job with everything that is shown with it, or raise JobNotFound."""
     found = await job_facts.of(conn, job_id, project_id, now)
@@ -132,15 +142,21 @@ async def change(
     terms: Terms,
     now: datetime,
     metadata: dict[str, str] | Unchanged | None = UNCHANGED,
+    allowance: Allowance = USUAL,
 ) -> None:
-    """Other terms from now on: the job is weighed anew, and goes on if money ran out before."""
+    """Other terms from now on: a job that stopped for want of money goes on if there is some.
+
+    ``job`` is locked: ``get_to_change``.
+    """
     _must_be_live(job, "changed")
     if not isinstance(metadata, Unchanged):
         await jobs.set_metadata(conn, job.id, metadata)
     before = Terms.from_dict(job.terms)
     if terms != before:
-        _check_terms(job, terms, now)
-        await budgets.set_terms(conn, job.id, terms, now)
+        _check_terms(job, before, terms, now)
+        await budgets.set_terms(conn, job.id, before, terms, now)
+    if terms != before and job.over_budget_at is not None:
+        await _weigh(conn, job.id, allowance, now)
     text = _what_changed(before, terms) or "Its metadata"
     await events.add(conn, job.id, now, "job.changed", f"{text} changed")
 
@@ -298,9 +314,20 @@ def _not_found(job_id: str) -> JobNotFound:
     return JobNotFound(f"No fine-tuning job {job_id}. List yours: GET /v1/fine_tuning/jobs.")
 
 
-def _check_terms(job: JobRow, terms: Terms, now: datetime) -> None:
+async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime) -> None:
+    """The job goes on, unless its budget or its project's is used up all the same."""
+    standing = await money.exhausted_by(conn, job_id, allowance, now)
+    if standing is None:
+        await budgets.has_money(conn, job_id)
+    else:
+        because = budget.why_exhausted(standing, job_id)
+        await budgets.still_exhausted(conn, job_id, because)
+
+
+def _check_terms(job: JobRow, before: Terms, terms: Terms, now: datetime) -> None:
     """What can never be; whether money and time are enough is seen with the next machines."""
-    if terms.deadline is not None and terms.deadline <= now:
+    is_new = terms.deadline != before.deadline  # one that passed meanwhile forbids no more money
+    if is_new and terms.deadline is not None and terms.deadline <= now:
         raise InvalidRequest(
             "The deadline is in the past. Give unix seconds of a time to come.",
             param="infrastructure.deadline",

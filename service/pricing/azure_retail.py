@@ -14,18 +14,21 @@ from service.domain.states import CapacityType
 from service.domain.storage_cost import StoragePrices
 from service.domain.tiers import Account
 from service.pricing import storage_prices
+from service.pricing.remembered import Remembered
 from service.pricing.source import PricesUnavailable
 
 API_VERSION = "2023-01-01-preview"
 REQUEST_SECONDS = 20.0
 PAGES_AT_MOST = 50  # of one size in one region; the real list has one
-STORAGE_SECONDS = 600.0  # so old a price of storage may be: it changes a few times a year
+MACHINE_SECONDS = 300.0  # so old a price of a machine may be
+STORAGE_SECONDS = 600.0  # the same of storage, which changes a few times a year
 
 Row = dict[str, Any]
+Quotes = dict[CapacityType, Price]
 
 
 class RetailPrices:
-    """Linux prices per hour in US dollars, as listed right now; and those of Blob Storage."""
+    """Linux prices per hour in US dollars, as listed lately; and those of Blob Storage."""
 
     def __init__(
         self,
@@ -34,46 +37,44 @@ class RetailPrices:
         ca_path: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
-        self._storage: dict[Account, tuple[float, StoragePrices]] = {}
+        self._machines = Remembered(self._quoted, MACHINE_SECONDS, clock)
+        self._storage = Remembered(self._listed, STORAGE_SECONDS, clock)
         self._url = f"{base_url}/api/retail/prices"
         self._client = httpx.AsyncClient(
             verify=ssl.create_default_context(cafile=ca_path or None), timeout=REQUEST_SECONDS
         )
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        """One query for each size and region; an offering without both prices is left out."""
+        """Of each size and region as listed lately; an offering without both is left out."""
         found: dict[Offering, Price] = {}
-        for region, vm_size in sorted({(o.region, o.vm_size) for o in offerings}):
-            conditions = {
-                "serviceName": "Virtual Machines",
-                "armRegionName": region,
-                "armSkuName": vm_size,
-                "priceType": "Consumption",
-            }
-            rows = [row async for row in self._rows(conditions)]
+        for place in sorted({(o.region, o.vm_size) for o in offerings}):
+            quotes = await self._machines.of(place)
             for offering in offerings:
-                price = _price(rows, offering.capacity_type)
-                if (offering.region, offering.vm_size) == (region, vm_size) and price:
+                price = quotes.get(offering.capacity_type)
+                if (offering.region, offering.vm_size) == place and price:
                     found[offering] = price
         return found
 
     async def storage(self, account: Account) -> StoragePrices:
-        """The account's meters as listed lately, else those of the dated table.
-
-        Remembered for some minutes: who asks stands before a person or a move that waits.
-        """
-        if not account.region:
-            return storage_prices.TABLE
-        read_at, known = self._storage.get(account, (0.0, None))
-        if known is None or self._clock() - read_at > STORAGE_SECONDS:
-            known = await self._listed(account)
-            self._storage[account] = (self._clock(), known)
-        return known
+        """The account's meters as listed lately, else those of the dated table."""
+        return await self._storage.of(account) if account.region else storage_prices.TABLE
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
+
+    async def _quoted(self, place: tuple[str, str]) -> Quotes:
+        """The prices of a size in a region by capacity type."""
+        region, vm_size = place
+        conditions = {
+            "serviceName": "Virtual Machines",
+            "armRegionName": region,
+            "armSkuName": vm_size,
+            "priceType": "Consumption",
+        }
+        rows = [row async for row in self._rows(conditions)]
+        priced = {capacity: _price(rows, capacity) for capacity in CapacityType}
+        return {capacity: price for capacity, price in priced.items() if price}
 
     async def _listed(self, account: Account) -> StoragePrices:
         conditions = {

@@ -28,6 +28,7 @@ class ProjectBudgets:
         stopped = []
         for project_id in limited:
             stopped += await self._look(project_id)
+        await self._weigh_again()
         return stopped
 
     async def _look(self, project_id: str) -> list[str]:
@@ -36,16 +37,31 @@ class ProjectBudgets:
             standing, reached = await budgets.guard_project(
                 conn, project_id, self.allowance, self.now()
             )
+            cap, since, _ = await rows.project(conn, project_id)
             holding = await rows.holding(conn, project_id)
         if standing is None:
             return []
+        stopped = []
         for job_id in holding if reached or standing.is_exhausted else []:
             async with self.engine.begin() as conn:
                 if standing.is_exhausted:  # locks attempts, so it comes first
-                    await jobs.wish(conn, job_id, self.now(), over_budget_at=self.now())
+                    await jobs.wish(conn, job_id, self.now(), waits_for="")
+                caps = await rows.lock(conn, job_id)
+                if (caps.project_cap, caps.project_since) != (cap, since):
+                    break  # whoever changed it has seen only those that were stopped before
                 if reached:
                     await budgets.tell(conn, job_id, standing, reached, self.now())
                 if standing.is_exhausted:
                     because = budget.why_exhausted(standing, job_id)
                     await budgets.exhaust(conn, job_id, because, self.now())
-        return holding if standing.is_exhausted else []
+                    stopped.append(job_id)
+        return stopped
+
+    async def _weigh_again(self) -> None:
+        """Jobs that stopped for a project's budget that is another one now, should nobody have."""
+        async with self.engine.connect() as conn:
+            found = await rows.stopped_for(conn)
+        for job_id, because, cap in found:
+            if budget.is_of_another_cap(because, cap):
+                async with self.engine.begin() as conn:
+                    await budgets.weigh_again(conn, job_id, self.now())

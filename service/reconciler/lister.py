@@ -34,8 +34,11 @@ class Lister:
         if mine:
             await self._ask()
         async with self.engine.connect() as conn:
-            after = self.listing.listed_at if self.listing else None
-            self.listing = await listings.latest(conn, after) or self.listing
+            known = self.fresh()  # None: any list will do
+            after = known.listed_at if known else None
+            found = await listings.latest(conn, after)
+        if found and found.is_fresh(self.now(), self.every):
+            self.listing = found
 
     def fresh(self) -> Listing | None:
         """The list, while it may be believed."""
@@ -50,7 +53,7 @@ class Lister:
             log.warning("lister.failed", extra={"cause": str(fault)})
             return
         async with self.engine.begin() as conn:
-            await listings.publish(conn, asked_at, sets)
+            await listings.publish(conn, asked_at, sets, self.now() + self.every)
         async with self.engine.connect() as conn:
             listing, rows = await listings.latest(conn, None), await listings.known(conn)
         assert listing is not None, "it was just published"

@@ -9,8 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
 from service.db import attempts, events
+from service.db.listings import ALL
 from service.domain.attempt import TOO_LONG_TO_DELETE
 from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.reconciler.polite import PoliteCloud
 
 log = logging.getLogger(__name__)
 ALARM = "leak.will_not_die"
@@ -23,13 +25,14 @@ class OrphanSweep:
     engine: AsyncEngine
     cloud: CloudProvider
     now: Callable[[], datetime]
+    polite: PoliteCloud | None = None  # None: the cloud is asked as often as there is a reason
     _since: dict[str, datetime] = field(default_factory=dict)  # orphans, as this process knows
     _told: dict[str, datetime] = field(default_factory=dict)  # of which alarm was raised, and when
 
     async def run_once(self) -> list[str]:
         """Begin deleting every orphan; return their names."""
         try:
-            owned = await self.cloud.list_owned()  # list first: the row is older than its set
+            owned = await self._asked(ALL).list_owned()  # list first: the row is older than its set
         except CloudError as fault:
             log.warning("sweep.list_failed", extra={"cause": str(fault)})
             return []
@@ -41,19 +44,25 @@ class OrphanSweep:
             refusal = ""
             if orphan.phase is not ScaleSetPhase.DELETING:
                 log.error("sweep.orphan", extra={"scale_set": orphan.name})
-                refusal = await self._delete(orphan.name)
+                refusal = await self._delete(orphan)
             if self._is_late(orphan.name):
                 await self._raise_alarm(orphan, refusal)
         return [o.name for o in orphans]
 
-    async def _delete(self, name: str) -> str:
+    def _asked(self, region: str) -> CloudProvider:
+        """The cloud, as it may be asked there."""
+        return self.polite.at(region) if self.polite else self.cloud
+
+    async def _delete(self, orphan: ScaleSet) -> str:
         """Why it was refused; empty when it was accepted, or nothing is there any more."""
         try:
-            await self.cloud.delete(name)
+            await self._asked(orphan.region).delete(orphan.name)
         except ScaleSetNotFound:
             return ""
         except CloudError as fault:  # those after it are not made to wait
-            log.warning("sweep.delete_failed", extra={"scale_set": name, "cause": str(fault)})
+            log.warning(
+                "sweep.delete_failed", extra={"scale_set": orphan.name, "cause": str(fault)}
+            )
             return str(fault)
         return ""
 

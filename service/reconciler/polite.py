@@ -4,9 +4,10 @@ Tokens and circuits are all replicas' (service/db/politeness.py). Nobody waits h
 ask now gets Throttled at once and comes again, so a slow region takes no slot from another one.
 """
 
+import asyncio
 import logging
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -47,6 +48,9 @@ class PoliteCloud:
     times: float = 1.0  # the limits of Microsoft's table, of a subscription that has more
     _slots: dict[tuple[str, Kind], datetime] = field(default_factory=dict)
     _blocks: dict[tuple[str, Kind], _Block] = field(default_factory=dict)
+    _taking: defaultdict[tuple[str, Kind], asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock)
+    )
     _circuits: dict[str, tuple[Circuit, datetime]] = field(default_factory=dict)
     _under_way: Counter[str] = field(default_factory=Counter)
 
@@ -59,39 +63,45 @@ class PoliteCloud:
     ) -> T:
         """Do it, if it may be done now. Raises Throttled, and whatever ``call`` raises."""
         async with self._place(region):
-            await self._admit(region, kinds)
+            probes = await self._admit(region, kinds)
             with remaining.gathered() as left:
                 try:
                     answer = await call()
                 except CloudError as fault:
-                    await self._refused(region, fault)
+                    await self._refused(region, fault, probes=probes)
                     raise
                 finally:
                     await self._learn(region, left)
         await self._answered(region)
         return answer
 
-    async def _admit(self, region: str, kinds: Collection[Kind]) -> None:
+    async def _admit(self, region: str, kinds: Collection[Kind]) -> bool:
+        """True for the call that finds out whether a shut region answers again."""
         circuit = await self._circuit(region)
-        if circuit.is_tried and not await self._may_probe(region):
+        probes = circuit.is_tried and await self._may_probe(region)
+        if circuit.is_tried and not probes:
             until = circuit.shut_until or self.now()
             left = max((until - self.now()).total_seconds(), _CROWD_SECONDS)
             raise Throttled(f"Azure fails in {region}; it is asked again later", "", left)
         for kind in kinds:
             await self._spend(region, kind)
+        return probes
 
     async def _spend(self, region: str, kind: Kind) -> None:
-        block = self._blocks.get((region, kind))
-        if block is None or not block.left or self.now() > block.until:
-            limit = LIMITS[kind].times(self.times)
-            async with self.engine.begin() as conn:
-                taken = await politeness.take(conn, region, kind, limit, self.now())
-            if not taken.granted:
-                wait = self._turn(region, kind, limit.apart)
-                raise Throttled(f"Our share of {kind} in {region} is used up", "", wait)
-            block = _Block(taken.granted, self.now() + KEPT)
-            self._blocks[region, kind] = block
-        block.left -= 1
+        async with self._taking[region, kind]:  # else each of a crowd would take a block
+            block = self._blocks.get((region, kind))
+            if block is None or not block.left or self.now() > block.until:
+                block = self._blocks[region, kind] = await self._take(region, kind)
+            block.left -= 1
+
+    async def _take(self, region: str, kind: Kind) -> _Block:
+        limit = LIMITS[kind].times(self.times)
+        async with self.engine.begin() as conn:
+            taken = await politeness.take(conn, region, kind, limit, self.now())
+        if not taken.granted:
+            wait = self._turn(region, kind, limit.apart)
+            raise Throttled(f"Our share of {kind} in {region} is used up", "", wait)
+        return _Block(taken.granted, self.now() + KEPT)
 
     def _turn(self, region: str, kind: Kind, apart: timedelta) -> float:
         """Seconds until it is worth coming back: those who wait come one after the other."""
@@ -113,13 +123,14 @@ class PoliteCloud:
         async with self.engine.begin() as conn:
             return await politeness.probe(conn, region, self.now())
 
-    async def _refused(self, region: str, fault: CloudError) -> None:
+    async def _refused(self, region: str, fault: CloudError, *, probes: bool) -> None:
         """Only what says that the region is ill counts; a clear answer shows that it is not."""
         if type(fault) not in (CloudError, Throttled):
             await self._answered(region)
             return
         async with self.engine.begin() as conn:
-            circuit = await politeness.failed(conn, region, self.now(), random.random())  # noqa: S311
+            jitter = random.random()  # noqa: S311 - no secret
+            circuit = await politeness.failed(conn, region, self.now(), jitter, probed=probes)
         self._circuits[region] = (circuit, self.now() + _LOOK_AGAIN)
         if circuit.failures == FAILURES:
             log.warning("cloud.region_fails", extra={"region": region, "cause": str(fault)})
@@ -129,7 +140,7 @@ class PoliteCloud:
         if known.failures:
             async with self.engine.begin() as conn:
                 await politeness.succeeded(conn, region)
-            self._circuits.pop(region)
+            self._circuits.pop(region, None)  # of many answers at once another one may be first
 
     async def _learn(self, region: str, left: dict[str, int]) -> None:
         for kind in Kind:

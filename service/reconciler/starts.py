@@ -3,13 +3,17 @@
 Looks at a live one as well: when its deadline demands it, the job leaves Spot in time.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import attempts, events, experience, leases, shortages, versions
+from service.db.attempts import AttemptRow
 from service.db.jobs import JobRow
 from service.db.leases import Claim
 from service.domain import choice
@@ -19,7 +23,7 @@ from service.domain.fleet import Offering, Price
 from service.domain.ids import new_id
 from service.domain.job import Job, LastAttempt
 from service.domain.plan import Plan
-from service.domain.situation import Held
+from service.domain.situation import Decision, Held
 from service.domain.states import ATTEMPT_OVER, AttemptState
 from service.domain.terms import Terms
 from service.operations import admission, budgets, deadlines
@@ -42,10 +46,14 @@ class Starts:
         """Write the next attempt, or why none is begun now."""
         plan, work = Plan.from_dict(row.plan), _work(row)
         quoted = await self._quoted(plan)
-        async with self.engine.begin() as conn:
+        nodes = plan.chosen.nodes
+        async with self.engine.connect() as conn:
             places, now = await self._places(conn, plan, quoted, work), self.now()
-            places = await admission.with_room(conn, job.id, places, plan.chosen.nodes, now)
-            found = choice.choose(places, work, job.id, now, plan.chosen.nodes)
+        choose = partial(choice.choose, work=work, job_id=job.id, now=now, most_nodes=nodes)
+        found = await asyncio.to_thread(choose, places)  # long, so before anything is locked
+        async with self.engine.begin() as conn:
+            roomy = await admission.with_room(conn, job.id, places, nodes, now)
+            found = found if roomy == places else choose(roomy)
             if found.look_at is not None:
                 await self._wait(conn, claim, row, found.why, found.look_at)
                 return
@@ -72,13 +80,33 @@ class Starts:
             assert live is not None, "it was read with the job"
             now = self.now()
             places = await self._places(conn, plan, quoted, work)
-            booting = live.state is not AttemptState.RUNNING
-            age = (now - live.created_at).total_seconds()
-            cold = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
-            held = Held(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=cold)
-            risk = choice.at_risk(places, work, held, now, plan.chosen.nodes)
-            if risk is not None:
-                await deadlines.warn(conn, row, risk, now)
+            held = _held(live, plan, now)
+            nodes = plan.chosen.nodes
+            risk = await asyncio.to_thread(choice.at_risk, places, work, held, now, nodes)
+            if risk is None:
+                return
+            if deadlines.wants_to_move(row, risk):
+                risk = await self._if_paid_for(conn, row, plan, places, risk)
+            await deadlines.warn(conn, row, risk, now)
+
+    async def _if_paid_for(
+        self,
+        conn: AsyncConnection,
+        row: JobRow,
+        plan: Plan,
+        places: Sequence[Place],
+        risk: Decision,
+    ) -> Decision:
+        """The same, or to stay where a budget does not cover it: Spot would only be left for Spot.
+
+        Nothing is put aside, since money is locked after the attempts that are told to go.
+        """
+        assert risk.candidate is not None, "it wants to move there"
+        place = next(p for p in places if p.offering == risk.candidate.offering)
+        refusal = await budgets.refusal(
+            conn, row.id, *_asked(place, plan), self.allowance, self.now()
+        )
+        return deadlines.stays(risk, refusal.because) if refusal else risk
 
     async def _quoted(self, plan: Plan) -> Mapping[Offering, Price]:
         try:
@@ -113,8 +141,7 @@ class Starts:
             refusal = await budgets.put_aside(
                 conn,
                 job.id,
-                place.price.hourly * plan.chosen.nodes,
-                timedelta(seconds=place.option.recovery_seconds),
+                *_asked(place, plan),
                 self.allowance,
                 self.now(),
             )
@@ -148,7 +175,8 @@ class Starts:
             refusals=last.refusals if last else 0,
             duds=last.duds if last else 0,
         )
-        fresh = {"waits_for": "", "at_risk_at": None, "moves_since": None}
+        # at_risk_at stays: where on demand was refused, Spot is not left a second time.
+        fresh = {"waits_for": "", "moves_since": None}
         await versions.raise_one(conn, job.id, now, **fresh)  # the phase is another one
         await leases.release(conn, claim, now, now + _IDLE)
 
@@ -168,6 +196,19 @@ class Starts:
         if row.waits_for != why:
             await versions.raise_one(conn, row.id, self.now(), waits_for=why)
         await leases.release(conn, claim, self.now(), until)
+
+
+def _asked(place: Place, plan: Plan) -> tuple[Decimal, timedelta]:
+    """US dollars per hour of all machines there, and how long until they train."""
+    wait = timedelta(seconds=place.option.recovery_seconds)
+    return place.price.hourly * plan.chosen.nodes, wait
+
+
+def _held(live: AttemptRow, plan: Plan, now: datetime) -> Held:
+    booting = live.state is not AttemptState.RUNNING
+    age = (now - live.created_at).total_seconds()
+    cold = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
+    return Held(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=cold)
 
 
 def _work(row: JobRow) -> Work:

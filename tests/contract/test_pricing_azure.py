@@ -1,7 +1,8 @@
 """How Azure's price list is read, against a list that says what it is told."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import pytest
@@ -15,6 +16,7 @@ from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE
 
 SPOT = Offering(region="eastus", vm_size="Standard_D2s_v5", capacity_type=CapacityType.SPOT)
+ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
 
 
 @dataclass
@@ -211,6 +213,24 @@ async def test_the_list_of_storage_is_asked_once_in_ten_minutes(price_list: Pric
     await prices.close()
 
     assert asked == [1, 1, 2]
+
+
+async def test_machines_are_asked_about_once_in_five_minutes(price_list: PriceList) -> None:
+    at = [0.0]
+    prices = RetailPrices(base_url=price_list.url, clock=lambda: at[0])
+    price_list.will_say(_row("D2s v5", "0.1"), _row("D2s v5 Spot", "0.02"))
+    asked = []
+    for seconds in (5.0, 305.0, 306.0):
+        at[0] = seconds
+        await asyncio.gather(prices.prices([SPOT, ON_DEMAND]), prices.prices([SPOT]))
+        asked.append(len(price_list.filters))
+    price_list.pages[:] = ["<html>"]
+    at[0] = 1000.0
+    still = await prices.prices([ON_DEMAND])
+    await prices.close()
+
+    assert asked == [1, 1, 2]
+    assert still == {ON_DEMAND: _price("0.1", "0.1")}
 
 
 async def test_a_price_of_storage_that_is_no_number_is_unavailable(

@@ -165,3 +165,44 @@ async def test_a_change_of_terms_is_told_and_what_is_null_is_lifted(world: World
     assert shown["metadata"] == {"team": "red"}
     assert "job.changed" in await codes(world, job["id"])
     assert unknown.status_code == 400
+
+
+async def test_a_job_stays_on_spot_where_its_budget_does_not_cover_on_demand(world: World) -> None:
+    job = await asked(world, deadline=until(world, hours=4), budget={"amount": "100"})
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    world.clock.advance(hours=3, minutes=30)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=1)
+    await world.tick(3, seconds=31)
+
+    listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
+    told = [e["message"] for e in listed if e["code"] == "job.deadline_at_risk"]
+    assert len(told) == 1
+    assert "would make it, but: budget used up: " in told[0]
+    assert "It goes on with Spot" in told[0]
+    assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+
+
+async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world: World) -> None:
+    world.cloud.sold_out.add(ON_DEMAND)
+    job = await asked(world, deadline=until(world, hours=4))
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    world.clock.advance(hours=3, minutes=30)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=1)
+    await world.tick(2, seconds=1)
+    await stops(world, job["id"], nodes, number)
+    again = await boot(world, job["id"])
+    number = await train(world, again, step=3)
+    world.clock.advance(minutes=2)  # on demand may be asked for again
+    for node in again:
+        await node.say(NodePhase.RUNNING, number, step=3)
+    await world.tick(3, seconds=31)
+
+    placed = await world.attempts_of(job["id"])
+    assert [a["capacity"] for a in placed] == ["spot", "on_demand", "spot"]
+    assert [a["outcome"] for a in placed][1:] == ["no_capacity", None]
+    assert placed[-1]["state"] == "running"
+    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1

@@ -8,18 +8,20 @@ from datetime import timedelta
 from typing import TypeVar
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, InsufficientCapacity, Throttled
-from service.db import attempts, listings, tables
+from service.db import attempts, listings, politeness, tables
+from service.db.cloud_tables import cloud_tokens
 from service.db.engine import driver_url
 from service.db.notices import Listener
 from service.domain.fleet import Offering, ScaleSet, ScaleSetSpec, scale_set_name
 from service.domain.politeness import FAILURES, LIMITS, PROBE, Kind
 from service.reconciler.lister import Lister
 from service.reconciler.loop import Loop
-from service.reconciler.polite import PoliteCloud
+from service.reconciler.polite import AT_ONCE, PoliteCloud
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job
@@ -145,6 +147,47 @@ async def test_a_region_that_fails_is_left_alone_by_every_replica_and_then_tried
     assert await other.ask(ILL, [Kind.GET], fine) == "fine"
 
 
+async def test_a_region_that_goes_on_failing_is_left_alone_for_longer_each_time(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    polite = PoliteCloud(engine=engine, cloud=FakeCloud(now=clock), now=clock)
+    for _ in range(FAILURES):
+        with pytest.raises(CloudError):
+            await polite.ask(ILL, [Kind.GET], failing)
+    shut = []
+    for _ in range(3):
+        clock.advance(seconds=PROBE.total_seconds())
+        with pytest.raises(CloudError, match="InternalServerError"):
+            await polite.ask(ILL, [Kind.GET], failing)
+        async with engine.connect() as conn:
+            shut.append(await politeness.circuit(conn, ILL))
+
+    assert [circuit.failures - FAILURES for circuit in shut] == [1, 2, 3]
+
+
+async def test_many_answers_at_once_after_a_failure_are_all_answers(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    polite = PoliteCloud(engine=engine, cloud=FakeCloud(now=clock), now=clock)
+    with pytest.raises(CloudError):
+        await polite.ask(ILL, [Kind.GET], failing)
+
+    answers = await asyncio.gather(*(polite.ask(ILL, [Kind.GET], fine) for _ in range(AT_ONCE)))
+
+    assert answers == ["fine"] * AT_ONCE
+
+
+async def test_a_crowd_takes_no_more_tokens_than_it_needs(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    polite = PoliteCloud(engine=engine, cloud=FakeCloud(now=clock), now=clock)
+    await asyncio.gather(*(polite.ask(ILL, [Kind.CREATE], fine) for _ in range(AT_ONCE)))
+    async with engine.connect() as conn:
+        left = (await conn.execute(select(cloud_tokens.c.tokens))).scalar_one()
+
+    assert LIMITS[Kind.CREATE].size - left == 30
+
+
 async def test_a_clear_refusal_is_no_sign_of_an_ill_region(
     engine: AsyncEngine, clock: Clock
 ) -> None:
@@ -203,14 +246,41 @@ async def test_a_list_that_comes_late_replaces_no_newer_one(
 ) -> None:
     async with engine.begin() as conn:
         await listings.claim(conn, clock(), EVERY)
-        await listings.publish(conn, clock(), [])
+        await listings.publish(conn, clock(), [], clock() + EVERY)
         before = clock() - EVERY
         old = replace(await _described(clock), name="rk-old")
-        await listings.publish(conn, before, [old])
+        await listings.publish(conn, before, [old], clock() + EVERY)
         found = await listings.latest(conn, None)
 
     assert found is not None
     assert found.sets == {}
+
+
+async def test_a_replica_whose_clock_was_ahead_holds_up_no_list(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud, wrong = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
+    ahead = Lister(engine=engine, cloud=cloud, every=EVERY, now=wrong)
+    right = Lister(engine=engine, cloud=cloud, every=EVERY, now=clock)
+    await ahead.run_once()
+    await right.run_once()
+    found = right.fresh()
+
+    assert found is not None
+    assert found.listed_at == clock()
+
+
+async def test_what_an_ill_region_refuses_the_sweep_is_not_asked_again(
+    world: World, engine: AsyncEngine, clock: Clock
+) -> None:
+    polite = PoliteCloud(engine=engine, cloud=world.cloud, now=clock)
+    for _ in range(FAILURES):
+        with pytest.raises(CloudError):
+            await polite.ask(listings.ALL, [Kind.LIST], failing)
+    sweep, before = replace(world.orphans, polite=polite), world.cloud.calls
+
+    assert await sweep.run_once() == []
+    assert world.cloud.calls == before
 
 
 async def _described(clock: Clock) -> ScaleSet:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from service.db import attempts as attempt_rows
@@ -202,6 +203,7 @@ async def _live(world: World, lifetime: int | None) -> Life:
     return life
 
 
+@pytest.mark.timeout(300)  # a whole life for each of its points
 async def test_a_life_ends_the_same_wherever_the_service_is_killed(world: World) -> None:
     undisturbed = await _live(world, None)
     effects = undisturbed.reaper.effects

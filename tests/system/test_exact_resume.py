@@ -190,6 +190,7 @@ def test_another_world_and_stage_goes_on_within_rounding(bench: Bench) -> None:
         assert loss == pytest.approx(straight.losses[step], abs=2e-5)
 
 
+@pytest.mark.long
 def test_worlds_of_changing_size_train_the_same_rows_in_the_same_order_within_rounding(
     bench: Bench,
 ) -> None:

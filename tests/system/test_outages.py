@@ -9,6 +9,7 @@ STEPS_AN_EPOCH = 40
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_a_job_trains_on_through_outages_and_comes_back_when_all_its_machines_go(
     product: Product,

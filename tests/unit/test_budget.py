@@ -8,14 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.budget import (
+    OF_PROJECT,
     PASSED,
     Allowance,
     Hold,
     amount,
+    is_of_another_cap,
     needed,
     nodes_may_go_on,
     standing,
     threshold,
+    why_exhausted,
 )
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -121,3 +124,15 @@ def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
     bill = spent + amount(Decimal(sum(rates)), takes) * dearer
 
     assert bill <= cap + Decimal("2e-9")
+
+
+def test_a_job_that_stopped_for_a_cap_of_its_project_that_is_gone_is_known() -> None:
+    of_project = standing(Decimal(40), Decimal(30), [RUNS], NOW, EVEN, whose=OF_PROJECT)
+    short = why_exhausted(of_project, "ftjob-1", short_of=Decimal(20))
+    own = why_exhausted(replace(of_project, whose="budget"), "ftjob-1")
+
+    for because in (short, why_exhausted(of_project, "ftjob-1")):
+        assert not is_of_another_cap(because, Decimal("40.000000"))
+        assert is_of_another_cap(because, Decimal(140))
+        assert is_of_another_cap(because, None)
+    assert not is_of_another_cap(own, None)

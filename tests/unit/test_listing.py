@@ -53,6 +53,13 @@ def test_that_a_set_is_gone_is_never_believed_of_a_list() -> None:
     assert as_listed(leaving, nothing, NOW) is None
 
 
+@pytest.mark.parametrize(("age", "believed"), [(-11, False), (-9, True), (30, True), (31, False)])
+def test_a_list_is_believed_for_three_rounds_and_not_from_far_ahead(
+    age: int, believed: bool
+) -> None:
+    assert listing(READY, 2).is_fresh(NOW + timedelta(seconds=age), EVERY) is believed
+
+
 def test_a_machine_that_lingers_is_found_by_a_look_every_so_often() -> None:
     later = NOW + LOOK_EVERY + timedelta(seconds=1)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.domain.outlay import solve
 from service.domain.policy import choose, ranked
 from service.domain.situation import Kind
 from tests.unit.policy_world import HOUR, held, life, paid, situation, spot
@@ -102,6 +103,22 @@ def test_a_place_that_evicted_a_minute_ago_ranks_behind_its_equal() -> None:
     burnt, calm = spot("eastus", evicted_s=60.0), spot("westus")
 
     assert ranked(situation(candidates=(burnt, calm)))[0] == calm
+
+
+def test_machines_that_start_at_once_can_be_chosen_among() -> None:
+    gone, net = replace(GONE, cold_start_s=0.0), paid(cold_start_s=0.0)
+    short = situation(candidates=(gone, net), work_s=HOUR, left_s=5 * HOUR)
+
+    assert choose(short).kind is Kind.WAIT
+
+
+def test_jobs_alike_share_a_solution() -> None:
+    choose(situation(candidates=(replace(GONE, hourly=0.3), paid()), lost_s=270.0))
+    before = solve.cache_info().misses
+
+    choose(situation(candidates=(replace(GONE, hourly=0.302), paid()), lost_s=290.0))
+
+    assert solve.cache_info().misses == before
 
 
 def test_a_situation_can_be_stored() -> None:

@@ -57,6 +57,13 @@ def test_an_offering_that_makes_no_sense_is_named(environment: pytest.MonkeyPatc
         load()
 
 
+def test_a_recovery_that_takes_no_time_is_refused(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("REKINDLE_RECOVERY_SECONDS", "0")
+
+    with pytest.raises(ValidationError, match="greater than 0"):
+        load()
+
+
 def test_accounts_of_regions_are_read_from_json(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("REKINDLE_REGION_STORAGE", '{"westus3": "AccountName=near"}')
 

@@ -1,0 +1,56 @@
+"""What a list outside said lately: asked seldom, by one at a time, and left alone while it fails.
+
+Who asks stands before a person or a move that waits, so an older answer is better than none.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from service.pricing.source import PricesUnavailable
+
+K = TypeVar("K")
+V = TypeVar("V")
+_NEVER = float("-inf")
+REST_SECONDS = 30.0  # after a failure
+OLDEST_SECONDS = 3600.0  # so old an answer may be while there is no newer one
+
+
+@dataclass
+class _Entry(Generic[V]):
+    answers: list[V] = field(default_factory=list)  # the last one, or none yet
+    read_at: float = _NEVER
+    failed_at: float = _NEVER
+    why: str = ""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Remembered(Generic[K, V]):
+    """Answers of ``ask`` by key, each for ``seconds``."""
+
+    def __init__(
+        self, ask: Callable[[K], Awaitable[V]], seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._ask, self._seconds, self._clock = ask, seconds, clock
+        self._entries: defaultdict[K, _Entry[V]] = defaultdict(_Entry)
+
+    async def of(self, key: K) -> V:
+        """The answer for ``key``. Raises PricesUnavailable."""
+        entry = self._entries[key]
+        async with entry.lock:  # a crowd waits for one answer
+            now = self._clock()
+            if now - entry.read_at > self._seconds and now - entry.failed_at > REST_SECONDS:
+                await self._renew(key, entry)
+            if not entry.answers or now - entry.read_at > OLDEST_SECONDS:
+                raise PricesUnavailable(entry.why)
+            return entry.answers[0]
+
+    async def _renew(self, key: K, entry: _Entry[V]) -> None:
+        try:
+            entry.answers = [await self._ask(key)]
+        except PricesUnavailable as failure:
+            entry.failed_at, entry.why = self._clock(), str(failure)
+        else:
+            entry.read_at = self._clock()
