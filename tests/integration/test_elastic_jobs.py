@@ -293,8 +293,8 @@ async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follow
     pace = before["progress"]["seconds_per_step"]
     costs = {k: Decimal(before["cost"][k]) for k in ("forecast_total", "spent")}
     ahead = costs["forecast_total"] - costs["spent"]
-    expected = Decimal(str(left * pace)) * 2 * PRICE.hourly / 3600
-    assert abs(ahead - expected) < Decimal("0.001")
+    undisturbed = Decimal(str(left * pace)) * 2 * PRICE.hourly / 3600
+    assert undisturbed < ahead < undisturbed * Decimal("1.1")  # a few evictions more
 
 
 async def test_a_job_shows_on_how_many_nodes_it_may_train(world: World) -> None:

@@ -74,4 +74,4 @@ async def test_from_its_start_to_the_trainers_a_node_accounts_for_all_its_time(
     path = [spans[name] for name in BOOT]
 
     gaps = [b.started_at - a.ended_at for a, b in pairwise(path)]
-    assert all(-0.001 < gap < 0.5 for gap in gaps), gaps
+    assert all(-0.05 < gap < 0.5 for gap in gaps), gaps
