@@ -203,7 +203,8 @@ async def _live(world: World, lifetime: int | None) -> Life:
     return life
 
 
-@pytest.mark.timeout(300)  # a whole life for each of its points
+@pytest.mark.long  # a whole life for each of its points
+@pytest.mark.timeout(300)
 async def test_a_life_ends_the_same_wherever_the_service_is_killed(world: World) -> None:
     undisturbed = await _live(world, None)
     effects = undisturbed.reaper.effects

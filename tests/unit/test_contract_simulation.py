@@ -33,7 +33,9 @@ BLOCKS = 4
 LIVES_PER_FAULT = 800
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize(
+    "block", [pytest.param(n, marks=[pytest.mark.long] if n else []) for n in range(BLOCKS)]
+)
 def test_no_life_breaks_a_promise_and_every_job_comes_to_an_end(
     block: int, record_property: Callable[[str, object], None]
 ) -> None:
