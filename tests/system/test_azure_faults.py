@@ -16,6 +16,7 @@ from tests.system.product import Product
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_a_job_survives_everything_that_azure_and_its_own_service_do_to_it(
     product: Product,

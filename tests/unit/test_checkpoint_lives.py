@@ -222,7 +222,9 @@ async def _live(seed: int) -> Life:
     return life
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [pytest.param(n, marks=[pytest.mark.long] if n else []) for n in range(4)]
+)
 def test_whoever_dies_when_nothing_is_deleted_that_is_named_or_loaded(part: int) -> None:
     async def lives() -> int:
         return sum([(await _live(seed)).freed for seed in range(part, LIVES, 4)])
