@@ -7,7 +7,6 @@ Evictions come in clusters: 92 % of those of one size and zone fall within three
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 from service.domain.ages import HOLD_PRIOR, Ages, expected_rest
@@ -18,38 +17,6 @@ _BAND_WEIGHT = 2.0  # evictions that a band counts for
 _POOLED_WEIGHT = 3.0  # evictions that all offers together count for, in the rate of one
 _RAREST, _OFTENEST = 1e-3, 20.0  # evictions per hour that are taken for possible
 _ENDLESS = 1e6  # hours
-
-
-@dataclass(frozen=True, kw_only=True)
-class Belief:
-    """A rate per hour, Gamma distributed: ``events`` over ``hours``."""
-
-    events: float
-    hours: float
-
-    @property
-    def mean(self) -> float:
-        """Expected events per hour."""
-        return self.events / self.hours
-
-    @property
-    def deviation(self) -> float:
-        """How far off the mean may well be."""
-        return math.sqrt(self.events) / self.hours
-
-    def seen(self, events: int, hours: float) -> "Belief":
-        """After so many events in so many hours more.
-
-        >>> Belief(events=2, hours=40).seen(1, 20).mean
-        0.05
-        """
-        return Belief(events=self.events + events, hours=self.hours + hours)
-
-
-def from_band(low: float, high: float, weight: float = _BAND_WEIGHT) -> Belief:
-    """The prior of a band such as 5 to 10 % (0.05, 0.10) of machines evicted in an hour."""
-    rate = -math.log1p(-(low + high) / 2)
-    return Belief(events=weight, hours=weight / rate)
 
 
 def hold_rates(

@@ -65,10 +65,6 @@ class Outlay:
         """Being taken on Spot now."""
         return self._between(self.start, work, slack)
 
-    def of_spot(self, work: float, slack: float, age: int) -> float:
-        """Training on Spot."""
-        return self._between([row[age] for row in self.spot], work, slack)
-
     def of_on_demand(self, work: float, slack: float, drought: int) -> float:
         """Training on demand."""
         return self._between([row[drought] for row in self.on_demand], work, slack)

@@ -154,6 +154,8 @@ async def test_a_create_over_what_is_there_changes_nothing(arm: Arm, cloud: Azur
 
     await cloud.create(SPEC)
 
+    assert [request.method for request in arm.requests] == ["PUT"]
+
 
 async def test_a_used_up_quota_is_no_conflict(arm: Arm, cloud: AzureCloud) -> None:
     arm.will_answer(409, _error("OperationNotAllowed", "exceeding approved LowPriorityCores quota"))

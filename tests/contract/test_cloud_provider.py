@@ -259,6 +259,7 @@ class TestDeleting:
         await world.cloud.delete(spec.name)
 
         await world.gone(spec.name)
+        assert await world.cloud.list_owned() == []
 
     async def test_one_that_is_still_being_created_can_be_deleted(
         self, world: World, spec: ScaleSetSpec

@@ -1,6 +1,5 @@
 """What is believed of weather: hazards, lifetimes, what is still to be paid, how jobs go."""
 
-import math
 import random
 
 import pytest
@@ -11,17 +10,6 @@ from service.domain import ages, hazard, lifetimes, odds, outlay
 from service.domain.ages import DROUGHT_PRIOR, HOLD_PRIOR, NOTHING, Ages
 
 LIVES = st.lists(st.tuples(st.floats(0, 50), st.booleans()), max_size=20)
-
-
-def test_a_band_without_data_is_the_rate_itself() -> None:
-    assert hazard.from_band(0.05, 0.10).mean == pytest.approx(-math.log(0.925))
-
-
-def test_many_quiet_hours_lower_a_hazard_and_evictions_raise_it() -> None:
-    band = hazard.from_band(0.05, 0.10)
-
-    assert band.seen(0, 100).mean < band.mean < band.seen(20, 100).mean
-    assert band.seen(20, 100).deviation < band.deviation
 
 
 def test_an_eviction_next_door_raises_the_hazard_for_minutes() -> None:
