@@ -67,9 +67,9 @@ class Size(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Quantized(Message):
-    """What `python -m trainer.fewer_bits` made of the export."""
+    """What `python -m trainer.compress` made of the export."""
 
-    to: str  # "int8" or "nf4"
+    to: str  # "int8", "nf4" or "2:4"
     made_with: str  # the library and its version
     bytes: int  # of the weights
     rows: int  # of the validation file that were measured; 0: none

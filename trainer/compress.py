@@ -1,10 +1,14 @@
-"""`python -m trainer.fewer_bits MODEL TARGET --to int8`: a finished model with smaller weights.
+"""`python -m trainer.compress MODEL TARGET --to int8`: a finished model with cheaper weights.
 
-MODEL is a folder of `rekindle download`. The weights of the linear layers but the head become 8 or
-4 bits wide, by bitsandbytes: `int8` is LLM.int8 (Dettmers et al. 2022), which computes outliers in
-the model's precision; `nf4` is weights only, with scales that are quantized again (Dettmers et
-al. 2023). Nothing is calibrated. `from_pretrained` loads TARGET by itself where bitsandbytes is
-installed. It appears only once it was loaded again and gave the same numbers to the last bit. With
+MODEL is a folder of `rekindle download`. What changes are the weights of the linear layers but the
+head. Two kinds are fewer bits, by bitsandbytes: `int8` is LLM.int8 (Dettmers et al. 2022), which
+computes outliers in the model's precision; `nf4` is weights only, with scales that are quantized
+again (Dettmers et al. 2023). `from_pretrained` loads them by itself where bitsandbytes is
+installed. `2:4` makes the two smallest of every four weights in a row zero (Mishra et al. 2021):
+files stay as large, sparse tensor cores multiply twice as fast where a program asks them to.
+Nothing is calibrated, nothing trained again.
+
+TARGET appears only once it was loaded again and gave the same numbers to the last bit. With
 `--validation FILE`, the chats that the job was validated with, the loss before and after is
 measured: here, and not on paid machines.
 """
@@ -26,6 +30,7 @@ from transformers import (
     AutoTokenizer,
     BitsAndBytesConfig,
 )
+from transformers.pytorch_utils import Conv1D
 
 from trainer.companions import CARD
 from trainer.data.batch import Batch, padded
@@ -37,7 +42,8 @@ from trainer.quantize import import_uncompiled
 from trainer.report import REPORT, Quantized, Report, weight_bytes, write_report
 
 HEADS = ["lm_head", "score", "classifier"]  # small, and what they say is the result
-KINDS = ("int8", "nf4")
+INT8, NF4, SPARSE = KINDS = ("int8", "nf4", "2:4")
+GROUP, ZEROS = 4, 2  # of every so many weights in a row, so many become zero
 PROBE = 64  # tokens that are looked at when the model is loaded again
 PART = ".part"
 
@@ -80,7 +86,7 @@ def shrink(
     after = _write(model, part, report, kind, batches)
     done = Quantized(
         to=kind,
-        made_with=f"bitsandbytes {version('bitsandbytes')}",
+        made_with=_made_with(kind),
         bytes=weight_bytes(part),
         rows=len(batches),
         loss_before=before,
@@ -111,7 +117,7 @@ def _write(
     model: Path, part: Path, report: Report, kind: str, batches: list[Batch]
 ) -> float | None:
     """The folder, and the loss of what is loaded from it."""
-    small = _load(model, report, quantization_config=_settings(kind))
+    small = _smaller(model, report, kind)
     small.save_pretrained(part)  # before it computes: newer CPUs repack 4 bits then
     seen = _probed(small)
     del small
@@ -121,18 +127,45 @@ def _write(
             shutil.copyfile(file, part / file.name)
     if (part / CARD).exists():
         with (part / CARD).open("a", encoding="utf-8") as card:
-            card.write(
-                f"- Linear layers have weights in {kind} here; the results are from before.\n"
-            )
+            card.write(f"- Linear layers have {_weights(kind)}; the results are from before.\n")
     again = _load(part, report)
     if not torch.equal(_probed(again), seen):
         shutil.rmtree(part)
-        raise Refused(f"in {kind} it is another model once it is loaded again; use it as it is")
+        raise Refused(f"with {_weights(kind)} it loads as another model; use it as it is")
     return _mean_loss(again, batches) if batches else None
 
 
+def _weights(kind: str) -> str:
+    return "weights of which half are zero (2:4)" if kind == SPARSE else f"weights in {kind}"
+
+
+def _made_with(kind: str) -> str:
+    library = "torch" if kind == SPARSE else "bitsandbytes"
+    return f"{library} {version(library)}"
+
+
+def _smaller(model: Path, report: Report, kind: str) -> Any:  # noqa: ANN401
+    if kind != SPARSE:
+        return _load(model, report, quantization_config=_settings(kind))
+    dense = _load(model, report)
+    for name, layer in dense.named_modules():
+        is_linear = isinstance(layer, torch.nn.Linear | Conv1D)
+        if is_linear and name.rpartition(".")[2] not in HEADS:
+            _prune(layer.weight.data.T if isinstance(layer, Conv1D) else layer.weight.data, name)
+    return dense
+
+
+def _prune(weight_oi: torch.Tensor, name: str) -> None:
+    """In place: along the inputs, the smallest of every group become zero."""
+    if weight_oi.shape[1] % GROUP:
+        raise Refused(f"{name} has {weight_oi.shape[1]} inputs, which is no multiple of {GROUP}")
+    groups_ogf = weight_oi.unflatten(1, (-1, GROUP))
+    smallest_ogz = groups_ogf.abs().argsort(dim=-1, stable=True)[..., :ZEROS]
+    weight_oi.copy_(groups_ogf.scatter(-1, smallest_ogz, 0).flatten(1))
+
+
 def _settings(kind: str) -> BitsAndBytesConfig:
-    if kind == "int8":
+    if kind == INT8:
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=HEADS)
     return BitsAndBytesConfig(
         load_in_4bit=True,
