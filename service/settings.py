@@ -14,6 +14,7 @@ from service.domain.budget import Allowance
 from service.domain.dataset import Limits
 from service.domain.fleet import Offering
 from service.domain.states import CapacityType
+from service.domain.tiers import Account
 
 
 class Settings(BaseSettings):
@@ -108,6 +109,12 @@ class Settings(BaseSettings):
     def usual_quota(self) -> Quota:
         """What a project may hold that was given no quota of its own."""
         return Quota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
+
+    @property
+    def account(self) -> Account:
+        """Where the main storage account is, and how its bytes are kept."""
+        region = self.storage_region or self.offerings[0].region
+        return Account(region=region, redundancy=self.storage_redundancy)
 
     @property
     def spot_regions(self) -> tuple[str, ...]:

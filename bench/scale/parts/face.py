@@ -17,6 +17,7 @@ from typing import Any
 
 from bench.scale.parts.line import Line
 from service import main, telemetry
+from service.adapters import Adapters, Clock, Opened, inside
 from service.cloud.provider import CloudProvider
 from service.domain.fleet import Price
 from service.pricing.fixed import FixedPrices
@@ -61,15 +62,15 @@ class FarStore(MemoryStore):
         return Blob(name=name, size=len(data), etag=etag)
 
 
-def opened(socket: Path) -> Any:  # noqa: ANN401 - as main.adapters
-    """What takes the place of `main.adapters`."""
+def opened(socket: Path) -> Opened:
+    """What takes the place of `service.adapters.adapters`."""
 
     @asynccontextmanager
-    async def adapters(settings: Settings) -> AsyncIterator[main.Adapters]:
+    async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
         cloud: Any = Far(Line(socket), "cloud")
         outside: tuple[CloudProvider, FarStore] = (cloud, FarStore(Line(socket)))
         prices = FixedPrices(dict.fromkeys(settings.offerings, PRICE))
-        async with main.inside(settings, *outside, {}, prices) as made:
+        async with inside(settings, now, *outside, {}, prices) as made:
             yield made
 
     return adapters

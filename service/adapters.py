@@ -1,0 +1,86 @@
+"""The service's adapters, opened and closed: database, cloud, blobs, prices, and the clock."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service import azure_access
+from service.cloud.provider import CloudProvider
+from service.db.engine import driver_url, make_engine
+from service.db.notices import Listener
+from service.pricing.azure_retail import RetailPrices
+from service.pricing.source import PriceSource
+from service.settings import Settings
+from service.storage.azure import AzureBlobStore
+from service.storage.store import BlobStore
+
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapters:
+    """The outside world, as the settings choose it."""
+
+    now: Clock
+    engine: AsyncEngine
+    cloud: CloudProvider
+    store: BlobStore
+    regional: Mapping[str, BlobStore]  # region -> the account there
+    prices: PriceSource
+    listener: Listener
+
+
+@asynccontextmanager
+async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
+    """Open everything, and close it again."""
+    cloud = azure_access.cloud(settings, now)
+    store = AzureBlobStore(settings.storage.get_secret_value())
+    regional = {
+        region: AzureBlobStore(account.get_secret_value())
+        for region, account in settings.region_storage.items()
+    }
+    prices = RetailPrices(base_url=settings.prices_url, ca_path=azure_access.ca(settings))
+    async with inside(settings, now, cloud, store, regional, prices) as made:
+        yield made
+
+
+@asynccontextmanager
+async def inside(
+    settings: Settings,
+    now: Clock,
+    cloud: CloudProvider,
+    store: BlobStore,
+    regional: Mapping[str, BlobStore],
+    prices: PriceSource,
+) -> AsyncIterator[Adapters]:
+    """The database beside this outside world; closes all of it."""
+    url = settings.database_url.get_secret_value()
+    made = Adapters(
+        now=now,
+        engine=make_engine(url),
+        cloud=cloud,
+        store=store,
+        regional=regional,
+        prices=prices,
+        listener=Listener(driver_url(url)),
+    )
+    listening = asyncio.create_task(made.listener.run())
+    try:
+        yield made
+    finally:
+        listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await listening
+        for account in made.regional.values():
+            await account.close()
+        for part in (made.cloud, made.store, made.prices):
+            await part.close()
+        await made.engine.dispose()
+
+
+Opened = Callable[[Settings, Clock], AbstractAsyncContextManager[Adapters]]

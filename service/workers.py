@@ -1,0 +1,147 @@
+"""The reconcilers of one process: what each looks after, how often, and with which adapters."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from datetime import timedelta
+from typing import Any
+
+from service.adapters import Adapters
+from service.db.listings import ALL
+from service.db.pruning import Rows
+from service.db.queue import TOPIC
+from service.domain.admission import BEAT
+from service.operations.pulse import Pulse
+from service.operations.tiers import Outside
+from service.reconciler.admission import Admissions
+from service.reconciler.attempts import AttemptReconciler
+from service.reconciler.budgets import ProjectBudgets
+from service.reconciler.jobs import JobReconciler
+from service.reconciler.lister import Lister
+from service.reconciler.loop import BUSY_AT_ONCE, Loop
+from service.reconciler.model_copies import ModelCopies
+from service.reconciler.orphans import OrphanSweep
+from service.reconciler.polite import PoliteCloud
+from service.reconciler.price_watch import PriceWatch
+from service.reconciler.pruning import Pruning
+from service.reconciler.retention import CheckpointSweep
+from service.reconciler.scale_sets import SpecMaker
+from service.reconciler.storage_cost import StorageMeters
+from service.reconciler.tiers import TierMoves
+from service.reconciler.uploads import UploadSweep
+from service.settings import Settings
+
+WATCH_SECONDS = 10.0
+SWEEP_SECONDS = 60.0
+UPLOAD_SWEEP_SECONDS = 600.0
+CHECKPOINT_SWEEP_SECONDS = 600.0
+COPY_SECONDS = 30.0
+METER_SECONDS = 10.0
+CORES_SECONDS = 10.0
+PRUNING_SECONDS = 3600.0
+PRICE_SECONDS = 300.0
+BUDGET_SECONDS = 15.0  # of Allowance.look
+
+
+def reconcilers(
+    settings: Settings, world: Adapters, stop: asyncio.Event, pulse: Pulse
+) -> list[Coroutine[Any, Any, object]]:
+    """All of them; each runs until ``stop``."""
+    polite = PoliteCloud(
+        engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
+    )
+    attempts, lister = _attempts(settings, world, polite)
+    jobs = JobReconciler(
+        engine=world.engine,
+        store=world.store,
+        prices=world.prices,
+        now=world.now,
+        allowance=settings.allowance,
+        usual=settings.usual_quota,
+    )
+    orphans = OrphanSweep(engine=world.engine, cloud=world.cloud, now=world.now, polite=polite)
+    prune = Pruning(engine=world.engine, keep=_kept(settings), now=world.now)
+    loop = Loop(listener=world.listener, stop=stop, pulse=pulse)
+    return [
+        loop.whenever_due("attempts", attempts.claim),
+        loop.whenever_due("jobs", jobs.claim, BUSY_AT_ONCE),
+        loop.every(settings.poll_seconds / 2, "list", lister.run_once),
+        loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
+        loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
+        loop.every(PRUNING_SECONDS, "pruning", prune.run_once),
+        *_stored(settings, world, loop),
+        *_money(settings, world, loop),
+        *_queue(settings, world, loop, polite),
+    ]
+
+
+def _attempts(
+    settings: Settings, world: Adapters, polite: PoliteCloud
+) -> tuple[AttemptReconciler, Lister]:
+    """Who looks after attempts, and the list of scale sets that spares most looks."""
+    specs = SpecMaker(
+        public_url=settings.public_url,
+        secret=settings.secret_key.get_secret_value(),
+        image=settings.trainer_image,
+        accelerator=settings.accelerator,
+        deployment=settings.deployment,
+    )
+    pace = settings.pace
+    lister = Lister(engine=world.engine, cloud=polite.at(ALL), every=pace.poll, now=world.now)
+    made = AttemptReconciler(
+        engine=world.engine,
+        cloud=world.cloud,
+        store=world.store,
+        specs=specs,
+        pace=pace,
+        now=world.now,
+        lister=lister,
+        polite=polite,
+        allowance=settings.allowance,
+    )
+    return made, lister
+
+
+def _queue(
+    settings: Settings, world: Adapters, loop: Loop, polite: PoliteCloud
+) -> Iterator[Coroutine[Any, Any, object]]:
+    """Who may ask for machines."""
+    usual, regions = settings.usual_quota, settings.spot_regions
+    queue = Admissions(
+        engine=world.engine, cloud=polite.at(ALL), now=world.now, usual=usual, regions=regions
+    )
+    yield loop.whenever(TOPIC, BEAT.total_seconds(), "queue", queue.run_once)
+    yield loop.every(CORES_SECONDS, "cores", queue.read_cores)
+
+
+def _stored(
+    settings: Settings, world: Adapters, loop: Loop
+) -> Iterator[Coroutine[Any, Any, object]]:
+    """What looks after bytes."""
+    uploads = UploadSweep(engine=world.engine, store=world.store, now=world.now)
+    copies = ModelCopies(store=world.store, regional=world.regional, now=world.now)
+    saves = CheckpointSweep(engine=world.engine, store=world.store, now=world.now)
+    outside = Outside(store=world.store, prices=world.prices, account=settings.account)
+    moves = TierMoves(engine=world.engine, store=world.store, now=world.now)
+    meters = StorageMeters(engine=world.engine, outside=outside, now=world.now)
+    yield loop.every(COPY_SECONDS, "copies", copies.run_once)
+    yield loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once)
+    yield loop.whenever_due("tiers", moves.claim)
+    yield loop.every(METER_SECONDS, "storage", meters.run_once)
+    yield loop.every(CHECKPOINT_SWEEP_SECONDS, "checkpoints", saves.run_once)
+
+
+def _money(
+    settings: Settings, world: Adapters, loop: Loop
+) -> Iterator[Coroutine[Any, Any, object]]:
+    """What is looked at beside attempts: budgets of projects, prices of what runs."""
+    projects = ProjectBudgets(engine=world.engine, allowance=settings.allowance, now=world.now)
+    watch = PriceWatch(engine=world.engine, prices=world.prices, now=world.now)
+    yield loop.every(BUDGET_SECONDS, "budgets", projects.run_once)
+    yield loop.every(PRICE_SECONDS, "prices", watch.run_once)
+
+
+def _kept(settings: Settings) -> dict[Rows, timedelta]:
+    return {
+        Rows.EVENTS: timedelta(days=settings.event_days),
+        Rows.METRICS: timedelta(days=settings.metric_days),
+    }
