@@ -26,7 +26,7 @@ SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 TENANT = "11111111-1111-1111-1111-111111111111"
 GROUP = "rekindle"
 VERSION = "?api-version=2026-04-01"
-PATIENCE = 20.0  # seconds
+PATIENCE = 60.0  # seconds, on a machine that is busy
 T = TypeVar("T")
 BOOT = """#cloud-config
 write_files:

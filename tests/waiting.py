@@ -35,7 +35,7 @@ async def until(
     *,
     wait: Waiter = really,
     interval: float = 0.1,
-    deadline: float = 20.0,
+    deadline: float = 60.0,
 ) -> T:
     """Look every ``interval`` seconds until ``accept`` likes what is seen, and return that."""
     waited = 0.0

@@ -148,7 +148,7 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
         await until(_looked(lambda: container.given_up), bool)
         save(folder, GENERATION, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
         wishes.gone(ended_well=True)
-        await asyncio.wait_for(working, 10.0)
+        await asyncio.wait_for(working, 30.0)
         access.close()
 
         assert at_once == 1
@@ -173,7 +173,7 @@ async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
         left = _looked(lambda: {name.split("/")[1] for name in job.names("checkpoints/")})
         await until(left, lambda folders: folders == {checkpoint_path(30, "g1").split("/")[1]})
         wishes.gone(ended_well=True)
-        await asyncio.wait_for(working, 10.0)
+        await asyncio.wait_for(working, 30.0)
         access.close()
 
 
@@ -207,7 +207,7 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
         await _names(job, 10)
         stalled.over.set()
         wishes.gone(ended_well=True)
-        await asyncio.wait_for(working, 10.0)
+        await asyncio.wait_for(working, 30.0)
         access.close()
 
         assert [c.step for c in job.head().checkpoints] == [10, 20]
