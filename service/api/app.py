@@ -25,7 +25,11 @@ from service.api import (
     tiers,
 )
 from service.api.deps import Parts
+from service.api.kept_answers import KeptAnswers
+from service.db.keys import Key
+from service.operations import keys
 from service.operations.heartbeats import Hearing
+from service.operations.kept import Kept
 
 _LONGEST_ID = 128
 _OF_USERS = (
@@ -39,11 +43,13 @@ def make_app(parts: Parts) -> FastAPI:
     app = FastAPI(title="Rekindle", version="1", redoc_url=None)
     app.state.parts = parts
     app.state.hearing = Hearing(parts.engine)
+    app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
     for module in _OF_USERS:
         app.include_router(module.router, prefix="/v1")
     app.include_router(nodes.router, prefix="/internal/nodes")
     app.include_router(health.router)
     failures.install(app)
+    app.add_middleware(KeptAnswers, listener=parts.listener)
     app.add_middleware(RequestNames)
     return app
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Request
@@ -10,7 +11,8 @@ from fastapi.dependencies.models import Dependant
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.provider import CloudProvider
-from service.db.keys import Caller
+from service.db.engine import reading
+from service.db.keys import Caller, Key
 from service.db.notices import Listener
 from service.db.schema import Schema
 from service.domain.budget import USUAL, Allowance
@@ -20,6 +22,7 @@ from service.domain.fleet import Offering
 from service.domain.tiers import Account
 from service.operations import keys
 from service.operations.grants import Granter
+from service.operations.kept import Kept
 from service.operations.pulse import Pulse
 from service.operations.tiers import Outside
 from service.pricing.source import PriceSource
@@ -61,6 +64,11 @@ class Parts:
     pulse: Pulse | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
 
+    @cached_property
+    def reading(self) -> AsyncEngine:
+        """For single queries."""
+        return reading(self.engine)
+
     @property
     def outside(self) -> Outside:
         """What is asked when folders are moved between tiers."""
@@ -82,7 +90,8 @@ async def get_caller(
 
     Both here, since every route of ours has a caller and one more dependency costs 20 us.
     """
-    caller = await keys.authenticate(parts.engine, authorization, parts.now())
+    known: Kept[Key] = request.app.state.known_keys
+    caller = await keys.authenticate(parts.engine, known, authorization, parts.now())
     if request.scope["query_string"]:
         _check_query(request)
     return caller

@@ -95,7 +95,7 @@ async def get(
     """One job with progress, cost and attempts; with ``wait`` once there is news of it."""
     if known.waits:
         await waiting.until_news(parts, job_id, caller.project_id, known)
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         shown = await _shown(conn, job_id, caller, parts.now())
     tag = {"etag": waiting.etag(shown["version"])}
     if not known.waits and known.has(shown["version"]):

@@ -40,7 +40,7 @@ async def known(
     """Read what a request says of it."""
     preferred = _WAIT.search(prefer or "")
     seconds = wait if wait is not None else float(preferred.group(1)) if preferred else 0.0
-    have = set(_versions(if_none_match))
+    have = set(tagged(if_none_match))
     if version is not None:
         have.add(version)
     return Known(
@@ -68,8 +68,8 @@ def etag(version: int) -> str:
     return f'W/"{version}"'
 
 
-def _versions(if_none_match: str | None) -> list[int]:
-    """Those that are ours; any other ETag names nothing that we ever sent."""
+def tagged(if_none_match: str | None) -> list[int]:
+    """The versions in ETags that are ours; any other ETag names nothing that we ever sent."""
     return [int(v) for v in re.findall(r'"(\d{1,18})"', if_none_match or "")]
 
 

@@ -7,8 +7,11 @@ from sqlalchemy import func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db import notices
 from service.db.tables import api_keys, projects
 from service.domain.ids import new_id
+
+TOPIC = "keys"  # is notified when one is revoked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +88,7 @@ async def revoke(conn: AsyncConnection, key_id: str, now: datetime) -> None:
     """From now on the key opens nothing; the time of the first revocation stays."""
     still = (api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
     await conn.execute(update(api_keys).where(*still).values(revoked_at=now))
+    await notices.notify(conn, TOPIC)
 
 
 async def count(conn: AsyncConnection, project_id: str) -> int:

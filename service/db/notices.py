@@ -25,15 +25,27 @@ class Listener:
     def __init__(self, url: str) -> None:
         self._url = url.replace("+psycopg", "", 1)
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self.hears = False  # whether the connection stands, as far as is known
 
     @asynccontextmanager
     async def subscribed(self, topic: str) -> AsyncIterator[asyncio.Event]:
         """An event that is set whenever ``topic`` is notified (or the connection was lost)."""
-        event = asyncio.Event()
-        self._waiting[topic].add(event)
+        event = self.subscribe(topic)
         try:
             yield event
         finally:
+            self.unsubscribe(event, topic)
+
+    def subscribe(self, *topics: str) -> asyncio.Event:
+        """The same of any of these, until ``unsubscribe``."""
+        event = asyncio.Event()
+        for topic in topics:
+            self._waiting[topic].add(event)
+        return event
+
+    def unsubscribe(self, event: asyncio.Event, *topics: str) -> None:
+        """Nobody waits for it any more."""
+        for topic in topics:
             self._waiting[topic].discard(event)
             if not self._waiting[topic]:
                 del self._waiting[topic]
@@ -43,18 +55,21 @@ class Listener:
         while True:
             with suppress(psycopg.OperationalError):
                 await self._listen()
-            self._wake(*self._waiting)
+            self.hears = False
+            self.wake(*self._waiting)
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen(self) -> None:
         conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True)
         async with conn:
             await conn.execute(f"listen {CHANNEL}")
-            self._wake(*self._waiting)  # what was notified before we listened is lost
+            self.wake(*self._waiting)  # what was notified before we listened is lost
+            self.hears = True
             async for notice in conn.notifies():
-                self._wake(notice.payload)
+                self.wake(notice.payload)
 
-    def _wake(self, *topics: str) -> None:
+    def wake(self, *topics: str) -> None:
+        """As if each of them had been notified."""
         for topic in topics:
             for event in self._waiting.get(topic, ()):
                 event.set()

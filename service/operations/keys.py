@@ -5,11 +5,14 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import keys
+from service.db.engine import reading
 from service.db.keys import Caller, Key
 from service.domain import tokens
 from service.domain.errors import InvalidApiKey, KeyNotFound, ProjectNotFound
 from service.domain.ids import new_id
+from service.operations.kept import Kept
 
+KEPT_SECONDS, MOST_KEPT = 10.0, 10_000
 USE_NOTED_EVERY = timedelta(minutes=10)  # one write per key and ten minutes, not per request
 
 _SEND = "Send the header `Authorization: Bearer rk-...`"
@@ -74,11 +77,16 @@ async def revoke(
     return key, await keys.count(conn, project_id)
 
 
-async def authenticate(engine: AsyncEngine, authorization: str | None, now: datetime) -> Caller:
-    """Who sends this Authorization header, or raise InvalidApiKey that says what to send."""
+async def authenticate(
+    engine: AsyncEngine, known: Kept[Key], authorization: str | None, now: datetime
+) -> Caller:
+    """Who sends this Authorization header, or raise InvalidApiKey that says what to send.
+
+    A key that was ``known`` a moment ago is not looked up again.
+    """
     secret = _secret(authorization)
-    async with engine.connect() as conn:
-        key = await keys.find(conn, tokens.digest(secret))
+    digest = tokens.digest(secret)
+    key = known.find(digest) or await _look_up(engine, known, digest, now)
     if key is None:
         raise InvalidApiKey(f"No API key of this service ends in {secret[-4:]!r}. {_MAKE}")
     if key.revoked_at is not None:
@@ -87,10 +95,23 @@ async def authenticate(engine: AsyncEngine, authorization: str | None, now: date
             f"The API key {key.name!r} (it ends in {key.hint!r}) was revoked at {when}. "
             f"Use another one. {_MAKE}"
         )
-    if key.last_used_at is None or key.last_used_at < now - USE_NOTED_EVERY:
-        async with engine.begin() as conn:
-            await keys.touch(conn, key.id, now, now - USE_NOTED_EVERY)
     return Caller(api_key_id=key.id, project_id=key.project_id)
+
+
+async def _look_up(
+    engine: AsyncEngine, known: Kept[Key], digest: bytes, now: datetime
+) -> Key | None:
+    """The key of that hash, if there is one; one that opens something is noted as used."""
+    with known.reading(digest, keys.TOPIC) as keep:
+        async with reading(engine).connect() as conn:
+            key = await keys.find(conn, digest)
+        if key is None or key.revoked_at is not None:
+            return key
+        if key.last_used_at is None or key.last_used_at < now - USE_NOTED_EVERY:
+            async with engine.begin() as conn:
+                await keys.touch(conn, key.id, now, now - USE_NOTED_EVERY)
+        keep(key)
+    return key
 
 
 def _secret(authorization: str | None) -> str:

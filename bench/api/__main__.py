@@ -1,0 +1,231 @@
+"""`python -m bench.api [--requests N] [--json [FILE]]`: CPU seconds of a request.
+
+Starts PostgreSQL, an api and a reconciler process with a fake cloud and simulated nodes, has a job
+train, and asks for it again and again over kept connections: as a client does that polls, as one
+that has this version already, and in a way that is never answered from memory. Then it POSTs jobs
+and lists them, without a reconciler. Beside it the same to a bare FastAPI app. CPU is the api
+process's own; PostgreSQL's stands beside.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from bench import ports, report
+from bench.report import Measure
+from bench.scale.parts.line import Broken
+from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+
+STDOUT = Path("-")
+CANNOT_MEASURE, INTERRUPTED = 2, 130
+LANES = 4  # requests at a time
+WARM = 50  # requests that are not counted
+GET_BAR, POST_BAR = 150.0, 900.0  # us: design, section 7
+PATIENCE = 120.0  # seconds
+JOBS = "/v1/fine_tuning/jobs"
+ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
+FAULTS = (CannotMeasure, Broken, httpx.HTTPError)
+Ask = Callable[[], Awaitable[httpx.Response]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Used:
+    """CPU of a request, us."""
+
+    name: str
+    api: float
+    postgres: float | None  # None: it has none
+
+
+def main() -> int:
+    """Measure, print, exit."""
+    parser = argparse.ArgumentParser(prog="python -m bench.api", description=__doc__)
+    parser.add_argument("--requests", type=int, default=2000, help="of each kind; POSTs a tenth")
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    options = parser.parse_args()
+    try:
+        used = asyncio.run(_run(options.requests))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except FAULTS as error:
+        print(f"cannot go on: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return CANNOT_MEASURE
+    report.table(
+        ("request", "api us", "postgres us"),
+        [(u.name, round(u.api), None if u.postgres is None else round(u.postgres)) for u in used],
+    )
+    result = _measures({u.name: u.api for u in used})
+    report.show(result)
+    if options.json:
+        more = {"arguments": {"requests": options.requests}, "rows": [vars(u) for u in used]}
+        whole = report.Report(bench="api", measures=result, more=more)
+        whole.write(None if options.json == STDOUT else options.json)
+    return 0
+
+
+def _measures(api: dict[str, float]) -> list[Measure]:
+    def measure(name: str, row: str, bar: float | None, bare: str) -> Measure:
+        limit = round(api[bare])
+        return Measure(
+            name=name, value=round(api[row]), unit="us", bar=bar, limit=limit, rivals={bare: limit}
+        )
+
+    return [
+        measure("get_job_cpu", "GET job", GET_BAR, "bare GET"),
+        measure("get_job_304_cpu", "GET job, no news", GET_BAR, "bare GET"),
+        measure("get_job_read_cpu", "GET job, read", None, "bare GET"),
+        measure("list_20_cpu", "GET list of 20", None, "bare GET"),
+        measure("post_job_cpu", "POST job", POST_BAR, "bare POST"),
+    ]
+
+
+async def _run(requests: int) -> list[Used]:
+    used = []
+    async with _bare() as (process, client):
+        meter = _Meter(process=process, stack=None)
+        body = {"model": "m", "training_file": "file-1", "hyperparameters": {"n_epochs": 3}}
+        used.append(await meter.of("bare GET", requests, lambda: client.get("/jobs/1")))
+        used.append(
+            await meter.of("bare POST", requests // 10, lambda: client.post("/jobs", json=body))
+        )
+    async with stack(Shape()) as running, _client(running) as api:
+        used += await _looks(running, api, requests)
+    async with stack(Shape(reconcilers=0)) as running, _client(running) as api:
+        meter = _Meter(process=running.processes["api"][0], stack=running)
+        asked = await _body(running, api)
+        return [
+            *used,
+            await meter.of("POST job", requests // 10, lambda: api.post(JOBS, json=asked)),
+            await meter.of("GET list of 20", requests // 10, lambda: api.get(JOBS)),
+        ]
+
+
+def _client(running: Stack) -> httpx.AsyncClient:
+    head = {"authorization": f"Bearer {running.key}"}
+    url = f"http://127.0.0.1:{running.ports[0]}"
+    return httpx.AsyncClient(base_url=url, headers=head, timeout=60, trust_env=False)
+
+
+async def _looks(running: Stack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+    """At a job that trains."""
+    asked = await _body(running, api)
+    job = (await _ok(api.post(JOBS, json=asked)))["id"]
+    await _trains(api, job)
+    meter = _Meter(process=running.processes["api"][0], stack=running)
+    path = f"{JOBS}/{job}"
+
+    newest: dict[str, str] = {}
+
+    async def have() -> httpx.Response:
+        """As who has the newest version, whichever that is."""
+        answer = await api.get(path, headers=newest)
+        newest["if-none-match"] = answer.headers["etag"]
+        return answer
+
+    return [
+        await meter.of("GET job", requests, lambda: api.get(path)),
+        await meter.of("GET job, no news", requests, have),
+        await meter.of("GET job, read", requests, lambda: api.get(path, params={"version": 0})),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Meter:
+    process: psutil.Process
+    stack: Stack | None
+
+    async def of(self, name: str, requests: int, ask: Ask) -> Used:
+        """Ask so often, and see what it took."""
+        await _ask(min(WARM, requests), ask)
+        before = self._seconds()
+        await _ask(requests, ask)
+        api, server = (
+            1e6 * (b - a) / requests for a, b in zip(before, self._seconds(), strict=True)
+        )
+        return Used(name=name, api=api, postgres=server if self.stack else None)
+
+    def _seconds(self) -> tuple[float, float]:
+        times = self.process.cpu_times()
+        server = self.stack.cpu()["postgres"] if self.stack else 0.0
+        return times.user + times.system, server
+
+
+async def _ask(requests: int, ask: Ask) -> None:
+    async def lane(mine: int) -> None:
+        for _ in range(mine):
+            answer = await ask()
+            if answer.status_code not in (200, 304):
+                raise CannotMeasure(f"answered {answer.status_code}: {answer.text}")
+
+    await asyncio.gather(*(lane(requests // LANES) for _ in range(LANES)))
+
+
+async def _body(running: Stack, api: httpx.AsyncClient) -> dict[str, Any]:
+    model = await running.world.call("bench.stage")
+    data = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
+    file = await _ok(
+        api.post("/v1/files", files={"file": ("t.jsonl", data)}, data={"purpose": "fine-tune"})
+    )
+    return {
+        "model": model,
+        "training_file": file["id"],
+        "seed": 7,
+        "hyperparameters": {"n_epochs": 50},
+        "infrastructure": {"nodes": 1},
+    }
+
+
+async def _ok(asking: Awaitable[httpx.Response]) -> dict[str, Any]:
+    answer = await asking
+    if answer.status_code != 200:
+        raise CannotMeasure(f"answered {answer.status_code}: {answer.text}")
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def _trains(api: httpx.AsyncClient, job: str) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + PATIENCE
+    while (phase := (await _ok(api.get(f"{JOBS}/{job}")))["phase"]) != "training":
+        if loop.time() > until:
+            raise CannotMeasure(f"the job does not train, but is {phase}")
+        await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def _bare() -> AsyncIterator[tuple[psutil.Process, httpx.AsyncClient]]:
+    port = ports.free()
+    program = (sys.executable, "-m", "bench.api.bare", str(port))
+    child = await asyncio.create_subprocess_exec(*program)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+            await _serves(client)
+            yield psutil.Process(child.pid), client
+    finally:
+        child.terminate()
+        await child.wait()
+
+
+async def _serves(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await client.get("/jobs/1")
+            except httpx.TransportError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+if __name__ == "__main__":
+    sys.exit(main())
