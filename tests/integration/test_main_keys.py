@@ -56,9 +56,9 @@ async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock
     assert (status, "0 keys left" in revoked) == (0, True)
     assert (await key(database_url, "list", "--project", "p"))[1] == ""
     engine = engines.make_engine(database_url)
+    known = Kept[Key](Listener(database_url), seconds=1.0, most=1)
     try:
         with pytest.raises(InvalidApiKey, match="was revoked"):
-            known = Kept[Key](Listener(database_url), seconds=1.0, most=1)
             await keys.authenticate(engine, known, f"Bearer {secret.strip()}", clock())
     finally:
         await engine.dispose()

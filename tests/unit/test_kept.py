@@ -1,7 +1,5 @@
 """What was read is kept: until there is news, for some seconds, while notices are heard."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from service.db.notices import Listener
@@ -23,10 +21,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def listener() -> Iterator[Listener]:
+def listener() -> Listener:
     made = Listener("postgresql://nowhere")
     made.hears = True
-    yield made
+    return made
 
 
 @pytest.fixture
