@@ -166,7 +166,8 @@ async def _ask(requests: int, ask: Ask) -> None:
             if answer.status_code not in (200, 304):
                 raise CannotMeasure(f"answered {answer.status_code}: {answer.text}")
 
-    await asyncio.gather(*(lane(requests // LANES) for _ in range(LANES)))
+    shares = [requests // LANES + (n < requests % LANES) for n in range(LANES)]
+    await asyncio.gather(*(lane(share) for share in shares))
 
 
 async def _body(running: Stack, api: httpx.AsyncClient) -> dict[str, Any]:

@@ -8,16 +8,19 @@ import re
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
+from starlette.status import HTTP_400_BAD_REQUEST
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api import waiting
+from service.api.deps import bearer
 from service.db import keys, versions
 from service.db.notices import Listener
+from service.domain import tokens
 from service.operations.kept import Kept
 
 _JOB = re.compile(r"/v1/fine_tuning/jobs/([^/]+)")
 SECONDS = 5.0  # what has no news of its own, as what was spent, is no older than this
-MOST = 4096  # some 10 kB each
+MOST, LARGEST = 1024, 64 * 1024  # bytes; most are 10 kB, a long grader of a job is part of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,21 +56,25 @@ class KeptAnswers:
         if "prefer" in headers:  # it waits for news
             await self._app(scope, receive, send)
             return
-        key = (topic, headers.get("authorization"))
+        key = (topic, tokens.digest(bearer(headers.get("authorization"))))
         answer = self._kept.find(key)
         if answer is None:
             with self._kept.reading(key, topic, keys.TOPIC) as keep:
                 answer = await _ask(self._app, scope, receive, send)
                 if answer is None:  # an error, which is on its way
                     return
-                keep(answer)
+                if len(answer.body) <= LARGEST:
+                    keep(answer)
         await _send(answer, headers.get("if-none-match"), send)
 
     def _telling(self, topic: str, send: Send) -> Send:
-        """Whoever changes a job sees that here, also before the notice of it has come."""
+        """Whoever changes a job by its path sees that here, also before the notice has come."""
 
         async def told(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if (
+                message["type"] == "http.response.start"
+                and message["status"] < HTTP_400_BAD_REQUEST
+            ):
                 self._listener.wake(topic)
             await send(message)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import psycopg
 from sqlalchemy import text
@@ -12,6 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 CHANNEL = "rekindle"
 DUE = "due"  # some row wants a reconciler
 _RECONNECT_SECONDS = 1.0
+# A server that vanishes without a word is missed after 25 seconds, and not after two hours.
+_KEEPALIVE: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
 
 
 async def notify(conn: AsyncConnection, topic: str) -> None:
@@ -53,14 +60,16 @@ class Listener:
     async def run(self) -> None:
         """Listen until cancelled; a lost connection is made again, and everybody looks afresh."""
         while True:
-            with suppress(psycopg.OperationalError):
-                await self._listen()
-            self.hears = False
-            self.wake(*self._waiting)
+            try:
+                with suppress(psycopg.Error):
+                    await self._listen()
+            finally:
+                self.hears = False
+                self.wake(*self._waiting)
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen(self) -> None:
-        conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True)
+        conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **_KEEPALIVE)
         async with conn:
             await conn.execute(f"listen {CHANNEL}")
             self.wake(*self._waiting)  # what was notified before we listened is lost

@@ -72,14 +72,27 @@ async def test_what_another_replica_did_is_shown_as_soon_as_it_is_told(heard: Wo
     await waiting.until(look, lambda found: found == "other-2", interval=0.01, deadline=3.0)
 
 
-async def test_whoever_changes_a_job_sees_it_at_once(heard: World) -> None:
-    job = await heard.submit()
+async def test_whoever_changes_a_job_sees_it_also_before_the_notice(world: World) -> None:
+    job = await world.submit()
+    world.listener.hears = True  # but no notice ever comes
     path = f"{JOBS}/{job['id']}"
-    before = (await heard.call("GET", path)).json()
-    await heard.call("POST", f"{path}/cancel")
-    after = (await heard.call("GET", path)).json()
+    before = (await world.call("GET", path)).json()
+    await world.call("POST", f"{path}/cancel")
+    after = (await world.call("GET", path)).json()
 
     assert (before["phase"], after["phase"]) == ("validating", "cancelling")
+
+
+async def test_a_refusal_makes_nobody_read_again(heard: World) -> None:
+    job = await heard.submit()
+    path = f"{JOBS}/{job['id']}"
+    first = await heard.call("GET", path)
+    await changed_behind(heard, job["id"], 4, told=False)
+    refused = await heard.http.post(f"{path}/cancel")  # without a key
+    again = await heard.call("GET", path)
+
+    assert refused.status_code == 401
+    assert again.content == first.content
 
 
 async def test_a_kept_answer_is_nobody_elses(heard: World) -> None:

@@ -66,12 +66,15 @@ async def test_a_lost_connection_wakes_everybody_and_is_made_again(
         lost = await _cut(engine)
         await asyncio.wait_for(one.wait(), DEADLINE)
         await asyncio.wait_for(two.wait(), DEADLINE)
+        heard_then = listener.hears
         await _listening(engine, but_for=lost)
         one.clear()
         async with engine.begin() as conn:
             await notices.notify(conn, "one")
 
         await asyncio.wait_for(one.wait(), DEADLINE)
+
+    assert (heard_then, listener.hears) == (False, True)
 
 
 async def test_who_has_left_is_not_kept(listener: Listener) -> None:
