@@ -9,7 +9,13 @@ from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential
 from service.cloud.azure import AzureCloud
 from service.cloud.azure_template import AzureSettings
 from service.cloud.fake import FakeCloud
-from service.cloud.provider import CloudProvider
+from service.cloud.provider import ATTEMPT_TAG, OWNER_TAG, CloudProvider
+from service.pricing.azure_arm import Arm
+from service.pricing.azure_bills import AzureBills
+from service.pricing.azure_market import AzureMarket
+from service.pricing.bills import Bills, FakeBills
+from service.pricing.fake_market import FakeMarket
+from service.pricing.market import Market
 from service.settings import Settings
 
 
@@ -17,16 +23,6 @@ def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
     """Azure, or the fake one."""
     if settings.cloud == "fake":
         return FakeCloud(now=now)
-    secret = settings.azure_client_secret.get_secret_value()
-    if secret:
-        credential: Any = ClientSecretCredential(
-            settings.azure_tenant_id,
-            settings.azure_client_id,
-            secret,
-            **_authority(settings),
-        )
-    else:
-        credential = DefaultAzureCredential()
     return AzureCloud(
         AzureSettings(
             subscription_id=settings.azure_subscription_id,
@@ -37,9 +33,40 @@ def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
             image=settings.azure_image,
             identity_id=settings.azure_identity_id,
         ),
-        credential,
+        _credential(settings),
         base_url=settings.azure_endpoint,
         ca_path=ca(settings),
+    )
+
+
+def market(settings: Settings) -> Market:
+    """What Azure tells of Spot, or one that tells nothing."""
+    if settings.cloud == "fake":
+        return FakeMarket()
+    return AzureMarket(_arm(settings), settings.azure_subscription_id)
+
+
+def bills(settings: Settings) -> Bills:
+    """What Azure has billed, or none."""
+    if settings.cloud == "fake":
+        return FakeBills(rows=None)
+    group = settings.azure_resource_group
+    scope = f"/subscriptions/{settings.azure_subscription_id}/resourceGroups/{group}"
+    owner = (OWNER_TAG, settings.deployment)
+    return AzureBills(_arm(settings), scope, tag=ATTEMPT_TAG, owner=owner)
+
+
+def _arm(settings: Settings) -> Arm:
+    return Arm(_credential(settings), base_url=settings.azure_endpoint, ca_path=ca(settings))
+
+
+def _credential(settings: Settings) -> Any:  # noqa: ANN401 - of either kind
+    """Who we are, for one client: it closes it."""
+    secret = settings.azure_client_secret.get_secret_value()
+    if not secret:
+        return DefaultAzureCredential()
+    return ClientSecretCredential(
+        settings.azure_tenant_id, settings.azure_client_id, secret, **_authority(settings)
     )
 
 

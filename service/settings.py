@@ -11,10 +11,12 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from service.domain.admission import Quota
 from service.domain.attempt import Pace
 from service.domain.budget import Allowance
+from service.domain.cost import Egress
 from service.domain.dataset import Limits
 from service.domain.fleet import Offering
 from service.domain.states import CapacityType
 from service.domain.tiers import Account
+from service.domain.traces import Place, place_of
 
 
 class Settings(BaseSettings):
@@ -57,6 +59,9 @@ class Settings(BaseSettings):
     prices_url: str = "https://prices.azure.com"
     offerings: Annotated[tuple[Offering, ...], NoDecode] = ()
     hazard_per_hour: float = 0.05  # evictions of one node, until own figures are there
+    egress_per_gib: float = Field(
+        default=0.02, ge=0, description="US dollars for a GiB that leaves its region, in choices"
+    )
     recovery_seconds: float = Field(
         default=600.0, gt=0, description="From an eviction to the next training step, for forecasts"
     )
@@ -111,6 +116,11 @@ class Settings(BaseSettings):
         return Quota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
 
     @property
+    def egress(self) -> Egress:
+        """What a checkpoint costs on its way to machines elsewhere."""
+        return Egress(home=self.account.region, per_gib=self.egress_per_gib)
+
+    @property
     def account(self) -> Account:
         """Where the main storage account is, and how its bytes are kept."""
         region = self.storage_region or self.offerings[0].region
@@ -121,6 +131,12 @@ class Settings(BaseSettings):
         """Where Spot machines may be asked for."""
         spot = {o.region for o in self.offerings if o.capacity_type is CapacityType.SPOT}
         return tuple(sorted(spot))
+
+    @property
+    def spot_places(self) -> tuple[Place, ...]:
+        """Which Spot machines may be asked for, and where."""
+        spot = (o for o in self.offerings if o.capacity_type is CapacityType.SPOT)
+        return tuple(dict.fromkeys(map(place_of, spot)))
 
     @field_validator("offerings", mode="before")
     @classmethod

@@ -53,10 +53,13 @@ class Client:
         body: Json | None = None,
         headers: Mapping[str, str] | None = None,
         *,
+        patience: float = 0.0,
         tries: int = TRIES,
     ) -> Json:
-        """Do something. ``tries=1`` for what must not be done twice."""
-        return _parsed(self.send("POST", path, json=body, headers=headers, tries=tries))
+        """Do something. ``tries=1`` for what must not be done twice; ``patience`` as of `get`."""
+        timeout = httpx.Timeout(30.0 + patience, connect=5.0)
+        more: dict[str, Any] = {"json": body, "headers": headers, "timeout": timeout}
+        return _parsed(self.send("POST", path, tries=tries, **more))
 
     def patch(self, path: str, body: Json) -> Json:
         """Change something: what the body has, as it has it, so that twice is harmless."""

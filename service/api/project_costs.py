@@ -20,6 +20,10 @@ _LATEST = 4_102_444_800
 _USUAL = timedelta(days=7)
 Seconds = Annotated[int | None, Query(ge=0, le=_LATEST, description="unix seconds")]
 
+Days = Annotated[
+    int | None, Query(ge=1, le=_MOST, description="in place of start_time: whole ones")
+]
+
 
 @router.get("/costs")
 async def get_costs(
@@ -28,17 +32,24 @@ async def get_costs(
     now: Now,
     start_time: Seconds = None,
     end_time: Seconds = None,
+    days: Days = None,
     bucket_width: Literal["1h", "1d"] = "1d",
 ) -> dict[str, Any]:
     """The last seven days if nothing is told; ``saved`` is against the same hours on demand."""
     width = _WIDTHS[bucket_width]
     until = now if end_time is None else datetime.fromtimestamp(end_time, UTC)
     since = until - _USUAL if start_time is None else datetime.fromtimestamp(start_time, UTC)
-    if not since < until or (until - since).total_seconds() > _MOST * width:
+    if days is not None:
+        if start_time is not None:
+            raise InvalidRequest("Give days or start_time, not both.", param="days")
+        since = _midnight(until) - timedelta(days=days - 1)
+    if not since < until:
+        raise InvalidRequest("start_time must lie before end_time.", param="start_time")
+    if (until - since).total_seconds() > _MOST * width:
         raise InvalidRequest(
-            f"Ask for at least a moment and at most {_MOST} buckets of {bucket_width}: "
-            "start_time lies before end_time.",
-            param="start_time",
+            f"These are more than {_MOST} buckets of {bucket_width}: ask for less time"
+            f"{' or for bucket_width=1d' if width < _WIDTHS['1d'] else ''}.",
+            param="start_time" if days is None else "days",
         )
     found = await project_costs.by_bucket(db, caller.project_id, since, until, width, now)
     zero = Decimal(0)
@@ -55,6 +66,11 @@ async def get_costs(
         "saved_percent": round(float(100 * (1 - machines / on_demand)), 1) if on_demand else 0.0,
         "currency": CURRENCY,
     }
+
+
+def _midnight(at: datetime) -> datetime:
+    """Of its day, UTC."""
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _bucket(bucket: Bucket, project_id: str) -> dict[str, Any]:

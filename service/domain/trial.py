@@ -52,8 +52,8 @@ def trials(
     seed: int,
 ) -> list[Trial]:
     """With the deadline (if there is one), on Spot alone, and on demand."""
-    zones = _zones(options, holds)
-    case = _case(options[0], zones, deadline_s)
+    zones = zones_of(options, holds)
+    case = case_of(options[0], zones, deadline_s)
     draw = random.Random(seed)  # noqa: S311 - weather
     weathers = [_weather(zones, case, draw) for _ in range(lives)]
     spot = [_live(replace(case, deadline=None), weather) for weather in weathers]
@@ -64,7 +64,7 @@ def trials(
     return [*found, _trial("on_demand", [_full_price(case)], case)]
 
 
-def _zones(options: Sequence[Option], holds: dict[Offering, Ages]) -> tuple[Candidate, ...]:
+def zones_of(options: Sequence[Option], holds: dict[Offering, Ages]) -> tuple[Candidate, ...]:
     """Offerings of the chosen size: others would work at another speed."""
     first = options[0]
     return tuple(
@@ -87,9 +87,12 @@ def _evictions(option: Option) -> float | None:
     return option.expected_evictions / option.duration_p50 * HOUR if spot else None
 
 
-def _case(first: Option, zones: tuple[Candidate, ...], deadline_s: float | None) -> Case:
+def case_of(
+    first: Option, zones: tuple[Candidate, ...], deadline_s: float | None, ticks: int = _TICKS
+) -> Case:
+    """The job in the simulation's words; its work in at most so many ticks."""
     work_s = first.total_steps * first.seconds_per_step
-    tick_s = max(_FINEST_S, work_s / _TICKS)
+    tick_s = max(_FINEST_S, work_s / ticks)
     where = replace(first.offering, capacity_type=CapacityType.ON_DEMAND)
     return Case(
         tick_s=tick_s,

@@ -1,0 +1,91 @@
+"""POST /v1/fine_tuning/jobs/{id}/calendar: what it would have cost, hour by hour."""
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from service.api import bodies
+from service.api.deps import CallerDep, Now, PartsDep
+from service.api.hyperparameters import Strict
+from service.api.job_requests import parse_as
+from service.domain.capacity_calendar import CapacityCalendar, Cell
+from service.domain.cost import CURRENCY
+from service.domain.errors import InvalidRequest
+from service.domain.plan import Plan
+from service.domain.traces import BadTrace, Trace
+from service.operations import calendars, jobs
+from service.operations.calendars import Record, Recorded
+
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+_HOURS = 24 * 365
+_LONGEST_BODY = 8 * 1024 * 1024
+_ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is some seconds of computing
+Named = Annotated[dict[str, dict[str, Any]], Field(min_length=1, max_length=16)]
+
+
+class CalendarRequest(Strict):
+    """In whose capacity, and by when it must be done."""
+
+    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None
+    weeks: Annotated[int, Field(ge=1, le=12)] = 4
+    traces: Named | None = None  # by name; None: what the project's attempts have seen
+
+
+@router.post("/{job_id}/calendar")
+async def take(
+    request: Request, parts: PartsDep, caller: CallerDep, now: Now, job_id: str
+) -> dict[str, Any]:
+    """By the policy that would run it. Hours are UTC. Nothing is stored."""
+    body = parse_as(CalendarRequest, await bodies.read(request, _LONGEST_BODY))
+    brought = None if body.traces is None else await asyncio.to_thread(_traces, body.traces)
+    async with parts.engine.connect() as conn:  # not held while it computes
+        job = await jobs.get(conn, caller.project_id, job_id)
+        options = Plan.from_dict(job.plan).options
+        known: Record | Recorded
+        if brought is None:
+            known = await calendars.recorded(conn, caller.project_id, options, body.weeks, now)
+        else:
+            known = calendars.given(options, brought)
+    deadline = None if body.deadline_hours is None else body.deadline_hours * 3600
+    async with _ONE_AT_A_TIME:
+        found = await asyncio.to_thread(calendars.lived, known, deadline)
+    return {"object": "capacity_calendar", "job": job_id} | _shown(found)
+
+
+def _traces(given: dict[str, dict[str, Any]]) -> dict[str, Trace]:
+    found = {}
+    for name, document in given.items():
+        try:
+            found[name] = Trace.from_dict(document)
+        except BadTrace as error:
+            raise InvalidRequest(f"{name}: {error}", param="traces") from error
+    return found
+
+
+def _shown(found: CapacityCalendar) -> dict[str, Any]:
+    return {
+        "since": int(found.begins.timestamp()),
+        "until": int(found.ends.timestamp()),
+        "places": list(found.places),
+        "seen_percent": round(100 * found.seen_share, 1),
+        "lives": found.lives,
+        "enough": not found.doubt,
+        "doubt": found.doubt or None,
+        "currency": CURRENCY,
+        "whole": None if found.whole is None else _cell(found.whole),
+        "hours": [{"hour": hour} | _cell(cell) for hour, cell in found.hours.items()],
+        "cells": [slot._asdict() | _cell(cell) for slot, cell in found.cells.items()],
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    """Money as strings; null where no life came to its end."""
+    return {
+        "begins": cell.begins,
+        "dollars": None if cell.dollars is None else f"{cell.dollars:.2f}",
+        "hours_taken": None if cell.hours is None else round(cell.hours, 2),
+        "in_time_percent": None if cell.in_time_pct is None else round(cell.in_time_pct, 1),
+        "unfinished_percent": round(cell.unfinished_pct, 1),
+    }

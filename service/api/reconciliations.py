@@ -1,0 +1,85 @@
+"""/v1/organization/costs/reconciliation: our ledger against what Azure billed, explained."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from service.api.deps import CallerDep, Db, Now, PartsDep
+from service.api.job_views import money
+from service.api.pages import After, clamp, known
+from service.db import bills
+from service.db.bills import Look
+from service.domain.cost import CURRENCY
+from service.domain.reconciliation import Line, Reconciliation, reconcile, settled
+from service.operations import operators
+
+router = APIRouter(prefix="/organization", tags=["organization"])
+_MOST = 100  # attempts of a page
+Days = Annotated[int, Query(ge=1, le=90, description="whole days (UTC), today the last")]
+
+
+@router.get("/costs/reconciliation")
+async def take(
+    parts: PartsDep,
+    db: Db,
+    caller: CallerDep,
+    now: Now,
+    days: Days = 7,
+    limit: int = 20,
+    after: After = None,
+) -> dict[str, Any]:
+    """Of the key's project, together and by attempt; ``differences`` sum up to ``difference``."""
+    until = now.astimezone(UTC).date()
+    since = until - timedelta(days=days - 1)
+    metered = await bills.metered(db, caller.project_id, since, until, now)
+    billed = await bills.of_project(db, caller.project_id, since, until)
+    look = await bills.last_look(db)
+    sees_all = await operators.are(db, caller.project_id, parts.operator_project)
+    found = reconcile(metered, billed, settled(look.told_at, look.first_day))
+    return {
+        "object": "organization.costs.reconciliation",
+        "since": since.isoformat(),
+        "until": until.isoformat(),
+        "told_at": None if look.told_at is None else _seconds(look.told_at),
+        "told_since": None if found.told is None else found.told.since.isoformat(),
+        "told_until": None if found.told is None else found.told.until.isoformat(),
+        "trouble": _trouble(look, sees_all=sees_all),
+        "currency": CURRENCY,
+        "whole": _line(found.whole),
+        **_page(found, clamp(limit, _MOST), after),
+    }
+
+
+def _page(found: Reconciliation, limit: int, after: str | None) -> dict[str, Any]:
+    """Attempts, those first that differ most."""
+    lines = sorted(found.attempts.items(), key=lambda i: (-abs(i[1].billed - i[1].metered), i[0]))
+    if after is not None:
+        names = [name for name, _ in lines]
+        known(names if after in names else None, after)
+        lines = lines[names.index(after) + 1 :]
+    shown = [{"id": name} | _line(line) for name, line in lines[:limit]]
+    return {"attempts": shown, "has_more": len(lines) > limit}
+
+
+def _trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
+    """Why Azure did not answer since; in its words for operators: they name their subscription."""
+    if not look.trouble or look.trouble_at is None:
+        return None
+    theirs = "Azure does not tell its bill. Operators of this service see why."
+    return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else theirs}
+
+
+def _seconds(at: datetime) -> int:
+    return int(at.timestamp())
+
+
+def _line(line: Line) -> dict[str, Any]:
+    return {
+        "metered": money(line.metered),
+        "billed": money(line.billed),
+        "difference": money(line.billed - line.metered),
+        "differences": [
+            {"cause": d.cause, "amount": money(d.amount), "why": d.why} for d in line.differences
+        ],
+    }

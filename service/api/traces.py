@@ -1,0 +1,85 @@
+"""/v1/organization/traces: what all jobs' attempts saw of Spot capacity, as trace files.
+
+For operators: it shows when machines of every project ran.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from service.api.deps import CallerDep, Now, PartsDep
+from service.api.pages import After, clamp, known
+from service.db import traces as rows
+from service.db.traces import Wanted
+from service.domain.errors import InvalidRequest
+from service.domain.traces import TICKS_AT_MOST, Place, Trace, Window
+from service.operations import operators, traces
+
+router = APIRouter(prefix="/organization", tags=["organization"])
+_MOST = 5  # of a page; each may have thousands of ticks
+_LATEST = 4_102_444_800
+Days = Annotated[int, Query(ge=1, le=90)]
+Gap = Annotated[int, Query(ge=60, le=3600, description="seconds between two counts")]
+Until = Annotated[int | None, Query(ge=0, le=_LATEST, description="unix seconds; none: now")]
+
+
+@router.get("/traces")
+async def get_traces(
+    parts: PartsDep,
+    caller: CallerDep,
+    now: Now,
+    days: Days = 30,
+    gap_seconds: Gap = 300,
+    until: Until = None,
+    limit: int = _MOST,
+    after: After = None,
+) -> dict[str, Any]:
+    """A page of places by name. For the next one give ``until`` as answered: traces then match."""
+    await operators.require(parts.engine, caller.project_id, parts.operator_project)
+    end = now if until is None else min(datetime.fromtimestamp(until, UTC), now)
+    window = _window(end, days, gap_seconds)
+    limit = clamp(limit, _MOST)
+    async with parts.engine.connect() as conn:
+        places = sorted(await rows.places(conn, window.begins, end), key=str)
+        if after is not None:
+            known(None if after not in map(str, places) else places, after)
+        rest = [p for p in places if after is None or str(p) > after]
+        asked = rest[:limit]
+        seen = await traces.seen(conn, Wanted(places=asked), window)
+    found = {one.place: one for one in await asyncio.to_thread(seen.traces, asked)}
+    return {
+        "object": "list",
+        "data": [_shown(place, found.get(place)) for place in asked],
+        "first_id": str(asked[0]) if asked else None,
+        "last_id": str(asked[-1]) if asked else None,
+        "has_more": len(rest) > limit,
+        "until": int((window.begins + window.ticks * window.gap).timestamp()),
+    }
+
+
+def _window(end: datetime, days: int, gap_seconds: int) -> Window:
+    """The last ``days``, in whole ticks."""
+    ticks = days * 86_400 // gap_seconds
+    if ticks > TICKS_AT_MOST:
+        raise InvalidRequest(
+            f"{days} days at {gap_seconds} s are {ticks} counts, more than {TICKS_AT_MOST}. "
+            "Ask for fewer days or a larger gap_seconds.",
+            param="gap_seconds",
+        )
+    gap = timedelta(seconds=gap_seconds)
+    whole = datetime.fromtimestamp(int(end.timestamp()), UTC)
+    return Window(begins=whole - ticks * gap, ticks=ticks, gap=gap)
+
+
+def _shown(place: Place, found: Trace | None) -> dict[str, Any]:
+    """``trace`` is the file; null where machines were asked for and nothing is known yet."""
+    return {
+        "id": str(place),
+        "object": "availability_trace",
+        "region": place.region,
+        "vm_size": place.vm_size,
+        "seen_percent": 0.0 if found is None else round(100 * found.seen_share, 1),
+        "trace": None if found is None else found.as_dict(),
+    }

@@ -1,0 +1,119 @@
+"""Questions to Azure Resource Manager that no SDK client of ours asks: one POST, through the
+SDK's own pipeline, with its retries left out."""
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.exceptions import AzureError
+from azure.core.pipeline.policies import HeadersPolicy, RequestIdPolicy, UserAgentPolicy
+from azure.core.rest import AsyncHttpResponse, HttpRequest
+from azure.mgmt.core import AsyncARMPipelineClient
+from azure.mgmt.core.policies import AsyncARMChallengeAuthenticationPolicy
+
+from service.pricing.market import MarketUnavailable
+
+CALL_SECONDS = 30.0
+_REMEDIES = {
+    401: "Check the service's identity.",
+    403: "Give the service's identity Reader on the subscription; for placement scores Compute "
+    "Recommendations Role, for billed costs Cost Management Reader.",
+}
+Json = dict[str, Any]
+
+
+class Arm:
+    """One endpoint. Takes over ``credential`` and closes it."""
+
+    def __init__(
+        self,
+        credential: AsyncTokenCredential,
+        *,
+        base_url: str = "https://management.azure.com",
+        ca_path: str = "",  # trust this CA alone, e.g. an emulator's
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        self._credential = credential
+        self._url = base_url
+        self._call_seconds = call_seconds
+        policies: list[Any] = [
+            RequestIdPolicy(),
+            HeadersPolicy(),
+            UserAgentPolicy("rekindle"),
+            AsyncARMChallengeAuthenticationPolicy(credential, f"{base_url}/.default"),
+        ]
+        self._client: AsyncARMPipelineClient[HttpRequest, AsyncHttpResponse] = (
+            AsyncARMPipelineClient(base_url, policies=policies, connection_verify=ca_path or True)
+        )
+
+    async def post(self, path: str, version: str, body: Json) -> Json:
+        """What is answered to ``body``; ``path`` may be a whole link to another page.
+
+        Raises MarketUnavailable.
+        """
+        url = path if path.startswith("https://") else f"{self._url}{path}?api-version={version}"
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                response = await self._client.send_request(HttpRequest("POST", url, json=body))
+        except TimeoutError as error:
+            raise MarketUnavailable(
+                f"Azure did not answer within {self._call_seconds:.0f} s: {path}"
+            ) from error
+        except AzureError as error:
+            raise MarketUnavailable(f"Azure cannot be asked: {error.message}") from error
+        return _answer(response, path)
+
+    async def close(self) -> None:
+        """Close the connections and the credential."""
+        await self._client.close()
+        await self._credential.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _answer(response: AsyncHttpResponse, path: str) -> Json:
+    if response.status_code != 200:
+        told = f"{path} was answered {response.status_code}: {response.text():.300}"
+        remedy = _REMEDIES.get(response.status_code, "")
+        raise MarketUnavailable(f"{told} {remedy}".rstrip(), retry_after(response.headers))
+    try:
+        found = response.json()
+    except ValueError as error:
+        raise MarketUnavailable(f"{path} was answered with no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise MarketUnavailable(f"{path} was answered with no object.")
+    return found
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """The longest wait that an answer asks for; services have headers of their own for it.
+
+    >>> retry_after({"x-ms-ratelimit-microsoft.costmanagement-qpu-retry-after": "9"})
+    9.0
+    """
+    waits = [0.0]
+    for name, value in headers.items():
+        if name.lower().endswith("retry-after") and value.isdigit():
+            waits.append(float(value))
+        elif name.lower() == "x-ms-user-quota-resets-after":  # Resource Graph's: hh:mm:ss
+            waits.append(_seconds(value))
+    return max(waits)
+
+
+def _seconds(clock: str) -> float:
+    parts = clock.split(":")
+    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+        return 0.0
+    hours, minutes, seconds = map(int, parts)
+    return hours * 3600.0 + minutes * 60 + seconds

@@ -1,0 +1,90 @@
+"""Cost Management's query: the actual cost of our scale sets by day, attempt and kind of meter."""
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from service.domain.reconciliation import Billed
+from service.pricing.azure_arm import Arm
+from service.pricing.market import MarketUnavailable
+
+VERSION = "2025-03-01"
+PAGES_AT_MOST = 50
+_AMOUNT, _QUANTITY, _DAY = "CostUSD", "UsageQuantity", "UsageDate"
+_TAG, _CATEGORY = "TagValue", "MeterCategory"
+
+
+class AzureBills:
+    """One resource group. Takes over ``arm`` and closes it."""
+
+    def __init__(self, arm: Arm, scope: str, *, tag: str, owner: tuple[str, str]) -> None:
+        """``scope``: of the resource group; ``tag`` names attempts, ``owner`` is a tag of ours."""
+        self._arm = arm
+        self._path = f"{scope}/providers/Microsoft.CostManagement/query"
+        self._tag = tag
+        self._owner = owner
+
+    async def billed(self, since: date, until: date) -> list[Billed]:
+        """Every page of the answer."""
+        body, link = self._question(since, until), self._path
+        found: list[Billed] = []
+        for _ in range(PAGES_AT_MOST):
+            page = await self._arm.post(link, VERSION, body)
+            properties = page.get("properties")
+            if not isinstance(properties, dict):
+                raise MarketUnavailable("Cost Management answered without properties.")
+            found += _rows(properties)
+            if not (link := properties.get("nextLink") or ""):
+                return found
+        raise MarketUnavailable("Cost Management's answer does not end.")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._arm.close()
+
+    def _question(self, since: date, until: date) -> dict[str, Any]:
+        name, value = self._owner
+        return {
+            "type": "ActualCost",
+            "timeframe": "Custom",
+            "timePeriod": {"from": f"{since}T00:00:00Z", "to": f"{until}T23:59:59Z"},
+            "dataset": {
+                "granularity": "Daily",
+                "aggregation": {
+                    "amount": {"name": _AMOUNT, "function": "Sum"},
+                    "quantity": {"name": _QUANTITY, "function": "Sum"},
+                },
+                "grouping": [
+                    {"type": "TagKey", "name": self._tag},
+                    {"type": "Dimension", "name": _CATEGORY},
+                ],
+                "filter": {"tags": {"name": name, "operator": "In", "values": [value]}},
+            },
+        }
+
+
+def _rows(properties: dict[str, Any]) -> Iterable[Billed]:
+    """Columns come in an order of Azure's."""
+    try:
+        names = [column["name"] for column in properties["columns"]]
+        rows = [dict(zip(names, row, strict=True)) for row in properties["rows"]]
+        return [
+            Billed(
+                day=datetime.strptime(str(row[_DAY]), "%Y%m%d").date(),  # noqa: DTZ007 - a day
+                attempt_id=str(row[_TAG] or ""),
+                category=str(row[_CATEGORY]),
+                quantity=_finite(row[_QUANTITY]),
+                amount=_finite(row[_AMOUNT]),
+            )
+            for row in rows
+        ]
+    except (KeyError, TypeError, ValueError, InvalidOperation) as error:
+        raise MarketUnavailable(f"Cost Management's rows cannot be read: {error!r}") from error
+
+
+def _finite(told: object) -> Decimal:
+    found = Decimal(str(told))
+    if not found.is_finite():
+        raise ValueError(f"{told!r} is no number")
+    return found

@@ -1,0 +1,140 @@
+"""Azure's Spot market, as its public tables tell it: Resource Graph's SpotResources."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from service.domain.market import Band, PricePoint, Score
+from service.domain.traces import Place
+from service.pricing.azure_arm import Arm
+from service.pricing.market import MarketUnavailable
+
+GRAPH = "/providers/Microsoft.ResourceGraph/resources"
+GRAPH_VERSION = "2021-03-01"
+COMPUTE = "/providers/Microsoft.Compute"
+SCORES = "/placementScores/spot/generate"
+SCORES_VERSION = "2025-06-05"
+_SIZES, _REGIONS = 5, 8  # in one question
+_SCORES = {score.value for score in Score}
+PAGES_AT_MOST = 20
+_BANDS = "microsoft.compute/skuspotevictionrate/location"
+_PRICES = "microsoft.compute/skuspotpricehistory/ostype/location"
+
+Row = Mapping[str, Any]
+
+
+class AzureMarket:
+    """One subscription's view of it. Takes over ``arm`` and closes it."""
+
+    def __init__(self, arm: Arm, subscription_id: str, page: int = 1000) -> None:
+        self._arm = arm
+        self._subscription = subscription_id
+        self._page = page  # rows in one answer; Azure gives no more than 1,000
+
+    async def bands(self, places: Collection[Place]) -> dict[Place, Band]:
+        """A band that we do not know is as if Azure had said nothing."""
+        rows = await self._rows(_BANDS, places, "band = tostring(properties.evictionRate)")
+        known = {band.value for band in Band}
+        told = {place: row["band"] for place, row in _placed(rows, places)}
+        return {place: Band(band) for place, band in told.items() if band in known}
+
+    async def price_history(self, places: Collection[Place]) -> dict[Place, list[PricePoint]]:
+        """Of Linux; Azure keeps 90 days."""
+        linux = "| where properties.osType =~ 'linux'"
+        rows = await self._rows(_PRICES, places, "prices = properties.spotPrices", linux)
+        found: defaultdict[Place, set[PricePoint]] = defaultdict(set)
+        for place, row in _placed(rows, places):
+            found[place].update(map(_point, _listed(row)))
+        return {place: sorted(points) for place, points in found.items()}
+
+    async def scores(self, places: Collection[Place], machines: int) -> dict[Place, Score]:
+        """Azure scores 5 sizes in 8 regions at once. What it cannot score is left out."""
+        found: dict[Place, Score] = {}
+        for sizes, regions in _blocks(places):
+            body = {
+                "desiredLocations": regions,
+                "desiredSizes": [{"sku": size} for size in sizes],
+                "desiredCount": machines,
+                "availabilityZones": False,
+            }
+            where = f"/subscriptions/{self._subscription}{COMPUTE}/locations/{regions[0]}{SCORES}"
+            answer = await self._arm.post(where, SCORES_VERSION, body)
+            rows = answer.get("placementScores")
+            if not isinstance(rows, list):
+                raise MarketUnavailable("The placement scores were answered without any.")
+            named = [{**row, "location": row.get("region"), "size": row.get("sku")} for row in rows]
+            for place, row in _placed(named, places):
+                if row.get("score") in _SCORES:
+                    found[place] = Score(row["score"])
+        return found
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._arm.close()
+
+    async def _rows(
+        self, table: str, places: Collection[Place], wanted: str, more: str = ""
+    ) -> list[Row]:
+        """Rows of the sizes and regions of ``places``, every page of them."""
+        if not places:
+            return []
+        regions, sizes = (_quoted(names) for names in zip(*places, strict=True))
+        query = (
+            f"SpotResources | where type =~ '{table}' | where sku.name in~ ({sizes}) and location "
+            f"in~ ({regions}) {more} | project size = tostring(sku.name), location, {wanted}"
+        )
+        found: list[Row] = []
+        options: dict[str, Any] = {"resultFormat": "objectArray", "$top": self._page}
+        for _ in range(PAGES_AT_MOST):
+            body = {"subscriptions": [self._subscription], "query": query, "options": options}
+            page = await self._arm.post(GRAPH, GRAPH_VERSION, body)
+            rows = page.get("data")
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                raise MarketUnavailable("Resource Graph answered without rows.")
+            found += rows
+            if not (token := page.get("$skipToken")):
+                return found
+            options = options | {"$skipToken": token}
+        raise MarketUnavailable(f"Resource Graph's answer does not end, asked for {query}.")
+
+
+def _blocks(places: Collection[Place]) -> Iterator[tuple[list[str], list[str]]]:
+    """Sizes and regions of as few questions as may be."""
+    sizes = sorted({place.vm_size for place in places})
+    for first in range(0, len(sizes), _SIZES):
+        some = sizes[first : first + _SIZES]
+        regions = sorted({place.region for place in places if place.vm_size in some})
+        for at in range(0, len(regions), _REGIONS):
+            yield some, regions[at : at + _REGIONS]
+
+
+def _quoted(names: Collection[str]) -> str:
+    """Names of sizes and regions; one with a quote in it is none of Azure's."""
+    return ", ".join(f"'{name}'" for name in sorted(set(names)) if "'" not in name)
+
+
+def _placed(rows: Collection[Row], places: Collection[Place]) -> Iterator[tuple[Place, Row]]:
+    """Each row with the place that was asked for; Azure writes names in lower case."""
+    asked = {(p.region.lower(), p.vm_size.lower()): p for p in places}
+    for row in rows:
+        key = (str(row.get("location")).lower(), str(row.get("size")).lower())
+        if key in asked:
+            yield asked[key], row
+
+
+def _listed(row: Row) -> list[Any]:
+    prices = row.get("prices")
+    return prices if isinstance(prices, list) else []
+
+
+def _point(told: Any) -> PricePoint:  # noqa: ANN401 - as it came
+    try:
+        at = datetime.fromisoformat(str(told["effectiveDate"]))
+        price = Decimal(str(told["priceUSD"]))
+    except (KeyError, TypeError, ValueError, InvalidOperation) as error:
+        raise MarketUnavailable(f"A Spot price cannot be read: {told!r:.200}") from error
+    if not (price.is_finite() and price >= 0):
+        raise MarketUnavailable(f"A Spot price is none: {told!r:.200}")
+    return PricePoint(at if at.tzinfo else at.replace(tzinfo=UTC), price)

@@ -1,0 +1,42 @@
+"""A Spot market in memory: for tests, and for a service without a cloud."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from service.domain.market import Band, PricePoint, Score
+from service.domain.traces import Place
+from service.pricing.market import MarketUnavailable
+
+
+@dataclass
+class FakeMarket:
+    """Says what it is told to; knobs are plain attributes."""
+
+    told_bands: Mapping[Place, Band] = field(default_factory=dict)
+    told_prices: Mapping[Place, list[PricePoint]] = field(default_factory=dict)
+    told_scores: Mapping[Place, Score] = field(default_factory=dict)
+    asked_for: int = 0  # machines, the last time that scores were asked for
+    fail_next: list[MarketUnavailable] = field(default_factory=list)  # raised by the next calls
+    calls: int = 0
+
+    async def bands(self, places: Collection[Place]) -> dict[Place, Band]:
+        self._admit()
+        return {p: self.told_bands[p] for p in places if p in self.told_bands}
+
+    async def price_history(self, places: Collection[Place]) -> dict[Place, list[PricePoint]]:
+        self._admit()
+        return {p: sorted(self.told_prices[p]) for p in places if p in self.told_prices}
+
+    async def scores(self, places: Collection[Place], machines: int) -> dict[Place, Score]:
+        """``machines`` is kept for the test to see."""
+        self._admit()
+        self.asked_for = machines
+        return {p: self.told_scores[p] for p in places if p in self.told_scores}
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _admit(self) -> None:
+        self.calls += 1
+        if self.fail_next:
+            raise self.fail_next.pop(0)

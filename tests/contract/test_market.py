@@ -1,0 +1,131 @@
+"""What every Market promises: the one in memory, and Azure's tables as the emulator serves them."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from azure.identity.aio import ClientSecretCredential
+
+from service.domain.market import Band, PricePoint, Score
+from service.domain.traces import Place
+from service.pricing.azure_arm import Arm
+from service.pricing.azure_market import AzureMarket
+from service.pricing.fake_market import FakeMarket
+from service.pricing.market import Market, MarketUnavailable
+from tests.emulator_process import SUBSCRIPTION, TENANT, Emulator
+
+EAST = Place("eastus", "Standard_ND96amsr_A100_v4")
+SWEDEN = Place("swedencentral", "Standard_ND96amsr_A100_v4")
+NOWHERE = Place("northpole", "Standard_ND96amsr_A100_v4")
+UNKNOWN = Place("eastus", "Standard_Abacus")
+LAST = PricePoint(datetime(2026, 11, 1, tzinfo=UTC), Decimal("8.441552"))
+
+
+def arm(emulator: Emulator, **more: float) -> Arm:
+    """Our own way to the emulator."""
+    credential = ClientSecretCredential(
+        TENANT,
+        "service",
+        "any",
+        authority=emulator.arm_url,
+        disable_instance_discovery=True,
+        connection_verify=emulator.ca,
+    )
+    return Arm(credential, base_url=emulator.arm_url, ca_path=emulator.ca, **more)
+
+
+@pytest.fixture(params=["fake", "azure"])
+async def market(request: pytest.FixtureRequest) -> AsyncIterator[Market]:
+    bands = {EAST: Band.TO_5, SWEDEN: Band.TO_5}
+    made: Market = FakeMarket(
+        told_bands=bands,
+        told_prices={EAST: [LAST], SWEDEN: [LAST]},
+        told_scores={EAST: Score.HIGH, SWEDEN: Score.HIGH},
+    )
+    if request.param == "azure":
+        made = AzureMarket(arm(request.getfixturevalue("emulator")), SUBSCRIPTION)
+    yield made
+    await made.close()
+
+
+async def test_each_place_has_the_band_of_its_machines(market: Market) -> None:
+    assert await market.bands([EAST, SWEDEN]) == {EAST: Band.TO_5, SWEDEN: Band.TO_5}
+
+
+async def test_of_what_nobody_sells_nothing_is_told(market: Market) -> None:
+    assert await market.bands([NOWHERE, UNKNOWN]) == {}
+    assert await market.price_history([NOWHERE, UNKNOWN]) == {}
+    assert await market.bands([]) == {}
+
+
+async def test_prices_come_oldest_first_and_end_with_the_price_of_today(market: Market) -> None:
+    found = await market.price_history([EAST, NOWHERE])
+
+    (points,) = found.values()
+    assert list(found) == [EAST]
+    assert points == sorted(points)
+    assert points[-1].hourly == LAST.hourly
+    assert points[-1].at.tzinfo is not None
+
+
+async def test_places_are_scored_for_so_many_machines(market: Market) -> None:
+    assert await market.scores([EAST, SWEDEN], 2) == {EAST: Score.HIGH, SWEDEN: Score.HIGH}
+    assert await market.scores([UNKNOWN], 2) == {}
+    assert await market.scores([], 2) == {}
+
+
+async def test_where_there_is_too_little_room_the_score_is_low(emulator: Emulator) -> None:
+    quiet = Place("westus2", EAST.vm_size)
+    room = {"region": quiet.region, "vm_size": quiet.vm_size, "available": 1}
+    emulator.admin("capacity", room).raise_for_status()
+    market = AzureMarket(arm(emulator), SUBSCRIPTION)
+
+    found = [(await market.scores([quiet], machines))[quiet] for machines in (1, 2)]
+    await market.close()
+
+    assert found == [Score.MEDIUM, Score.LOW]
+
+
+async def test_more_sizes_and_regions_than_one_question_takes_are_asked_in_several(
+    emulator: Emulator,
+) -> None:
+    regions = ("eastus", "eastus2", "westus2", "westus3", "southcentralus", "swedencentral")
+    sizes = ("Standard_ND96amsr_A100_v4", *(f"Standard_NC{n}ads_A100_v4" for n in (24, 48, 96)))
+    market = AzureMarket(arm(emulator), SUBSCRIPTION)
+
+    found = await market.scores([Place(r, s) for r in regions for s in (*sizes, "a", "b")], 1)
+    await market.close()
+
+    assert EAST in found
+    assert {place.region for place in found} > {"eastus"}
+
+
+async def test_every_page_of_an_answer_is_read(emulator: Emulator) -> None:
+    market = AzureMarket(arm(emulator), SUBSCRIPTION, page=1)
+
+    found = await market.bands([EAST, SWEDEN])
+    await market.close()
+
+    assert set(found) == {EAST, SWEDEN}
+
+
+async def test_an_endpoint_that_is_away_or_slow_is_unavailable(emulator: Emulator) -> None:
+    hasty = AzureMarket(arm(emulator, call_seconds=0.0), SUBSCRIPTION)
+    with pytest.raises(MarketUnavailable, match="did not answer within"):
+        await hasty.bands([EAST])
+    await hasty.close()
+
+
+async def test_a_refusal_is_told_with_how_long_to_wait(emulator: Emulator) -> None:
+    market = AzureMarket(arm(emulator), SUBSCRIPTION)
+    fault = {"kind": "throttle", "retry_after": 77, "path": "ResourceGraph"}
+    emulator.admin("faults", fault).raise_for_status()
+    try:
+        with pytest.raises(MarketUnavailable) as refused:
+            await market.bands([EAST])
+    finally:
+        emulator.clear_faults()
+        await market.close()
+
+    assert refused.value.retry_after == 77
