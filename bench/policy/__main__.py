@@ -7,21 +7,36 @@ Bars are shown, a missed one changes no exit status. Exit 2: there is nothing to
 """
 
 import argparse
+import dataclasses
 import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench import report
-from bench.policy.coverage import coverage
-from bench.policy.lives import DEADLINES, ORACLE, OURS, RIVALS, STAYING, WARM, Life, Rules, lives
+from bench.policy.coverage import coverage, live_coverage
+from bench.policy.lives import (
+    ASKING,
+    DEADLINES,
+    ORACLE,
+    OURS,
+    RIVALS,
+    STAYING,
+    WARM,
+    Life,
+    Rules,
+    lives,
+)
 from bench.policy.picture import draw
 from bench.policy.traces import BadTrace, Folder, read
 from bench.report import Measure
+from service.domain.simulation import Signs
 
 STDOUT = Path("-")
 FAILED = 2
 BAR = 1.1  # of the optimum, at 1.25 and looser
+OTHERS = (WARM, STAYING, ASKING)
+USUAL = Signs()
 
 
 def main() -> int:
@@ -41,7 +56,7 @@ def main() -> int:
     if options.picture:
         draw(lived, options.picture, gang=options.gang)
     if options.json:
-        more = {"gang": options.gang, "rules": vars(rules), "rows": _plain(lived)}
+        more = {"gang": options.gang, "rules": dataclasses.asdict(rules), "rows": _plain(lived)}
         whole = report.Report(bench="policy", measures=measures, more=more)
         whole.write(None if options.json == STDOUT else options.json)
     return 0
@@ -65,7 +80,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--windows", type=_positive_int, default=8, help="beginnings per zone (8)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--history", action="store_true", help=_HISTORY)
+    parser.add_argument("--sign-minutes", type=_positive, default=USUAL.every_s / 60, help=_SIGNS)
+    parser.add_argument("--sign-sees", type=_share, default=USUAL.sees, help=_SEES)
+    parser.add_argument("--sign-errs", type=_share, default=USUAL.errs, help=_ERRS)
     parser.add_argument("--staying", action="store_true", help=_STAYING)
+    parser.add_argument("--asking", action="store_true", help=_ASKING)
     parser.add_argument("--forecasts", type=_positive_int, default=2000, help=_FORECASTS)
     parser.add_argument("--picture", type=Path, metavar="FILE.svg")
     parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
@@ -76,7 +95,11 @@ _INTERVAL = "between checkpoints; half of it is lost at an eviction (0: each not
 _LOSS = "lost at an eviction beyond that, such as an upload (0)"
 _EGRESS = "of a checkpoint that goes to another region (0)"
 _FORECASTS = "lives in invented weather, each with its forecast (2000)"
-_STAYING = "also without asking for Spot while it runs on demand"
+_SIGNS = "between two readings of a sign that there is Spot, such as a placement score (20)"
+_SEES = "odds that it says yes where there is (0.8)"
+_ERRS = "odds that it says yes where there is none (0.1)"
+_STAYING = "also without any sign: once it runs on demand it stays there"
+_ASKING = "also with leave to ask for Spot while it runs on demand"
 _HISTORY = "also with what one job before it would have recorded"
 
 
@@ -91,6 +114,10 @@ def _rules(options: argparse.Namespace) -> Rules:
         seed=options.seed,
         history=options.history,
         staying=options.staying,
+        asking=options.asking,
+        signs=Signs(
+            every_s=options.sign_minutes * 60, sees=options.sign_sees, errs=options.sign_errs
+        ),
     )
 
 
@@ -114,7 +141,7 @@ def _replay(folders: Sequence[Folder], gang: int, rules: Rules) -> list[Life]:
 
 
 def _measures(lived: Sequence[Life], deadline: float) -> list[Measure]:
-    cost = {p: _mean(lived, deadline, p) for p in (OURS, ORACLE, *RIVALS, WARM, STAYING)}
+    cost = {p: _mean(lived, deadline, p) for p in (OURS, ORACLE, *RIVALS, *OTHERS)}
     ours = cost[OURS]
     if ours is None:
         return []
@@ -151,6 +178,7 @@ def _covered(lives: int, seed: int) -> list[Measure]:
     """The bar is 75 to 85 %."""
     found = coverage(lives, seed)
     told = (
+        ("live_forecast_coverage_pct", live_coverage(lives, seed)),
         ("forecast_coverage_pct", found.dollars_pct),
         ("forecast_time_coverage_pct", found.seconds_pct),
     )
@@ -179,9 +207,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 
 def _columns(lived: Sequence[Life]) -> list[str]:
-    return [
-        p for p in (OURS, WARM, STAYING, *RIVALS, ORACLE) if any(life.policy == p for life in lived)
-    ]
+    return [p for p in (OURS, *OTHERS, *RIVALS, ORACLE) if any(life.policy == p for life in lived)]
 
 
 def _groups(lived: Sequence[Life]) -> list[tuple[str, str, float]]:
@@ -241,6 +267,12 @@ def _positive(text: str) -> float:
 def _at_least_0(text: str) -> float:
     if (value := float(text)) < 0:
         raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value
+
+
+def _share(text: str) -> float:
+    if not 0 <= (value := float(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
     return value
 
 

@@ -3,9 +3,11 @@ that forecasts assume: holds and droughts are lognormal, each world with its own
 
 import math
 import random
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from service.domain import forecast as live
 from service.domain.ages import Ages
 from service.domain.odds import Job, Lived, forecast, one_life
 
@@ -56,3 +58,80 @@ def _history(hold: Callable[[], float], drought: Callable[[], float]) -> tuple[A
             droughts += Ages.of([(min(down, left), down < left)])
             left -= down
     return holds, droughts
+
+
+def live_coverage(lives: int, seed: int) -> float:
+    """Percent of lives whose machine time lies where the job's own page said, some way through.
+
+    Rates are off from what the plan took, holds are lognormal, recoveries and steps differ, and
+    so do the machines of each hold.
+    """
+    draw = random.Random(seed)  # noqa: S311 - weather
+    return round(100 * statistics.fmean(_told_right(draw) for _ in range(lives)), 1)
+
+
+def _told_right(draw: random.Random) -> bool:
+    job = _Shown(draw)
+    job.live_until(draw.uniform(0.02, 0.9) * job.steps)
+    seen, steps = job.seen(), round(job.steps - job.done)
+    pace = job.pace
+    left = live.of(job.course, steps=steps, seconds_per_step=pace, running=True, seen=seen)
+    began = job.seconds
+    job.live_until(job.steps)
+    return left.p10 <= job.seconds - began <= left.p90
+
+
+class _Shown:
+    """A job whose page is looked at: its truth, and what it has shown of that."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw, self.steps, self.step_s = draw, draw.randint(500, 5000), 30.0
+        planned = math.exp(draw.uniform(math.log(0.02), math.log(0.5)))  # evictions per hour
+        self.course = live.Course(
+            seconds_per_step=self.step_s * draw.uniform(0.7, 1.4),
+            recovery_seconds=600.0,
+            checkpoint_seconds=300.0,
+            evictions_per_second=planned / 3600,
+        )
+        self.spread = draw.uniform(0.8, 1.6)
+        mean_h = draw.lognormvariate(0, 0.5) / planned
+        self.median = math.log(mean_h) - self.spread**2 / 2
+        self.unlike = draw.uniform(0.02, 0.5)  # of steps
+        self.done, self.seconds, self.evictions = 0.0, 0.0, 0
+        self._hold()
+
+    def _hold(self) -> None:
+        self.left = self.draw.lognormvariate(self.median, self.spread) * 3600
+        self.machines = self.draw.lognormvariate(0, 0.03)
+
+    def live_until(self, done: float) -> None:
+        """Train, be evicted, come back."""
+        while self.done < done:
+            takes = (done - self.done) * self.step_s * self.machines
+            takes *= max(self.draw.gauss(1, self.unlike / math.sqrt(done - self.done)), 0.1)
+            trains = min(takes, self.left)
+            self.done += (done - self.done) * trains / takes
+            self.seconds += trains
+            self.left -= trains
+            if trains < takes:
+                lost = self.draw.uniform(0, self.course.checkpoint_seconds) / self.step_s
+                self.done = max(self.done - lost, 0.0)
+                self.seconds += self.course.recovery_seconds * self.draw.lognormvariate(-0.045, 0.3)
+                self.evictions += 1
+                self._hold()
+
+    def seen(self) -> live.Seen:
+        """What its newest fifty steps and its evictions have told."""
+        sigma = math.sqrt(math.log(1 + self.unlike**2))
+        measured = sorted(
+            self.step_s * self.machines * self.draw.lognormvariate(-(sigma**2) / 2, sigma)
+            for _ in range(50)
+        )
+        self.pace = statistics.median(measured)
+        return live.Seen(
+            steps=len(measured),
+            low=measured[5],
+            high=measured[45],
+            evictions=self.evictions,
+            trained_s=self.pace * self.done,
+        )

@@ -11,10 +11,13 @@ from bench.policy.nomad import SkyNomad
 from bench.policy.optimum import optimum
 from bench.policy.traces import Folder
 from bench.policy.world import Result, World
+from service.domain.simulation import Signs
+from service.domain.situation import Moves
 
 DEADLINES = (1.1, 1.25, 1.5, 2.0)
 OURS, ORACLE = "rekindle", "optimum"
-WARM, STAYING = "rekindle_with_history", "rekindle_staying"
+WARM = "rekindle_with_history"
+STAYING, ASKING = "rekindle_staying", "rekindle_asking"
 RIVALS = ("on_demand", "spot_only", "greedy", "uniform_progress", "skynomad")
 
 
@@ -31,6 +34,8 @@ class Rules:
     seed: int
     history: bool
     staying: bool
+    asking: bool = False
+    signs: Signs = ours.USUAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +111,15 @@ def _results(
     folder: Folder, zones: Sequence[int], world: World, begin: int, rules: Rules
 ) -> Iterator[tuple[str, Result]]:
     weather = [folder.weather[z] for z in zones]
-    yield OURS, ours.play(world, weather, begin, ours.fresh(world))
+    yield OURS, ours.play(world, weather, begin, ours.fresh(world), signs=rules.signs)
     if rules.staying:
-        seen = ours.fresh(world)
-        yield STAYING, ours.play(world, weather, begin, seen, may_move=False)
+        yield STAYING, ours.play(world, weather, begin, ours.fresh(world), Moves.STAYS)
+    if rules.asking:
+        yield ASKING, ours.play(world, weather, begin, ours.fresh(world), Moves.ASKS_FIRST)
     if rules.history:
         seen = ours.fresh(world)
-        ours.play(world, weather, begin - world.deadline, seen)
-        yield WARM, ours.play(world, weather, begin, seen)
+        ours.play(world, weather, begin - world.deadline, seen, signs=rules.signs)
+        yield WARM, ours.play(world, weather, begin, seen, signs=rules.signs)
     for name in RIVALS:
         policy = SkyNomad() if name == "skynomad" else rivals.NAMED[name]
         yield name, rivals.play(policy, world, weather, begin)

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from bench.policy.world import Result, Weather, World
 from service.domain.fleet import Offering
-from service.domain.simulation import Case, Experience, live
-from service.domain.situation import Candidate
+from service.domain.simulation import Case, Experience, Signs, live
+from service.domain.situation import Candidate, Moves
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
+USUAL = Signs()
 
 
 def fresh(world: World) -> Experience:
@@ -17,10 +18,15 @@ def fresh(world: World) -> Experience:
 
 
 def play(
-    world: World, weather: Weather, begin: int, seen: Experience, *, may_move: bool = True
+    world: World,
+    weather: Weather,
+    begin: int,
+    seen: Experience,
+    moves: Moves = Moves.LEAVES_FIRST,
+    signs: Signs = USUAL,
 ) -> Result:
-    """One life, which adds to what was seen."""
-    life = live(replace(_case(world), may_move=may_move), weather, begin, seen)
+    """One life, which adds to what was seen; as production does unless ``moves`` says otherwise."""
+    life = live(replace(_case(world), moves=moves, signs=signs), weather, begin, seen)
     return Result(
         cost=life.dollars * HOUR / world.tick_s,
         finished=life.finished,

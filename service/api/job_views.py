@@ -9,7 +9,6 @@ from service.db.job_facts import Around, Checkpoint
 from service.db.jobs import JobRow
 from service.domain import cost, forecast, story, wording
 from service.domain.admission import BEAT, Standing
-from service.domain.forecast import Course, ToCome
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.terms import Terms
@@ -31,7 +30,7 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
     rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
     return _basic(around) | {
-        "estimated_finish": None if rests else int(now.timestamp() + to_come(around).p50),
+        "estimated_finish": None if rests else int(now.timestamp() + around.to_come.p50),
         "progress": _progress(around),
         "queue": _queue(around.facts.queue, now),
         "attempts": {
@@ -217,20 +216,9 @@ def _checkpoint(newest: Checkpoint | None) -> dict[str, Any] | None:
     return {"id": newest.id, "step_number": newest.step, "created_at": created}
 
 
-def to_come(around: Around) -> ToCome:
-    """Until the last step, at the measured pace once there is one."""
-    job = around.job
-    return forecast.of(
-        Course.of_plan(job.plan),
-        steps=job.total_steps - job.progress.get("step", 0),
-        seconds_per_step=job.progress.get("seconds_per_step"),
-        running=around.machines.running > 0,
-    )
-
-
 def _outlook(around: Around, now: datetime) -> dict[str, Any]:
     """When it is done, and the odds that this is in time."""
-    left, deadline = to_come(around), Terms.from_dict(around.job.terms).deadline
+    left, deadline = around.to_come, Terms.from_dict(around.job.terms).deadline
     finish = {name: int(now.timestamp() + getattr(left, name)) for name in ("p10", "p50", "p90")}
     odds = left.odds(forecast.left_until(deadline, now)) if deadline else None
     return {"finish": finish, "meets_deadline": odds}
@@ -257,7 +245,7 @@ def _forecast(around: Around) -> tuple[Decimal, Decimal, Decimal]:
     spent = machines.spent + storage.spent
     if job.state in JOB_TERMINAL:
         return spent, spent, spent
-    chosen, left = job.plan["options"][0], to_come(around)
+    chosen, left = job.plan["options"][0], around.to_come
     hourly = Decimal(chosen["hourly"]) if machines.hourly is None else machines.hourly
     an_hour = hourly * (machines.running or chosen["nodes"]) + storage.a_month / HOURS_PER_MONTH
     low, middle, high = (

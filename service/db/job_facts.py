@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from sqlalchemy import Row, TextClause, text
@@ -16,8 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import jobs
 from service.db.jobs import JobRow
+from service.domain import forecast
 from service.domain.admission import Code, Standing
 from service.domain.fleet import Offering
+from service.domain.forecast import Course, Seen, ToCome
 from service.domain.states import JOB_TERMINAL, AttemptState, CapacityType, Outcome
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.story import AttemptFacts, JobFacts
@@ -135,6 +137,18 @@ class Around:
     attempts: int
     current_attempt: str | None
     rung: dict[str, Any] | None  # of the newest generation; None: as planned
+
+    @cached_property
+    def to_come(self) -> ToCome:
+        """Until the last step, at the measured pace once there is one; shown in several members."""
+        job = self.job
+        return forecast.of(
+            Course.of_plan(job.plan),
+            steps=job.total_steps - job.progress.get("step", 0),
+            seconds_per_step=job.progress.get("seconds_per_step"),
+            running=self.machines.running > 0,
+            seen=Seen.of(job.progress, self.facts.evictions),
+        )
 
 
 async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:

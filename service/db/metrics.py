@@ -22,6 +22,9 @@ class Pace:
 
     seconds_per_step: float  # the median
     tokens_per_second: float | None
+    steps_measured: int
+    seconds_per_step_p10: float
+    seconds_per_step_p90: float
 
 
 async def add(
@@ -51,12 +54,19 @@ async def pace(conn: AsyncConnection, job_id: str, generation: int, step: int) -
     """How fast this generation went up to ``step``, which it has measured."""
     m = metrics.c
     query = select(
+        func.percentile_cont(0.1).within_group(m.seconds),
         func.percentile_cont(0.5).within_group(m.seconds),
+        func.percentile_cont(0.9).within_group(m.seconds),
         func.sum(m.tokens) / func.nullif(func.sum(m.seconds), 0),
+        func.count(),
     ).where(m.job_id == job_id, m.generation == generation, m.step > step - RECENT, m.step <= step)
-    median, tokens = (await conn.execute(query)).one()
+    low, median, high, tokens, steps = (await conn.execute(query)).one()
     return Pace(
-        seconds_per_step=float(median), tokens_per_second=None if tokens is None else float(tokens)
+        seconds_per_step=float(median),
+        tokens_per_second=None if tokens is None else float(tokens),
+        steps_measured=steps,
+        seconds_per_step_p10=float(low),
+        seconds_per_step_p90=float(high),
     )
 
 

@@ -12,11 +12,12 @@ from zlib import crc32
 
 from service.domain import forecast, policy, wording
 from service.domain.ages import NOTHING, Ages
+from service.domain.answers import NO_PAST, Past
 from service.domain.catalogue import lookup
 from service.domain.fleet import Offering, Price
 from service.domain.option import Option
 from service.domain.shortage import FIRST, Shortage
-from service.domain.situation import Candidate, Decision, Held, Kind, Situation
+from service.domain.situation import Candidate, Decision, Held, Kind, Moves, Situation
 from service.domain.states import CapacityType
 from service.domain.terms import Terms
 
@@ -43,6 +44,9 @@ class Place:
     price: Price
     shortage: Shortage | None = None
     lived: Lived = NONE_LIVED
+    watched: bool = False  # signs of its capacity are read: ...
+    likely_since: datetime | None = None  # ... several in a row say that it would accept
+    egress: float = 0.0  # dollars that bringing the checkpoint there costs
 
     @property
     def offering(self) -> Offering:
@@ -57,6 +61,7 @@ class Work:
     steps: int
     seconds_per_step: float | None  # measured; None: not yet
     terms: Terms
+    leave_s: float = 0.0  # to save, upload and stop, at most
 
     def seconds(self, chosen: Option) -> float:
         """On the machines that were planned."""
@@ -81,7 +86,12 @@ class Choice:
 
 
 def choose(
-    places: Sequence[Place], work: Work, job_id: str, now: datetime, most_nodes: int
+    places: Sequence[Place],
+    work: Work,
+    job_id: str,
+    now: datetime,
+    most_nodes: int,
+    past: Past = NO_PAST,
 ) -> Choice:
     """Where to ask for machines now; ``places`` in the order of the plan."""
     forbidden = {p.offering: _forbidden(p, work.terms) for p in places}
@@ -92,7 +102,7 @@ def choose(
     free = [p for p in allowed if p.shortage is None or not p.shortage.holds(now)]
     if not free:
         return _sold_out(allowed, job_id, now)
-    found = situation(allowed, work, now, most_nodes)
+    found = situation(allowed, work, now, most_nodes, past=past)
     decision = policy.choose(found)
     if decision.kind is Kind.WAIT or decision.candidate is None:
         return Choice(why=decision.why, look_at=now + timedelta(seconds=decision.again_s))
@@ -103,7 +113,12 @@ def choose(
 
 
 def at_risk(
-    places: Sequence[Place], work: Work, held: Held, now: datetime, nodes: int
+    places: Sequence[Place],
+    work: Work,
+    held: Held,
+    now: datetime,
+    nodes: int,
+    past: Past = NO_PAST,
 ) -> Decision | None:
     """What the deadline demands of a job that trains on Spot; None while it may go on there.
 
@@ -114,7 +129,7 @@ def at_risk(
     allowed = [p for p in places if not _forbidden(p, terms) or p.offering == held.key[0]]
     if terms.deadline is None or held.key[0].capacity_type is not CapacityType.SPOT:
         return None
-    found = situation(allowed, work, now, nodes, held)
+    found = situation(allowed, work, now, nodes, held, past)
     decision = policy.choose(found)
     if decision.kind is Kind.RUN and decision.candidate and not decision.candidate.spot:
         return decision
@@ -129,8 +144,33 @@ def at_risk(
     return Decision(kind=Kind.STAY, candidate=None, again_s=found.step_s, why=why)
 
 
+def back_to_spot(
+    places: Sequence[Place],
+    work: Work,
+    held: Held,
+    now: datetime,
+    nodes: int,
+    past: Past = NO_PAST,
+) -> Decision | None:
+    """Where a job that trains on demand is better off on Spot; None while it stays.
+
+    What it holds is left before Spot is asked, so signs must say that Spot would accept.
+    """
+    allowed = [p for p in places if not _forbidden(p, work.terms) or p.offering == held.key[0]]
+    if held.key[0].capacity_type is CapacityType.SPOT:
+        return None
+    decision = policy.choose(situation(allowed, work, now, nodes, held, past))
+    goes = decision.kind is Kind.RUN and decision.candidate and decision.candidate.spot
+    return decision if goes else None
+
+
 def situation(
-    places: Sequence[Place], work: Work, now: datetime, nodes: int, held: Held | None = None
+    places: Sequence[Place],
+    work: Work,
+    now: datetime,
+    nodes: int,
+    held: Held | None = None,
+    past: Past = NO_PAST,
 ) -> Situation:
     """As the policy wants it. On demand that is sold out is nothing to rest a deadline on."""
     chosen = places[0].option
@@ -139,9 +179,10 @@ def situation(
         work_s=work.seconds(chosen),
         left_s=None if deadline is None else forecast.left_until(deadline, now),
         candidates=tuple(
-            _candidate(p, chosen, nodes, now)
+            _candidate(p, chosen, nodes, now, past)
             for p in places
             if p.offering.capacity_type is CapacityType.SPOT
+            or (held is not None and p.offering == held.key[0])
             or p.shortage is None
             or not p.shortage.holds(now)
         ),
@@ -150,8 +191,20 @@ def situation(
         margin_s=work.margin(chosen),
         retry_s=FIRST.total_seconds(),
         drought_s=_drought(places, now),
-        may_move=False,
+        drought_seen=past.drought_seen,
+        droughts=past.droughts,
+        moves=_moves(places, past),
+        hops=past.hops,
+        returned=past.returned,
+        leave_s=work.leave_s,
     )
+
+
+def _moves(places: Sequence[Place], past: Past) -> Moves:
+    """Without any sign of Spot nothing that trains is left for it."""
+    spots = [p for p in places if p.offering.capacity_type is CapacityType.SPOT]
+    known = any(p.watched or p.offering in past.given_since for p in spots)
+    return Moves.LEAVES_FIRST if known else Moves.STAYS
 
 
 def _drought(places: Sequence[Place], now: datetime) -> float:
@@ -167,8 +220,11 @@ def gpus_of(vm_size: str) -> int:
     return sku.gpus if sku else 0
 
 
-def _candidate(place: Place, chosen: Option, nodes: int, now: datetime) -> Candidate:
+def _candidate(place: Place, chosen: Option, nodes: int, now: datetime, past: Past) -> Candidate:
     option, refused = place.option, place.shortage
+    down_at = past.down_at.get(option.offering)
+    given = past.given_since.get(option.offering)
+    signs = [since for since in (place.likely_since, given) if since is not None]
     rate = option.expected_evictions / option.duration_p50 if option.duration_p50 > 0 else 0.0
     return Candidate(
         offering=option.offering,
@@ -176,10 +232,13 @@ def _candidate(place: Place, chosen: Option, nodes: int, now: datetime) -> Candi
         hourly=float(place.price.hourly) * nodes,
         cold_start_s=option.recovery_seconds,
         speed=chosen.seconds_per_step / option.seconds_per_step,
+        move_dollars=place.egress,
         evictions_per_hour=rate * policy.HOUR,
         holds=place.lived.holds,
         refused_s=0.0 if refused is not None and refused.holds(now) else None,
+        down_s=None if down_at is None else (now - down_at).total_seconds(),
         evicted_s=place.lived.evicted_s,
+        likely_s=(now - max(signs)).total_seconds() if signs else None,
     )
 
 

@@ -15,6 +15,7 @@ _CENT = Decimal("0.01")
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS_PER_HOUR = timedelta(hours=1) // _MICROSECOND
 _SECONDS_PER_HOUR = 3600
+_GIB = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,25 @@ class LedgerRow:
     ended_at: datetime | None
     hourly: Decimal
     on_demand_hourly: Decimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Egress:
+    """What it costs to read a checkpoint in another region than where it is stored."""
+
+    home: str = ""  # the region of the storage; "": not known, and nothing is counted
+    per_gib: float = 0.0  # US dollars
+
+    def dollars(self, region: str, size: int) -> float:
+        """Of so many bytes.
+
+        >>> Egress(home="eastus", per_gib=0.02).dollars("westus", 50 * 2**30)
+        1.0
+        """
+        return 0.0 if region == self.home or not self.home else self.per_gib * size / _GIB
+
+
+NO_EGRESS = Egress()
 
 
 def spent(rows: Iterable[LedgerRow], now: datetime) -> Decimal:

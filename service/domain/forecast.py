@@ -1,8 +1,9 @@
 """What is still to come of a job, with how sure that is: time and money at P10, P50 and P90. Pure.
 
-Evictions are Poisson at the rate that the plan expects there, and each costs a recovery and half a
-checkpoint interval, as in `option.weigh`. The time of a step is the measured one once there is
-one. Made anew with every look: nothing of it is kept.
+Evictions are Poisson; each costs a recovery and half a checkpoint interval, as in `option.weigh`.
+Their rate is Gamma: the plan's counts for a few evictions, the job's own hours and evictions move
+it and make it sure. The time of a step is the measured one once there is one, and as sure as the
+measured ones are alike. Made anew with every look, in microseconds: nothing of it is kept.
 """
 
 import math
@@ -17,7 +18,47 @@ _RECOVERY = 600.0  # plans of the release before do not say
 _CHECKPOINTS = 300.0
 _Z = 1.2816  # standard deviations from the middle to P10 and P90
 PLANNED_SPREAD = 0.25  # of a step's time, as P90: computed and never measured
-MEASURED_SPREAD = 0.10  # measured; lengths of rows differ from step to step
+MEASURED_SPREAD = 0.10  # measured, but too few to say how they differ
+_ENOUGH = 20  # measured steps say how they differ
+_DRIFT = 0.04  # standard deviation: other machines, other rows; jobs alike differ by 0.055
+_BELIEF = 2.0  # evictions that the plan's rate counts for, as a band's (`hazard.py`)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What the job itself has shown so far."""
+
+    steps: int = 0  # the newest, of which the time was measured ...
+    low: float = 0.0  # ... its P10 in seconds ...
+    high: float = 0.0  # ... and its P90
+    evictions: int = 0
+    trained_s: float = 0.0
+
+    @classmethod
+    def of(cls, progress: Mapping[str, Any], evictions: int) -> Self:
+        """Of a job's progress as it is stored; one of the release before says less."""
+        pace = progress.get("seconds_per_step") or 0.0
+        return cls(
+            steps=progress.get("steps_measured", 0),
+            low=progress.get("seconds_per_step_p10", 0.0),
+            high=progress.get("seconds_per_step_p90", 0.0),
+            evictions=evictions,
+            trained_s=pace * progress.get("step", 0),
+        )
+
+    def pace(self, median: float, steps: int) -> tuple[float, float]:
+        """Seconds of a step, as the mean of so many to come, and the share that P90 is above it.
+
+        Times of steps are taken for log-normal: few are much longer than the others.
+        """
+        if self.steps < _ENOUGH or self.low <= 0:
+            return median, MEASURED_SPREAD
+        apart = math.log(self.high / self.low) / (2 * _Z)
+        unsure = apart**2 * (1 / self.steps + 1 / max(steps, 1))
+        return median * math.exp(apart**2 / 2), _Z * math.sqrt(_DRIFT**2 + unsure)
+
+
+NOTHING_SEEN = Seen()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +94,15 @@ class Course:
             seconds_per_step_p90=told.get("seconds_per_step_p90", 0.0),
         )
 
-    def steps_take(self, measured: float | None) -> tuple[float, float, float]:
-        """Seconds of a step at P10, P50 and P90."""
-        middle = measured or self.seconds_per_step
-        if measured is None and self.seconds_per_step_p90 > 0:
+    def steps_take(
+        self, measured: float | None, steps: int, seen: Seen
+    ) -> tuple[float, float, float]:
+        """Seconds of a step, as the mean of so many, at P10, P50 and P90."""
+        middle, spread = self.seconds_per_step, PLANNED_SPREAD
+        if measured is not None:
+            middle, spread = seen.pace(measured, steps)
+        elif self.seconds_per_step_p90 > 0:
             return self.seconds_per_step_p10, middle, self.seconds_per_step_p90
-        spread = PLANNED_SPREAD if measured is None else MEASURED_SPREAD
         return middle * (1 - spread), middle, middle * (1 + spread)
 
 
@@ -93,17 +137,24 @@ def whole(option: Option) -> ToCome:
     return of(course, steps=option.total_steps, seconds_per_step=None, running=False)
 
 
-def of(course: Course, *, steps: int, seconds_per_step: float | None, running: bool) -> ToCome:
+def of(
+    course: Course,
+    *,
+    steps: int,
+    seconds_per_step: float | None,
+    running: bool,
+    seen: Seen = NOTHING_SEEN,
+) -> ToCome:
     """Of so many steps that are left; ``running``: machines are there and train."""
     steps = max(steps, 0)
     start = 0.0 if running or not steps else course.recovery_seconds
-    low, middle, high = course.steps_take(seconds_per_step)
-    time, evicted = _with_evictions(course, start, steps * middle)
+    low, middle, high = course.steps_take(seconds_per_step, steps, seen)
+    time, lucky, unlucky = _with_evictions(course, start, steps * middle, seen)
     stretch = time / (start + steps * middle) if time else 1.0
     return ToCome(
-        p10=max(time - math.hypot(steps * (middle - low) * stretch, evicted), start + steps * low),
+        p10=max(time - math.hypot(steps * (middle - low) * stretch, lucky), start + steps * low),
         p50=time,
-        p90=time + math.hypot(steps * (high - middle) * stretch, evicted),
+        p90=time + math.hypot(steps * (high - middle) * stretch, unlucky),
     )
 
 
@@ -117,19 +168,41 @@ def left_until(deadline: datetime, now: datetime) -> float:
     return (deadline - now).total_seconds()
 
 
-def _with_evictions(course: Course, start: float, work: float) -> tuple[float, float]:
-    """Seconds as expected, and how many more or fewer it takes with bad luck or good.
+def _with_evictions(
+    course: Course, start: float, work: float, seen: Seen
+) -> tuple[float, float, float]:
+    """Seconds as expected, how many fewer it takes with good luck, and how many more with bad.
 
     As many evictions as only one job in ten has more of, each for what it costs in the square
-    mean: of half a checkpoint interval that is drawn evenly, the whole.
+    mean: of half a checkpoint interval that is drawn evenly, the whole. And a rate that only one
+    in ten such offerings is above.
     """
-    rate, recovery = course.evictions_per_second, course.recovery_seconds
-    every = course.checkpoint_seconds
+    recovery, every = course.recovery_seconds, course.checkpoint_seconds
+    rate, counts = _rate(course, seen), _BELIEF + seen.evictions
     lost = recovery + every / 2
     useful = max(1 - rate * lost, 0.05)
     expected = rate * (start + work) / useful
     square = recovery**2 + recovery * every + every**2 / 3
-    return start + work + expected * lost, _Z * math.sqrt(expected * square)
+    chance = _Z * math.sqrt(expected * square)
+    calm, wild = (abs(_gamma(counts, z) - 1) * expected * lost for z in (-_Z, _Z))
+    return start + work + expected * lost, math.hypot(chance, calm), math.hypot(chance, wild)
+
+
+def _rate(course: Course, seen: Seen) -> float:
+    """Evictions per second: what the plan expects, moved by what the job saw."""
+    if course.evictions_per_second <= 0:
+        return 0.0
+    hours = _BELIEF / course.evictions_per_second + seen.trained_s
+    return (_BELIEF + seen.evictions) / hours
+
+
+def _gamma(shape: float, z: float) -> float:
+    """The quantile of a Gamma of mean 1, so many standard deviations out (Wilson and Hilferty).
+
+    >>> round(_gamma(2.0, _Z), 2)
+    1.94
+    """
+    return float((1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))) ** 3)
 
 
 def _normal(z: float) -> float:

@@ -49,6 +49,8 @@ class Option:
     seconds_per_step_p10: float = 0.0  # of the expected time of a step; 0: an earlier release
     seconds_per_step_p90: float = 0.0
     roofline_seconds: float = 0.0  # the same by the roofline alone, before past jobs were asked
+    node_evictions_per_hour: float = 0.0  # of one node; what the expected evictions rest on ...
+    evictions_from: str = ""  # ... and who says so; "": on demand, or an earlier release
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
@@ -85,6 +87,7 @@ class Hazard:
     evictions_per_hour: float  # of one node
     recovery_seconds: float  # from an eviction to the next training step; a first start as well
     trained: int = 0  # parameters, whose state a save holds
+    source: str = ""  # who says how often
 
 
 def weigh(
@@ -131,6 +134,8 @@ def weigh(
         seconds_per_step_p10=step.low,
         seconds_per_step_p90=step.high,
         roofline_seconds=step.roofline or step.seconds,
+        node_evictions_per_hour=hazard.evictions_per_hour,
+        evictions_from=hazard.source,
     )
 
 

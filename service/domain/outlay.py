@@ -29,7 +29,7 @@ class Terms:
     evictions: tuple[float, ...]
     returns: tuple[float, ...]  # of capacity, when everything was refused
     elsewhere: float  # odds that another offering takes an evicted job at once
-    may_move: bool = True  # from on-demand back to Spot
+    sure: float = 1.0  # odds that a move from on demand back to Spot finds some; 0: none is made
 
     @property
     def to_leave(self) -> float:
@@ -68,6 +68,15 @@ class Outlay:
     def of_on_demand(self, work: float, slack: float, drought: int) -> float:
         """Training on demand."""
         return self._between([row[drought] for row in self.on_demand], work, slack)
+
+    def of_move(self, work: float, slack: float, drought: int) -> float:
+        """Leaving on demand for Spot now; where Spot is not there, the best of what is left."""
+        sure, starts = self.terms.sure, self.of_start(work, slack)
+        if sure == 1:
+            return starts
+        cold = self.terms.cold_start
+        again = cold + self.of_on_demand(work, slack - cold, drought)
+        return sure * starts + (1 - sure) * min(self.of_wait(work, slack, drought), again)
 
     def _between(self, rows: list[list[float]], work: float, slack: float) -> float:
         i, u = _place(self.work, work)
@@ -154,7 +163,7 @@ class _Solver:
 
     def _on_demand(self, j: int, work: float, more: float) -> None:
         terms, now, last = self.terms, self.on_demand[-1], self.on_demand[-2]
-        if not terms.may_move or self.slack[j] < terms.to_enter:
+        if not terms.sure or self.slack[j] < terms.to_enter:
             for b in _PHASES:
                 now[b][j] = work
             return
@@ -164,8 +173,14 @@ class _Solver:
             older = now[b + 1][j] if ages else 0.0
             above, below = last[b][j] + more + ages * more * older, 1 + ages * more
             moves = terms.returns[b] * more
+            then = start if terms.sure == 1 else self._moved(j, b, start)
             stay = above / below
-            now[b][j] = min(stay, (above + moves * start) / (below + moves))
+            now[b][j] = min(stay, (above + moves * then) / (below + moves))
+
+    def _moved(self, j: int, b: int, start: float) -> float:
+        """On demand was left for Spot, before Spot was asked."""
+        sure = self.terms.sure
+        return sure * start + (1 - sure) * self._down(j, b)
 
     def _down(self, j: int, b: int) -> float:
         """Nothing to be had on Spot: wait, or start on demand."""

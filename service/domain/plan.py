@@ -52,6 +52,7 @@ class Offer:
     offering: Offering
     price: Price | None
     evictions_per_hour: float = 0.0  # of one node
+    evictions_from: str = ""  # who says so, for the plan
     forbidden: str = ""  # why the user does not want it, to follow its name
 
 
@@ -251,6 +252,7 @@ def _weighed(
         spot = offer.offering.capacity_type is CapacityType.SPOT  # nothing else is evicted
         hazard = Hazard(
             evictions_per_hour=offer.evictions_per_hour if spot else 0.0,
+            source=offer.evictions_from if spot else "",
             recovery_seconds=request.recovery_seconds,
             trained=_trained(request),
         )

@@ -11,8 +11,15 @@ import math
 
 from service.domain.ages import DROUGHT_PRIOR, HOLD_PRIOR, bucket, expected_rest
 from service.domain.hazard import hold_rates
-from service.domain.outlay import Outlay, Terms, solve
-from service.domain.situation import UNSEEN_DROUGHT_S, Candidate, Decision, Kind, Situation
+from service.domain.outlay import Terms, solve
+from service.domain.situation import (
+    UNSEEN_DROUGHT_S,
+    Candidate,
+    Decision,
+    Kind,
+    Moves,
+    Situation,
+)
 from service.domain.wording import duration
 
 HOUR = 3600.0
@@ -26,6 +33,10 @@ _ALIKE = 0.6  # odds that one candidate refuses when another one evicted
 _HOP_WEIGHT = 4.0
 _SHORTEST_START = 1.0  # second: the grid of the solution is made of cold starts
 _LOST_STEPS = 12  # of a cold start: what an eviction undoes is rounded up to such steps
+_SIGNS_WEIGHT = 5.0  # moves on a sign that the prior counts for ...
+_SIGNS_RIGHT = 0.8  # ... and how many of them find Spot
+_GOES_ON = "On demand goes on: no sign of Spot is worth leaving it."
+_PARTS = 8  # odds are rounded to so many parts
 
 
 def choose(now: Situation) -> Decision:
@@ -112,13 +123,33 @@ def _cheapest(now: Situation) -> Decision:
 
 def _askable(now: Situation) -> Candidate | None:
     """The best Spot candidate that may be asked now and is not held."""
-    if now.held is not None and not now.may_move:
+    if now.held is not None and now.moves is Moves.STAYS:
         return None
+    blind = now.held is not None and now.moves is Moves.LEAVES_FIRST
+    if blind and now.holding is not None and now.holding.spot:
+        return None  # a saving is no reason to give up what trains
     for spot in ranked(now):
         rested = spot.refused_s is None or spot.refused_s >= now.retry_s
-        if rested and not (now.held and now.held.key == spot.key):
+        taken = now.held is not None and now.held.key == spot.key
+        if rested and not taken and not (blind and not _is_likely(spot)):
             return spot
     return None
+
+
+def _is_likely(spot: Candidate) -> bool:
+    """Whether signs say that it would accept, all of them since it last refused."""
+    if spot.likely_s is None:
+        return False
+    return spot.down_s is None or spot.likely_s < spot.down_s
+
+
+def _sure(now: Situation) -> float:
+    """The odds that a move back to Spot finds some."""
+    if now.moves is not Moves.LEAVES_FIRST:
+        return float(now.moves is Moves.ASKS_FIRST)
+    moved, found = now.returned
+    right = (_SIGNS_WEIGHT * _SIGNS_RIGHT + found) / (_SIGNS_WEIGHT + moved)
+    return max(round(right * _PARTS), 1) / _PARTS
 
 
 def _between_spots(now: Situation, held: Candidate) -> Decision:
@@ -143,32 +174,50 @@ def _weigh(now: Situation, net: Candidate, slack: float) -> Decision:
     best = next(iter(ranked(now)), None)
     if best is None:
         return _stay(now, "") if now.held else _run(now, net, f"{net} is all this job may use.")
-    outlay = _outlay(now, net, best, slack)
-    start = net.cold_start_s / HOUR
-    enters = slack - (0.0 if now.held else now.step_s / HOUR) >= outlay.terms.to_enter - _SURE
+    terms = _terms(now, net, best)
+    enters = slack - _until_asked(now) >= terms.to_enter - _SURE
     asked = _askable(now) if enters else None
-    work, drought = now.work_s / net.speed / HOUR, bucket(_drought_s(now) / HOUR)
     if now.held is not None:
-        full = outlay.of_on_demand(work, slack, drought)
-        if (
-            asked is not None
-            and outlay.of_start(work, slack) + asked.move_dollars / net.hourly < full
-        ):
-            return _run(now, asked, f"There are {_spare(slack)} to spare: {asked} is tried again.")
-        return _stay(now, f"{net} goes on: work is ahead of Spot capacity that may never come.")
+        return _stay(now, _GOES_ON) if asked is None else _back(now, asked, terms, net, slack)
     if asked is not None:
         return _run(now, asked, f"{asked} costs least for an hour of work.")
     if not enters:
         return _run(now, net, f"{_spare(slack)} to spare are too few to try Spot again.")
+    return _wait_or_pay(now, terms, net, slack)
+
+
+def _back(now: Situation, asked: Candidate, terms: Terms, net: Candidate, slack: float) -> Decision:
+    """On demand is held, and Spot may be asked."""
+    work, drought = now.work_s / net.speed / HOUR, bucket(_drought_s(now) / HOUR)
+    outlay = solve(terms, _reach(work), _reach(slack))
+    goes = outlay.of_move(work, slack, drought) + asked.move_dollars / net.hourly
+    stays = outlay.of_on_demand(work, slack, drought)
+    figures = {"go_dollars": goes * net.hourly, "stay_dollars": stays * net.hourly}
+    if goes >= stays:
+        return _stay(now, _GOES_ON)
+    why = f"There are {_spare(slack)} to spare: {asked} is tried again."
+    return _run(now, asked, why, **figures)
+
+
+def _wait_or_pay(now: Situation, terms: Terms, net: Candidate, slack: float) -> Decision:
+    """Nothing is held, and Spot refuses."""
+    work, drought = now.work_s / net.speed / HOUR, bucket(_drought_s(now) / HOUR)
+    outlay, start = solve(terms, _reach(work), _reach(slack)), net.cold_start_s / HOUR
     wait = outlay.of_wait(work, slack, drought)
     begin = start + outlay.of_on_demand(work, slack - start, drought)
     figures = {"wait_dollars": wait * net.hourly, "on_demand_dollars": begin * net.hourly}
     if begin < wait:
         why = f"Waiting for Spot is expected to cost more than {net} now: {_spare(slack)} to spare."
         return _run(now, net, why, **figures)
-    return _wait(
-        now, f"There are {_spare(slack)} to spare: waiting for Spot is cheaper.", **figures
-    )
+    why = f"There are {_spare(slack)} to spare: waiting for Spot is cheaper."
+    return _wait(now, why, **figures)
+
+
+def _until_asked(now: Situation) -> float:
+    """Hours of slack that may go by before Spot answers."""
+    if now.held is None:
+        return now.step_s / HOUR
+    return (now.leave_s + now.step_s) / HOUR if now.moves is Moves.LEAVES_FIRST else 0.0
 
 
 def _drought_s(now: Situation) -> float:
@@ -176,25 +225,23 @@ def _drought_s(now: Situation) -> float:
     return now.drought_s if now.drought_seen else now.drought_s + UNSEEN_DROUGHT_S
 
 
-def _outlay(now: Situation, net: Candidate, best: Candidate, slack: float) -> Outlay:
-    """The solution for rounded inputs, so that jobs alike and the next hours share it."""
+def _terms(now: Situation, net: Candidate, best: Candidate) -> Terms:
+    """What a solution rests on, rounded, so that jobs alike and the next hours share it."""
     spots = sum(c.spot for c in now.candidates)
     prior = tuple(rate * spots**0.5 for rate in DROUGHT_PRIOR)
     chance = 1 - _ALIKE ** (spots - 1)
     hops = (_HOP_WEIGHT * chance + now.hops[1]) / (_HOP_WEIGHT + now.hops[0])
     cold = max(net.cold_start_s, _SHORTEST_START)
     unit = cold / _LOST_STEPS
-    terms = Terms(
+    return Terms(
         ratio=round(best.price / net.price, 2),
         cold_start=cold / HOUR,
         lost=math.ceil(now.lost_s / unit - _SURE) * unit / HOUR,  # upwards: it is a safe distance
         evictions=_alike(_rates(now, best), HOLD_PRIOR),
         returns=_alike(now.droughts.rates(prior, _DROUGHT_WEIGHT), DROUGHT_PRIOR),
-        elsewhere=round(hops * 8) / 8 if spots > 1 else 0.0,
-        may_move=now.may_move,
+        elsewhere=round(hops * _PARTS) / _PARTS if spots > 1 else 0.0,
+        sure=_sure(now),
     )
-    work = now.work_s / net.speed / HOUR
-    return solve(terms, _reach(work), _reach(slack))
 
 
 def _alike(rates: tuple[float, ...], shape: tuple[float, ...]) -> tuple[float, ...]:

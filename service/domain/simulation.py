@@ -6,15 +6,32 @@ nothing is billed before it is granted; a hold ends at the first tick without ca
 bills its cold start; an eviction undoes ``lost`` ticks of work.
 """
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from service.domain.ages import NOTHING, Ages
 from service.domain.policy import HOUR, choose
-from service.domain.situation import UNSEEN_DROUGHT_S, Candidate, Held, Kind, Situation
+from service.domain.situation import (
+    UNSEEN_DROUGHT_S,
+    Candidate,
+    Held,
+    Kind,
+    Moves,
+    Situation,
+)
 
 Weather = Sequence[Sequence[bool]]  # by zone and tick: would a request be granted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signs:
+    """What can be read of Spot without asking for it, such as a placement score; and how wrong."""
+
+    every_s: float = 1200.0  # it is read so often
+    sees: float = 0.8  # odds that it says yes where a request would be granted
+    errs: float = 0.1  # odds that it says yes where none would be
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +45,8 @@ class Case:
     lost: int = 0
     zones: tuple[Candidate, ...]  # Spot, in the order of the weather
     on_demand: Candidate | None
-    may_move: bool = True  # asking elsewhere while something is held
+    moves: Moves = Moves.LEAVES_FIRST  # as production does
+    signs: Signs = Signs()
 
 
 @dataclass
@@ -39,6 +57,8 @@ class Experience:
     droughts: Ages = NOTHING
     evicted: int = 0
     hopped: int = 0
+    moved: int = 0  # from on demand back to Spot ...
+    found: int = 0  # ... and granted
 
     @classmethod
     def none(cls, zones: int) -> Self:
@@ -160,7 +180,8 @@ class _Run:
             drought_seen=self.spot_seen,
             drought_s=0.0 if self.drought is None else (self.at - self.drought) * tick_s,
             droughts=self._droughts(),
-            may_move=case.may_move,
+            moves=case.moves,
+            returned=(self.seen.moved, self.seen.found),
             hops=(self.seen.evicted, self.seen.hopped),
         )
 
@@ -173,10 +194,25 @@ class _Run:
                 holds=self.seen.holds[zone],
                 down_s=None if down is None else (self.at - down) * self.case.tick_s,
                 refused_s=None if refused is None else (self.at - refused) * self.case.tick_s,
+                likely_s=self._likely_s(zone) if self.held == -1 else None,
                 move_dollars=spot.move_dollars if moves else 0.0,
             )
         if self.case.on_demand is not None:
             yield self.case.on_demand
+
+    def _likely_s(self, zone: int) -> float | None:
+        """Since when every reading said yes; None: the last two did not both say so."""
+        every = max(1, round(self.case.signs.every_s / self.case.tick_s))
+        newest = read = self.begin + (self.at - self.begin) // every * every
+        while read >= self.begin and self._says_yes(zone, read):
+            read -= every
+        since = read + every
+        return (self.at - since) * self.case.tick_s if since < newest else None
+
+    def _says_yes(self, zone: int, at: int) -> bool:
+        signs = self.case.signs
+        odds = signs.sees if self.weather[zone][at] else signs.errs
+        return random.Random(f"{self.begin} {zone} {at}").random() < odds  # noqa: S311 - weather
 
     def _droughts(self) -> Ages:
         """The drought that still lasts counts as far as it came."""
@@ -201,6 +237,10 @@ class _Run:
 
     def _ask(self, wanted: Candidate) -> bool:
         zone = self.places[wanted.key] if wanted.spot else -1
+        moved = zone >= 0 and self.held == -1 and self.case.moves is Moves.LEAVES_FIRST
+        if moved:
+            self.seen.moved += 1
+            self._leave(ended=False)
         if zone >= 0 and not self.weather[zone][self.at]:
             self.refused[zone] = self.down[zone] = self.at
             if self.drought is None and None not in self.refused:
@@ -209,6 +249,7 @@ class _Run:
         if self.held is not None:
             self._leave(ended=False)
         if zone >= 0:
+            self.seen.found += moved
             self._granted(zone)
             self.up_s = wanted.up_s
         self.held, self.since, self.cold = zone, self.at, self.case.cold

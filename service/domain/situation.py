@@ -15,6 +15,14 @@ UNSEEN_DROUGHT_S = 4 * 3600.0  # nor is a drought whose beginning was not seen
 Key = tuple[Offering, int]  # an offering and the number of nodes
 
 
+class Moves(StrEnum):
+    """How a job gets from what it holds to Spot."""
+
+    ASKS_FIRST = "asks_first"  # what is held is left once something else is granted
+    LEAVES_FIRST = "leaves_first"  # one hold at a time: it is left, on a sign, and then asked
+    STAYS = "stays"  # not at all
+
+
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One place to run and what is known of it. Only what the user allows is a candidate."""
@@ -32,6 +40,7 @@ class Candidate:
         None  # since it last refused or evicted, whatever came after; None: never
     )
     evicted_s: float | None = None  # since anything of ours was evicted from that size there
+    likely_s: float | None = None  # since when each of several signs says that it would accept
 
     @property
     def spot(self) -> bool:
@@ -82,7 +91,9 @@ class Situation:
     drought_seen: bool = True  # its beginning: Spot was held before; else it is older than we know
     droughts: Ages = NOTHING  # how long that lasted before, for candidates like these
     hops: tuple[int, int] = (0, 0)  # evictions, and how many of them another candidate made good
-    may_move: bool = True  # asking elsewhere while something is held
+    moves: Moves = Moves.ASKS_FIRST
+    returned: tuple[int, int] = (0, 0)  # moves from on demand back to Spot, and those it accepted
+    leave_s: float = 0.0  # what is held takes so long to save and stop
 
     @cached_property
     def holding(self) -> Candidate | None:

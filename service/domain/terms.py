@@ -14,6 +14,7 @@ from service.domain.fleet import Offering, Price
 # Why an attempt is stopped that nobody asked to stop.
 OVER_BUDGET = "the budget is used up"
 MOVES = "Spot would miss the deadline, so the job goes on on demand"
+RETURNS = "Spot is likely to be had again, so the job goes back to it"
 
 
 class OnExhausted(StrEnum):

@@ -22,10 +22,27 @@ def wants_to_move(row: JobRow, risk: Decision) -> bool:
     return wanted is OnRisk.SWITCH and risk.candidate is not None
 
 
+def may_return(row: JobRow) -> bool:
+    """Whether Spot may be tried again: once, and only where it is left in time should it fail."""
+    wanted = Terms.from_dict(row.terms).on_deadline_risk
+    return wanted is OnRisk.SWITCH and row.returns_since is None
+
+
 def stays(risk: Decision, because: str) -> Decision:
     """The same where no money is left for what it would move to."""
     why = f"{risk.why} {risk.candidate} would make it, but: {because}."
     return replace(risk, kind=Kind.STAY, candidate=None, why=why)
+
+
+async def goes_back(conn: AsyncConnection, row: JobRow, to: Decision, now: datetime) -> None:
+    """Have the job save a checkpoint, leave on demand and ask for Spot.
+
+    Should the deadline be at risk there, it is told and acted upon anew.
+    """
+    await jobs.wish(conn, row.id, now, returns_since=now, at_risk_at=None)
+    data = {"figures": to.figures, "to": str(to.candidate)}
+    text = f"It is worth going back to Spot. {to.why} {_MOVES}"
+    await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
 
 
 async def warn(conn: AsyncConnection, row: JobRow, risk: Decision, now: datetime) -> None:

@@ -1,36 +1,53 @@
 """Begins a job's next attempt: chooses the offering, puts the money aside, writes the row.
 
-Looks at a live one as well: when its deadline demands it, the job leaves Spot in time.
+Looks at a live one as well: it leaves Spot when the deadline demands it, and on demand for Spot.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, events, experience, leases, shortages, versions
+from service.db import (
+    attempts,
+    checkpoints,
+    events,
+    experience,
+    leases,
+    market,
+    shortages,
+    versions,
+)
 from service.db.attempts import AttemptRow
+from service.db.checkpoints import Checkpoint
 from service.db.jobs import JobRow
 from service.db.leases import Claim
-from service.domain import choice
+from service.domain import choice, placement
+from service.domain.answers import APART, NO_PAST, Past
 from service.domain.budget import Allowance
 from service.domain.choice import NONE_LIVED, Choice, Place, Work
+from service.domain.cost import NO_EGRESS, Egress
 from service.domain.fleet import Offering, Price
 from service.domain.ids import new_id
 from service.domain.job import Job, LastAttempt
+from service.domain.placement import Scored
 from service.domain.plan import Plan
 from service.domain.situation import Decision, Held
-from service.domain.states import ATTEMPT_OVER, AttemptState
+from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 from service.domain.terms import Terms
+from service.domain.traces import place_of
 from service.operations import admission, budgets, deadlines
 from service.operations.budgets import Refusal
 from service.pricing.source import PriceSource, PricesUnavailable
+from service.reconciler.pasts import Pasts
 
 _IDLE = timedelta(seconds=30)
+_SOON = timedelta(seconds=1)
+_TRIES = 3  # while others take cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,53 +58,107 @@ class Starts:
     prices: PriceSource
     allowance: Allowance
     now: Callable[[], datetime]
+    egress: Egress = NO_EGRESS
+    pasts: Pasts = field(default_factory=Pasts)
 
     async def start(self, claim: Claim, job: Job, row: JobRow, number: int) -> None:
         """Write the next attempt, or why none is begun now."""
-        plan, work = Plan.from_dict(row.plan), _work(row)
-        quoted = await self._quoted(plan)
-        nodes = plan.chosen.nodes
+        plan = Plan.from_dict(row.plan)
+        quoted, nodes = await self._quoted(plan), plan.chosen.nodes
         async with self.engine.connect() as conn:
-            places, now = await self._places(conn, plan, quoted, work), self.now()
-        choose = partial(choice.choose, work=work, job_id=job.id, now=now, most_nodes=nodes)
-        found = await asyncio.to_thread(choose, places)  # long, so before anything is locked
+            saved = await _saved(conn, job.id)
+            work = self._work(row, saved.step if saved else 0)
+            places, past = await self._places(conn, plan, quoted, work, saved)
+        now = self.now()
+        choose = partial(
+            choice.choose, work=work, job_id=job.id, now=now, most_nodes=nodes, past=past
+        )
+        roomy = places
+        for _ in range(_TRIES):
+            found = await asyncio.to_thread(choose, roomy)  # long, so before anything is locked
+            async with self.engine.begin() as conn:
+                before, roomy = roomy, await admission.with_room(conn, job.id, places, nodes, now)
+                if _short(roomy) == _short(before):
+                    await self._begin(conn, claim, job, row, found, number)
+                    return
+        await self._come_back(claim)
+
+    async def _begin(
+        self,
+        conn: AsyncConnection,
+        claim: Claim,
+        job: Job,
+        row: JobRow,
+        found: Choice,
+        number: int,
+    ) -> None:
+        """What was chosen, as far as there is money for it."""
+        plan, now = Plan.from_dict(row.plan), self.now()
+        if found.look_at is not None:
+            await self._wait(conn, claim, row, found.why, found.look_at)
+            return
+        place = await self._affordable(conn, job, plan, found.places)
+        if isinstance(place, Place):
+            await self._write(conn, claim, job, plan, place, number)
+            await self._tell(conn, job, found, place)
+        elif place.for_good:
+            text = "No machines are asked for."
+            await budgets.exhaust(conn, job.id, place.because, now, what_now=text)
+            await leases.release(conn, claim, now, now)
+        else:
+            await self._wait(conn, claim, row, place.because, now + _IDLE)
+
+    async def _come_back(self, claim: Claim) -> None:
+        """Others take cores faster than it can be said what is best without them."""
         async with self.engine.begin() as conn:
-            roomy = await admission.with_room(conn, job.id, places, nodes, now)
-            found = found if roomy == places else choose(roomy)
-            if found.look_at is not None:
-                await self._wait(conn, claim, row, found.why, found.look_at)
-                return
-            place = await self._affordable(conn, job, plan, found.places)
-            if isinstance(place, Place):
-                await self._write(conn, claim, job, plan, place, number)
-                await self._tell(conn, job, found, place)
-            elif place.for_good:
-                text = "No machines are asked for."
-                await budgets.exhaust(conn, job.id, place.because, now, what_now=text)
-                await leases.release(conn, claim, now, now)
-            else:
-                await self._wait(conn, claim, row, place.because, now + _IDLE)
+            await leases.release(conn, claim, self.now(), self.now() + _SOON)
 
     async def keep_in_time(self, row: JobRow, last: LastAttempt) -> None:
-        """While an attempt trains: see whether its job can still wait for Spot's next eviction."""
-        work = _work(row)
-        if work.terms.deadline is None or row.at_risk_at or last.state in ATTEMPT_OVER:
+        """While an attempt trains: leave Spot in time for the deadline, and on demand for Spot."""
+        if Terms.from_dict(row.terms).deadline is None or last.state in ATTEMPT_OVER:
             return
         plan = Plan.from_dict(row.plan)
-        quoted = await self._quoted(plan)
-        async with self.engine.begin() as conn:
+        async with self.engine.connect() as conn:
             live = await attempts.find(conn, last.id)
-            assert live is not None, "it was read with the job"
-            now = self.now()
-            places = await self._places(conn, plan, quoted, work)
-            held = _held(live, plan, now)
-            nodes = plan.chosen.nodes
-            risk = await asyncio.to_thread(choice.at_risk, places, work, held, now, nodes)
-            if risk is None:
-                return
+        assert live is not None, "it was read with the job"
+        if live.offering.capacity_type is CapacityType.SPOT:
+            if not row.at_risk_at:
+                await self._leave_in_time(row, plan, live)
+        elif live.state is AttemptState.RUNNING and deadlines.may_return(row):
+            await self._go_back(row, plan, live)
+
+    async def _leave_in_time(self, row: JobRow, plan: Plan, live: AttemptRow) -> None:
+        work, quoted = self._work(row), await self._quoted(plan)
+        async with self.engine.connect() as conn:
+            places, past = await self._places(conn, plan, quoted, work)
+        now = self.now()
+        around = (work, _held(live, plan, now), now, plan.chosen.nodes, past)
+        risk = await asyncio.to_thread(choice.at_risk, places, *around)
+        if risk is None:
+            return
+        async with self.engine.begin() as conn:
             if deadlines.wants_to_move(row, risk):
                 risk = await self._if_paid_for(conn, row, plan, places, risk)
             await deadlines.warn(conn, row, risk, now)
+
+    async def _go_back(self, row: JobRow, plan: Plan, live: AttemptRow) -> None:
+        """Where signs say that Spot would accept, and there are cores and money for it."""
+        work, quoted = self._work(row), await self._quoted(plan)
+        async with self.engine.connect() as conn:
+            saved = await _saved(conn, row.id)
+            places, past = await self._places(conn, plan, quoted, work, saved)
+        now, nodes = self.now(), plan.chosen.nodes
+        around = (work, _held(live, plan, now), now, nodes, past)
+        to = await asyncio.to_thread(choice.back_to_spot, places, *around)
+        if to is None:
+            return
+        async with self.engine.begin() as conn:
+            roomy = await admission.with_room(conn, row.id, places, nodes, now)
+            if to.candidate and to.candidate.offering in _short(roomy):
+                return
+            to = await self._if_paid_for(conn, row, plan, places, to)
+            if to.candidate is not None:
+                await deadlines.goes_back(conn, row, to, now)
 
     async def _if_paid_for(
         self,
@@ -108,6 +179,16 @@ class Starts:
         )
         return deadlines.stays(risk, refusal.because) if refusal else risk
 
+    def _work(self, row: JobRow, done: int | None = None) -> Work:
+        """What is left after ``done`` steps; None: of what trains now, and saves before it goes."""
+        step = row.progress.get("step", 0) if done is None else done
+        return Work(
+            steps=row.total_steps - step,
+            seconds_per_step=row.progress.get("seconds_per_step"),
+            terms=Terms.from_dict(row.terms),
+            leave_s=self.allowance.save.total_seconds(),
+        )
+
     async def _quoted(self, plan: Plan) -> Mapping[Offering, Price]:
         try:
             return await self.prices.prices([option.offering for option in plan.options])
@@ -115,22 +196,34 @@ class Starts:
             return {}
 
     async def _places(
-        self, conn: AsyncConnection, plan: Plan, quoted: Mapping[Offering, Price], work: Work
-    ) -> list[Place]:
+        self,
+        conn: AsyncConnection,
+        plan: Plan,
+        quoted: Mapping[Offering, Price],
+        work: Work,
+        saved: Checkpoint | None = None,
+    ) -> tuple[list[Place], Past]:
         """The plan's offerings as they are now; what was lived through where there is a choice."""
         offerings = [option.offering for option in plan.options]
-        refused = await shortages.of(conn, offerings)
+        refused, now, nodes = await shortages.of(conn, offerings), self.now(), plan.chosen.nodes
         chooses = len(offerings) > 1 or work.terms.deadline is not None
-        lived = await experience.of(conn, offerings, self.now()) if chooses else {}
-        return [
+        lived = await experience.of(conn, offerings, now) if chooses else {}
+        past = await self.pasts.of(conn, offerings, nodes, now) if chooses else NO_PAST
+        scores = await market.scores(conn, map(place_of, offerings)) if chooses else {}
+        told = {o: scores.get(place_of(o)) for o in offerings}
+        places = [
             Place(
                 option=option,
                 price=quoted.get(option.offering, option.price),
                 shortage=refused.get(option.offering),
                 lived=lived.get(option.offering, NONE_LIVED),
+                watched=_is_watched(told[option.offering], nodes, now),
+                likely_since=_likely_since(told[option.offering], nodes, now),
+                egress=self.egress.dollars(option.offering.region, saved.size if saved else 0),
             )
             for option in plan.options
         ]
+        return placement.by_score(places, scores, nodes, now), past
 
     async def _affordable(
         self, conn: AsyncConnection, job: Job, plan: Plan, places: tuple[Place, ...]
@@ -176,7 +269,7 @@ class Starts:
             duds=last.duds if last else 0,
         )
         # at_risk_at stays: where on demand was refused, Spot is not left a second time.
-        fresh = {"waits_for": "", "moves_since": None}
+        fresh = {"waits_for": "", "moves_since": None, "returns_since": None}
         await versions.raise_one(conn, job.id, now, **fresh)  # the phase is another one
         await leases.release(conn, claim, now, now + _IDLE)
 
@@ -211,9 +304,23 @@ def _held(live: AttemptRow, plan: Plan, now: datetime) -> Held:
     return Held(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=cold)
 
 
-def _work(row: JobRow) -> Work:
-    return Work(
-        steps=row.total_steps - row.progress.get("step", 0),
-        seconds_per_step=row.progress.get("seconds_per_step"),
-        terms=Terms.from_dict(row.terms),
-    )
+async def _saved(conn: AsyncConnection, job_id: str) -> Checkpoint | None:
+    """What the next attempt would resume from."""
+    found = await checkpoints.newest(conn, job_id, after=None, limit=1)
+    return found[0] if found else None
+
+
+def _short(places: Sequence[Place]) -> set[Offering]:
+    """Where the quota of cores is used up."""
+    return {p.offering for p in places if p.shortage is not None and not p.shortage.in_a_row}
+
+
+def _is_watched(told: Scored | None, nodes: int, now: datetime) -> bool:
+    return told is not None and told.holds(now, nodes)
+
+
+def _likely_since(told: Scored | None, nodes: int, now: datetime) -> datetime | None:
+    """Since when Azure says so, once it has said so again."""
+    if told is None or told.seen_at - told.since < APART:
+        return None
+    return told.since if told.likely_s(now, nodes) is not None else None

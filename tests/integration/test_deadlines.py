@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from service.db import experience, market
 from service.domain.fleet import Price
+from service.domain.market import Score
 from service.domain.states import CapacityType
+from service.domain.terms import RETURNS
+from service.domain.traces import Place
 from tests.clock import Clock
 from tests.integration.test_budgets import codes, stops
-from tests.scripted_node import boot, train
+from tests.scripted_node import boot, metrics, train
 from tests.world import PRICE, SPOT, World, open_world
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -182,6 +186,60 @@ async def test_a_job_stays_on_spot_where_its_budget_does_not_cover_on_demand(wor
     assert "would make it, but: budget used up: " in told[0]
     assert "It goes on with Spot" in told[0]
     assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+
+
+async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_there_is_some(
+    world: World,
+) -> None:
+    job = await asked(world, deadline=until(world, minutes=40))  # too little time to try Spot
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    slow = replace(metrics(1), seconds=1800.0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(slow,))
+    more_time = {"infrastructure": {"deadline": until(world, hours=90)}}
+    await world.call("PATCH", f"{JOBS}/{job['id']}", json=more_time)
+
+    capacity = []
+    for _ in range(2):
+        async with world.engine.begin() as conn:
+            likely = {Place(SPOT.region, SPOT.vm_size): Score.HIGH}
+            await market.save_scores(conn, likely, 2, world.clock())
+        await world.tick(2, seconds=31)
+        capacity.append("job.back_to_spot" in await codes(world, job["id"]))
+        world.clock.advance(minutes=12)
+        for node in nodes:
+            await node.say(NodePhase.RUNNING, number, step=1)
+    told = await nodes[0].hear()
+    await stops(world, job["id"], nodes, number)
+
+    placed = await world.attempts_of(job["id"])
+    assert capacity == [False, True]
+    assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
+    assert [a["capacity"] for a in placed] == ["on_demand", "spot"]
+    assert placed[0]["reason"].startswith(RETURNS)
+    assert (await codes(world, job["id"])).count("job.back_to_spot") == 1
+    await train(world, await boot(world, job["id"]), step=3)
+    async with world.engine.connect() as conn:
+        known = await experience.past(conn, BOTH, 2, world.clock())
+    assert known.returned == (1, 1)
+
+
+async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> None:
+    first = await asked(world, deadline=until(world, hours=48))
+    nodes = await boot(world, first["id"])
+    await train(world, nodes, step=1)
+    world.cloud.sold_out.add(SPOT)
+    refused_at = world.clock()
+    await asked(world, deadline=until(world, hours=48))
+    await world.tick(3)
+    world.clock.advance(hours=2)
+
+    async with world.engine.connect() as conn:
+        known = await experience.past(conn, BOTH, 2, world.clock())
+
+    assert sum(known.droughts.hours) == pytest.approx(2.0, abs=0.05)
+    assert known.drought_seen
+    assert abs(known.down_at[SPOT] - refused_at) < timedelta(minutes=1)
 
 
 async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world: World) -> None:

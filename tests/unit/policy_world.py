@@ -2,12 +2,13 @@
 
 from service.domain.ages import NOTHING
 from service.domain.fleet import Offering
-from service.domain.simulation import Case, Experience, Life, Weather, live
+from service.domain.simulation import Case, Experience, Life, Signs, Weather, live
 from service.domain.situation import Candidate, Held, Situation
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
 TICK_S = 300.0
+RIGHT = Signs(sees=1.0, errs=0.0)
 
 
 def spot(region: str = "eastus", hourly: float = 0.3, **more: object) -> Candidate:
@@ -37,7 +38,15 @@ def held(candidate: Candidate, age_s: float = HOUR) -> Held:
     return Held(key=candidate.key, age_s=age_s)
 
 
-def life(weather: Weather, *, work: int, deadline: int | None, cold: int, lost: int = 0) -> Life:
+def life(
+    weather: Weather,
+    *,
+    work: int,
+    deadline: int | None,
+    cold: int,
+    lost: int = 0,
+    signs: Signs = RIGHT,
+) -> Life:
     """One life in ticks of five minutes, begun knowing nothing."""
     zones = tuple(spot(f"region-{z}", cold_start_s=cold * TICK_S) for z in range(len(weather)))
     case = Case(
@@ -48,5 +57,6 @@ def life(weather: Weather, *, work: int, deadline: int | None, cold: int, lost: 
         lost=lost,
         zones=zones,
         on_demand=paid(cold_start_s=cold * TICK_S),
+        signs=signs,
     )
     return live(case, weather, 0, Experience(holds=[NOTHING] * len(zones)))

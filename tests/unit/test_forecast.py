@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.forecast import Course, ToCome, of
+from service.domain.forecast import Course, Seen, ToCome, of
 
 CALM = Course(
     seconds_per_step=10.0,
@@ -36,6 +36,34 @@ def test_evictions_make_it_longer_and_less_sure() -> None:
     assert left.p90 - left.p10 > calm.p90 - calm.p10
 
 
+def test_steps_that_are_all_alike_make_it_surer_and_wild_ones_longer() -> None:
+    alike = Seen(steps=50, low=19.0, high=21.0)
+    wild = Seen(steps=50, low=10.0, high=40.0)
+    few = Seen(steps=5, low=10.0, high=40.0)
+
+    told, sure, unsure, early = (
+        of(CALM, steps=100, seconds_per_step=20.0, running=True, seen=seen)
+        for seen in (Seen(), alike, wild, few)
+    )
+
+    assert sure.p90 - sure.p10 < told.p90 - told.p10 < unsure.p90 - unsure.p10
+    assert sure.p50 == pytest.approx(told.p50, rel=0.01)
+    assert unsure.p50 > told.p50
+    assert early == told
+
+
+def test_a_job_that_was_evicted_more_often_than_planned_expects_it_to_go_on() -> None:
+    often = replace(CALM, evictions_per_second=0.1 / 3600)
+    day = 24 * 3600.0
+
+    planned, unlucky, lucky = (
+        of(often, steps=8640, seconds_per_step=10.0, running=True, seen=seen)
+        for seen in (Seen(), Seen(evictions=8, trained_s=day), Seen(trained_s=day))
+    )
+
+    assert lucky.p50 < planned.p50 < unlucky.p50
+
+
 def test_the_odds_of_a_deadline_grow_with_the_time_that_is_left() -> None:
     left = ToCome(p10=80.0, p50=100.0, p90=140.0)
 
@@ -49,13 +77,18 @@ def test_nothing_left_is_nothing_to_wait_for() -> None:
 
 @pytest.mark.parametrize("per_hour", [0.02, 0.1, 0.3])
 def test_eight_of_ten_lives_end_between_p10_and_p90(per_hour: float) -> None:
+    """Where the rate is the plan's, give or take what two evictions leave open."""
     draw = random.Random(7)
     course = replace(CALM, seconds_per_step=20.0, evictions_per_second=per_hour / 3600)
     lives = [(draw.randint(500, 8000), draw.gauss(20, 20 * 0.1 / 1.2816)) for _ in range(1000)]
     inside = 0
     for steps, pace in lives:
         left = of(course, steps=steps, seconds_per_step=20.0, running=True)
-        inside += left.p10 <= _lived(steps * pace, per_hour, course, draw) <= left.p90
+        inside += (
+            left.p10
+            <= _lived(steps * pace, per_hour * draw.gammavariate(2, 0.5), course, draw)
+            <= left.p90
+        )
 
     assert 0.75 <= inside / len(lives) <= 0.85
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from service.domain.outlay import solve
 from service.domain.policy import choose, ranked
-from service.domain.situation import Kind
+from service.domain.simulation import Signs
+from service.domain.situation import Kind, Moves
 from tests.unit.policy_world import HOUR, held, life, paid, situation, spot
 
 GONE = spot(refused_s=0.0, down_s=0.0)
@@ -78,9 +79,57 @@ def test_a_job_on_demand_goes_back_to_spot_with_time_to_spare() -> None:
 
 
 def test_a_job_on_demand_stays_when_moving_is_not_possible() -> None:
-    ahead = situation(held=held(paid()), left_s=20 * HOUR, may_move=False)
+    ahead = situation(held=held(paid()), left_s=20 * HOUR, moves=Moves.STAYS)
 
     assert choose(ahead).kind is Kind.STAY
+
+
+@pytest.mark.parametrize(
+    ("spot_is", "kind"),
+    [
+        ({}, Kind.STAY),
+        ({"likely_s": 900.0}, Kind.RUN),
+        ({"likely_s": 900.0, "down_s": 600.0}, Kind.STAY),
+        ({"likely_s": 900.0, "down_s": 4000.0}, Kind.RUN),
+    ],
+    ids=["no sign", "a sign", "a sign that began before it refused", "a sign since it refused"],
+)
+def test_on_demand_is_left_for_spot_only_on_a_sign(spot_is: dict[str, Any], kind: Kind) -> None:
+    there = spot(**spot_is)
+    ahead = situation(
+        held=held(paid()), left_s=20 * HOUR, moves=Moves.LEAVES_FIRST, candidates=(there, paid())
+    )
+
+    assert choose(ahead).kind is kind
+
+
+def test_on_demand_is_not_left_without_the_time_to_come_back_to_it() -> None:
+    likely = spot(likely_s=900.0)
+    tight = situation(
+        held=held(paid()), moves=Moves.LEAVES_FIRST, leave_s=900.0, candidates=(likely, paid())
+    )
+    enough = 10 * HOUR + 2 * 600 + 900 + 60
+
+    assert choose(replace(tight, left_s=enough - 1)).kind is Kind.STAY
+    assert choose(replace(tight, left_s=enough + HOUR)).kind is Kind.RUN
+
+
+def test_signs_that_were_wrong_are_believed_less() -> None:
+    likely = spot(likely_s=900.0)
+    ahead = situation(
+        held=held(paid()), left_s=13 * HOUR, moves=Moves.LEAVES_FIRST, candidates=(likely, paid())
+    )
+    short = replace(ahead, work_s=HOUR, left_s=3 * HOUR, drought_s=30 * HOUR)
+
+    assert choose(replace(short, returned=(1, 1))).kind is Kind.RUN
+    assert choose(replace(short, returned=(200, 0))).kind is Kind.STAY
+
+
+def test_spot_is_not_left_for_other_spot_where_it_must_be_left_first() -> None:
+    here, there = spot(), spot("westus", hourly=0.1, likely_s=900.0)
+    running = situation(held=held(here), candidates=(here, there, paid()), moves=Moves.LEAVES_FIRST)
+
+    assert choose(running).kind is Kind.STAY
 
 
 def test_a_little_cheaper_is_not_worth_a_move() -> None:
@@ -136,6 +185,7 @@ WORLDS = st.fixed_dictionaries(
         "spare": st.integers(0, 30),
         "cold": st.sampled_from((1, 3)),
         "lost": st.integers(0, 2),
+        "errs": st.sampled_from((0.1, 1.0)),
     }
 )
 
@@ -158,7 +208,11 @@ def assert_in_time(world: dict[str, Any]) -> None:
     work, cold = world["work"], world["cold"]
     deadline = work + cold + world["spare"]
 
-    lived = life(world["zones"], work=work, deadline=deadline, cold=cold, lost=world["lost"])
+    signs = Signs(sees=0.8, errs=world["errs"])
+
+    lived = life(
+        world["zones"], work=work, deadline=deadline, cold=cold, lost=world["lost"], signs=signs
+    )
 
     assert lived.finished is not None
     assert lived.finished <= deadline
@@ -185,3 +239,30 @@ def test_another_zone_takes_over_at_once() -> None:
 
     assert alone.on_demand == 0
     assert alone.evictions <= 1
+
+
+DRY_AT_FIRST = [[False] * 60 + [True] * 300]
+
+
+def test_a_job_that_began_on_demand_ends_on_spot_once_there_is_some() -> None:
+    alone = life(DRY_AT_FIRST, work=150, deadline=200, cold=2)
+
+    assert alone.on_demand > 0
+    assert alone.spot > 60
+    assert alone.starts == 2
+    assert alone.finished is not None
+    assert alone.finished <= 200
+
+
+def test_without_a_sign_a_job_stays_on_demand() -> None:
+    alone = life(DRY_AT_FIRST, work=150, deadline=200, cold=2, signs=Signs(sees=0.0, errs=0.0))
+
+    assert (alone.spot, alone.on_demand, alone.starts) == (0, 152, 1)
+
+
+def test_signs_that_are_always_wrong_make_no_deadline_late() -> None:
+    alone = life([[False] * 400], work=150, deadline=200, cold=2, signs=Signs(sees=1.0, errs=0.5))
+
+    assert alone.starts > 1
+    assert alone.finished is not None
+    assert alone.finished <= 200
