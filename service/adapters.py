@@ -14,6 +14,9 @@ from service.cloud.provider import CloudProvider
 from service.db.engine import driver_url, make_engine
 from service.db.notices import Listener
 from service.pricing.azure_retail import RetailPrices
+from service.pricing.bills import Bills, FakeBills
+from service.pricing.fake_market import FakeMarket
+from service.pricing.market import Market
 from service.pricing.source import PriceSource
 from service.settings import Settings
 from service.storage.azure import AzureBlobStore
@@ -33,6 +36,8 @@ class Adapters:
     regional: Mapping[str, BlobStore]  # region -> the account there
     prices: PriceSource
     listener: Listener
+    market: Market
+    bills: Bills
 
 
 @asynccontextmanager
@@ -45,7 +50,8 @@ async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
         for region, account in settings.region_storage.items()
     }
     prices = RetailPrices(base_url=settings.prices_url, ca_path=azure_access.ca(settings))
-    async with inside(settings, now, cloud, store, regional, prices) as made:
+    told = azure_access.market(settings), azure_access.bills(settings)
+    async with inside(settings, now, cloud, store, regional, prices, told) as made:
         yield made
 
 
@@ -57,9 +63,11 @@ async def inside(
     store: BlobStore,
     regional: Mapping[str, BlobStore],
     prices: PriceSource,
+    told: tuple[Market, Bills] | None = None,  # None: a market and bills that say nothing
 ) -> AsyncIterator[Adapters]:
     """The database beside this outside world; closes all of it."""
     url = settings.database_url.get_secret_value()
+    market, bills = told or (FakeMarket(), FakeBills())
     made = Adapters(
         now=now,
         engine=make_engine(url),
@@ -68,6 +76,8 @@ async def inside(
         regional=regional,
         prices=prices,
         listener=Listener(driver_url(url)),
+        market=market,
+        bills=bills,
     )
     listening = asyncio.create_task(made.listener.run())
     try:
@@ -78,7 +88,7 @@ async def inside(
             await listening
         for account in made.regional.values():
             await account.close()
-        for part in (made.cloud, made.store, made.prices):
+        for part in (made.cloud, made.store, made.prices, made.market, made.bills):
             await part.close()
         await made.engine.dispose()
 

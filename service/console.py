@@ -33,7 +33,10 @@ def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.
     for name in ("api", "reconciler", "all"):
         face = commands.add_parser(name)
         face.add_argument("--host", default="127.0.0.1")
-        face.add_argument("--port", type=int, default=8080)
+        if name == "reconciler":
+            face.add_argument("--port", type=int, help="for /livez and /readyz; none without it")
+        else:
+            face.add_argument("--port", type=int, default=8080)
     commands.add_parser("migrate", help="bring the database schema up to date")
     _add_to(commands)
     return parser.parse_args(words)

@@ -16,18 +16,22 @@ import uvicorn
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from fastapi import FastAPI
 from pydantic import ValidationError
 
 from service import console, telemetry
 from service.adapters import Adapters, Opened, adapters
-from service.api.app import make_app
+from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
+from service.cloud.provider import CloudProvider
 from service.db.engine import make_engine
+from service.db.listings import ALL
 from service.db.schema import Schema
 from service.domain.dataset import Limits
 from service.domain.errors import ServiceError
 from service.operations.grants import Granter
 from service.operations.pulse import Pulse
+from service.reconciler.polite import PoliteCloud
 from service.settings import Settings
 from service.workers import reconcilers
 
@@ -89,17 +93,18 @@ async def serve(settings: Settings, options: argparse.Namespace, opened: Opened 
         pulse = Pulse(now)
         if options.command in ("reconciler", "all"):
             work += reconcilers(settings, world, stop, pulse)
-        if options.command in ("api", "all"):
+        if options.port is not None:
             parts = replace(_parts(settings, world), pulse=pulse, schema=_schema())
-            work.append(_http(settings, parts, options, stop))
+            make = make_app if options.command in ("api", "all") else make_probes
+            work.append(_http(settings, make(parts), options, stop))
         await asyncio.gather(*work)
 
 
 async def _http(
-    settings: Settings, parts: Parts, options: argparse.Namespace, stop: asyncio.Event
+    settings: Settings, app: FastAPI, options: argparse.Namespace, stop: asyncio.Event
 ) -> None:
     config = uvicorn.Config(
-        make_app(parts),
+        app,
         host=options.host,
         port=options.port,
         log_config=None,
@@ -144,7 +149,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
             processes_per_node=settings.processes_per_node,
             cpu_flops=settings.cpu_flops,
         ),
-        cloud=world.cloud,
+        cloud=_politely(settings, world),
         operator_project=settings.operator_project,
         secret=settings.secret_key.get_secret_value(),
         outage=timedelta(seconds=settings.outage_seconds),
@@ -157,6 +162,12 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
             max_examples=settings.file_max_examples,
         ),
     )
+
+
+def _politely(settings: Settings, world: Adapters) -> CloudProvider:
+    """For operators, who share Azure's limits with the reconcilers."""
+    times = settings.azure_limits_times
+    return PoliteCloud(engine=world.engine, cloud=world.cloud, now=world.now, times=times).at(ALL)
 
 
 def _schema() -> Schema:

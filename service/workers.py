@@ -14,10 +14,12 @@ from service.operations.pulse import Pulse
 from service.operations.tiers import Outside
 from service.reconciler.admission import Admissions
 from service.reconciler.attempts import AttemptReconciler
+from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
 from service.reconciler.loop import BUSY_AT_ONCE, Loop
+from service.reconciler.market_watch import MarketWatch
 from service.reconciler.model_copies import ModelCopies
 from service.reconciler.orphans import OrphanSweep
 from service.reconciler.polite import PoliteCloud
@@ -39,6 +41,7 @@ METER_SECONDS = 10.0
 CORES_SECONDS = 10.0
 PRUNING_SECONDS = 3600.0
 PRICE_SECONDS = 300.0
+MARKET_SECONDS = 30.0
 BUDGET_SECONDS = 15.0  # of Allowance.look
 
 
@@ -57,6 +60,7 @@ def reconcilers(
         now=world.now,
         allowance=settings.allowance,
         usual=settings.usual_quota,
+        egress=settings.egress,
     )
     orphans = OrphanSweep(engine=world.engine, cloud=world.cloud, now=world.now, polite=polite)
     prune = Pruning(engine=world.engine, keep=_kept(settings), now=world.now)
@@ -137,7 +141,13 @@ def _money(
     projects = ProjectBudgets(engine=world.engine, allowance=settings.allowance, now=world.now)
     watch = PriceWatch(engine=world.engine, prices=world.prices, now=world.now)
     yield loop.every(BUDGET_SECONDS, "budgets", projects.run_once)
+    market = MarketWatch(
+        engine=world.engine, market=world.market, places=settings.spot_places, now=world.now
+    )
     yield loop.every(PRICE_SECONDS, "prices", watch.run_once)
+    yield loop.every(MARKET_SECONDS, "market", market.run_once)
+    bills = BillWatch(engine=world.engine, bills=world.bills, now=world.now)
+    yield loop.every(MARKET_SECONDS, "bills", bills.run_once)
 
 
 def _kept(settings: Settings) -> dict[Rows, timedelta]:

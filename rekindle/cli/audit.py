@@ -16,13 +16,14 @@ from rekindle.cli.trouble import ExitCode
 Json = dict[str, Any]
 AUDIT = "/organization/audit"
 _PAGE = 1000
-_COLUMNS = ("scale set", "standing", "region", "machines", "job", "attempt is", "age", "per hour")
+_COLUMNS = ("name", "standing", "region", "machines", "job", "attempt is", "age", "per hour")
 _WHAT = {
     "used": "a live attempt has them",
     "going": "their attempts are over; they are being deleted",
     "lingering": "deleted long ago, and still there",
     "unknown": "no live attempt has them",
     "missing": "an attempt thinks that they are there, and they are not",
+    "stray": "no scale sets, and they carry our tag: nothing of ours makes them",
 }
 
 
@@ -41,7 +42,7 @@ def audit(
 
 
 def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[Any]:
-    """The scale sets, a line for each group, and what to do."""
+    """What was found, a line for each group, and what to do."""
     if found:
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for name in _COLUMNS:
@@ -51,17 +52,22 @@ def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[
         yield table
     for standing, group in summary["groups"].items():
         if group["scale_sets"]:
-            yield (
-                f"{standing}: {words.count(group['scale_sets'], 'scale set')} with"
-                f" {words.count(group['machines'], 'machine')},"
-                f" {words.money(group['per_hour'])} per hour - {_WHAT.get(standing, '')}"
-            )
+            yield f"{standing}: {_counted(standing, group)} - {_WHAT.get(standing, '')}"
     if not summary["leaks"]:
         yield "Nothing leaks."
         return
     unpriced = summary["unpriced_leaks"]
     more = f" (the price of {unpriced} is not known)" if unpriced else ""
-    yield f"{words.count(summary['leaks'], 'scale set')} leak{more}. What to do: docs/runbook.md"
+    noun = "resource" if summary["groups"].get("stray", {}).get("scale_sets") else "scale set"
+    yield f"{words.count(summary['leaks'], noun)} leak{more}. What to do: docs/runbook.md"
+
+
+def _counted(standing: str, group: Mapping[str, Any]) -> str:
+    if standing == "stray":
+        return words.count(group["scale_sets"], "resource")
+    sets = words.count(group["scale_sets"], "scale set")
+    machines = words.count(group["machines"], "machine")
+    return f"{sets} with {machines}, {words.money(group['per_hour'])} per hour"
 
 
 def _all(cli: Cli) -> tuple[list[Json], Json]:
@@ -80,10 +86,10 @@ def _cells(one: Mapping[str, Any], now: float) -> Iterable[str]:
     return (
         one["id"],
         one["standing"],
-        f"{one['vm_size']} in {one['region']}",
+        f"{one['vm_size'] or one['type']} in {one['region']}",
         str(one["machines"]),
         one["job"] or "-",
-        one["attempt_state"] or "not known",
+        "-" if one["standing"] == "stray" else one["attempt_state"] or "not known",
         age,
         words.money(one["per_hour"]) if one["per_hour"] else "?",
     )

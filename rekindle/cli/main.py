@@ -13,6 +13,7 @@ import typer
 from rekindle.cli import (
     audit,
     breaking,
+    costs,
     distil,
     doctor,
     download,
@@ -29,6 +30,7 @@ from rekindle.cli import (
     submit,
     terms,
     tier,
+    traces,
     watch,
 )
 from rekindle.cli.command import command
@@ -64,6 +66,7 @@ app = typer.Typer(
 )
 _files = typer.Typer(help="What was uploaded to train on.", no_args_is_help=True)
 _keys = typer.Typer(help="API keys of your project.", no_args_is_help=True)
+_traces = typer.Typer(help="What your jobs saw of Spot capacity.", no_args_is_help=True)
 
 _COMMANDS: dict[str, Callable[..., int | None]] = {
     "submit": submit.submit,
@@ -93,10 +96,13 @@ _files.command("delete")(command(files.delete_file))
 _keys.command("create")(command(keys.create_key))
 _keys.command("list")(command(keys.list_keys))
 _keys.command("revoke")(command(keys.revoke_key))
+_traces.command("export")(command(traces.export_traces))
 app.add_typer(_files, name="files", rich_help_panel=_MORE)
 app.add_typer(_keys, name="keys", rich_help_panel=_MORE)
+app.add_typer(_traces, name="traces", rich_help_panel=_MORE)
 app.command("import", rich_help_panel=_MORE)(command(import_file.import_file))
 app.command("distil", rich_help_panel=_MORE)(command(distil.distil))
+app.command("costs", rich_help_panel=_MORE)(command(costs.costs))
 app.command("audit", rich_help_panel=_MORE)(command(audit.audit))
 app.command("doctor", rich_help_panel=_MORE)(command(doctor.doctor))
 app.command("up", rich_help_panel=_LOCAL)(local.up)

@@ -10,6 +10,7 @@ from service.api import (
     api_keys,
     attempts,
     audit,
+    calendars,
     costs,
     events,
     failures,
@@ -21,8 +22,10 @@ from service.api import (
     models,
     nodes,
     project_costs,
+    reconciliations,
     simulations,
     tiers,
+    traces,
 )
 from service.api.deps import Parts
 from service.api.kept_answers import KeptAnswers
@@ -34,7 +37,7 @@ from service.operations.kept import Kept
 _LONGEST_ID = 128
 _OF_USERS = (
     *(files, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys),
-    *(audit, project_costs, simulations),
+    *(audit, calendars, project_costs, reconciliations, simulations, traces),
 )
 
 
@@ -51,6 +54,15 @@ def make_app(parts: Parts) -> FastAPI:
     failures.install(app)
     app.add_middleware(KeptAnswers, listener=parts.listener)
     app.add_middleware(RequestNames)
+    return app
+
+
+def make_probes(parts: Parts) -> FastAPI:
+    """What a process without users answers: whether it is alive, and ready."""
+    app = FastAPI(title="Rekindle", version="1", docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.parts = parts
+    app.include_router(health.router)
+    failures.install(app)
     return app
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from service.api.deps import CallerDep, Now, PartsDep
 from service.api.job_views import money
 from service.api.pages import After, clamp, known
-from service.domain.audit import Found, per_hour
+from service.domain.audit import SCALE_SET, Found, per_hour
 from service.domain.errors import ServiceUnavailable
 from service.operations import audit, operators
 
@@ -23,7 +23,7 @@ Limit = Annotated[int, Query(description=f"at most {_MOST}")]
 async def take(
     parts: PartsDep, caller: CallerDep, now: Now, limit: Limit = 100, after: After = None
 ) -> dict[str, Any]:
-    """A page of scale sets by name; ``summary`` is of all of them."""
+    """A page of scale sets and strays by name; ``summary`` is of all of them."""
     await operators.require(parts.engine, caller.project_id, parts.operator_project)
     if parts.cloud is None:
         raise ServiceUnavailable("This replica has no access to the cloud: ask another one.")
@@ -62,7 +62,8 @@ def _summary(found: list[Found]) -> dict[str, Any]:
 def _shown(found: Found) -> dict[str, Any]:
     return {
         "id": found.name,
-        "object": "scale_set",
+        "object": "scale_set" if found.kind == SCALE_SET else "resource",
+        "type": found.kind,
         "standing": found.standing,
         "leaks": found.leaks,
         "region": found.region,

@@ -14,6 +14,7 @@ from azure.core import MatchConditions
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.polling import AsyncLROPoller
+from azure.core.rest import HttpRequest
 from azure.mgmt.compute.aio import ComputeManagementClient
 from azure.mgmt.compute.models import (
     VirtualMachineScaleSet,
@@ -21,14 +22,17 @@ from azure.mgmt.compute.models import (
     VirtualMachineScaleSetVM,
     VirtualMachineScaleSetVMInstanceRequiredIDs,
 )
+from azure.mgmt.core.exceptions import ARMErrorFormat
 
 from service.cloud.azure_errors import translated
 from service.cloud.azure_template import AzureSettings, scale_set_body
-from service.cloud.azure_views import failure, scale_set, spot_cores
+from service.cloud.azure_views import failure, resource, scale_set, spot_cores
 from service.cloud.provider import OWNER_TAG, CloudError, Misconfigured, ScaleSetNotFound
 from service.cloud.remaining import TellRemaining
-from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
+from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
 
+RESOURCES_VERSION = "2021-04-01"  # of the list of everything, which the compute client lacks
+SCALE_SETS = "microsoft.compute/virtualmachinescalesets"
 CALL_SECONDS = 30.0  # for one verb, all its pages together
 
 
@@ -121,6 +125,29 @@ class AzureCloud:
         async with self._call("list scale sets"):
             pages = self._sets.list(self._settings.resource_group)
             return [scale_set(found, ()) async for found in pages if self._owns(found)]
+
+    async def list_tagged(self) -> list[Resource]:
+        """By Azure's own filter, over every page; the scale sets among them are told elsewhere."""
+        where = f"tagName eq '{OWNER_TAG}' and tagValue eq '{self._settings.owner}'"
+        path = (
+            f"/subscriptions/{self._settings.subscription_id}"
+            f"/resourceGroups/{self._settings.resource_group}/resources"
+        )
+        asked = HttpRequest(
+            "GET", path, params={"$filter": where, "api-version": RESOURCES_VERSION}
+        )
+        found: list[dict[str, Any]] = []
+        async with self._call("list what carries our tag"):
+            while True:
+                answer = await self._client.send_request(asked)
+                if answer.status_code >= 400:
+                    raise HttpResponseError(response=answer, error_format=ARMErrorFormat)
+                page = answer.json()
+                found += page["value"]
+                if not page.get("nextLink"):
+                    break
+                asked = HttpRequest("GET", page["nextLink"])
+        return [resource(row) for row in found if row["type"].lower() != SCALE_SETS]
 
     async def delete(self, name: str) -> None:
         """Force deletion: nothing on the disks is worth a clean shutdown."""

@@ -1,7 +1,8 @@
 """What Azure says about scale sets, read into our values. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from azure.mgmt.compute.models import (
     InstanceViewStatus,
@@ -11,7 +12,7 @@ from azure.mgmt.compute.models import (
     VirtualMachineScaleSetVM,
 )
 
-from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, SpotCores
+from service.domain.fleet import Instance, Resource, ScaleSet, ScaleSetPhase, SpotCores
 
 _FAILED = "provisioningstate/failed"
 _POWER = "powerstate/"
@@ -54,6 +55,16 @@ def failure(
         seen,
         error_code="ProvisioningFailed",
         error_message="Azure states no cause; see the resource group's activity log.",
+    )
+
+
+def resource(row: Mapping[str, Any]) -> Resource:
+    """A row of Azure's list of everything."""
+    return Resource(
+        kind=row["type"],
+        name=row["name"],
+        region=row.get("location") or "",
+        tags=dict(row.get("tags") or {}),
     )
 
 

@@ -21,6 +21,7 @@ from service.domain.catalogue import lookup
 from service.domain.fleet import (
     Instance,
     Offering,
+    Resource,
     ScaleSet,
     ScaleSetPhase,
     ScaleSetSpec,
@@ -67,6 +68,7 @@ class FakeCloud:
     fail_next: list[CloudError] = field(default_factory=list)  # raised by the next calls
     fail_creates: list[CloudError] = field(default_factory=list)  # raised by the next creates
     spot_quotas: dict[str, SpotCores] = field(default_factory=dict)  # by region; others: no limit
+    strays: list[Resource] = field(default_factory=list)  # beside scale sets, whoever's they are
     lose_answers: int = 0  # so many creates and deletes are done, yet seem to fail
     calls: int = 0
     _entries: dict[str, _Entry] = field(default_factory=dict)
@@ -108,6 +110,10 @@ class FakeCloud:
             for entry in self._entries.values()
             if self._visible(entry) and entry.tags[OWNER_TAG] == self.owner
         ]
+
+    async def list_tagged(self) -> list[Resource]:
+        self._admit()
+        return [stray for stray in self.strays if stray.tags.get(OWNER_TAG) == self.owner]
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         self._admit()

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from service.domain.fleet import ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 
 OWNER_TAG = "rekindle-owner"  # value: the deployment's name; the sweep touches nothing else
 ATTEMPT_TAG = "rekindle-attempt"
@@ -58,6 +58,10 @@ class CloudProvider(Protocol):
 
         Without instances, but with the capacity; follows every page.
         """
+        ...
+
+    async def list_tagged(self) -> list[Resource]:
+        """All else that carries this deployment's owner tag. Rekindle makes nothing of the kind."""
         ...
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:

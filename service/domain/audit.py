@@ -1,6 +1,7 @@
 """What exists in the cloud against what the database thinks. Pure.
 
-Of each scale set it says who has it, or that nobody does, and what it costs per hour.
+Of each scale set it says who has it, or that nobody does, and what it costs per hour. What else
+carries our tag is nobody's: Rekindle makes scale sets alone, and Azure takes their parts with them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from service.domain.attempt import TOO_LONG_TO_DELETE
-from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 
 
@@ -22,9 +23,11 @@ class Standing(StrEnum):
     LINGERING = "lingering"  # the same for far too long
     UNKNOWN = "unknown"  # no attempt that is not ended has it
     MISSING = "missing"  # an attempt thinks that it is there, and it is not
+    STRAY = "stray"  # no scale set: a disk, a network interface, whatever carries our tag
 
 
-LEAKS = frozenset({Standing.LINGERING, Standing.UNKNOWN})
+LEAKS = frozenset({Standing.LINGERING, Standing.UNKNOWN, Standing.STRAY})
+SCALE_SET = "Microsoft.Compute/virtualMachineScaleSets"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +46,10 @@ class Owner:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """One scale set, there or missing."""
+    """One scale set, there or missing, or something else with our tag."""
 
-    name: str
+    name: str  # of something else with its type, e.g. "disks/left-over": unique in one list
+    kind: str = SCALE_SET  # as Azure names its type
     standing: Standing
     region: str
     vm_size: str
@@ -68,10 +72,11 @@ def audit(
     owners: Mapping[str, Owner],
     now: datetime,
     *,
+    strays: Sequence[Resource] = (),
     attempt_tag: str,
     job_tag: str,
 ) -> list[Found]:
-    """Every scale set that is there or should be, by name.
+    """Every scale set that is there or should be, and ``strays``, by name.
 
     ``owners``: by attempt id; all that are not ended, and of the ended ones those whose sets are
     there. The cloud was listed before the rows were read, so no new set is taken for a leak.
@@ -87,6 +92,7 @@ def audit(
         for name, owner in by_name.items()
         if name not in names and owner.state in ATTEMPT_WITH_NODES
     ]
+    found += [_stray(s, s.tags.get(attempt_tag, ""), s.tags.get(job_tag, "")) for s in strays]
     return sorted(found, key=lambda f: f.name)
 
 
@@ -124,6 +130,23 @@ def _standing(owner: Owner | None, now: datetime) -> Standing:
     if owner.state is not AttemptState.TERMINATING:
         return Standing.USED
     return Standing.LINGERING if now - owner.since > TOO_LONG_TO_DELETE else Standing.GOING
+
+
+def _stray(found: Resource, attempt_id: str, job_id: str) -> Found:
+    return Found(
+        name=f"{found.kind.rpartition('/')[2]}/{found.name}",
+        kind=found.kind,
+        standing=Standing.STRAY,
+        region=found.region,
+        vm_size="",
+        attempt_id=attempt_id,
+        job_id=job_id,
+        state="",
+        phase="",
+        machines=0,
+        since=None,
+        hourly=None,
+    )
 
 
 def _missing(name: str, owner: Owner) -> Found:

@@ -76,6 +76,16 @@ class ScaleSet:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Resource:
+    """Something beside scale sets that carries our tag: a disk, a network interface, an address."""
+
+    kind: str  # as Azure names its type, e.g. "Microsoft.Compute/disks"
+    name: str
+    region: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpotCores:
     """A region's quota of Spot cores, all VM sizes together; ``limit`` is None where not told."""
 

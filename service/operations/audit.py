@@ -15,9 +15,10 @@ from service.domain.states import AttemptState
 
 
 async def take(engine: AsyncEngine, cloud: CloudProvider, now: datetime) -> list[Found]:
-    """Every scale set that is there or should be, by name. Raises ServiceUnavailable."""
+    """What is there or should be, by name. Raises ServiceUnavailable."""
     try:
         there = await cloud.list_owned()  # first: a row is older than its set
+        strays = await cloud.list_tagged()
     except CloudError as fault:
         raise ServiceUnavailable(
             f"Azure cannot be listed, so nobody knows what exists: {fault}"
@@ -25,7 +26,8 @@ async def take(engine: AsyncEngine, cloud: CloudProvider, now: datetime) -> list
     tagged = {s.tags.get(ATTEMPT_TAG, "") for s in there} - {""}
     async with engine.connect() as conn:
         owners = await _owners(conn, tagged)
-    return audit.audit(there, owners, now, attempt_tag=ATTEMPT_TAG, job_tag=JOB_TAG)
+    tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
+    return audit.audit(there, owners, now, strays=strays, **tags)
 
 
 async def _owners(conn: AsyncConnection, tagged: Collection[str]) -> dict[str, Owner]:

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud import remaining
 from service.cloud.provider import CloudError, CloudProvider, Throttled
 from service.db import politeness
-from service.domain.fleet import ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.domain.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ T = TypeVar("T")
 AT_ONCE = 25  # calls to one region under way, of the loop's 100 steps
 _LOOK_AGAIN = timedelta(seconds=1)  # at a region's circuit
 _CROWD_SECONDS = 1.0
+_EVERYTHING = "resources"  # another part of Azure: its failures say nothing of scale sets
 _LONGEST_TURN = timedelta(minutes=5)
 _LOW = 0.5  # of a bucket: what Azure says is left is written down from there on
 
@@ -180,6 +181,10 @@ class At:
     async def list_owned(self) -> list[ScaleSet]:
         """As CloudProvider.list_owned."""
         return await self.polite.ask(self.region, [Kind.LIST], self._cloud.list_owned)
+
+    async def list_tagged(self) -> list[Resource]:
+        """As CloudProvider.list_tagged; it counts against no limit of scale sets."""
+        return await self.polite.ask(_EVERYTHING, [], self._cloud.list_tagged)
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         """As CloudProvider.refill."""

@@ -11,17 +11,25 @@ from service.cloud.cloud_init import render
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import (
     ATTEMPT_TAG,
+    OWNER_TAG,
     CloudError,
     CloudProvider,
     InsufficientCapacity,
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.fleet import Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
+from service.domain.fleet import (
+    Offering,
+    Resource,
+    ScaleSet,
+    ScaleSetPhase,
+    ScaleSetSpec,
+    SpotCores,
+)
 from service.domain.states import CapacityType
 from tests.clock import Clock
 from tests.contract.emulated import IMAGE, sign_in
-from tests.emulator_process import Emulator
+from tests.emulator_process import GROUP, SUBSCRIPTION, Emulator
 from tests.waiting import on, until
 
 SPOT = Offering(
@@ -29,6 +37,7 @@ SPOT = Offering(
 )
 SCARCE = replace(SPOT, region="westus3")  # accepted, and then there is no room
 QUIET = replace(SPOT, region="southcentralus")  # no other test runs anything there
+STRAY = "Microsoft.Network/networkSecurityGroups"  # stands for whatever is no scale set
 NOT_SOLD = replace(SPOT, region="northpole")  # refused at once
 QUOTA = (
     "Operation could not be completed as it results in exceeding approved LowPriorityCores quota."
@@ -45,6 +54,7 @@ class World:
     restore: Callable[[str], Awaitable[None]]
     arm: Callable[..., Awaitable[None]]  # (kind of fault, its members)
     clear: Callable[[], Awaitable[None]]
+    leave: Callable[..., Awaitable[None]]  # (name, mine): something with an owner's tag, no set
     until: Callable[..., Awaitable[ScaleSet]]
 
     async def seen(self, name: str, phase: ScaleSetPhase | None = None) -> ScaleSet:
@@ -78,6 +88,10 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
         cloud.fail_next.clear()
         cloud.sold_out_late.intersection_update({SCARCE})
 
+    async def leave(name: str, *, mine: bool) -> None:
+        tags = {OWNER_TAG: cloud.owner if mine else "neighbour"}
+        cloud.strays.append(Resource(kind=STRAY, name=name, region="eastus", tags=tags))
+
     yield World(
         cloud=cloud,
         neighbour=replace(cloud, owner="neighbour"),
@@ -85,6 +99,7 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
         restore=restore,
         arm=arm,
         clear=clear,
+        leave=leave,
         until=partial(until, wait=on(clock), interval=5, deadline=600),
     )
 
@@ -108,13 +123,22 @@ async def azure_world(emulator: Emulator) -> AsyncIterator[World]:
     async def clear() -> None:
         emulator.clear_faults()
 
+    owner = f"owner-{uuid4().hex}"
+
+    async def leave(name: str, *, mine: bool) -> None:
+        body = {"location": "eastus", "tags": {OWNER_TAG: owner if mine else "neighbour"}}
+        with emulator.signed_in() as client:
+            path = f"resourceGroups/{GROUP}/providers/{STRAY}/{name}?api-version=2024-05-01"
+            client.put(f"/subscriptions/{SUBSCRIPTION}/{path}", json=body).raise_for_status()
+
     yield World(
-        cloud=sign_in(emulator, f"owner-{uuid4().hex}"),
+        cloud=sign_in(emulator, owner),
         neighbour=sign_in(emulator, "neighbour"),
         evict=evict,
         restore=restore,
         arm=arm,
         clear=clear,
+        leave=leave,
         until=partial(until, interval=0.05),
     )
 

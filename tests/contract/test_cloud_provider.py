@@ -12,7 +12,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
 )
 from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
-from tests.contract.clouds import NOT_SOLD, QUIET, SCARCE, World, a_spec
+from tests.contract.clouds import NOT_SOLD, QUIET, SCARCE, STRAY, World, a_spec
 
 CREATING, READY, FAILED, DELETING = (
     ScaleSetPhase.CREATING,
@@ -294,6 +294,21 @@ class TestOwnership:
         assert spec.name not in {s.name for s in await world.neighbour.list_owned()}
         with pytest.raises(Misconfigured):
             await world.neighbour.get(spec.name)
+
+    async def test_what_carries_our_tag_and_is_no_scale_set_is_listed_page_by_page(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.cloud.create(spec)
+        await world.seen(spec.name)
+        names = {f"left-{spec.name}-{n}" for n in range(3)}
+        for name in sorted(names):
+            await world.leave(name, mine=True)
+        await world.leave(f"theirs-{spec.name}", mine=False)
+        found = await world.cloud.list_tagged()
+
+        assert {r.name for r in found} == names
+        assert {(r.kind, r.region) for r in found} == {(STRAY, "eastus")}
+        assert all(OWNER_TAG in r.tags for r in found)
 
 
 class TestQuotas:

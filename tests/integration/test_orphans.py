@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, Misconfigured
+from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, OWNER_TAG, Misconfigured
 from service.db import attempts
-from service.domain.fleet import scale_set_name
+from service.domain.fleet import Resource, scale_set_name
 from tests.scripted_node import boot
 from tests.world import World
 
@@ -106,6 +106,20 @@ async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> Non
     assert first["has_more"]
     assert [*first["data"], *last.json()["data"]] == shown["data"]
     assert lost.status_code == 400
+
+
+async def test_a_disk_that_carries_our_tag_is_in_the_audit_and_a_neighbours_is_not(
+    world: World,
+) -> None:
+    disk = Resource(kind="Microsoft.Compute/disks", name="old", tags={OWNER_TAG: world.cloud.owner})
+    world.cloud.strays += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
+
+    shown = (await world.call("GET", "/v1/organization/audit")).json()
+
+    (stray,) = shown["data"]
+    assert (stray["id"], stray["object"], stray["standing"]) == ("disks/old", "resource", "stray")
+    assert (stray["type"], stray["leaks"]) == ("Microsoft.Compute/disks", True)
+    assert shown["summary"]["groups"]["stray"]["scale_sets"] == 1
 
 
 async def test_an_audit_without_azure_says_so(world: World) -> None:

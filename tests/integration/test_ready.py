@@ -7,7 +7,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from service.api.app import make_app
+from service import console
+from service.api.app import make_app, make_probes
 from service.api.deps import Parts
 from service.db.schema import Schema
 from service.operations.pulse import LATE, Pulse
@@ -40,6 +41,17 @@ async def test_a_process_is_ready_once_its_schema_is_there(
 
     assert answer.status_code == status
     assert ("migrate" in answer.text) == (status == 503)
+
+
+async def test_a_reconciler_that_was_given_a_port_answers_whether_it_is_well_and_nothing_else(
+    world: World,
+) -> None:
+    async with client(make_probes(world.parts)) as http:
+        answers = [await http.get(path) for path in ("/livez", "/readyz", "/v1/models", "/docs")]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 404, 404]
+    assert console.arguments("", ["reconciler"]).port is None
+    assert console.arguments("", ["reconciler", "--port", "8081"]).port == 8081
 
 
 async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:

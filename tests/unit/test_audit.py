@@ -7,7 +7,7 @@ import pytest
 
 from rekindle.cli.audit import view
 from service.domain.audit import Owner, Standing, audit, per_hour
-from service.domain.fleet import ScaleSet, ScaleSetPhase
+from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase
 from service.domain.states import AttemptState
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -78,6 +78,17 @@ def test_each_group_costs_what_its_machines_cost() -> None:
     assert per_hour(found) == dict.fromkeys(S, Decimal(0)) | {S.USED: Decimal("16.88")}
     assert [f.attempt_id for f in found] == ["att-1", "att-2"]
     assert found[1].hourly is None
+
+
+def test_a_disk_with_our_tag_is_a_stray_and_leaks_at_a_price_that_nobody_knows() -> None:
+    disk = Resource(
+        kind="Microsoft.Compute/disks", name="old", region="eastus", tags={"a": "att-9"}
+    )
+
+    first, second = audit([scale_set()], {}, NOW, attempt_tag="a", job_tag="j", strays=[disk])
+
+    assert (first.name, first.standing, first.leaks) == ("disks/old", S.STRAY, True)
+    assert (first.attempt_id, first.hourly, second.name) == ("att-9", None, "rk-1")
 
 
 def test_the_command_says_what_leaks_and_where_to_read_on() -> None:
