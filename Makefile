@@ -48,7 +48,7 @@ fmt: setup ## format the code and mend what ruff can mend
 exactness: setup ## the whole exact-resume matrices of the trainer; KEEP=file: what holds is not run again
 	@$(VENV)/python -m tests.system.exactness $(if $(KEEP),--keep '$(KEEP)')
 
-mutants: setup ## plant eight faults in a copy, one at a time; each must be caught by its named test
+mutants: setup ## plant nine faults in a copy, one at a time; each must be caught by its named test
 	@$(VENV)/python -m tests.mutants
 
 chaos: setup ## strike a replica at every point of whole lives, in every way (CHAOS="options"; hours)

@@ -54,6 +54,14 @@ MUTANTS = (
         caught_by="tests/integration/test_leases.py::test_a_worker_that_lost_its_lease_writes_nothing",
     ),
     Mutant(
+        fault="no lease token in a crowd's guard",
+        file="service/db/attempt_moves.py",
+        was="where a.lease_token = g.token and a.state = g.before",
+        becomes="where a.state = g.before",
+        caught_by="tests/integration/test_crowds.py"
+        "::test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases",
+    ),
+    Mutant(
         fault="effect before intent",
         file="service/domain/attempt.py",
         was="    return Move(to=AttemptState.PROVISIONING)\n",
@@ -79,9 +87,9 @@ MUTANTS = (
     ),
     Mutant(
         fault="a move that does not exist is made",
-        file="service/db/attempts.py",
-        was="if step.to not in ATTEMPT_MOVES[row.state]:",
-        becomes="if step.to is row.state:",
+        file="service/db/attempt_moves.py",
+        was="if one.step.to not in ATTEMPT_MOVES[one.row.state]:",
+        becomes="if one.step.to is one.row.state:",
         caught_by="tests/integration/test_db_moves.py"
         "::test_an_attempt_makes_no_move_that_is_not_in_the_table",
     ),

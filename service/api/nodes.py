@@ -13,6 +13,7 @@ from service.db.heartbeats import Order
 from service.domain import tokens
 from service.domain.errors import (
     GenerationIsStale,
+    Gone,
     InvalidApiKey,
     InvalidRequest,
     NotSeenYet,
@@ -82,8 +83,7 @@ async def heartbeat(
     hearing: Hearing = request.app.state.hearing
     if beaten := await hearing.beat(node_id, message, now):
         return _heard(parts, now, beaten.stop_by, beaten.directive_seq)
-    async with parts.engine.begin() as conn:
-        heard = await nodes.hear(conn, node_id, message, now)
+    heard = await hearing.hear(node_id, message, now)
     if heard.refusal == StaleEpoch.code:
         raise StaleEpoch("Another boot of this VM has registered since. Register again.")
     if heard.refusal == GenerationIsStale.code:
@@ -105,15 +105,34 @@ async def directive(
     hearing: Hearing = request.app.state.hearing
     async with parts.listener.subscribed(f"node:{node_id}") as changed:
         while True:
-            order = await hearing.order(node_id)
+            order = await hearing.order(node_id, after)
             if order is None or order.over or order.directive_seq > after or _is_old(parts, order):
                 break
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0 or not await notices.wait(changed, left):
                 return _nothing_new(parts, after, order)
+    if order is not None and order.over:
+        raise Gone(nodes.OVER)
+    if order is not None and not _is_old(parts, order):
+        return _answer(_ordered(parts, order))
     async with parts.engine.connect() as conn:
         standing = await nodes.standing(conn, node_id)  # refuses whom it must
     return _answer(await _directive(parts, standing, after))
+
+
+def _ordered(parts: Parts, order: Order) -> Directive:
+    """News for a node whose grants are good for a while."""
+    now, kind = parts.now(), order.kind
+    if kind is DirectiveKind.START and order.generation is None:  # it has a successor by now
+        kind = DirectiveKind.STOP
+    return Directive(
+        seq=order.directive_seq,
+        kind=kind,
+        now=now.timestamp(),
+        stop_by=_stop_by(parts, now, order.stop_by),
+        number=order.number,
+        generation=order.generation,
+    )
 
 
 def _is_old(parts: Parts, order: Order) -> bool:

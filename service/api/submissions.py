@@ -1,13 +1,14 @@
 """What a request to create a job comes to: its files, models and plan, or why it can never work."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from service.api.deps import Parts
 from service.api.job_requests import JobRequest
 from service.db import files as file_rows
-from service.db import paces
+from service.db import market, paces
 from service.db.files import File
 from service.db.keys import Caller
 from service.domain import base_models, feasibility, lineage, results
@@ -15,12 +16,14 @@ from service.domain.architecture import Architecture
 from service.domain.base_models import BaseModel as KnownModel
 from service.domain.choice import gpus_of
 from service.domain.errors import InvalidRequest
+from service.domain.market import Told, prior
 from service.domain.method import learning_from
 from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
 from service.domain.ranking import formats
 from service.domain.recipe import Training
 from service.domain.reinforcement import lacking
 from service.domain.terms import Terms
+from service.domain.traces import Place, place_of
 from service.operations import bases, models
 from service.operations.bases import Basis
 from service.operations.jobs import Sending, Submission
@@ -172,6 +175,7 @@ async def _plan(
     terms = asked.infrastructure.terms()
     async with parts.engine.connect() as conn:
         past = await paces.recent(conn, caller.project_id)
+        bands = await market.bands(conn, map(place_of, defaults.offerings))
     request = PlanRequest(
         arch=Architecture.from_config(base.staged.config),
         judge=Architecture.from_config(judge.staged.config) if judge else None,
@@ -179,7 +183,7 @@ async def _plan(
         training=replace(asked.asked_training(), answers=answers),
         examples=training.examples,
         mean_tokens=training.mean_tokens,
-        offers=await _offers(parts, terms),
+        offers=await _offers(parts, terms, bands),
         nodes=asked.infrastructure.nodes,
         min_nodes=elastic.min_nodes if elastic else None,
         processes_per_node=defaults.processes_per_node,
@@ -196,19 +200,23 @@ async def _plan(
     return plan
 
 
-async def _offers(parts: Parts, terms: Terms) -> tuple[Offer, ...]:
+async def _offers(parts: Parts, terms: Terms, bands: Mapping[Place, Told]) -> tuple[Offer, ...]:
     """Every offering of the deployment; those that the user does not want say so."""
     defaults = parts.plan_defaults
     prices = await parts.prices.prices(list(defaults.offerings))
-    return tuple(
-        Offer(
+    found = []
+    for offering in defaults.offerings:
+        known = prior(bands.get(place_of(offering)), defaults.hazard_per_hour)
+        price = prices.get(offering)
+        offer = Offer(
             offering=offering,
-            price=prices.get(offering),
-            evictions_per_hour=defaults.hazard_per_hour,
-            forbidden=terms.forbids(offering, prices.get(offering), gpus_of(offering.vm_size)),
+            price=price,
+            evictions_per_hour=known.per_hour,
+            evictions_from=known.source,
+            forbidden=terms.forbids(offering, price, gpus_of(offering.vm_size)),
         )
-        for offering in defaults.offerings
-    )
+        found.append(offer)
+    return tuple(found)
 
 
 def _with_nodes(request: PlanRequest, nodes: int) -> Plan | None:

@@ -1,36 +1,40 @@
-"""Attempts. The only code that writes an attempt's state."""
+"""Attempts: their rows. What a move writes is in `attempt_moves.py`."""
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, func, insert, or_, select, update
+from sqlalchemy import Row, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, leases, notices, shortages
+from service.db import leases, notices
 from service.db.leases import Claim
-from service.db.tables import attempts, jobs, ledger, nodes
-from service.domain import wording
-from service.domain.attempt import Attempt, Move
+from service.db.tables import attempts
+from service.domain.attempt import Attempt
 from service.domain.elastic import Elastic
-from service.domain.errors import IllegalMove
 from service.domain.fleet import Offering, Price
-from service.domain.states import (
-    ATTEMPT_MOVES,
-    ATTEMPT_WITH_NODES,
-    AttemptState,
-    CapacityType,
-    Outcome,
-)
-from service.domain.terms import MOVES, OVER_BUDGET
+from service.domain.states import AttemptState, CapacityType, Outcome
+from service.domain.terms import MOVES, OVER_BUDGET, RETURNS
 
-# The members of the job's plan that an elastic job is made of.
-_BATCH = [
-    jobs.c.plan[name].label(name)
-    for name in ("elastic", "global_batch", "micro_batch", "processes_per_node")
-]
-_AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
+# Rows are locked in one order, so that two crowds cannot wait for each other.
+_SAW = text("""
+with given as (
+  select * from unnest(
+    cast(:ids as text[]), cast(:tokens as text[]), cast(:states as text[]),
+    cast(:seen as timestamptz[]), cast(:vms as jsonb[]), cast(:whole as boolean[])
+  ) as g (id, token, state, seen_at, vm_ids, whole)
+), mine as (
+  select a.id from attempts a join given g on g.id = a.id
+  where a.lease_token = g.token and a.state = g.state
+  order by a.id for no key update of a
+)
+update attempts a set seen_at = g.seen_at, vm_ids = coalesce(g.vm_ids, a.vm_ids),
+  refills = case when g.whole then 0 else a.refills end
+from mine join given g on g.id = mine.id where a.id = mine.id returning a.id
+""")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +84,30 @@ async def add(
     **shape: int,
 ) -> None:
     """Write a PENDING attempt; ``shape``: instance_count, processes_per_node, refusals, duds."""
-    row = {"id": attempt_id, "job_id": job_id, "number": number, "region": offering.region}
-    row |= {"vm_size": offering.vm_size, "capacity_type": offering.capacity_type}
+    await add_all(conn, [fresh(attempt_id, job_id, number, offering, price, now, **shape)])
+
+
+def fresh(
+    attempt_id: str,
+    job_id: str,
+    number: int,
+    offering: Offering,
+    price: Price,
+    now: datetime,
+    **shape: int,
+) -> dict[str, object]:
+    """The row of a PENDING attempt."""
+    row: dict[str, object] = {"id": attempt_id, "job_id": job_id, "number": number}
+    row |= {"region": offering.region, "vm_size": offering.vm_size}
+    row |= {"capacity_type": offering.capacity_type}
     row |= {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
     row |= {"state": AttemptState.PENDING, "since": now, "created_at": now, "due_at": now, **shape}
-    await conn.execute(insert(attempts).values(row))
+    return row
+
+
+async def add_all(conn: AsyncConnection, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write these rows, and wake reconcilers."""
+    await conn.execute(insert(attempts), [dict(row) for row in rows])
     await notices.notify(conn, notices.DUE)
 
 
@@ -130,22 +153,14 @@ async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> li
     return ids
 
 
-async def snapshot(conn: AsyncConnection, row: AttemptRow) -> Attempt:
-    """The attempt as the decision sees it, with its job's wishes."""
-    query = select(
-        jobs.c.cancel_requested_at,
-        jobs.c.pause_requested_at,
-        jobs.c.over_budget_at,
-        jobs.c.moves_since,
-        jobs.c.trainer_errors,
-        *_BATCH,
-    )
-    job = (await conn.execute(query.where(jobs.c.id == row.job_id))).one()
-    wish = Outcome.PAUSED if job.pause_requested_at else None
-    wish = Outcome.OVER_BUDGET if job.over_budget_at else wish
-    wish = Outcome.CANCELLED if job.cancel_requested_at else wish
+def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
+    """The attempt as the decision sees it; ``job``: its job's wishes and elastic members."""
+    wish = Outcome.PAUSED if job["pause_requested_at"] else None
+    wish = Outcome.OVER_BUDGET if job["over_budget_at"] else wish
+    wish = Outcome.CANCELLED if job["cancel_requested_at"] else wish
     spot = row.offering.capacity_type is CapacityType.SPOT
-    moving = wish is None and spot and job.moves_since is not None
+    since = job["moves_since"] if spot else job["returns_since"]
+    moving = wish is None and since is not None and since >= row.created_at
     return Attempt(
         id=row.id,
         job_id=row.job_id,
@@ -156,45 +171,39 @@ async def snapshot(conn: AsyncConnection, row: AttemptRow) -> Attempt:
         instance_count=row.instance_count,
         outcome=row.outcome,
         wish=Outcome.PAUSED if moving else wish,
-        because=MOVES if moving else OVER_BUDGET if wish is Outcome.OVER_BUDGET else "",
-        trainer_errors=job.trainer_errors,
-        elastic=Elastic.of_plan(job._asdict()),
+        because=(MOVES if spot else RETURNS)
+        if moving
+        else OVER_BUDGET
+        if wish is Outcome.OVER_BUDGET
+        else "",
+        trainer_errors=job["trainer_errors"],
+        elastic=Elastic.of_plan(job),
         refills=row.refills,
         refilled_at=row.refilled_at,
     )
 
 
-async def move(
-    conn: AsyncConnection, claim: Claim, row: AttemptRow, step: Move, now: datetime
-) -> None:
-    """Write one move with its event and wake the job; the move must exist, the lease must hold."""
-    if step.to not in ATTEMPT_MOVES[row.state]:
-        raise IllegalMove("attempt", row.state, step.to)
-    ended = now if step.to is AttemptState.ENDED else None
-    values = {"state": step.to, "since": now, "outcome": step.outcome, "ended_at": ended}
-    if step.reason:
-        values["reason"] = step.reason
-    if step.to is AttemptState.RUNNING:
-        values["ran_at"] = now
-    if step.outcome is Outcome.EVICTED and row.state in ATTEMPT_WITH_NODES:
-        values |= await evicted(conn, row)
-    await leases.release(conn, claim, now, now, **values)
-    await leases.hint(conn, jobs, row.job_id, now)
-    if step.to is AttemptState.STARTING:
-        await shortages.end(conn, row.offering)
-    if step.to is AttemptState.TERMINATING and step.outcome is Outcome.NO_CAPACITY:
-        await shortages.note(conn, row.offering, step.reason, now)
-    level = "info" if step.outcome in _AS_WISHED else "warn"
-    await events.add(
-        conn,
-        row.job_id,
-        now,
-        f"attempt.{step.to}",
-        _sentence(row, step),
-        attempt_id=row.id,
-        level=level if step.to is AttemptState.TERMINATING else "info",
-        data={"outcome": step.outcome, "reason": step.reason} if step.outcome else None,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What is news to the row of an attempt that was looked at."""
+
+    claim: Claim
+    seen_at: datetime | None
+    vm_ids: list[str] | None  # None: as before
+    whole: bool  # machines that were asked for in place of lost ones are there
+
+
+async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> set[str]:
+    """Write it down under the leases; returns the attempts whose lease still held."""
+    given = {
+        "ids": [s.claim.row_id for s in seen],
+        "tokens": [s.claim.token for s in seen],
+        "states": [s.claim.row.state for s in seen],
+        "seen": [s.seen_at for s in seen],
+        "vms": [None if s.vm_ids is None else json.dumps(s.vm_ids) for s in seen],
+        "whole": [s.whole for s in seen],
+    }
+    return set((await conn.execute(_SAW, given)).scalars())
 
 
 async def release(
@@ -207,44 +216,6 @@ async def release(
 async def note_refill(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
     """Write that machines are asked for in place of lost ones: the intent, before the effect."""
     await leases.write(conn, claim, refills=row.refills + 1, refilled_at=now)
-
-
-async def outlived(conn: AsyncConnection, row: AttemptRow) -> dict[str, object]:
-    """What to write when the attempt goes on after an eviction."""
-    return {"survived": attempts.c.survived + 1, **await evicted(conn, row)}
-
-
-async def evicted(conn: AsyncConnection, row: AttemptRow) -> dict[str, int]:
-    """How many machines were taken back, with notice and without, as far as it is known now.
-
-    Every machine has a row in the ledger, so those are counted too that came in place of others.
-    """
-    fresh = select(attempts.c.vm_ids).where(attempts.c.id == row.id)
-    present = (await conn.execute(fresh)).scalar_one()
-    billed = select(func.count(ledger.c.vm_id.distinct())).where(ledger.c.attempt_id == row.id)
-    had = max(row.instance_count, (await conn.execute(billed)).scalar_one())
-    evicting = select(nodes.c.vm_id).where(nodes.c.attempt_id == row.id, nodes.c.evicting)
-    noticed = set((await conn.execute(evicting)).scalars())
-    lost = had - len(present) - len(noticed - set(present))
-    return {"evicted_noticed": len(noticed), "evicted_unnoticed": max(lost, 0)}
-
-
-def _sentence(row: AttemptRow, step: Move) -> str:
-    which = f"Attempt {row.number}"
-    where = f"{row.instance_count} x {row.offering}"
-    match step.to:
-        case AttemptState.PROVISIONING:
-            return f"{which}: asking Azure for {where}"
-        case AttemptState.STARTING:
-            return f"{which}: Azure has given {wording.machines(row.instance_count)}; booting"
-        case AttemptState.RUNNING:
-            return f"{which}: training"
-        case AttemptState.TERMINATING:
-            return f"{which}: {str(step.outcome).replace('_', ' ')} - {step.reason}"
-        case _ if row.state is AttemptState.PENDING:
-            return f"{which}: ended before any machine was asked for"
-        case _:
-            return f"{which}: its scale set is gone, cost is final"
 
 
 def _row(r: Row[Any]) -> AttemptRow:

@@ -3,6 +3,7 @@
 Everybody locks in one order: attempts, then their job, then its project.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -12,6 +13,7 @@ from sqlalchemy import RowMapping, case, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import leases
+from service.db.columns import among
 from service.db.tables import attempts, jobs, projects
 from service.domain.budget import Hold
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, AttemptState
@@ -83,6 +85,13 @@ async def lock(conn: AsyncConnection, job_id: str) -> Caps:
     return await caps(conn, job_id)
 
 
+async def limited(conn: AsyncConnection, project_ids: Collection[str]) -> set[str]:
+    """Those of these projects that have a budget."""
+    query = select(projects.c.id)
+    mine = query.where(among(projects.c.id, project_ids), projects.c.budget.is_not(None))
+    return set((await conn.execute(mine)).scalars())
+
+
 async def spent_by_job(conn: AsyncConnection, job_id: str, now: datetime) -> Decimal:
     """US dollars by the ledgers until ``now``: machines, storage and moves between tiers."""
     return await _spent(conn, _OF_JOB, {"id": job_id, "now": now, "since": _EVER})
@@ -147,7 +156,7 @@ async def set_terms(
         moving = jobs.c.moves_since.is_not(None)
         values["at_risk_at"] = case((moving, jobs.c.at_risk_at), else_=None)
     if any(getattr(terms, name) != getattr(before, name) for name in _OF_RISK):
-        values |= {"at_risk_at": None, "moves_since": None}
+        values |= {"at_risk_at": None, "moves_since": None, "returns_since": None}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
     await leases.hint(conn, jobs, job_id, now)
 

@@ -6,12 +6,16 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    ColumnElement,
     DateTime,
     MetaData,
     Numeric,
     Text,
+    any_,
     func,
+    literal,
 )
+from sqlalchemy.dialects.postgresql import ARRAY
 
 metadata = MetaData(
     naming_convention={
@@ -25,6 +29,11 @@ metadata = MetaData(
 
 Moment = DateTime(timezone=True)
 Money = Numeric(14, 6)
+
+
+def among(column: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
+    """``column`` holds one of ``values``: one statement however many they are, as IN has not."""
+    return column == any_(literal(list(values), ARRAY(Text)))
 
 
 def one_of(column: str, values: Iterable[str]) -> CheckConstraint:

@@ -3,6 +3,8 @@
 An event is news: it raises the job's version, which is what pollers compare and wait for.
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +20,16 @@ from service.domain.states import AttemptState
 _MOVED = "attempt."  # and the state
 # Spelt out, not bound: the index for it is partial.
 _ABOUT_HELP = text("code in ('attempt.needs_help', 'attempt.help_over')")
+_COLUMNS = ("id", "job_id", "attempt_id", "at", "level", "code", "message")
+_ADD = text("""
+insert into events (id, job_id, attempt_id, at, level, code, message, data)
+select e.id, job_id, attempt_id, greatest(at, updated_at), level, code, message, data from unnest(
+  cast(:ids as text[]), cast(:job_ids as text[]), cast(:attempt_ids as text[]),
+  cast(:ats as timestamptz[]), cast(:levels as text[]), cast(:codes as text[]),
+  cast(:messages as text[]), cast(:datas as jsonb[])
+) with ordinality as e (id, job_id, attempt_id, at, level, code, message, data, nth)
+join jobs on jobs.id = job_id order by nth
+""")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,26 +57,31 @@ async def add(
     level: str = "info",
     data: dict[str, Any] | None = None,
 ) -> None:
-    """Append an event and wake whoever watches the job. Locks the job, so it comes last."""
+    """Append an event and wake whoever watches the job. Locks the job, so it comes last.
+
+    Locked before it is written: a job's events are committed in the order of their numbers, so who
+    reads on from the last one misses none, and none is dated before the one before it.
+    """
+    at = await versions.raise_one(conn, job_id, now)
     row = {
         "id": new_id("ftevent", now),
         "job_id": job_id,
         "attempt_id": attempt_id,
-        "at": now,
+        "at": at or now,
         "level": level,
         "code": code,
         "message": message,
         "data": data,
     }
     await conn.execute(insert(events).values(row))
-    await versions.raise_one(conn, job_id, now)
 
 
-async def last_at(conn: AsyncConnection, job_id: str, code: str) -> datetime | None:
-    """When the job's newest event of this code was written; None when there is none."""
-    query = select(events.c.at).where(events.c.job_id == job_id, events.c.code == code)
-    newest = query.order_by(events.c.seq.desc()).limit(1)
-    return (await conn.execute(newest)).scalar_one_or_none()
+async def add_all(conn: AsyncConnection, told: Sequence[Event]) -> None:
+    """Append events of many jobs, in this order. The caller has raised the jobs' versions."""
+    if told:
+        columns = {f"{name}s": [getattr(e, name) for e in told] for name in _COLUMNS}
+        columns["datas"] = [None if e.data is None else json.dumps(e.data) for e in told]
+        await conn.execute(_ADD, columns)
 
 
 async def known(conn: AsyncConnection, job_id: str, code: str, data: dict[str, Any]) -> bool:

@@ -1,15 +1,30 @@
 """Generation rows: written once; only the wish to halt one is added later."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, and_, func, insert, literal, or_, select, update
+from sqlalchemy import Row, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.tables import generations, jobs, metrics, nodes
-from service.domain.ladder import Ladder
-from trainer.contract import DirectiveKind, Generation, Rung
+from service.db.tables import generations, metrics, nodes
+from trainer.contract import DirectiveKind, Generation
+
+_HALT = text("""
+with given as (
+  select * from unnest(
+    cast(:jobs as text[]), cast(:numbers as int[]), cast(:kinds as text[]), cast(:reasons as text[])
+  ) as h (job_id, number, kind, reason)
+), mine as (
+  select g.job_id, g.number, h.kind, h.reason
+  from generations g join given h on h.job_id = g.job_id and h.number = g.number
+  where g.halted_at is null or (g.halt_kind <> h.kind and h.kind = :stop)
+  order by g.job_id, g.number for no key update of g
+)
+update generations g set halted_at = :now, halt_kind = mine.kind, halt_reason = mine.reason
+from mine where g.job_id = mine.job_id and g.number = mine.number returning g.job_id
+""")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,29 +47,6 @@ async def newest(conn: AsyncConnection, job_id: str) -> Generation | None:
     return Generation.from_dict(content) if content else None
 
 
-async def ladder(conn: AsyncConnection, job_id: str, last: Generation | None) -> Ladder:
-    """Where the job is on it after this generation, its newest."""
-    recipe = jobs.c.plan["recipe"]["gradient_checkpointing"]
-    query = select(jobs.c.plan["micro_batch"], recipe).where(jobs.c.id == job_id)
-    micro_batch, checkpointing = (await conn.execute(query)).one()
-    known = micro_batch is not None and checkpointing is not None
-    planned = Rung(micro_batch=micro_batch, gradient_checkpointing=checkpointing)
-    return Ladder(
-        planned=planned if known else None,
-        rung=last.rung if last else None,
-        short_in=await _short_in(conn, last) if last else None,
-    )
-
-
-async def _short_in(conn: AsyncConnection, generation: Generation) -> int | None:
-    """The step in which memory ran out on some member of it; None: it did not."""
-    c = nodes.c
-    of_it = (c.attempt_id == generation.attempt_id) & (c.generation == generation.number)
-    query = select(func.max(c.step)).where(of_it, c.out_of_memory)
-    done: int | None = (await conn.execute(query)).scalar_one()
-    return None if done is None else done + 1
-
-
 async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
     """The attempt's newest generation."""
     query = (
@@ -64,29 +56,19 @@ async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
         .limit(1)
     )
     row = (await conn.execute(query)).one_or_none()
-    return _opened(row) if row else None
+    return opened(row) if row else None
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[Opened]:
     """Every generation of the job, oldest first."""
     query = select(generations).where(generations.c.job_id == job_id)
-    return [_opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
-
-
-async def without_news(
-    conn: AsyncConnection, attempt_id: str, newest: str | None
-) -> list[Generation]:
-    """The attempt's generations that loaded the checkpoint at ``newest``, still the newest."""
-    loaded = generations.c.content["checkpoint"]["path"].astext
-    same = loaded.is_(None) if newest is None else loaded == newest
-    query = select(generations.c.content).where(generations.c.attempt_id == attempt_id, same)
-    return [Generation.from_dict(c) for c in (await conn.execute(query)).scalars()]
+    return [opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
 async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[Opened]:
     """Every generation of the attempt, oldest first."""
     query = select(generations).where(generations.c.attempt_id == attempt_id)
-    return [_opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
+    return [opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
 async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> int:
@@ -104,23 +86,20 @@ async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> i
 
 
 async def mark_halted(
-    conn: AsyncConnection, generation: Generation, kind: DirectiveKind, reason: str, now: datetime
-) -> bool:
-    """Remember since when it is told to stop in this way; True when that is news.
+    conn: AsyncConnection, halts: Sequence[tuple[Generation, DirectiveKind, str]], now: datetime
+) -> set[str]:
+    """Remember since when, how and why each is told to stop; the jobs for which that is news.
 
     STOP is news after CHECKPOINT_AND_STOP, never the other way round.
     """
-    c = generations.c
-    fresh = or_(
-        c.halted_at.is_(None), and_(c.halt_kind != kind, literal(kind == DirectiveKind.STOP))
-    )
-    done = await conn.execute(
-        update(generations)
-        .where(c.job_id == generation.job_id, c.number == generation.number, fresh)
-        .values(halted_at=now, halt_kind=kind, halt_reason=reason)
-        .returning(c.number)
-    )
-    return done.one_or_none() is not None
+    given = {
+        "jobs": [generation.job_id for generation, *_ in halts],
+        "numbers": [generation.number for generation, *_ in halts],
+        "kinds": [str(kind) for _, kind, _ in halts],
+        "reasons": [reason for *_, reason in halts],
+    }
+    done = await conn.execute(_HALT, given | {"now": now, "stop": str(DirectiveKind.STOP)})
+    return set(done.scalars())
 
 
 async def _reached(conn: AsyncConnection, job_id: str) -> int:
@@ -141,7 +120,8 @@ async def _reached(conn: AsyncConnection, job_id: str) -> int:
     return (await conn.execute(query.select_from(newest))).scalar_one_or_none() or 0
 
 
-def _opened(row: Row[Any]) -> Opened:
+def opened(row: Row[Any]) -> Opened:
+    """What a row of the table says."""
     return Opened(
         generation=Generation.from_dict(row.content),
         opened_at=row.opened_at,

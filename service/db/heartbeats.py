@@ -14,10 +14,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.metrics import RECENT
+from service.db.nodes import record
 from service.db.notices import CHANNEL
 from service.db.tables import metrics
 from service.db.versions import topic
-from trainer.contract import Heartbeat, StepMetrics
+from service.domain.node import NodeRecord
+from trainer.contract import DirectiveKind, Generation, Heartbeat, StepMetrics
 
 # A row that somebody else holds is left alone: waiting for it, with others in hand, could deadlock.
 _BEAT = text("""
@@ -69,15 +71,16 @@ with given as (
 )
 update jobs j set
   progress = j.progress || g.news || jsonb_build_object(
-    'seconds_per_step', p.median, 'tokens_per_second', p.tokens
+    'seconds_per_step', p.tenths[2], 'tokens_per_second', p.tokens, 'steps_measured', p.steps,
+    'seconds_per_step_p10', p.tenths[1], 'seconds_per_step_p90', p.tenths[3]
   ),
   version = j.version + 1,
   updated_at = greatest(j.updated_at, :now)
 from mine
 join given g on g.id = mine.id
 cross join lateral (
-  select percentile_cont(0.5) within group (order by m.seconds) as median,
-    sum(m.tokens) / nullif(sum(m.seconds), 0) as tokens
+  select percentile_cont(array[0.1, 0.5, 0.9]) within group (order by m.seconds) as tenths,
+    count(*) as steps, sum(m.tokens) / nullif(sum(m.seconds), 0) as tokens
   from metrics m
   where m.job_id = g.id and m.generation = g.generation
     and m.step > g.step - {RECENT} and m.step <= g.step
@@ -86,10 +89,36 @@ where j.id = mine.id
 returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
 """)  # noqa: S608 - constants
 
+# The generation is read only where the node is yet to be told to start it.
 _LOOK = text("""
-select n.id, n.directive_seq, n.registered_at, a.stop_by,
-  a.state in ('terminating', 'ended') as over
-from nodes n join attempts a on a.id = n.attempt_id where n.id = any(:ids)
+select n.id, asked.after, n.directive_seq, n.directive_kind, n.directive_number, n.registered_at,
+  a.stop_by, a.state in ('terminating', 'ended') as over, newest.content
+from unnest(cast(:ids as text[]), cast(:afters as int[])) as asked (id, after)
+join nodes n on n.id = asked.id
+join attempts a on a.id = n.attempt_id
+left join lateral (
+  select number, content from generations where attempt_id = a.id order by number desc limit 1
+) newest on n.directive_kind = 'start' and n.directive_seq > asked.after
+  and newest.number = n.directive_number
+""")
+
+_HEARD = text("""
+select n.*, a.job_id, a.number as attempt_number, a.stop_by,
+  a.state in ('terminating', 'ended') as over,
+  (select max(number) from generations where attempt_id = a.id) as current
+from nodes n join attempts a on a.id = n.attempt_id
+where n.id = any(:ids) order by n.id for update of n
+""")
+_SAVE = text("""
+update nodes n set heartbeat_seq = g.seq, heard_at = :now, phase = g.phase,
+  generation = g.generation, step = g.step, free_port = g.port, evicting = g.evicting,
+  out_of_memory = g.short, hopeless = g.hopeless, error = ''
+from unnest(
+  cast(:ids as text[]), cast(:seqs as int[]), cast(:phases as text[]), cast(:generations as int[]),
+  cast(:steps as int[]), cast(:ports as int[]), cast(:evicting as boolean[]),
+  cast(:short as boolean[]), cast(:hopeless as boolean[])
+) as g (id, seq, phase, generation, step, port, evicting, short, hopeless)
+where n.id = g.id
 """)
 
 
@@ -107,9 +136,24 @@ class Order:
     """What a node that asks for its directive must be told: whether there is a new one."""
 
     directive_seq: int
+    kind: DirectiveKind
+    number: int
     registered_at: datetime
     stop_by: datetime | None
     over: bool  # its attempt
+    generation: Generation | None  # to start, if that is news; None: it has a successor by now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speaker:
+    """A node that has said something new, locked, with what it works for."""
+
+    record: NodeRecord
+    job_id: str
+    attempt_number: int
+    stop_by: datetime | None
+    over: bool  # its attempt
+    current: int  # the number of the attempt's newest generation; 0: none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,15 +216,53 @@ async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datet
     await conn.execute(_PROGRESS, given | {"now": now})
 
 
-async def orders(conn: AsyncConnection, nodes: Sequence[str]) -> dict[str, Order]:
-    """By node; without those that are not known."""
-    found = await conn.execute(_LOOK, {"ids": list(nodes)})
+async def speakers(conn: AsyncConnection, nodes: Sequence[str]) -> dict[str, Speaker]:
+    """By node, locked in one order; without those that are not known."""
+    rows = await conn.execute(_HEARD, {"ids": list(nodes)})
     return {
-        r.id: Order(
+        r.id: Speaker(
+            record=record(r),
+            job_id=r.job_id,
+            attempt_number=r.attempt_number,
+            stop_by=r.stop_by,
+            over=r.over,
+            current=r.current or 0,
+        )
+        for r in rows
+    }
+
+
+async def save(conn: AsyncConnection, records: Sequence[NodeRecord], now: datetime) -> None:
+    """Write what these nodes, which are locked, have said without any error."""
+    given = {
+        "ids": [r.node_id for r in records],
+        "seqs": [r.heartbeat_seq for r in records],
+        "phases": [str(r.phase) for r in records],
+        "generations": [r.generation for r in records],
+        "steps": [r.step for r in records],
+        "ports": [r.free_port for r in records],
+        "evicting": [r.evicting for r in records],
+        "short": [r.out_of_memory for r in records],
+        "hopeless": [r.hopeless for r in records],
+    }
+    await conn.execute(_SAVE, given | {"now": now})
+
+
+async def orders(
+    conn: AsyncConnection, asked: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], Order]:
+    """By node and the number of the last order that it has; without nodes that are not known."""
+    given = {"ids": [node for node, _ in asked], "afters": [after for _, after in asked]}
+    found = await conn.execute(_LOOK, given)
+    return {
+        (r.id, r.after): Order(
             directive_seq=r.directive_seq,
+            kind=DirectiveKind(r.directive_kind),
+            number=r.directive_number,
             registered_at=r.registered_at,
             stop_by=r.stop_by,
             over=r.over,
+            generation=Generation.from_dict(r.content) if r.content else None,
         )
         for r in found
     }

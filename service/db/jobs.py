@@ -1,4 +1,4 @@
-"""Jobs. The only code that writes a job's state."""
+"""Jobs. The only code that writes a job's state, beside `job_moves.py`, which does it for many."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -55,8 +55,16 @@ class JobRow:
     over_budget_because: str
     at_risk_at: datetime | None
     waits_for: str
+    returns_since: datetime | None = None
 
 
+_LAST = text("""
+select a.* from unnest(cast(:ids as text[])) as j (id)
+cross join lateral (
+  select id, job_id, number, state, since, outcome, reason, refusals, duds, ran_at
+  from attempts where job_id = j.id order by number desc limit 1
+) a
+""")
 _COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
 
 
@@ -111,7 +119,8 @@ async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[tu
     """Lease jobs whose time has come, as the decision sees them."""
     live = jobs.c.state.not_in(JOB_TERMINAL)
     claims = await leases.claim_due(conn, jobs, live, now, limit)
-    return [(claim, await _snapshot(conn, claim.row)) for claim in claims]
+    last = await _last_attempts(conn, [claim.row_id for claim in claims])
+    return [(claim, _snapshot(claim.row, last.get(claim.row_id))) for claim in claims]
 
 
 async def move(
@@ -148,11 +157,11 @@ async def wish(
 ) -> None:
     """Write what is wanted of the job (cancel_requested_at and the like) and wake everybody."""
     live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
-    ids = select(attempts.c.id).where(live).order_by(attempts.c.id)  # one order: no deadlock
-    for attempt_id in (await conn.execute(ids)).scalars().all():
-        await leases.hint(conn, attempts, attempt_id, now)  # locks: attempts, then the job
-    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(**columns))
-    await leases.hint(conn, jobs, job_id, now)
+    ids = (await conn.execute(select(attempts.c.id).where(live))).scalars().all()
+    await leases.hint_all(conn, attempts, ids, now)  # locks: attempts, then the job
+    looked_at = {"due_at": func.least(jobs.c.due_at, now), "hints": jobs.c.hints + 1}
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(**columns, **looked_at))
+    await notices.notify(conn, notices.DUE)
 
 
 async def set_metadata(conn: AsyncConnection, job_id: str, metadata: dict[str, str] | None) -> None:
@@ -192,7 +201,7 @@ async def remember_result(conn: AsyncConnection, job_id: str, result: dict[str, 
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(result=result))
 
 
-async def _snapshot(conn: AsyncConnection, r: Row[Any]) -> Job:
+def _snapshot(r: Row[Any], last: LastAttempt | None) -> Job:
     terms = Terms.from_dict(r.terms)
     return Job(
         id=r.id,
@@ -204,16 +213,19 @@ async def _snapshot(conn: AsyncConnection, r: Row[Any]) -> Job:
         has_deadline=terms.deadline is not None,
         because=r.over_budget_because,
         has_trained=r.started_at is not None,
-        last_attempt=await _last_attempt(conn, r.id),
+        last_attempt=last,
     )
 
 
-async def _last_attempt(conn: AsyncConnection, job_id: str) -> LastAttempt | None:
-    query = select(attempts).where(attempts.c.job_id == job_id)
-    newest = query.order_by(attempts.c.number.desc()).limit(1)
-    row = (await conn.execute(newest)).one_or_none()
-    if row is None:
-        return None
+async def _last_attempts(conn: AsyncConnection, job_ids: list[str]) -> dict[str, LastAttempt]:
+    """By job; without those that have none yet."""
+    if not job_ids:
+        return {}
+    rows = await conn.execute(_LAST, {"ids": job_ids})
+    return {row.job_id: _last_attempt(row) for row in rows}
+
+
+def _last_attempt(row: Row[Any]) -> LastAttempt:
     outcome = Outcome(row.outcome) if row.outcome else None
     refusals, duds = in_a_row(outcome, row.ran_at, row.refusals, row.duds)
     return LastAttempt(

@@ -5,21 +5,48 @@ while the row is claimed is not lost: the row is due again at once when it is re
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Row, Table, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, Table, case, func, or_, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import notices
+from service.db.columns import among
 from service.domain.errors import LeaseLost
 
 LEASE = timedelta(seconds=6)  # how long the rows of a killed worker lie still
 RENEW_SECONDS = 2.0
+_RELEASE_SQL = """
+with given as (
+  select * from unnest(
+    cast(:ids as text[]), cast(:tokens as text[]), cast(:states as text[]),
+    cast(:hints as bigint[]), cast(:due as timestamptz[])
+  ) as g (id, token, state, hints, due_at)
+), mine as (
+  select t.id, case when t.hints <> g.hints then :now else g.due_at end as due_at
+  from {table} t join given g on g.id = t.id
+  where t.lease_token = g.token and t.state = g.state
+  order by t.id for no key update of t
+)
+update {table} t set lease_token = null, lease_expires_at = null, due_at = mine.due_at
+from mine where t.id = mine.id returning t.id
+"""
+_HINT_SQL = """
+with mine as (
+  select id from {table} where id = any(:ids) order by id for no key update
+)
+update {table} t set due_at = least(due_at, :now), hints = hints + 1
+from mine where t.id = mine.id
+"""
+_STATES = ("jobs", "attempts")  # tables whose rows have one
+_RELEASE = {table: text(_RELEASE_SQL.format(table=table)) for table in _STATES}
+_HINT = {table: text(_HINT_SQL.format(table=table)) for table in _STATES}
 
 
 @dataclass(frozen=True)
@@ -55,6 +82,48 @@ async def claim_due(
     return [Claim(table, r.id, token, r.hints, r) for r in rows]
 
 
+class Renewals:
+    """Renews leases in the background for as long as their steps take: all in one statement."""
+
+    def __init__(
+        self, engine: AsyncEngine, now: Callable[[], datetime], every: float = RENEW_SECONDS
+    ) -> None:
+        self._engine, self._now, self._every = engine, now, every
+        self._held: dict[str, list[Claim]] = {}  # by table
+        self._renewing: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def kept(self, claim: Claim) -> AsyncIterator[None]:
+        """Until the block ends."""
+        mine = self._held.setdefault(claim.table.name, [])
+        mine.append(claim)
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.create_task(self._renew())
+        try:
+            yield
+        finally:
+            mine.remove(claim)
+            if not any(self._held.values()):
+                idle, self._renewing = self._renewing, None
+                if idle is not None:
+                    idle.cancel()
+                    await asyncio.gather(idle, return_exceptions=True)
+
+    async def _renew(self) -> None:
+        """A lease that is lost stays lost: the next write of its step finds out."""
+        while True:
+            await asyncio.sleep(self._every)
+            for claims in [list(held) for held in self._held.values() if held]:
+                c = claims[0].table.c
+                tokens = {claim.token for claim in claims}
+                mine = (among(c.id, (x.row_id for x in claims)), among(c.lease_token, tokens))
+                ours = select(c.id).where(*mine).order_by(c.id).with_for_update(key_share=True)
+                later = update(claims[0].table).where(c.id.in_(ours.scalar_subquery()))
+                with suppress(SQLAlchemyError):  # the database is away; there is a next round
+                    async with self._engine.begin() as conn:
+                        await conn.execute(later.values(lease_expires_at=self._now() + LEASE))
+
+
 @asynccontextmanager
 async def kept(
     engine: AsyncEngine,
@@ -62,13 +131,9 @@ async def kept(
     now: Callable[[], datetime],
     every: float = RENEW_SECONDS,
 ) -> AsyncIterator[None]:
-    """Renew the lease in the background for as long as the step takes."""
-    renewing = asyncio.create_task(_renew(engine, claim, now, every))
-    try:
+    """Renew one lease in the background for as long as its step takes."""
+    async with Renewals(engine, now, every).kept(claim):
         yield
-    finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
 
 
 async def write(conn: AsyncConnection, claim: Claim, **values: object) -> None:
@@ -98,6 +163,60 @@ async def release(
     )
 
 
+async def release_all(
+    conn: AsyncConnection, given: Sequence[tuple[Claim, datetime]], now: datetime
+) -> set[str]:
+    """The same for many rows of one table, each with its time; returns those that were ours still.
+
+    They are locked in one order, so that two crowds cannot wait for each other.
+    """
+    if not given:
+        return set()
+    (table,) = {claim.table.name for claim, _ in given}
+    values = {
+        "ids": [claim.row_id for claim, _ in given],
+        "tokens": [claim.token for claim, _ in given],
+        "states": [claim.row.state for claim, _ in given],
+        "hints": [claim.hints for claim, _ in given],
+        "due": [due_at for _, due_at in given],
+    }
+    done = await conn.execute(_RELEASE[table], values | {"now": now})
+    return set(done.scalars())
+
+
+async def hint_all(
+    conn: AsyncConnection, table: Table, row_ids: Iterable[str], now: datetime
+) -> None:
+    """Ask for these rows to be looked at now, and wake every reconciler; locked in one order."""
+    if ids := list(row_ids):
+        await conn.execute(_HINT[table.name], {"ids": ids, "now": now})
+        await notices.notify(conn, notices.DUE)
+
+
+async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> set[str]:
+    """Lock these rows of one table until the transaction ends; returns those that are ours still.
+
+    In one order, so that two crowds cannot wait for each other.
+    """
+    table = claims[0].table
+    of_ours = {claim.row_id: claim for claim in claims}
+    c = table.c
+    query = select(c.id, c.lease_token, c.state).where(among(c.id, of_ours)).order_by(c.id)
+    rows = await conn.execute(query.with_for_update(key_share=True))
+    return {
+        row.id
+        for row in rows
+        if (row.lease_token, row.state) == (of_ours[row.id].token, of_ours[row.id].row.state)
+    }
+
+
+async def hold(conn: AsyncConnection, claim: Claim) -> None:
+    """Lock the claimed row until the transaction ends, or raise LeaseLost."""
+    mine = select(claim.table.c.id).where(*_mine(claim)).with_for_update(key_share=True)
+    if (await conn.execute(mine)).one_or_none() is None:
+        raise LeaseLost(f"{claim.table.name} {claim.row_id}")
+
+
 async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) -> None:
     """Ask for the row to be looked at now, and wake every reconciler at commit."""
     c = table.c
@@ -107,19 +226,6 @@ async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) 
         .values(due_at=func.least(c.due_at, now), hints=c.hints + 1)
     )
     await notices.notify(conn, notices.DUE)
-
-
-async def _renew(
-    engine: AsyncEngine, claim: Claim, now: Callable[[], datetime], every: float
-) -> None:
-    """Until cancelled. A lease that is lost stays lost: the next write of the step finds out."""
-    c = claim.table.c
-    mine = (c.id == claim.row_id, c.lease_token == claim.token)
-    while True:
-        await asyncio.sleep(every)
-        async with engine.begin() as conn:
-            later = update(claim.table).where(*mine).values(lease_expires_at=now() + LEASE)
-            await conn.execute(later)
 
 
 def _mine(claim: Claim) -> tuple[ColumnElement[bool], ...]:

@@ -1,54 +1,68 @@
 """What machines cost: a row per machine and price interval, opened and closed by what ARM says."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.columns import among
 from service.db.tables import ledger
 from service.domain.cost import LedgerRow
 from service.domain.fleet import Price
 
+_CLOSE = text("""
+with there as (
+  select * from unnest(cast(:of as text[]), cast(:vms as text[])) as t (attempt_id, vm_id)
+), gone as (
+  select id from ledger l
+  where attempt_id = any(:ids) and ended_at is null and not exists (
+    select from there t where t.attempt_id = l.attempt_id and t.vm_id = l.vm_id
+  )
+  order by id for no key update
+)
+update ledger l set ended_at = greatest(:now, started_at) from gone where l.id = gone.id
+""")
 
-async def meter(
-    conn: AsyncConnection,
-    job_id: str,
-    attempt_id: str,
-    vm_ids: Sequence[str],
-    hourly: Decimal,
-    on_demand_hourly: Decimal,
-    now: datetime,
-    *,
-    since: datetime,
-) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class Exist:
+    """The machines of one attempt that exist at a moment, and what one of them costs."""
+
+    job_id: str
+    attempt_id: str
+    vm_ids: Sequence[str]
+    price: Price
+    since: datetime  # the first row of a machine begins then: it costs before it is first seen
+
+
+async def meter(conn: AsyncConnection, seen: Sequence[Exist], now: datetime) -> None:
     """Open a row for every machine newly seen, close those of machines no longer there.
 
-    The first row of a machine begins at ``since``: it costs before it is first seen. A machine
-    that was gone and is back costs from now on: what it cost before stands in its first row.
-    Another replica's clock may be ahead of ours: a row never ends before it has started.
+    A machine that was gone and is back costs from now on: what it cost before stands in its first
+    row. Another replica's clock may be ahead of ours: a row never ends before it has started.
     """
-    c = ledger.c
-    gone = update(ledger).where(
-        c.attempt_id == attempt_id, c.ended_at.is_(None), c.vm_id.not_in(vm_ids)
-    )
-    await conn.execute(gone.values(ended_at=func.greatest(now, c.started_at)))
-    known = await _known(conn, job_id, attempt_id)
-    news = [vm_id for vm_id in vm_ids if not known.get(vm_id, False)]
-    if news:
-        rows = [
-            {
-                "job_id": job_id,
-                "attempt_id": attempt_id,
-                "vm_id": vm_id,
-                "started_at": now if vm_id in known else since,
-                "hourly": hourly,
-                "on_demand_hourly": on_demand_hourly,
-            }
-            for vm_id in news
-        ]
+    pairs = [(one.attempt_id, vm_id) for one in seen for vm_id in one.vm_ids]
+    given: dict[str, object] = {"ids": [one.attempt_id for one in seen], "now": now}
+    given |= {"of": [attempt_id for attempt_id, _ in pairs], "vms": [vm_id for _, vm_id in pairs]}
+    await conn.execute(_CLOSE, given)
+    known = await _known(conn, sorted({attempt_id for attempt_id, _ in pairs}))
+    rows = [
+        {
+            "job_id": one.job_id,
+            "attempt_id": one.attempt_id,
+            "vm_id": vm_id,
+            "started_at": now if (one.attempt_id, vm_id) in known else one.since,
+            "hourly": one.price.hourly,
+            "on_demand_hourly": one.price.on_demand_hourly,
+        }
+        for one in seen
+        for vm_id in one.vm_ids
+        if not known.get((one.attempt_id, vm_id), False)
+    ]
+    if rows:
         await conn.execute(upsert(ledger).values(rows).on_conflict_do_nothing())
 
 
@@ -79,10 +93,10 @@ async def of_job(conn: AsyncConnection, job_id: str) -> list[LedgerRow]:
     return [LedgerRow(**{n: r[n] for n in names}) for r in (await conn.execute(query)).mappings()]
 
 
-async def _known(conn: AsyncConnection, job_id: str, attempt_id: str) -> dict[str, bool]:
-    """The attempt's machines that have a row, and whether one of theirs is open."""
+async def _known(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[tuple[str, str], bool]:
+    """The attempts' machines that have a row, and whether one of theirs is open."""
     c = ledger.c
-    mine = (c.job_id == job_id, c.attempt_id == attempt_id)
     is_open = func.bool_or(c.ended_at.is_(None)).label("is_open")
-    query = select(c.vm_id, is_open).where(*mine).group_by(c.vm_id)
-    return {row.vm_id: row.is_open for row in await conn.execute(query)}
+    query = select(c.attempt_id, c.vm_id, is_open).where(among(c.attempt_id, attempt_ids))
+    found = await conn.execute(query.group_by(c.attempt_id, c.vm_id))
+    return {(row.attempt_id, row.vm_id): row.is_open for row in found}

@@ -1,21 +1,37 @@
 """Nodes: the rows that the protocol's pure rules (domain/node.py) change."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import notices
+from service.db.columns import among
 from service.db.tables import attempts, nodes
 from service.domain.node import NodeRecord, directed
 from service.domain.timeline import NodeTime
 from trainer.contract import DirectiveKind, NodePhase, Span
 
 _NOT_COLUMNS = {"node_id", "heard_at"}
+_PLAIN = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
+_RECORD = [nodes.c[name] for name in ("id", "heard_at", *_PLAIN)]
+
+_DIRECT = text("""
+with told as (
+  update nodes n
+  set directive_seq = g.seq, directive_kind = g.kind, directive_number = g.number
+  from unnest(
+    cast(:ids as text[]), cast(:seqs as int[]), cast(:kinds as text[]), cast(:numbers as int[])
+  ) as g (id, seq, kind, number)
+  where n.id = g.id returning n.id
+)
+select pg_notify(:channel, 'node:' || id) from told
+""")  # ends the long polls of these nodes
 
 
 async def reserve(conn: AsyncConnection, node_id: str) -> None:
@@ -29,15 +45,15 @@ async def reserve(conn: AsyncConnection, node_id: str) -> None:
 
 async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
     """The record, locked until this transaction ends; None when there is no such node."""
-    query = select(nodes).where(nodes.c.id == node_id).with_for_update()
+    query = select(*_RECORD).where(nodes.c.id == node_id).with_for_update()
     row = (await conn.execute(query)).one_or_none()
-    return _record(row) if row else None
+    return record(row) if row else None
 
 
 async def find(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
     """The record, or None."""
-    row = (await conn.execute(select(nodes).where(nodes.c.id == node_id))).one_or_none()
-    return _record(row) if row else None
+    row = (await conn.execute(select(*_RECORD).where(nodes.c.id == node_id))).one_or_none()
+    return record(row) if row else None
 
 
 async def registered_at(conn: AsyncConnection, node_id: str) -> float:
@@ -49,8 +65,19 @@ async def registered_at(conn: AsyncConnection, node_id: str) -> float:
 
 async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]:
     """Every node that ever registered for the attempt."""
-    query = select(nodes).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
-    return [_record(r) for r in await conn.execute(query)]
+    query = select(*_RECORD).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
+    return [record(r) for r in await conn.execute(query)]
+
+
+async def of_attempts(
+    conn: AsyncConnection, attempt_ids: Sequence[str]
+) -> dict[str, list[NodeRecord]]:
+    """The same of each of these attempts."""
+    query = select(*_RECORD).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
+    found: dict[str, list[NodeRecord]] = defaultdict(list)
+    for row in await conn.execute(query):
+        found[row.attempt_id].append(record(row))
+    return found
 
 
 async def save(conn: AsyncConnection, record: NodeRecord, **extra: Any) -> None:  # noqa: ANN401
@@ -69,18 +96,30 @@ async def wake(conn: AsyncConnection, node_id: str) -> None:
 
 async def direct(
     conn: AsyncConnection, node_ids: Sequence[str], kind: DirectiveKind, number: int
-) -> bool:
-    """Give these nodes a directive; True when that changed anything."""
-    changed = False
-    for node_id in sorted(node_ids):  # one order everywhere: no deadlock
-        record = await lock(conn, node_id)
-        assert record is not None, f"a member of a generation has a row: {node_id}"
-        after = directed(record, kind, number)
-        if after != record:
-            await save(conn, after)
-            await wake(conn, node_id)
-            changed = True
-    return changed
+) -> None:
+    """Give these nodes a directive."""
+    await direct_all(conn, dict.fromkeys(node_ids, (kind, number)))
+
+
+async def direct_all(
+    conn: AsyncConnection, orders: Mapping[str, tuple[DirectiveKind, int]]
+) -> None:
+    """Give each of these nodes its directive, where it is news; locks them in one order."""
+    if not orders:
+        return
+    query = select(*_RECORD).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
+    found = [record(row) for row in await conn.execute(query.with_for_update())]
+    assert len(found) == len(orders), "a member of a generation has a row"
+    after = [directed(known, *orders[known.node_id]) for known in found]
+    news = [new for new, known in zip(after, found, strict=True) if new != known]
+    if news:
+        given = {
+            "ids": [n.node_id for n in news],
+            "seqs": [n.directive_seq for n in news],
+            "kinds": [str(n.directive_kind) for n in news],
+            "numbers": [n.directive_number for n in news],
+        }
+        await conn.execute(_DIRECT, given | {"channel": notices.CHANNEL})
 
 
 async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
@@ -149,8 +188,9 @@ async def add_spans(conn: AsyncConnection, node_id: str, spans: list[dict[str, A
         await conn.execute(update(nodes).where(nodes.c.id == node_id).values(spans=merged))
 
 
-def _record(row: Row[Any]) -> NodeRecord:
-    values = {k: getattr(row, k) for k in NodeRecord.__dataclass_fields__ if k not in _NOT_COLUMNS}
+def record(row: Row[Any]) -> NodeRecord:
+    """What a row of the table says."""
+    values = {name: getattr(row, name) for name in _PLAIN}
     values["phase"] = NodePhase(row.phase)
     values["directive_kind"] = DirectiveKind(row.directive_kind)
     return NodeRecord(node_id=row.id, heard_at=row.heard_at.timestamp(), **values)

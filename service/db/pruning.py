@@ -1,11 +1,15 @@
-"""Deleting what was told of jobs that have long been over, some thousand rows at a time."""
+"""Deleting what was told of jobs that have long been over, some thousand rows at a time.
+
+And what Azure told long ago.
+"""
 
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import text, update
+from sqlalchemy import delete, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.market_tables import bills, spot_prices
 from service.db.tables import jobs
 
 ROWS = 5000  # in one transaction: it holds its locks for milliseconds
@@ -48,3 +52,9 @@ async def some(conn: AsyncConnection, rows: Rows, job_id: str) -> bool:
     values = {f"{rows}_pruned": True}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
     return True
+
+
+async def told(conn: AsyncConnection, before: datetime) -> None:
+    """Delete prices and bills that Azure has not told since; those that hold are told again."""
+    for table in (spot_prices, bills):
+        await conn.execute(delete(table).where(table.c.seen_at < before))

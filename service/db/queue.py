@@ -9,13 +9,15 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, func, insert, literal, select, text, update
+from sqlalchemy import delete, func, literal, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import notices
+from service.db.columns import among
+from service.db.events import Event, add_all
 from service.db.queue_tables import queue, turns
-from service.db.tables import attempts, events, jobs
+from service.db.tables import attempts, jobs
 from service.domain.admission import Admitted, Code, Priority, Told, Waiting, Want
 from service.domain.ids import new_id
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, JobState
@@ -81,6 +83,13 @@ async def is_admitted(conn: AsyncConnection, job_id: str) -> bool | None:
     return (await conn.execute(query)).scalar_one_or_none()
 
 
+async def admitted(conn: AsyncConnection, job_ids: Collection[str]) -> dict[str, tuple[str, int]]:
+    """Those of these jobs that are let in, with the region and the cores that are kept for them."""
+    query = select(_c.job_id, _c.region, _c.cores)
+    rows = await conn.execute(query.where(among(_c.job_id, job_ids), _c.admitted_at.is_not(None)))
+    return {job_id: (region, cores) for job_id, region, cores in rows}
+
+
 async def take_turn(conn: AsyncConnection) -> None:
     """Wait until nobody else lets jobs in; ours ends with the transaction."""
     await conn.execute(_MARK)
@@ -124,15 +133,21 @@ async def admit_at_once(
 
 async def moved(conn: AsyncConnection, job_id: str, before: JobState, to: JobState) -> None:
     """With a job that pauses or is over goes its admission: another one may be let in."""
-    if to in JOB_TERMINAL:
-        await conn.execute(delete(queue).where(_c.job_id == job_id))
-    elif JobState.PAUSED in (before, to):
-        rests = {"admitted_at": None, "waits_since": None, "position": None, "region": ""}
-        mine = update(queue).where(_c.job_id == job_id)
-        await conn.execute(mine.values(**rests, cores=0, code=Code.LOOK, why=""))
-    else:
-        return
-    await notices.notify(conn, TOPIC)
+    await moved_all(conn, [(job_id, before, to)])
+
+
+async def moved_all(conn: AsyncConnection, moves: Sequence[tuple[str, JobState, JobState]]) -> None:
+    """The same of many jobs, each from one state to another."""
+    over = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
+    rest = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in over]
+    if over:
+        await conn.execute(delete(queue).where(among(_c.job_id, over)))
+    if rest:
+        none = {"admitted_at": None, "waits_since": None, "position": None, "region": ""}
+        mine = update(queue).where(among(_c.job_id, rest))
+        await conn.execute(mine.values(**none, cores=0, code=Code.LOOK, why=""))
+    if over or rest:
+        await notices.notify(conn, TOPIC)
 
 
 async def waiting(conn: AsyncConnection) -> dict[str, tuple[Waiting, Before]]:
@@ -173,7 +188,7 @@ async def held(
 
 async def lock_jobs(conn: AsyncConnection, job_ids: Collection[str]) -> None:
     """Lock these jobs, in one order."""
-    mine = select(jobs.c.id).where(jobs.c.id.in_(job_ids)).order_by(jobs.c.id)
+    mine = select(jobs.c.id).where(among(jobs.c.id, job_ids)).order_by(jobs.c.id)
     await conn.execute(mine.with_for_update(key_share=True))
 
 
@@ -235,18 +250,20 @@ async def _note(
     """One event for each of these jobs."""
     if messages:
         rows = [
-            {
-                "id": new_id("ftevent", now),
-                "job_id": job_id,
-                "at": now,
-                "level": "info",
-                "code": code,
-                "message": message,
-            }
+            Event(
+                id=new_id("ftevent", now),
+                job_id=job_id,
+                attempt_id=None,
+                at=now,
+                level="info",
+                code=code,
+                message=message,
+                data=None,
+            )
             for job_id, message in messages.items()
         ]
-        await conn.execute(insert(events), rows)
-        await _news(conn, messages, now)
+        await _news(conn, messages, now)  # locks them: then each is dated after what was told
+        await add_all(conn, rows)
 
 
 async def _news(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import func, insert, select, true, update
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy import func, insert, select, text, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import leases
@@ -13,11 +12,22 @@ from service.db.storage_tables import storage_ledger, storage_meters
 from service.domain.storage_cost import Change, Level, StorageRow
 from service.domain.tiers import Tier
 
+_BEGIN = text("""
+insert into storage_meters (id, began_at, due_at)
+select id, :now, :now from unnest(cast(:ids as text[])) as j (id) order by id
+on conflict do nothing
+""")
+
 
 async def begin(conn: AsyncConnection, job_id: str, now: datetime) -> None:
     """From now on the job's container is looked at; no harm when it is already."""
-    row = {"id": job_id, "began_at": now, "due_at": now}
-    await conn.execute(upsert(storage_meters).values(row).on_conflict_do_nothing())
+    await begin_all(conn, [job_id], now)
+
+
+async def begin_all(conn: AsyncConnection, job_ids: Sequence[str], now: datetime) -> None:
+    """The same of many jobs."""
+    if job_ids:
+        await conn.execute(_BEGIN, {"ids": list(job_ids), "now": now})
 
 
 async def look_soon(conn: AsyncConnection, job_id: str, now: datetime) -> None:

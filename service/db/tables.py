@@ -22,6 +22,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from service.db import (  # noqa: F401 - one schema
     cloud_tables,
     columns,
+    market_tables,
     queue_tables,
     shortage_tables,
     storage_tables,
@@ -141,7 +142,8 @@ jobs = Table(
     Column("over_budget_because", Text, nullable=False, server_default=""),  # ... in a sentence
     Column("budget_told", Integer, nullable=False, server_default="0"),  # per cent, see domain
     Column("at_risk_at", Moment),  # since when Spot would miss the deadline
-    Column("moves_since", Moment),  # since when it is to leave Spot for on demand
+    Column("moves_since", Moment),  # since when it is to leave Spot for on demand ...
+    Column("returns_since", Moment),  # ... or on demand for Spot
     Column("waits_for", Text, nullable=False, server_default=""),  # why no attempt is begun now
     *leased(),
     one_of("state", JobState),
@@ -176,6 +178,8 @@ jobs = Table(
         postgresql_where=text("finished_at is not null and not metrics_pruned"),
     ),
 )
+
+_PLACED = ("region", "vm_size", "capacity_type", "created_at")
 
 attempts = Table(
     "attempts",
@@ -223,13 +227,13 @@ attempts = Table(
         postgresql_where=text("state not in ('terminating', 'ended')"),
     ),
     Index("attempts_due", "due_at", postgresql_where=text("state <> 'ended'")),
-    Index(  # how long machines were held where
-        "attempts_lives",
-        "region",
-        "vm_size",
-        "capacity_type",
+    Index("attempts_ended", "ended_at"),
+    Index("attempts_lives", *_PLACED, postgresql_where=text("ran_at is not null")),
+    Index("attempts_refusals", *_PLACED, postgresql_where=text("outcome = 'no_capacity'")),
+    Index(  # jobs that left on demand by themselves
+        "attempts_left",
         "created_at",
-        postgresql_where=text("ran_at is not null"),
+        postgresql_where=text("capacity_type = 'on_demand' and outcome = 'paused'"),
     ),
 )
 

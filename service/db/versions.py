@@ -1,13 +1,26 @@
 """A job's version: a number that grows with every news of the job, so that nobody polls in vain."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import notices
 from service.db.tables import jobs
+
+_NEWS = """
+with mine as (
+  select id from jobs where id = any(:ids) order by id for no key update
+), told as (
+  update jobs j set version = version + 1, updated_at = greatest(updated_at, :now) {more}
+  from mine where j.id = mine.id returning j.id
+)
+select pg_notify(:channel, 'job:' || id) from told
+"""
+_RAISE = text(_NEWS.format(more=""))
+_RAISE_DUE = text(_NEWS.format(more=", due_at = least(due_at, :now), hints = hints + 1"))
 
 
 def topic(job_id: str) -> str:
@@ -20,13 +33,28 @@ async def raise_one(
     job_id: str,
     now: datetime,
     **values: Any,  # noqa: ANN401 - columns
-) -> None:
-    """The job has news (and these new values): wake whoever waits for it, at commit."""
+) -> datetime | None:
+    """The job has news (and these new values): wake whoever waits for it, at commit.
+
+    Returns since when, which is never before any news that it had; None where there is no job.
+    """
     c = jobs.c
     later = func.greatest(c.updated_at, now)  # replicas' clocks differ; time never runs backwards
     news = {"version": c.version + 1, "updated_at": later, **values}
-    await conn.execute(update(jobs).where(c.id == job_id).values(news))
+    raised = update(jobs).where(c.id == job_id).values(news).returning(c.updated_at)
+    at: datetime | None = (await conn.execute(raised)).scalar_one_or_none()
     await notices.notify(conn, topic(job_id))
+    return at
+
+
+async def raise_all(
+    conn: AsyncConnection, job_ids: Collection[str], now: datetime, *, due: bool = False
+) -> None:
+    """The same of many jobs, which are locked in one order; ``due``: their reconciler looks now."""
+    if not job_ids:
+        return
+    given = {"ids": list(set(job_ids)), "now": now, "channel": notices.CHANNEL}
+    await conn.execute(_RAISE_DUE if due else _RAISE, given)
 
 
 async def current(conn: AsyncConnection, job_id: str, project_id: str) -> int | None:

@@ -1,7 +1,7 @@
 """The queue before machines are asked for: who is let in, and what the others are told."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -24,6 +24,7 @@ from service.domain.admission import (
 from service.domain.catalogue import lookup
 from service.domain.choice import Place, gpus_of
 from service.domain.errors import InvalidRequest
+from service.domain.fleet import Offering
 from service.domain.plan import Plan
 from service.domain.shortage import Shortage
 from service.domain.states import CapacityType
@@ -105,6 +106,33 @@ async def with_room(
     await jobs.take_turn(conn, "cores")
     regions = await quotas.regions(conn, now, besides=job_id)
     return [_or_short(place, regions.get(place.offering.region), nodes, now) for place in places]
+
+
+async def with_room_for_all(
+    conn: AsyncConnection, asks: Mapping[str, tuple[Offering, int]], now: datetime
+) -> set[str]:
+    """Those of these jobs that are let in and have room: each asks for machines of one offering.
+
+    As ``with_room``: nobody else counts cores meanwhile, and the attempts are to be written. What
+    is kept for a job is its own; none of these has a live attempt.
+    """
+    known = await quotas.any_region(conn, now)
+    if known:
+        await jobs.take_turn(conn, "cores")
+    kept = await queue.admitted(conn, asks)
+    regions = await quotas.regions(conn, now) if known else {}
+    roomy = set()
+    for job_id, (region, cores) in sorted(kept.items()):
+        offering, nodes = asks[job_id]
+        found, sku = regions.get(offering.region), lookup(offering.vm_size)
+        if found is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
+            roomy.add(job_id)
+            continue
+        more = nodes * sku.vcpus - (cores if region == offering.region else 0)
+        if more <= found.free:
+            regions[offering.region] = found.with_more(more)
+            roomy.add(job_id)
+    return roomy
 
 
 async def set_quota(

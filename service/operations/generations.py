@@ -1,15 +1,20 @@
 """Opening and halting generations: the database's part, one transaction each."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempts, events, generations, jobs, nodes
+from service.db import attempt_moves, attempts, events, generations, jobs, leases, nodes, versions
 from service.db.attempts import AttemptRow
+from service.db.events import Event
 from service.db.leases import Claim
 from service.domain import wording
 from service.domain.attempt import JOINS, OpenGeneration
+from service.domain.errors import LeaseLost
 from service.domain.generation import Halt
+from service.domain.ids import new_id
 from service.operations import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
 
@@ -33,7 +38,7 @@ async def open_next(
     before = await generations.current(conn, row.id)
     ids = [m.node_id for m in generation.members]
     await nodes.direct(conn, ids, DirectiveKind.START, generation.number)
-    counted = await attempts.outlived(conn, row) if step.lost else {}
+    counted = await attempt_moves.outlived(conn, row) if step.lost else {}
     await attempts.release(conn, claim, now, _SOON, **counted)  # locks: nodes, attempt, job
     lost = await generations.add(conn, generation, now)
     await heads.record(conn, row.job_id, head, now)
@@ -66,29 +71,50 @@ async def open_next(
     return generation
 
 
-async def halt(
-    conn: AsyncConnection,
-    claim: Claim,
-    row: AttemptRow,
-    generation: Generation,
-    step: Halt,
-    now: datetime,
-) -> None:
-    """Direct the members that have not settled to stop, and look again soon."""
-    first = await generations.mark_halted(conn, generation, step.kind, step.reason, now)
-    await nodes.direct(conn, step.node_ids, step.kind, generation.number)
-    await attempts.release(conn, claim, now, _SOON)  # locks: nodes, attempt, job
-    if first:
-        await events.add(
-            conn,
-            row.job_id,
-            now,
-            "generation.halted",
-            f"Generation {generation.number} is stopped: {step.reason}",
-            attempt_id=row.id,
-            level="info" if step.reason == JOINS else "warn",
-            data={"kind": step.kind},
-        )
+@dataclass(frozen=True, kw_only=True)
+class Halting:
+    """One attempt's generation that is to be stopped, under the attempt's lease."""
+
+    claim: Claim
+    row: AttemptRow
+    generation: Generation
+    step: Halt
+
+
+async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetime) -> None:
+    """Direct the members that have not settled to stop, and look again soon.
+
+    Raises LeaseLost if any of the leases is lost: then none of it may be committed.
+    """
+    told = [(one.generation, one.step.kind, one.step.reason) for one in halts]
+    first = await generations.mark_halted(conn, told, now)
+    orders = {
+        node_id: (one.step.kind, one.generation.number)
+        for one in halts
+        for node_id in one.step.node_ids
+    }
+    await nodes.direct_all(conn, orders)
+    soon = [(one.claim, now + _SOON) for one in halts]
+    held = await leases.release_all(conn, soon, now)  # locks: generations, nodes, attempts, jobs
+    if lost := {one.row.id for one in halts} - held:
+        raise LeaseLost(f"attempts {sorted(lost)}")
+    news = [one for one in halts if one.row.job_id in first]
+    await versions.raise_all(conn, [one.row.job_id for one in news], now)
+    await events.add_all(conn, [_halted(one, now) for one in news])
+
+
+def _halted(one: Halting, now: datetime) -> Event:
+    step = one.step
+    return Event(
+        id=new_id("ftevent", now),
+        job_id=one.row.job_id,
+        attempt_id=one.row.id,
+        at=now,
+        level="info" if step.reason == JOINS else "warn",
+        code="generation.halted",
+        message=f"Generation {one.generation.number} is stopped: {step.reason}",
+        data={"kind": step.kind},
+    )
 
 
 def _generation(

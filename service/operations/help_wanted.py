@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events
 from service.db.attempts import AttemptRow
+from service.db.events import Event
 from service.domain.attempt import Move, Step
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations.heads import HeadUnreadable
@@ -26,23 +27,22 @@ class Call:
     about_head: bool
 
 
-async def newest(conn: AsyncConnection, job_id: str) -> Call | None:
-    """How it stands; None when nobody ever called."""
-    found = await events.newest_of_help(conn, job_id)
-    if found is None:
+def call_of(newest: Event | None) -> Call | None:
+    """How it stands by the newest event about it; None when nobody ever called."""
+    if newest is None:
         return None
-    wanted = found.code == "attempt.needs_help"
-    about_head = (found.data or {}).get("about") == "head"
+    wanted = newest.code == "attempt.needs_help"
+    about_head = (newest.data or {}).get("about") == "head"
     return Call(
-        attempt_id=found.attempt_id,
-        message=found.message if wanted else "",
+        attempt_id=newest.attempt_id,
+        message=newest.message if wanted else "",
         about_head=about_head,
     )
 
 
 async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime) -> None:
     """Say it where the user looks, unless this attempt has said it and it is not over yet."""
-    before = await newest(conn, row.job_id)
+    before = call_of(await events.newest_of_help(conn, row.job_id))
     if before and (before.attempt_id, before.message) == (row.id, str(fault)):
         return
     data = {"about": "head" if isinstance(fault, HeadUnreadable) else "azure"}

@@ -42,6 +42,7 @@ from trainer.contract import Generation, Heartbeat, Registration, Span, Trouble
 _LONGEST = 400  # of what a node says in a sentence
 _SAID = {"notice": "eviction.answered", "training": "training.warned"}  # by kind of trouble
 _OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # told where the method has them
+OVER = "The attempt is over. This node is not needed any more: stop and leave."
 _SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
 
 
@@ -167,6 +168,14 @@ def _is_known(span: Span, known: Sequence[Span]) -> bool:
     )
 
 
+def must_act(before: NodeRecord, after: NodeRecord, heartbeat: Heartbeat) -> bool:
+    """True when the heartbeat says something that the reconciler must act on."""
+    first_step = after.step > 0 and before.step == 0
+    was = (before.phase, before.generation, before.evicting)
+    changed = was != (after.phase, after.generation, after.evicting)
+    return changed or first_step or bool(heartbeat.committed)
+
+
 async def _report(
     conn: AsyncConnection,
     attempt: AttemptRow,
@@ -176,13 +185,7 @@ async def _report(
     now: datetime,
 ) -> None:
     """Wake the reconciler when the heartbeat says something that it must act on."""
-    first_step = after.step > 0 and before.step != after.step and before.step == 0
-    changed = (before.phase, before.generation, before.evicting) != (
-        after.phase,
-        after.generation,
-        after.evicting,
-    )
-    if changed or first_step or heartbeat.committed:
+    if must_act(before, after, heartbeat):
         await leases.hint(conn, tables.attempts, attempt.id, now)
     if heartbeat.eviction is not None and not before.evicting:
         await events.add(
@@ -301,7 +304,7 @@ def printable(text: str) -> str:
 async def _live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:
     attempt = await attempts.find(conn, attempt_id)
     if attempt is None or attempt.state in ATTEMPT_OVER:
-        raise Gone("The attempt is over. This node is not needed any more: stop and leave.")
+        raise Gone(OVER)
     return attempt
 
 

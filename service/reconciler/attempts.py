@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,9 +20,10 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.db import attempts, events, jobs, leases, listings, metrics
+from service.db import attempts, events, jobs, listings, metrics
+from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
-from service.db.leases import Claim
+from service.db.leases import Claim, Renewals
 from service.domain.attempt import (
     Create,
     Delete,
@@ -42,12 +43,14 @@ from service.domain.generation import Halt
 from service.domain.listing import as_listed
 from service.domain.states import AttemptState, Outcome
 from service.operations import generations, heads, help_wanted, refills
+from service.operations.generations import Halting
 from service.reconciler import calm, findings
 from service.reconciler.lister import Lister
-from service.reconciler.look import Look, look
+from service.reconciler.look import Eyes, Look
 from service.reconciler.polite import PoliteCloud
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.watch import Watch
+from service.reconciler.writes import Writes
 from service.storage.store import BlobStore, PreconditionFailed, StorageError
 from trainer.contract import Committed
 
@@ -93,7 +96,7 @@ class AttemptReconciler:
 
     async def _reconcile(self, claim: Claim, row: AttemptRow) -> None:
         try:
-            async with leases.kept(self.engine, claim, self.now):
+            async with self._leases.kept(claim):
                 await self._step(claim, row)
         except LeaseLost:
             log.info("attempt.lease_lost", extra={"attempt": row.id})
@@ -105,10 +108,22 @@ class AttemptReconciler:
             with suppress(SQLAlchemyError):
                 await self._release(claim, self.pace.poll)
 
+    @cached_property
+    def _leases(self) -> Renewals:
+        return Renewals(self.engine, self.now)
+
+    @cached_property
+    def _eyes(self) -> Eyes:
+        return Eyes(engine=self.engine, store=self.store, allowance=self.allowance)
+
+    @cached_property
+    def _writes(self) -> Writes:
+        return Writes(engine=self.engine, now=self.now)
+
     async def _step(self, claim: Claim, row: AttemptRow) -> None:
         since, now = self.watch.awake_since, self.now()
-        outside = (self.engine, self._listed(row) or self._cloud(row), self.store)
-        found = await look(*outside, claim, row, since, now, self.allowance)
+        cloud = self._listed(row) or self._cloud(row)
+        found = await self._eyes.look(cloud, claim, row, since, now)
         for fault in found.faults:
             await self._complain(row, fault)
         if will_not_die(found.attempt, found.seen, self.now()):
@@ -182,8 +197,7 @@ class AttemptReconciler:
     async def _halt(self, claim: Claim, row: AttemptRow, found: Look, step: Halt) -> None:
         generation = found.seen.generation
         assert generation is not None, "only a generation can be halted"
-        async with self.engine.begin() as conn:
-            await generations.halt(conn, claim, row, generation, step, self.now())
+        await self._writes.halt(Halting(claim=claim, row=row, generation=generation, step=step))
 
     async def _open(self, claim: Claim, row: AttemptRow, step: OpenGeneration, after: int) -> None:
         """Fence HEAD, then write the row. ``after`` was read with what was decided upon.
@@ -220,13 +234,11 @@ class AttemptReconciler:
                 await metrics.add(conn, row.job_id, entry.generation, told)
 
     async def _move(self, claim: Claim, row: AttemptRow, step: Move) -> None:
-        async with self.engine.begin() as conn:
-            await attempts.move(conn, claim, row, step, self.now())
+        await self._writes.move(Moving(claim=claim, row=row, step=step))
 
     async def _release(self, claim: Claim, delay: timedelta) -> None:
         with suppress(LeaseLost):
-            async with self.engine.begin() as conn:
-                await attempts.release(conn, claim, self.now(), delay)
+            await self._writes.release(claim, delay)
 
     def _patience(self, fault: Exception) -> timedelta:
         """How long to leave things alone after this."""

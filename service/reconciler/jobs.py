@@ -5,21 +5,23 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import files, jobs, leases, nodes, queue, storage_cost
+from service.db import files, jobs, nodes, queue, storage_cost
 from service.db.files import File
+from service.db.job_moves import Moving
 from service.db.jobs import JobRow
-from service.db.leases import Claim
+from service.db.leases import Claim, Renewals
 from service.domain import lineage
 from service.domain.admission import NO_QUOTA, Quota
 from service.domain.attempt import HOPELESS
 from service.domain.budget import USUAL, Allowance
+from service.domain.cost import NO_EGRESS, Egress
 from service.domain.errors import InvalidRequest, LeaseLost
 from service.domain.job import Job, Move, Prepare, StartAttempt, Wait, next_step
 from service.domain.plan import Plan
@@ -27,7 +29,10 @@ from service.domain.states import JobState
 from service.operations import admission, bases, file_warnings
 from service.operations.jobs import run_spec
 from service.pricing.source import PriceSource
+from service.reconciler.pasts import Pasts
+from service.reconciler.plain_starts import Plain, PlainStarts
 from service.reconciler.starts import Starts
+from service.reconciler.writes import Writes
 from service.storage.store import BlobStore, PreconditionFailed, StorageError
 from trainer.contract import HEAD, RUN_SPEC, BaseModel, Head, RunSpec
 
@@ -47,6 +52,8 @@ class JobReconciler:
     now: Callable[[], datetime]
     allowance: Allowance = USUAL
     usual: Quota = NO_QUOTA  # of a project that was given none
+    egress: Egress = NO_EGRESS
+    pasts: Pasts = field(default_factory=Pasts)
 
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
         """Lease what is due; each lease comes as the step to take under it."""
@@ -62,7 +69,7 @@ class JobReconciler:
 
     async def _reconcile(self, claim: Claim, job: Job) -> None:
         try:
-            async with leases.kept(self.engine, claim, self.now):
+            async with self._leases.kept(claim):
                 await self._step(claim, job)
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})
@@ -90,14 +97,23 @@ class JobReconciler:
                 assert job.last_attempt is not None
                 code = str(job.last_attempt.outcome)
                 await self._fail(claim, job, code, await self._with_log(job, reason))
-            case Move() as move:
+            case Move(to=JobState.SUCCEEDED) as move:
                 async with self.engine.begin() as conn:
                     await jobs.move(conn, claim, job, move, self.now())
-                    if job.state is not JobState.VALIDATING:  # an older release prepares without
-                        await storage_cost.begin(conn, job.id, self.now())
+                    await storage_cost.begin(conn, job.id, self.now())  # of an older release's job
+            case Move() as move:
+                await self._writes.move_job(Moving(claim=claim, job=job, step=move))
 
     async def _start(self, claim: Claim, job: Job, number: int) -> None:
         """Once it is let in; until then it waits, and is hinted when its turn has come."""
+        row = jobs.parsed(claim.row)
+        plan = Plan.from_dict(row.plan)
+        plain = Plain(claim=claim, job=job, row=row, plan=plan, number=number)
+        if plain.is_so and await self._plain.start(plain):
+            return
+        await self._start_by_itself(claim, job, number)
+
+    async def _start_by_itself(self, claim: Claim, job: Job, number: int) -> None:
         async with self.engine.connect() as conn:  # one for both: thousands may be evicted at once
             row, may = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
         assert row is not None
@@ -107,10 +123,27 @@ class JobReconciler:
         else:
             await self._release(claim, _IN_QUEUE)
 
+    @cached_property
+    def _leases(self) -> Renewals:
+        return Renewals(self.engine, self.now)
+
+    @cached_property
+    def _writes(self) -> Writes:
+        return Writes(engine=self.engine, now=self.now)
+
+    @cached_property
+    def _plain(self) -> PlainStarts:
+        return PlainStarts(engine=self.engine, prices=self.prices, now=self.now)
+
     @property
     def _starts(self) -> Starts:
         return Starts(
-            engine=self.engine, prices=self.prices, allowance=self.allowance, now=self.now
+            engine=self.engine,
+            prices=self.prices,
+            allowance=self.allowance,
+            now=self.now,
+            egress=self.egress,
+            pasts=self.pasts,
         )
 
     async def _prepare(self, claim: Claim, job: Job) -> None:
@@ -183,8 +216,7 @@ class JobReconciler:
 
     async def _release(self, claim: Claim, delay: timedelta) -> None:
         with suppress(LeaseLost):
-            async with self.engine.begin() as conn:
-                await leases.release(conn, claim, self.now(), self.now() + delay)
+            await self._writes.release(claim, delay)
 
 
 def _inputs(spec: RunSpec) -> list[str]:

@@ -1,29 +1,33 @@
 """What is true of an attempt right now: its scale set, its nodes, its generation, HEAD.
 
 Whatever is learnt on the way (instances, machine time, committed checkpoints) is written
-down at once, so that it is known even if the next step never happens.
+down at once, so that it is known even if the next step never happens. What a look reads and writes
+of the database it shares with all looks of the moment: `sights.py`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property, partial
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider, ScaleSetNotFound
-from service.db import attempts, events, generations, leases, ledger, nodes
+from service.db import attempt_facts, leases
+from service.db.attempt_facts import Facts
 from service.db.attempts import AttemptRow
-from service.db.generations import Opened
 from service.db.leases import Claim
+from service.db.together import Together
 from service.domain.attempt import Attempt, Seen
 from service.domain.budget import USUAL, Allowance
+from service.domain.elastic import UNKNOWN, Outlook
 from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.generation import NodeView, without_excuse
 from service.domain.node import NodeRecord, view
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations import budgets, heads, help_wanted
 from service.operations.help_wanted import Call
-from service.reconciler import outlook
+from service.reconciler import outlook, sights
+from service.reconciler.sights import Sight
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
 
@@ -39,72 +43,86 @@ class Look:
     call: Call | None  # the newest for help, or that it is over
 
 
-async def look(
-    engine: AsyncEngine,
-    cloud: CloudProvider | ScaleSet,
-    store: BlobStore,
-    claim: Claim,
-    row: AttemptRow,
-    awake_since: datetime,
-    now: datetime,
-    allowance: Allowance = USUAL,
-) -> Look:
-    """Ask the cloud and Blob outside any transaction, then write down what is news.
+@dataclass(frozen=True, kw_only=True)
+class Eyes:
+    """What looks are taken with. Many at a time share what they read and write of the database."""
 
-    ``awake_since``: nobody is taken for silent who could not have been heard before. Nor is
-    who still commits: it takes every member of the live generation to make a checkpoint.
-    ``cloud`` is the scale set itself where the list of all tells enough of it: the cloud is not
-    asked then, and the machines are as they were.
-    Raises LeaseLost when another worker has the attempt.
-    """
-    listed = isinstance(cloud, ScaleSet)
-    scale_set, cloud_fault = await _scale_set(cloud, row)
-    head, head_fault = await _head(store, row)
-    async with engine.begin() as conn:
-        records = await nodes.of_attempt(conn, row.id)
-        told = {} if listed else {"vm_ids": _running(scale_set), **_refilled(scale_set, row)}
-        await _write_down(conn, claim, row, scale_set, now, told, asked=not (listed or cloud_fault))
-        if head is not None:
-            await heads.record(conn, row.job_id, head, now)
-        committed_at = await events.last_at(conn, row.job_id, "checkpoint.committed")
-        opened = await generations.current(conn, row.id)
-        newest = head.newest.path if head and head.newest else None
-        same = await generations.without_news(conn, row.id, newest) if head else []
-        await budgets.guard(conn, row, allowance, now)
-        attempt = await attempts.snapshot(conn, row)
-        ahead = await outlook.ahead(conn, attempt, row, scale_set, opened, now)
-        call = await help_wanted.newest(conn, row.job_id)
-        last = await generations.newest(conn, row.job_id)
-        ladder = await generations.ladder(conn, row.job_id, last)
-    seen = _seen(scale_set, _views(scale_set, records, awake_since, now), records, opened, head)
-    signs = [t for t in (seen.heard_at, awake_since, committed_at) if t is not None]
-    seen = replace(
-        seen,
-        blind=cloud_fault is not None,
-        heard_at=max(signs) if seen.heard_at else None,
-        fruitless=without_excuse((g for g in same if g.rung == ladder.rung), seen.nodes),
-        ladder=ladder,
-        outlook=ahead,
-    )
-    faults = tuple(f for f in (cloud_fault, head_fault) if f is not None)
-    number = last.number if last else 0
-    return Look(attempt=attempt, seen=seen, newest_number=number, faults=faults, call=call)
+    engine: AsyncEngine
+    store: BlobStore
+    allowance: Allowance = USUAL
+
+    @cached_property
+    def _sights(self) -> Together[Sight, Facts]:
+        return Together(partial(sights.take_in, self.engine))
+
+    async def look(
+        self,
+        cloud: CloudProvider | ScaleSet,
+        claim: Claim,
+        row: AttemptRow,
+        awake_since: datetime,
+        now: datetime,
+    ) -> Look:
+        """Ask the cloud and Blob outside any transaction, then write down what is news.
+
+        ``awake_since``: nobody is taken for silent who could not have been heard before. Nor is
+        who still commits: it takes every member of the live generation to make a checkpoint.
+        ``cloud`` is the scale set itself where the list of all tells enough of it: the cloud is not
+        asked then, and the machines are as they were.
+        Raises LeaseLost when another worker has the attempt.
+        """
+        listed = isinstance(cloud, ScaleSet) or row.state is AttemptState.PENDING
+        scale_set, cloud_fault = await _scale_set(cloud, row)
+        head, head_fault = await _head(self.store, row)
+        sight = Sight(
+            claim=claim,
+            row=row,
+            scale_set=scale_set,
+            at=now,
+            newest=_newest(head),
+            asked=not (listed or cloud_fault),
+            told=not listed,
+        )
+        facts, ahead = await self._sights.do(sight), UNKNOWN
+        if _needs_more(facts, row, scale_set, head):
+            facts, ahead = await self._take_care(sight, facts, head)
+        faults = tuple(f for f in (cloud_fault, head_fault) if f is not None)
+        seen = _seen(sight, facts, head, awake_since)
+        return Look(
+            attempt=facts.attempt,
+            seen=replace(seen, blind=cloud_fault is not None, outlook=ahead),
+            newest_number=facts.last.number if facts.last else 0,
+            faults=faults,
+            call=help_wanted.call_of(facts.help),
+        )
+
+    async def _take_care(
+        self, sight: Sight, facts: Facts, head: Head | None
+    ) -> tuple[Facts, Outlook]:
+        """What few looks have to do, by themselves: news of HEAD, a budget, machines missing."""
+        row, now = sight.row, sight.at
+        async with self.engine.begin() as conn:
+            await leases.hold(conn, sight.claim)
+            if head is not None:
+                await heads.record(conn, row.job_id, head, now)
+            await budgets.guard(conn, row, self.allowance, now)
+            facts = (await attempt_facts.of(conn, [(row, sight.newest)]))[row.id]
+            given = (facts.attempt, row, sight.scale_set, facts.opened, now)
+            return facts, await outlook.ahead(conn, *given)
 
 
-async def _write_down(
-    conn: AsyncConnection,
-    claim: Claim,
-    row: AttemptRow,
-    scale_set: ScaleSet | None,
-    now: datetime,
-    told: Mapping[str, object],
-    *,
-    asked: bool,
-) -> None:
-    """Under the lease. What was not ``asked`` of the cloud just now says nothing of costs."""
-    await leases.write(conn, claim, seen_at=now if asked else row.seen_at, **told)
-    if asked:
-        await _meter(conn, row, scale_set, now)
+def _needs_more(
+    facts: Facts, row: AttemptRow, scale_set: ScaleSet | None, head: Head | None
+) -> bool:
+    if facts.has_budget or row.stop_by is not None:
+        return True
+    if head and (head.model or facts.kept != {c.path: head.kept_as(c) for c in head.checkpoints}):
+        return True
+    return outlook.is_wanted(facts.attempt, scale_set, facts.opened)
+
+
+def _newest(head: Head | None) -> str | None:
+    return head.newest.path if head and head.newest else None
 
 
 async def _scale_set(
@@ -141,65 +159,33 @@ async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, Storage
     return head, None
 
 
-def _running(scale_set: ScaleSet | None) -> list[str]:
-    return sorted(i.vm_id for i in scale_set.instances if i.running) if scale_set else []
-
-
-async def _meter(
-    conn: AsyncConnection, row: AttemptRow, scale_set: ScaleSet | None, now: datetime
-) -> None:
-    """Every machine that exists is billed, one that lingers stopped as well.
-
-    Each is billed from when Azure took the order, whenever it is seen first: the first one, or the
-    one for machines in place of lost ones. One that Azure adds by itself, under a vm_id that is
-    new to us, is billed for the time before it as well: who watches what is spent may read too
-    much, and never less than the invoice will say. What has no vm_id yet is billed once it has
-    one, from that same moment on.
-    """
-    exist = [i.vm_id for i in scale_set.instances if i.vm_id] if scale_set else []
-    since = now
-    if row.refilled_at:
-        since = min(now, row.refilled_at)
-    elif scale_set and scale_set.created_at:
-        since = min(now, max(row.created_at, scale_set.created_at))
-    price = row.price
-    prices = (price.hourly, price.on_demand_hourly)
-    await ledger.meter(conn, row.job_id, row.id, exist, *prices, now, since=since)
-
-
-def _refilled(scale_set: ScaleSet | None, row: AttemptRow) -> dict[str, int]:
-    """Once every machine is there, the next that is lost is asked for at once again."""
-    full = row.refills > 0 and len(_running(scale_set)) >= row.instance_count
-    return {"refills": 0} if full else {}
-
-
-def _views(
-    scale_set: ScaleSet | None, records: list[NodeRecord], awake_since: datetime, now: datetime
-) -> list[NodeView]:
-    running = set(_running(scale_set))
-    heard = ((r, datetime.fromtimestamp(r.heard_at, UTC)) for r in records)
-    return [view(r, r.vm_id in running, now - max(at, min(awake_since, now))) for r, at in heard]
-
-
-def _seen(
-    scale_set: ScaleSet | None,
-    views: list[NodeView],
-    records: list[NodeRecord],
-    opened: Opened | None,
-    head: Head | None,
-) -> Seen:
+def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) -> Seen:
+    """Nobody who still commits is taken for silent."""
+    views = _views(sight, facts.records, awake_since)
+    opened, ladder = facts.opened, facts.ladder
     generation = opened.generation if opened else None
+    heard_at = _heard_at(generation, facts.records)
+    signs = [t for t in (heard_at, awake_since, facts.committed_at) if t is not None]
+    same = [g for g in facts.same if g.rung == ladder.rung] if head else []
     return Seen(
-        scale_set=scale_set,
+        scale_set=sight.scale_set,
         nodes=views,
-        heard_at=_heard_at(generation, records),
+        heard_at=max(signs) if heard_at else None,
         generation=generation,
         opened_at=opened.opened_at if opened else None,
+        fruitless=without_excuse(same, views),
+        ladder=ladder,
         halted_at=opened.halted_at if opened else None,
         halt_kind=opened.halt_kind if opened else None,
-        stepped=generation is not None and _stepped(generation, records),
+        stepped=generation is not None and _stepped(generation, facts.records),
         model_committed=head is not None and head.model is not None,
     )
+
+
+def _views(sight: Sight, records: list[NodeRecord], awake_since: datetime) -> list[NodeView]:
+    there, now = set(sights.running(sight.scale_set)), sight.at
+    heard = ((r, datetime.fromtimestamp(r.heard_at, UTC)) for r in records)
+    return [view(r, r.vm_id in there, now - max(at, min(awake_since, now))) for r, at in heard]
 
 
 def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:

@@ -16,7 +16,8 @@ from service.operations.pulse import Pulse
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 AT_ONCE = 100  # steps of one kind; the pool of db/engine.py is made for it
-BUSY_AT_ONCE = 20  # of a kind that hardly waits for anything but the database
+BUSY_AT_ONCE = 50  # of a kind that hardly waits for anything but the database
+BREATH_SECONDS = 0.05  # between two claims, so that after an eviction crowds are claimed, not each
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
 
@@ -38,11 +39,12 @@ class Loop:
         A step that waits for a slow region holds up itself and, until so many do, nothing else.
         """
         under_way: set[asyncio.Task[None]] = set()
+        clock = asyncio.get_running_loop().time
         async with self.listener.subscribed(notices.DUE) as hinted:
             while not self.stop.is_set():
                 if self.pulse:
                     self.pulse.beat(name)
-                free = at_once - len(under_way)
+                free, began = at_once - len(under_way), clock()
                 steps = await self._guarded(name, partial(claim, free)) if free else []
                 for step in steps or []:
                     task = asyncio.create_task(self._take(name, step))
@@ -51,6 +53,8 @@ class Loop:
                 if not steps:
                     ends = () if free else under_way
                     await self._pause(hinted, _SAFETY_NET_SECONDS, *ends)
+                if (early := began + BREATH_SECONDS - clock()) > 0:
+                    await asyncio.sleep(early)
         await asyncio.gather(*under_way)
 
     async def every(self, seconds: float, name: str, run: Callable[[], Awaitable[object]]) -> None:

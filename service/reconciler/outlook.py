@@ -19,6 +19,16 @@ from trainer.contract import DirectiveKind
 _COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
 
 
+def is_wanted(attempt: Attempt, scale_set: ScaleSet | None, opened: Opened | None) -> bool:
+    """True while an elastic job is short of machines: only there something is decided by it."""
+    if attempt.elastic is None or opened is None:
+        return False
+    full = attempt.instance_count
+    short = len(opened.generation.members) < full
+    missing = scale_set is not None and sum(i.running for i in scale_set.instances) < full
+    return short or missing
+
+
 async def ahead(
     conn: AsyncConnection,
     attempt: Attempt,
@@ -27,11 +37,10 @@ async def ahead(
     opened: Opened | None,
     now: datetime,
 ) -> Outlook:
-    """Looked up only where something may be decided by it: while an elastic job is short."""
-    short = opened and len(opened.generation.members) < attempt.instance_count
-    missing = scale_set and sum(i.running for i in scale_set.instances) < attempt.instance_count
-    if attempt.elastic is None or opened is None or not (short or missing):
+    """Looked up only where it is wanted."""
+    if not is_wanted(attempt, scale_set, opened):
         return Outlook()
+    assert opened is not None, "it is wanted of a generation"
     job = await jobs.find(conn, row.job_id)
     assert job is not None, "an attempt has a job: the foreign key says so"
     worlds = await generations.of_attempt(conn, row.id)

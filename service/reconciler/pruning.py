@@ -1,6 +1,7 @@
 """Keeps the database small: events and metrics of jobs that were over long ago are deleted.
 
-The job itself stays, with its plan, its cost and its result file, which has the metrics too.
+The job itself stays, with its plan, its cost and its result file, which has the metrics too. So are
+prices and bills that Azure told more than a year ago.
 """
 
 import logging
@@ -15,6 +16,7 @@ from service.db.pruning import Rows
 
 log = logging.getLogger(__name__)
 PAGE = 100  # jobs of one round
+TOLD_KEPT = timedelta(days=400)  # a reconciliation shows 90 days, a calendar 12 weeks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,8 @@ class Pruning:
 
     async def run_once(self) -> int:
         """Prune a page of jobs of each kind; return how many."""
+        async with self.engine.begin() as conn:
+            await pruning.told(conn, self.now() - TOLD_KEPT)
         return sum([await self._page(rows, kept) for rows, kept in self.keep.items()])
 
     async def _page(self, rows: Rows, kept: timedelta) -> int:

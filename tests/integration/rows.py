@@ -54,6 +54,7 @@ async def add_job(conn: AsyncConnection, now: datetime, **values: Any) -> None: 
         "state": "queued",
         "since": now,
         "created_at": now,
+        "updated_at": now,
         "due_at": now,
     }
     await add(conn, tables.jobs, **row | values)

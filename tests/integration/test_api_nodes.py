@@ -234,7 +234,8 @@ async def poll(http: httpx.AsyncClient, node: ScriptedNode) -> Directive:
 
 async def subscribed(world: World, polls: int) -> None:
     async def count() -> int:
-        return sum(len(events) for events in world.listener._waiting.values())
+        waiting = world.listener._waiting.items()
+        return sum(len(events) for topic, events in waiting if topic.startswith("node:"))
 
     await until(count, lambda n: n == polls, interval=0.01)
 

@@ -19,6 +19,7 @@ from service.db import nodes as node_rows
 from service.db.attempts import AttemptRow
 from service.db.engine import make_engine
 from service.db.leases import LEASE, Claim
+from service.db.ledger import Exist
 from service.domain.attempt import OpenGeneration
 from service.domain.errors import LeaseLost
 from service.domain.generation import Halt
@@ -26,6 +27,7 @@ from service.domain.node import view
 from service.operations import generations as generation_operations
 from service.operations import heads
 from service.operations import nodes as node_operations
+from service.operations.generations import Halting
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, checkpoint
 from tests.scripted_node import metrics
@@ -131,8 +133,8 @@ class Crowd:
         claim, row = self._claimed()
         await leases.write(conn, claim, vm_ids=list(VMS))
         seen, now = self.rng.sample(VMS, k=3), self.clock()
-        prices = (row.price.hourly, row.price.on_demand_hourly)
-        await ledger.meter(conn, "job", row.id, seen, *prices, now, since=now)
+        exist = Exist(job_id="job", attempt_id=row.id, vm_ids=seen, price=row.price, since=now)
+        await ledger.meter(conn, [exist], now)
         step = self.rng.randrange(50)
         head = Head(generation=1, checkpoints=(checkpoint(step), checkpoint(step + 1)))
         await heads.record(conn, "job", head, self.clock())
@@ -143,9 +145,8 @@ class Crowd:
         if opened:
             ids = tuple(m.node_id for m in opened.generation.members)
             step = Halt(kind=self.rng.choice(_STOPS), node_ids=ids, reason="because")
-            await generation_operations.halt(
-                conn, claim, row, opened.generation, step, self.clock()
-            )
+            halting = Halting(claim=claim, row=row, generation=opened.generation, step=step)
+            await generation_operations.halt_all(conn, [halting], self.clock())
 
     async def _open(self, conn: AsyncConnection) -> None:
         claim, row = self._claimed()

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import attempts, events, jobs
+from service.db import attempt_moves, attempts, events, jobs
 from service.domain import attempt as attempt_steps
 from service.domain import job as job_steps
 from service.domain.errors import IllegalMove
@@ -39,7 +39,7 @@ async def test_an_attempt_makes_no_move_that_is_not_in_the_table(
 
         step = attempt_steps.Move(to=to, outcome=Outcome.EVICTED)
         with pytest.raises(IllegalMove):
-            await attempts.move(conn, claim, row, step, clock())
+            await attempt_moves.move(conn, claim, row, step, clock())
 
         found = await attempts.find(conn, "att-1")
         assert found is not None
@@ -71,14 +71,14 @@ async def test_a_move_that_cannot_tell_of_itself_is_not_made(
     await _run(engine, REFUSE_EVENTS)
     try:
         with pytest.raises(DBAPIError, match="no room"):
-            await transact(engine, lambda c: attempts.move(c, claim, row, step, clock()))
+            await transact(engine, lambda c: attempt_moves.move(c, claim, row, step, clock()))
         with pytest.raises(DBAPIError, match="no room"):
             await transact(engine, lambda c: jobs.move(c, job_claim, job, runs, clock()))
     finally:
         await _run(engine, ACCEPT_EVENTS)
     async with engine.begin() as conn:
         before = (await attempts.find(conn, "att-1"), await jobs.find(conn, "job"))
-        await attempts.move(conn, claim, row, step, clock())  # the lease still holds
+        await attempt_moves.move(conn, claim, row, step, clock())  # the lease still holds
         told = await events.newest(conn, "job", after=None, limit=9)
 
     assert before[0] == row
@@ -93,7 +93,7 @@ async def test_a_move_wakes_the_job_at_once(engine: AsyncEngine, clock: Clock) -
         await add_attempt(conn, clock())
         claim, row = await claim_attempt(conn, clock())
         step = attempt_steps.Move(to=AttemptState.TERMINATING, outcome=Outcome.PAUSED)
-        await attempts.move(conn, claim, row, step, clock())
+        await attempt_moves.move(conn, claim, row, step, clock())
 
         assert len(await jobs.claim_due(conn, clock(), 10)) == 1
 

@@ -1,7 +1,8 @@
 """What is written down on the way: metrics, machine time, committed checkpoints, generations."""
 
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -10,7 +11,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import checkpoints, events, generations, jobs, ledger, metrics, tables
+from service.db.ledger import Exist
 from service.domain.cost import spent
+from service.domain.fleet import Price
 from service.domain.ids import new_id
 from service.operations import heads
 from tests.clock import Clock
@@ -30,6 +33,29 @@ async def _one_attempt(engine: AsyncEngine, clock: Clock) -> None:
 
 
 pytestmark = pytest.mark.usefixtures("_one_attempt")
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+async def test_what_was_decided_first_and_told_last_is_not_dated_before_what_was_told_meanwhile(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    decided = clock()
+    clock.advance(seconds=5)
+    async with engine.begin() as conn:
+        await events.add(conn, "job", clock(), "node.registered", "quick")
+        await events.add(conn, "job", decided, "node.gone", "held up by a lock")
+        await events.add_all(conn, [await _told(conn, decided)])
+        told = await conn.execute(select(tables.events.c.at).order_by(tables.events.c.seq))
+
+    assert list(told.scalars()) == [clock()] * 3
+
+
+async def _told(conn: AsyncConnection, at: datetime) -> events.Event:
+    found = (await conn.execute(select(tables.events).limit(1))).one()
+    columns = {f.name: getattr(found, f.name) for f in fields(events.Event)}
+    return events.Event(**columns | {"id": new_id("ftevent", at), "at": at})
 
 
 # --- metrics -------------------------------------------------------------------------------------
@@ -68,7 +94,12 @@ async def test_a_batch_that_names_a_step_twice_is_taken_in(engine: AsyncEngine) 
 
 async def _meter(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
     now = clock()
-    await ledger.meter(conn, "job", "att-1", vm_ids, HOURLY, ON_DEMAND, now, since=now)
+    await ledger.meter(conn, [_exist(vm_ids, since=now)], now)
+
+
+def _exist(vm_ids: Sequence[str], since: datetime) -> Exist:
+    price = Price(hourly=HOURLY, on_demand_hourly=ON_DEMAND)
+    return Exist(job_id="job", attempt_id="att-1", vm_ids=vm_ids, price=price, since=since)
 
 
 async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
@@ -123,8 +154,7 @@ async def test_what_a_machine_cost_before_it_was_seen_is_billed_once(
     async with engine.begin() as conn:
         for seen in (["vm-1"], [], ["vm-1", "vm-2"]):  # one list of instances came short
             clock.advance(minutes=5)
-            prices = (HOURLY, ON_DEMAND)
-            await ledger.meter(conn, "job", "att-1", seen, *prices, clock(), since=ordered)
+            await ledger.meter(conn, [_exist(seen, since=ordered)], clock())
         rows = await ledger.of_job(conn, "job")
 
     minutes = [(r.vm_id, (r.started_at - ordered).total_seconds() / 60) for r in rows]
@@ -293,10 +323,10 @@ async def test_the_time_to_stop_starts_anew_when_stop_follows_save_and_stop(
         await generations.add(conn, row, clock())
         told = []
         for kind in (save, save, stop, stop, save):
-            news = await generations.mark_halted(conn, row, kind, "because", clock())
+            news = await generations.mark_halted(conn, [(row, kind, "because")], clock())
             opened = await generations.current(conn, "att-1")
             assert opened is not None
-            told.append((news, opened.halt_kind, opened.halted_at))
+            told.append((news == {"job"}, opened.halt_kind, opened.halted_at))
             clock.advance(minutes=1)
 
     later = first + timedelta(minutes=2)

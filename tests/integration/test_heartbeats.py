@@ -172,7 +172,7 @@ async def test_an_order_tells_what_a_long_poll_must_know(engine: AsyncEngine, cl
     clock.advance(seconds=timedelta(hours=1).total_seconds())
 
     known, unknown = await asyncio.gather(
-        Hearing(engine).order(node.node_id), Hearing(engine).order("node-of-nobody")
+        Hearing(engine).order(node.node_id, 0), Hearing(engine).order("node-of-nobody", 0)
     )
 
     assert unknown is None

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, events, generations, jobs, leases, tables
+from service.db import attempt_moves, attempts, events, generations, jobs, leases, tables
 from service.db.attempts import AttemptRow
 from service.db.leases import LEASE, Claim
 from service.domain.attempt import Move, OpenGeneration
@@ -18,6 +18,7 @@ from service.domain.job import Move as JobMove
 from service.domain.node import view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import generations as generation_operations
+from service.operations.generations import Halting
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import (
@@ -45,7 +46,7 @@ async def _one_attempt(engine: AsyncEngine, clock: Clock) -> None:
 
 
 async def _moves(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
-    await attempts.move(conn, claim, row, GIVEN_UP, clock())
+    await attempt_moves.move(conn, claim, row, GIVEN_UP, clock())
 
 
 async def _releases(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
@@ -230,7 +231,7 @@ async def test_a_worker_does_not_write_over_a_state_that_it_did_not_claim(
         gone = {"state": "terminating", "outcome": "evicted"}
         await conn.execute(tables.attempts.update().values(**gone))
         with pytest.raises(LeaseLost):
-            await attempts.move(conn, claim, row, GIVEN_UP, clock())
+            await attempt_moves.move(conn, claim, row, GIVEN_UP, clock())
 
 
 async def _everything(engine: AsyncEngine) -> dict[str, object]:
@@ -259,7 +260,8 @@ async def test_a_late_halt_tells_nobody_anything(engine: AsyncEngine, clock: Clo
     step = Halt(kind=DirectiveKind.STOP, node_ids=(node.node_id,), reason="a member is gone")
 
     async def halt(conn: AsyncConnection) -> None:
-        await generation_operations.halt(conn, late, attempt, row, step, clock())
+        halting = Halting(claim=late, row=attempt, generation=row, step=step)
+        await generation_operations.halt_all(conn, [halting], clock())
 
     with pytest.raises(LeaseLost):
         await transact(engine, halt)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import (
+    attempt_facts,
+    attempt_moves,
     attempts,
     events,
     generations,
@@ -22,11 +25,15 @@ from service.db import (
     nodes,
     pruning,
     tables,
+    traces,
 )
 from service.db.heartbeats import Progress
 from service.db.pruning import Rows
+from service.domain.fleet import Price
+from service.domain.traces import place_of
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job
+from tests.world import SPOT
 from trainer.contract import Heartbeat, NodePhase
 
 LARGE = {"jobs", "attempts", "nodes", "events", "metrics", "generations", "ledger"}
@@ -83,23 +90,44 @@ async def claim_jobs(conn: AsyncConnection, clock: Clock) -> None:
 
 
 async def meter(conn: AsyncConnection, clock: Clock) -> None:
-    await ledger.meter(conn, "ftjob-7", "att-of-7", [], 1, 1, clock(), since=clock())  # type: ignore[arg-type]
+    price = Price(hourly=Decimal(1), on_demand_hourly=Decimal(1))
+    of_7 = ledger.Exist(
+        job_id="ftjob-7", attempt_id="att-of-7", vm_ids=["vm-1"], price=price, since=clock()
+    )
+    await ledger.meter(conn, [of_7], clock())
 
 
 async def evicted(conn: AsyncConnection, clock: Clock) -> None:
     row = await attempts.find(conn, "att-of-7")
     assert row is not None
-    await attempts.evicted(conn, row)
+    await attempt_moves.evicted(conn, [row])
+
+
+async def look(conn: AsyncConnection, clock: Clock) -> None:
+    row = await attempts.find(conn, "att-1")
+    assert row is not None
+    await attempt_facts.of(conn, [(row, None)])
+
+
+async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
+    """Of a day that begins long after all of these were over."""
+    wanted = traces.Wanted(places=[place_of(SPOT)], project_id="p-job")
+    since, until = (clock() + timedelta(days=days) for days in (8, 9))
+    await traces.places(conn, since, until)
+    await traces.held(conn, wanted, since, until)
+    await traces.sights(conn, wanted, since, until)
 
 
 HOT: dict[str, Query] = {
     "a heartbeat": beat,
     "what heartbeats measured": progressed,
-    "a long poll": lambda conn, _: heartbeats.orders(conn, ["node-7-1"]),
+    "a long poll": lambda conn, _: heartbeats.orders(conn, [("node-7-1", 0)]),
+    "heartbeats with news": lambda conn, _: heartbeats.speakers(conn, ["node-7-1"]),
     "claiming attempts": claim_attempts,
     "claiming jobs": claim_jobs,
     "a hint": lambda conn, clock: leases.hint(conn, tables.attempts, "att-of-7", clock()),
     "attempts that live": lambda conn, _: attempts.live_ids(conn),
+    "what attempts saw of Spot": seen_of_spot,
     "nodes of an attempt": lambda conn, _: nodes.of_attempt(conn, "att-of-7"),
     "the newest generation": lambda conn, _: generations.current(conn, "att-1"),
     "machine time": meter,
@@ -108,7 +136,7 @@ HOT: dict[str, Query] = {
         conn, "p-job-of-nobody", clock(), after=None, limit=20, metadata={}
     ),
     "a page of events": lambda conn, _: events.newest(conn, "ftjob-7", after="e-7-5", limit=20),
-    "the last commit": lambda conn, _: events.last_at(conn, "ftjob-7", "checkpoint.committed"),
+    "a look at attempts": look,
     "a page of metrics": lambda conn, _: metrics.series(
         conn, "ftjob-7", from_step=0, to_step=99, limit=20
     ),

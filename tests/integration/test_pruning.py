@@ -1,13 +1,19 @@
 """Events and metrics of jobs that were over long ago are deleted; whatever else there is stays."""
 
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 
 import pytest
 from sqlalchemy import func, select, true
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import events, metrics, pruning, tables
+from service.db import bills, events, market, metrics, pruning, tables
+from service.db.market_tables import bills as bills_table
+from service.db.market_tables import spot_prices
 from service.db.pruning import Rows
+from service.domain.market import PricePoint
+from service.domain.reconciliation import Billed
+from service.domain.traces import Place
 from service.reconciler.pruning import Pruning
 from tests.clock import Clock
 from tests.integration.rows import add_job
@@ -57,6 +63,30 @@ async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
     assert seen == [(1, STEPS), (1, 0), (0, 0)]
     assert (await left(engine))["live"] == (1, STEPS)
     assert await sweep.run_once() == 0  # what is done is not looked for again
+
+
+async def test_what_azure_told_is_kept_for_a_year_after_it_told_it_last(
+    engine: AsyncEngine, clock: Clock, sweep: Pruning
+) -> None:
+    place, holds = Place("eastus", "size"), clock() - timedelta(days=900)
+    counts = []
+    async with engine.begin() as conn:
+        await market.save_prices(conn, {place: [PricePoint(holds, Decimal(8))]}, clock())
+        await bills.save(conn, [bill(clock().date())], clock().date(), clock().date(), clock())
+    for days in (399, 2):
+        clock.advance(seconds=timedelta(days=days).total_seconds())
+        await sweep.run_once()
+        async with engine.connect() as conn:
+            for table in (spot_prices, bills_table):
+                found = await conn.execute(select(func.count()).select_from(table))
+                counts.append(found.scalar_one())
+
+    assert counts == [1, 1, 0, 0]
+
+
+def bill(day: date) -> Billed:
+    one = Decimal(1)
+    return Billed(day=day, attempt_id="att-1", category="Storage", quantity=one, amount=one)
 
 
 async def test_a_job_with_many_rows_is_pruned_some_at_a_time(

@@ -80,11 +80,13 @@ class Switch:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.is_away = False
+        self.away_for = ""  # paths that end so; "": none
         self.refused = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, or refuse."""
-        if not self.is_away:
+        ends = bool(self.away_for) and scope.get("path", "").endswith(self.away_for)
+        if not self.is_away and not ends:
             await self._app(scope, receive, send)
             return
         self.refused += 1

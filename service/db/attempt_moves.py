@@ -1,0 +1,181 @@
+"""Moves of attempts, many at a time. The only code that writes an attempt's state.
+
+Whoever lost the lease meanwhile writes nothing; all others of the same crowd do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import events, notices, shortages, versions
+from service.db.attempts import AttemptRow
+from service.db.events import Event
+from service.db.leases import Claim
+from service.db.tables import attempts
+from service.domain import wording
+from service.domain.attempt import Move
+from service.domain.errors import IllegalMove, LeaseLost
+from service.domain.ids import new_id
+from service.domain.states import ATTEMPT_MOVES, ATTEMPT_WITH_NODES, AttemptState, Outcome
+
+_AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
+
+# Rows are locked in one order, so that two crowds cannot wait for each other.
+_MOVE = text("""
+with given as (
+  select * from unnest(
+    cast(:ids as text[]), cast(:tokens as text[]), cast(:before as text[]), cast(:after as text[]),
+    cast(:outcomes as text[]), cast(:reasons as text[]),
+    cast(:noticed as int[]), cast(:unnoticed as int[])
+  ) as g (id, token, before, after, outcome, reason, noticed, unnoticed)
+), mine as (
+  select a.id from attempts a join given g on g.id = a.id
+  where a.lease_token = g.token and a.state = g.before
+  order by a.id for no key update of a
+)
+update attempts a set
+  state = g.after, since = :now, outcome = g.outcome,
+  reason = case when g.reason = '' then a.reason else g.reason end,
+  ended_at = case when g.after = 'ended' then cast(:now as timestamptz) end,
+  ran_at = case when g.after = 'running' then :now else a.ran_at end,
+  evicted_noticed = coalesce(g.noticed, a.evicted_noticed),
+  evicted_unnoticed = coalesce(g.unnoticed, a.evicted_unnoticed),
+  lease_token = null, lease_expires_at = null, due_at = :now
+from mine join given g on g.id = mine.id
+where a.id = mine.id
+returning a.id
+""")
+
+# Every machine has a row in the ledger, so those are counted too that came in place of others.
+_LOST = text("""
+select a.id, a.vm_ids, a.instance_count,
+  (select count(distinct vm_id) from ledger where attempt_id = a.id) as billed,
+  array(select vm_id from nodes where attempt_id = a.id and evicting) as noticed
+from attempts a where a.id = any(:ids)
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moving:
+    """One attempt's move, under its lease."""
+
+    claim: Claim
+    row: AttemptRow
+    step: Move
+
+    @property
+    def counts(self) -> bool:
+        """True when machines were taken back by it."""
+        taken = self.step.outcome is Outcome.EVICTED
+        return taken and self.row.state in ATTEMPT_WITH_NODES
+
+
+async def move(
+    conn: AsyncConnection, claim: Claim, row: AttemptRow, step: Move, now: datetime
+) -> None:
+    """Write one move with its event and wake the job; the move must exist, the lease must hold."""
+    if not await move_all(conn, [Moving(claim=claim, row=row, step=step)], now):
+        raise LeaseLost(f"attempts {row.id}")
+
+
+async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetime) -> set[str]:
+    """Write these moves with their events; returns the attempts whose lease still held."""
+    for one in moving:
+        if one.step.to not in ATTEMPT_MOVES[one.row.state]:
+            raise IllegalMove("attempt", one.row.state, one.step.to)
+    lost = await evicted(conn, [one.row for one in moving if one.counts])
+    done = await _write(conn, moving, lost, now)
+    moved = [one for one in moving if one.row.id in done]
+    if not moved:
+        return done
+    await versions.raise_all(conn, [one.row.job_id for one in moved], now, due=True)
+    await events.add_all(conn, [_event(one, now) for one in moved])
+    await _tell_of_capacity(conn, moved, now)  # after jobs: whoever starts one locks so as well
+    await notices.notify(conn, notices.DUE)
+    return done
+
+
+async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str, tuple[int, int]]:
+    """How many machines of each were taken back, with notice and without, as far as is known."""
+    if not rows:
+        return {}
+    found = {}
+    for row in await conn.execute(_LOST, {"ids": [row.id for row in rows]}):
+        present, noticed = set(row.vm_ids), set(row.noticed)
+        had = max(row.instance_count, row.billed)
+        found[row.id] = (len(noticed), max(had - len(present) - len(noticed - present), 0))
+    return found
+
+
+async def outlived(conn: AsyncConnection, row: AttemptRow) -> dict[str, object]:
+    """What to write when the attempt goes on after an eviction."""
+    noticed, unnoticed = (await evicted(conn, [row]))[row.id]
+    more = {"survived": attempts.c.survived + 1}
+    return more | {"evicted_noticed": noticed, "evicted_unnoticed": unnoticed}
+
+
+async def _write(
+    conn: AsyncConnection,
+    moving: Sequence[Moving],
+    lost: dict[str, tuple[int, int]],
+    now: datetime,
+) -> set[str]:
+    counted = [lost.get(one.row.id, (None, None)) for one in moving]
+    given = {
+        "ids": [one.row.id for one in moving],
+        "tokens": [one.claim.token for one in moving],
+        "before": [one.claim.row.state for one in moving],
+        "after": [str(one.step.to) for one in moving],
+        "outcomes": [one.step.outcome and str(one.step.outcome) for one in moving],
+        "reasons": [one.step.reason for one in moving],
+        "noticed": [noticed for noticed, _ in counted],
+        "unnoticed": [unnoticed for _, unnoticed in counted],
+    }
+    return set((await conn.execute(_MOVE, given | {"now": now})).scalars())
+
+
+async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now: datetime) -> None:
+    """What all jobs know of an offering: Azure has given machines there, or has not."""
+    given = {one.row.offering for one in moved if one.step.to is AttemptState.STARTING}
+    for offering in sorted(given):
+        await shortages.end(conn, offering)
+    none = [one for one in moved if one.step.outcome is Outcome.NO_CAPACITY]
+    for one in sorted(none, key=lambda one: one.row.offering):
+        if one.step.to is AttemptState.TERMINATING:
+            await shortages.note(conn, one.row.offering, one.step.reason, now)
+
+
+def _event(one: Moving, now: datetime) -> Event:
+    row, step = one.row, one.step
+    level = "info" if step.outcome in _AS_WISHED else "warn"
+    return Event(
+        id=new_id("ftevent", now),
+        job_id=row.job_id,
+        attempt_id=row.id,
+        at=now,
+        level=level if step.to is AttemptState.TERMINATING else "info",
+        code=f"attempt.{step.to}",
+        message=_sentence(row, step),
+        data={"outcome": step.outcome, "reason": step.reason} if step.outcome else None,
+    )
+
+
+def _sentence(row: AttemptRow, step: Move) -> str:
+    which = f"Attempt {row.number}"
+    where = f"{row.instance_count} x {row.offering}"
+    match step.to:
+        case AttemptState.PROVISIONING:
+            return f"{which}: asking Azure for {where}"
+        case AttemptState.STARTING:
+            return f"{which}: Azure has given {wording.machines(row.instance_count)}; booting"
+        case AttemptState.RUNNING:
+            return f"{which}: training"
+        case AttemptState.TERMINATING:
+            return f"{which}: {str(step.outcome).replace('_', ' ')} - {step.reason}"
+        case _ if row.state is AttemptState.PENDING:
+            return f"{which}: ended before any machine was asked for"
+        case _:
+            return f"{which}: its scale set is gone, cost is final"

@@ -1,0 +1,136 @@
+"""Begins the next attempts of jobs that have no choice, many in one transaction.
+
+A plain job has one offering, and neither a deadline nor a budget nor a price limits it. Where
+anything else is in its way (a shortage, a quota, its project's budget, its turn in the queue) it is
+left to `starts.py`, which weighs it by itself and says why it waits.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import attempts, budgets, leases, shortages, versions
+from service.db.jobs import JobRow
+from service.db.leases import Claim
+from service.db.together import Together
+from service.domain.errors import LeaseLost
+from service.domain.fleet import Offering, Price
+from service.domain.ids import new_id
+from service.domain.job import Job
+from service.domain.plan import Plan
+from service.domain.terms import Terms
+from service.operations import admission
+from service.pricing.source import PriceSource, PricesUnavailable
+
+_IDLE = timedelta(seconds=30)
+_LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a start takes them away
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    """A job that is to get its next attempt at the one place that there is for it."""
+
+    claim: Claim
+    job: Job
+    row: JobRow
+    plan: Plan
+    number: int
+
+    @property
+    def is_so(self) -> bool:
+        """True when nothing about the job itself is to be weighed."""
+        terms = Terms.from_dict(self.row.terms)
+        limits = (terms.deadline, terms.budget, terms.max_price, self.row.over_budget_at)
+        found = self.claim.row._asdict()
+        left = any(found.get(name) for name in _LEFT_FROM_BEFORE)
+        free = not any(limits) and not terms.regions and not left
+        return free and len(self.plan.options) == 1
+
+    @property
+    def offering(self) -> Offering:
+        """The only one."""
+        return self.plan.options[0].offering
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainStarts:
+    """One per process."""
+
+    engine: AsyncEngine
+    prices: PriceSource
+    now: Callable[[], datetime]
+
+    async def start(self, plain: Plain) -> bool:
+        """Write the attempt; False: something is in its way, and nothing is written."""
+        return await self._together.do(plain)
+
+    @cached_property
+    def _together(self) -> Together[Plain, bool]:
+        return Together(self._start_all)
+
+    async def _start_all(self, crowd: Sequence[Plain]) -> list[bool | Exception]:
+        quoted = await self._quoted(sorted({one.offering for one in crowd}))
+        now = self.now()
+        async with self.engine.begin() as conn:
+            roomy = await self._roomy(conn, crowd, now)
+            if not roomy:
+                return [False] * len(crowd)
+            held = await leases.hold_all(conn, [one.claim for one in roomy])
+            begin = [one for one in roomy if one.row.id in held]
+            if begin:
+                await _write(conn, begin, quoted, now)
+        lost = {one.row.id for one in roomy} - held
+        begun = {one.row.id for one in begin}
+        return [
+            LeaseLost(f"jobs {one.row.id}") if one.row.id in lost else one.row.id in begun
+            for one in crowd
+        ]
+
+    async def _roomy(
+        self, conn: AsyncConnection, crowd: Sequence[Plain], now: datetime
+    ) -> list[Plain]:
+        """Those that may ask at once."""
+        asks = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in crowd}
+        may = await admission.with_room_for_all(conn, asks, now)
+        refused = await shortages.of(conn, {one.offering for one in crowd})
+        limited = await budgets.limited(conn, {one.row.project_id for one in crowd})
+        return [
+            one
+            for one in crowd
+            if one.row.id in may
+            and one.offering not in refused
+            and one.row.project_id not in limited
+        ]
+
+    async def _quoted(self, offerings: list[Offering]) -> dict[Offering, Price]:
+        try:
+            return await self.prices.prices(offerings)
+        except PricesUnavailable:  # a recovery does not wait for a price list
+            return {}
+
+
+async def _write(
+    conn: AsyncConnection, begin: Sequence[Plain], quoted: dict[Offering, Price], now: datetime
+) -> None:
+    await attempts.add_all(conn, [_attempt(one, quoted, now) for one in begin])
+    await versions.raise_all(conn, [one.row.id for one in begin], now)  # the phase is another one
+    await leases.release_all(conn, [(one.claim, now + _IDLE) for one in begin], now)
+
+
+def _attempt(one: Plain, quoted: dict[Offering, Price], now: datetime) -> dict[str, object]:
+    last, option, chosen = one.job.last_attempt, one.plan.options[0], one.plan.chosen
+    return attempts.fresh(
+        new_id("att", now),
+        one.job.id,
+        one.number,
+        one.offering,
+        quoted.get(one.offering, option.price),
+        now,
+        instance_count=chosen.nodes,
+        processes_per_node=chosen.processes_per_node,
+        refusals=last.refusals if last else 0,
+        duds=last.duds if last else 0,
+    )

@@ -1,0 +1,84 @@
+"""What many steps write at a time, one transaction for all of one kind.
+
+Whoever lost its lease raises LeaseLost, and nothing of it is written; the others are.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import attempt_moves, job_moves, leases
+from service.db.attempt_moves import Moving
+from service.db.job_moves import Moving as JobMoving
+from service.db.leases import Claim
+from service.db.together import Together
+from service.domain.errors import LeaseLost
+from service.operations import generations
+from service.operations.generations import Halting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writes:
+    """One per process and kind of row."""
+
+    engine: AsyncEngine
+    now: Callable[[], datetime]
+
+    async def release(self, claim: Claim, delay: timedelta) -> None:
+        """Give the lease back, and be due again after ``delay`` or with the next hint."""
+        await self._releases.do((claim, self.now() + delay))
+
+    async def move(self, moving: Moving) -> None:
+        """Write an attempt's move with its event, and wake its job."""
+        await self._moves.do(moving)
+
+    async def move_job(self, moving: JobMoving) -> None:
+        """Write a job's move with its event; neither success nor failure."""
+        await self._job_moves.do(moving)
+
+    async def halt(self, halting: Halting) -> None:
+        """Tell members of a generation to stop."""
+        await self._halts.do(halting)
+
+    @cached_property
+    def _releases(self) -> Together[tuple[Claim, datetime], None]:
+        return Together(self._release_all)
+
+    @cached_property
+    def _moves(self) -> Together[Moving, None]:
+        return Together(self._move_all)
+
+    @cached_property
+    def _job_moves(self) -> Together[JobMoving, None]:
+        return Together(self._move_all_jobs)
+
+    @cached_property
+    def _halts(self) -> Together[Halting, None]:
+        return Together(self._halt_all)
+
+    async def _release_all(self, given: Sequence[tuple[Claim, datetime]]) -> list[Exception | None]:
+        async with self.engine.begin() as conn:
+            held = await leases.release_all(conn, given, self.now())
+        return [_lost(claim, held) for claim, _ in given]
+
+    async def _move_all(self, moving: Sequence[Moving]) -> list[Exception | None]:
+        async with self.engine.begin() as conn:
+            held = await attempt_moves.move_all(conn, moving, self.now())
+        return [_lost(one.claim, held) for one in moving]
+
+    async def _move_all_jobs(self, moving: Sequence[JobMoving]) -> list[Exception | None]:
+        async with self.engine.begin() as conn:
+            held = await job_moves.move_all(conn, moving, self.now())
+        return [_lost(one.claim, held) for one in moving]
+
+    async def _halt_all(self, halts: Sequence[Halting]) -> list[None]:
+        async with self.engine.begin() as conn:
+            await generations.halt_all(conn, halts, self.now())
+        return [None] * len(halts)
+
+
+def _lost(claim: Claim, held: set[str]) -> Exception | None:
+    return None if claim.row_id in held else LeaseLost(f"{claim.table.name} {claim.row_id}")

@@ -1,0 +1,207 @@
+"""What many attempts, jobs and nodes do at a time: each as it would alone, none for another."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import attempts, events, generations, jobs, leases, nodes, queue, quotas, tables
+from service.db.attempt_moves import Moving
+from service.db.attempts import AttemptRow
+from service.db.job_moves import Moving as JobMoving
+from service.db.leases import Claim
+from service.db.queue import Gang
+from service.domain.admission import Priority
+from service.domain.attempt import Move
+from service.domain.errors import Gone, LeaseLost, NodeNotFound
+from service.domain.generation import Halt
+from service.domain.job import Move as JobMove
+from service.domain.states import AttemptState, JobState, Outcome
+from service.operations import admission
+from service.operations.generations import Halting
+from service.operations.heartbeats import Hearing
+from service.reconciler.writes import Writes
+from tests.clock import Clock
+from tests.integration.rows import add_attempt, add_job, add_node, generation
+from tests.world import SPOT
+from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat, NodePhase
+
+SOME = ("1", "2", "3")
+EVICTED = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
+GIVE_UP = Halt(kind=DirectiveKind.STOP, node_ids=(), reason="a machine is gone")
+CORES = 96  # of one machine
+
+
+async def three(conn: AsyncConnection, clock: Clock) -> list[tuple[Claim, AttemptRow]]:
+    """Claimed attempts of three jobs that train; another worker has taken the second over."""
+    for n in SOME:
+        await add_job(conn, clock(), id=f"job-{n}", state="running")
+        await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
+    claims = await attempts.claim_due(conn, clock(), 10)
+    a = tables.attempts
+    await conn.execute(update(a).where(a.c.id == "att-2").values(lease_token="another"))
+    return sorted(claims, key=lambda claim: claim[1].id)
+
+
+async def told(conn: AsyncConnection, code: str) -> set[str]:
+    """The jobs that have an event of this code."""
+    e = tables.events.c
+    return set((await conn.execute(select(e.job_id).where(e.code == code))).scalars())
+
+
+async def test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        claims = await three(conn, clock)
+    writes = Writes(engine=engine, now=clock)
+
+    done = await asyncio.gather(
+        *(writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim, row in claims),
+        return_exceptions=True,
+    )
+
+    assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
+    async with engine.connect() as conn:
+        rows = {n: await attempts.find(conn, f"att-{n}") for n in SOME}
+        assert await told(conn, "attempt.terminating") == {"job-1", "job-3"}
+        hinted = await jobs.claim_due(conn, clock(), 10)
+    assert [r.state.value for r in rows.values() if r] == ["terminating", "running", "terminating"]
+    assert {claim.row_id for claim, _ in hinted} >= {"job-1", "job-3"}
+
+
+async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    halts = []
+    async with engine.begin() as conn:
+        for claim, row in await three(conn, clock):
+            node = await add_node(conn, clock(), "vm-1", row.id)
+            made = generation(1, [node], row.id)
+            made = type(made)(**vars(made) | {"job_id": row.job_id})
+            await generations.add(conn, made, clock())
+            step = Halt(kind=GIVE_UP.kind, node_ids=(node.node_id,), reason=GIVE_UP.reason)
+            halts.append(Halting(claim=claim, row=row, generation=made, step=step))
+    writes = Writes(engine=engine, now=clock)
+
+    done = await asyncio.gather(*(writes.halt(h) for h in halts), return_exceptions=True)
+
+    assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
+    async with engine.connect() as conn:
+        found = await nodes.of_attempts(conn, [f"att-{n}" for n in SOME])
+        assert await told(conn, "generation.halted") == {"job-1", "job-3"}
+    kinds = [str(found[f"att-{n}"][0].directive_kind) for n in SOME]
+    assert kinds == ["stop", "carry_on", "stop"]
+
+
+async def test_jobs_move_in_crowds_as_they_do_alone(engine: AsyncEngine, clock: Clock) -> None:
+    async with engine.begin() as conn:
+        for n in SOME:
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+        claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
+    steps = [JobMove(to=to, reason="why") for to in (JobState.RECOVERING, JobState.CANCELLED)]
+    writes = Writes(engine=engine, now=clock)
+
+    await asyncio.gather(
+        *(
+            writes.move_job(JobMoving(claim=claim, job=job, step=step))
+            for (claim, job), step in zip(claims, steps, strict=False)
+        )
+    )
+
+    async with engine.connect() as conn:
+        rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
+    shown = [(r.state.value, r.reason, r.finished_at, r.version) for r in rows if r]
+    assert shown == [
+        ("recovering", "why", None, 2),
+        ("cancelled", "why", clock(), 2),
+        ("running", "", None, 1),
+    ]
+
+
+async def test_a_lease_that_is_lost_is_given_back_by_nobody(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        claims = await three(conn, clock)
+        later = clock() + timedelta(minutes=1)
+        held = await leases.release_all(conn, [(claim, later) for claim, _ in claims], clock())
+    assert held == {"att-1", "att-3"}
+
+
+def said(phase: NodePhase, **more: Any) -> Heartbeat:  # noqa: ANN401 - members
+    """The second heartbeat of a node of generation 1."""
+    values = {"epoch": 1, "seq": 2, "generation": 1, "step": 3, "free_port": 29500} | more
+    return Heartbeat(phase=phase, **values)
+
+
+async def test_news_of_many_nodes_are_heard_as_they_are_alone(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    notice = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock())
+        made = [await add_node(conn, clock(), f"vm-{n}") for n in SOME]
+        await generations.add(conn, generation(1, made), clock())
+        (claim, _), = await attempts.claim_due(conn, clock(), 10)  # fmt: skip
+    hearing = Hearing(engine)
+
+    first, second, old, *nobody = await asyncio.gather(
+        hearing.hear(made[0].node_id, said(NodePhase.RUNNING, eviction=notice), clock()),
+        hearing.hear(made[1].node_id, said(NodePhase.STOPPED), clock()),
+        hearing.hear(made[2].node_id, said(NodePhase.RUNNING, epoch=9), clock()),
+        hearing.hear("node-of-nobody", said(NodePhase.STOPPED), clock()),
+        return_exceptions=True,
+    )
+
+    assert [getattr(a, "refusal", a) for a in (first, second, old)] == ["", "", "stale_epoch"]
+    assert [type(a) for a in nobody] == [NodeNotFound]
+    async with engine.connect() as conn:
+        after = {r.node_id: r for r in await nodes.of_attempt(conn, "att-1")}
+        (event,) = await events.newest(conn, "job", after=None, limit=10) or []
+        hints = (await conn.execute(select(tables.attempts.c.hints))).scalar_one()
+    evicting = [after[node.node_id].evicting for node in made]
+    assert (evicting, after[made[1].node_id].phase) == ([True, False, False], NodePhase.STOPPED)
+    assert event.code == "node.eviction_notice"
+    assert hints > claim.hints
+
+
+@pytest.mark.parametrize("state", ["terminating", "ended"])
+async def test_who_tells_news_of_an_attempt_that_is_over_is_told_to_leave(
+    engine: AsyncEngine, clock: Clock, state: str
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        ended = clock() if state == "ended" else None
+        await add_attempt(conn, clock(), state=state, outcome="evicted", ended_at=ended)
+        node = await add_node(conn, clock(), "vm-1")
+
+    with pytest.raises(Gone):
+        await Hearing(engine).hear(node.node_id, said(NodePhase.STOPPED), clock())
+
+
+async def test_of_a_crowd_that_starts_no_more_ask_than_there_are_cores(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    kept = {"1": CORES, "2": 0, "3": 0, "4": 0}  # cores that are kept for each job already
+    async with engine.begin() as conn:
+        await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
+        await quotas.learn(conn, SPOT.region, 3 * CORES, CORES, clock())  # one is somebody else's
+        for n, cores in kept.items():
+            await add_job(conn, clock(), id=f"job-{n}")
+            gang = Gang(
+                job_id=f"job-{n}",
+                project_id=f"p-job-{n}",
+                priority=Priority.NORMAL,
+                gpus=8,
+                wants=(),
+            )
+            if n != "4":
+                await queue.admit_at_once(conn, gang, clock(), SPOT.region, cores)
+        asks = {f"job-{n}": (SPOT, 1) for n in kept}
+
+        assert await admission.with_room_for_all(conn, asks, clock()) == {"job-1", "job-2"}

@@ -1,0 +1,78 @@
+"""Who wants the same at a time shares it, and nobody's fault becomes another's."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from service.db.together import AT_ONCE, MOST, Together
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+class Work:
+    """Doubles numbers; refuses 13, and all that come with it."""
+
+    def __init__(self) -> None:
+        self.crowds: list[int] = []
+        self.under_way = self.most = 0
+
+    async def __call__(self, numbers: Sequence[int]) -> list[int | Exception]:
+        self.crowds.append(len(numbers))
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        if 13 in numbers:
+            raise ValueError("13")
+        return [LookupError("7") if n == 7 else 2 * n for n in numbers]
+
+
+async def test_one_alone_is_served_at_once() -> None:
+    work = Work()
+
+    assert await Together(work).do(4) == 8
+    assert work.crowds == [1]
+
+
+async def test_a_crowd_shares_and_each_gets_its_own_answer() -> None:
+    work = Work()
+    together = Together(work)
+    numbers = range(100, 100 + 3 * MOST)
+
+    answers = await asyncio.gather(*(together.do(n) for n in numbers))
+
+    assert answers == [2 * n for n in numbers]
+    assert len(work.crowds) == 3
+    assert work.most <= AT_ONCE
+
+
+async def test_the_fault_of_one_is_not_that_of_the_others() -> None:
+    together = Together(Work())
+
+    answers = await asyncio.gather(
+        *(together.do(n) for n in (6, 7, 13, 14)), return_exceptions=True
+    )
+
+    assert [type(a) for a in answers] == [int, LookupError, ValueError, int]
+
+
+@pytest.mark.parametrize("end", [OperationalError("select", None, Exception()), Killed()])
+async def test_where_the_database_or_the_process_ends_nobody_waits_for_ever(
+    end: BaseException,
+) -> None:
+    tried = 0
+
+    async def fails(_: Sequence[int]) -> list[int]:
+        nonlocal tried
+        tried += 1
+        raise end
+
+    together = Together(fails)
+    answers = await asyncio.gather(*(together.do(n) for n in range(3)), return_exceptions=True)
+
+    assert [type(a) for a in answers] == [type(end)] * 3
+    assert tried == 1
