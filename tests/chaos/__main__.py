@@ -1,20 +1,20 @@
-"""`python -m tests.chaos [--harm NAME ...] [--every N] [--plays NAME ...] [--storms N]`.
+"""`python -m tests.chaos [--harm NAME ...] [--every N] [--plays NAME ...] [--storms N] [--record]`.
 
 Finds every point of every play, strikes a replica at each of them in every way, and looks at the
-promises. Exit 1: one was broken.
+promises. Exit 1: one was broken, or no play comes to a place of the code.
 """
 
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.chaos import points, storms
-from tests.chaos.places import all_places
+from tests.chaos import places, points, storms
 from tests.chaos.plays import PLAYS
 from tests.chaos.points import Strike
 from tests.chaos.seams import Harm, Point
@@ -23,6 +23,7 @@ from tests.chaos.seams import Harm, Point
 def main() -> int:
     """Run, print, and say by the exit status whether every promise was kept."""
     options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the server that was started
     with points.database() as url:
         told = asyncio.run(_run(url, options))
     if options.json:
@@ -39,7 +40,11 @@ async def _run(url: str, options: argparse.Namespace) -> dict[str, Any]:
     lives: Counter[str] = Counter()
     async with points.an_engine(url) as engine:
         found = await points.enumerated(engine, url, options.plays)
-        _tell(found)
+        missed = _tell(found)
+        if set(options.plays) == set(PLAYS):
+            broken += [f"no play comes to: {place}" for place in missed]
+            if options.record:
+                places.record({play: {p.what for _, p in all_} for play, all_ in found.items()})
         for harm in options.harm:
             strikes = [Strike(p, n, at, harm) for p, all_ in found.items() for n, at in all_]
             for strike in strikes[:: options.every]:
@@ -63,13 +68,16 @@ async def _run(url: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _tell(found: dict[str, list[tuple[int, Point]]]) -> None:
+def _tell(found: dict[str, list[tuple[int, Point]]]) -> list[str]:
+    """Print what was found; return the places that no life comes to."""
     for play, all_ in found.items():
         _say(f"{play:20} {len(all_):4} points of its own")
     met = {point.what for all_ in found.values() for _, point in all_}
     _say(f"{sum(map(len, found.values()))} points at {len(met)} places in the code")
-    for place in sorted(all_places() - met):
+    missed = sorted(places.all_places() - met)
+    for place in missed:
         _say(f"  no life comes to: {place}")
+    return missed
 
 
 def _say(line: str) -> None:
@@ -87,6 +95,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="strike every Nth point")
     parser.add_argument("--storms", type=int, default=20, metavar="N", help="random lives after it")
     parser.add_argument("--seed", type=int, default=1, help="of the first storm")
+    parser.add_argument("--record", action="store_true", help="write met.txt, of all plays")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     options.harm = [names[name] for name in options.harm]

@@ -12,12 +12,15 @@ from service.domain import tokens
 from service.storage.fake import MemoryStore
 from service.storage.store import PreconditionFailed
 from tests.chaos.replicas import Replicas
-from tests.integration.stored import put
+from tests.integration.stored import FILES, put
 from tests.scripted_node import committed, metrics
 from tests.world import SECRET
 from trainer.contract import (
     HEAD,
+    MEASURED,
     PROTOCOL,
+    BrokenCheckpoint,
+    Committed,
     Directive,
     DirectiveKind,
     EvictionNotice,
@@ -46,6 +49,7 @@ class Machine:
     phase: NodePhase = NodePhase.READY
     generation: Generation | None = None
     number: int = 0  # of the newest generation that was started or stopped here
+    broken: BrokenCheckpoint | None = None  # why that one stopped
     step: int = 0
     seq: int = 0
     heard: int = 0  # the newest directive
@@ -96,17 +100,26 @@ class Machine:
         self.told.append(directive.kind)
         match directive.kind:
             case DirectiveKind.START if directive.generation:
-                self._start(directive.generation)
+                await self._start(directive.generation)
             case DirectiveKind.CHECKPOINT_AND_STOP if self._runs(directive.number):
                 await self._commit("stop")
                 self._become(NodePhase.STOPPED)
             case DirectiveKind.STOP if self.phase is NodePhase.RUNNING:
                 self._become(NodePhase.STOPPED)
 
-    def _start(self, generation: Generation) -> None:
+    async def _start(self, generation: Generation) -> None:
         self.generation, self.number = generation, generation.number
         self.step = generation.checkpoint.step if generation.checkpoint else 0
-        self._become(NodePhase.RUNNING)
+        self.broken = await self._wrong_with(generation.checkpoint)
+        self._become(NodePhase.STOPPED if self.broken else NodePhase.RUNNING)
+
+    async def _wrong_with(self, entry: Committed | None) -> BrokenCheckpoint | None:
+        """What of the files that it must load is not there."""
+        found = {b.name for b in await self.store.list_blobs(self.job_id)}
+        gone = [f for f in FILES if entry and f"{entry.path}/{f}" not in found]
+        if entry is None or not gone:
+            return None
+        return BrokenCheckpoint(path=entry.path, file=gone[0], reason="is gone")
 
     def _runs(self, number: int) -> bool:
         return self.phase is NodePhase.RUNNING and number == self.number
@@ -143,6 +156,9 @@ class Machine:
         head = Head.from_json(data)
         try:
             await put(self.store, self.job_id, entry.path)
+            if kind == "stop":  # what the service may not have heard any more
+                told = metrics(self.step).to_json().encode()
+                await self.store.write(self.job_id, f"{entry.path}/{MEASURED}", told)
             after = head.with_model(entry) if kind == "final" else head.with_checkpoint(entry)
             text = after.to_json().encode()
             await self.store.write(self.job_id, HEAD, text, if_match=etag)
@@ -164,6 +180,7 @@ class Machine:
             eviction=notice if self.noticed else None,
             error="row 17 has no text" if self.phase is NodePhase.FAILED else "",
             hopeless=self.phase is NodePhase.FAILED,
+            broken=self.broken if self.phase is NodePhase.STOPPED else None,
         )
         path = f"{NODES}/{self.seat.node_id}/heartbeat"
         answer = await self._ask("POST", path, self.seat.node_token, beat.to_json())

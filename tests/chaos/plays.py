@@ -6,17 +6,16 @@ wherever the service was struck.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from service.domain.states import AttemptState, JobState, Outcome
+from tests.chaos import chores, troubles
+from tests.chaos.play import Play
 from tests.world import SPOT
 
 if TYPE_CHECKING:
     from tests.chaos.life import Life
 
-Turn = Callable[["Life"], Awaitable[None]]
-LAST_STEP = 6
 ELASTIC = {
     "infrastructure": {"nodes": 2, "elastic": {"min_nodes": 1}},
     "hyperparameters": {"n_epochs": 50, "batch_size": 2},
@@ -127,15 +126,17 @@ async def silent(life: Life) -> None:
     life.finish() if len(life.attempts) > 1 else life.hold(3)
 
 
-PLAYS: dict[str, tuple[Turn, JobState]] = {
-    "undisturbed": (undisturbed, JobState.SUCCEEDED),
-    "evicted": (evicted, JobState.SUCCEEDED),
-    "noticed": (noticed, JobState.SUCCEEDED),
-    "paused": (paused, JobState.SUCCEEDED),
-    "cancelled": (cancelled, JobState.CANCELLED),
-    "cancelled early": (cancelled_early, JobState.CANCELLED),
-    "refused": (refused, JobState.SUCCEEDED),
-    "elastic": (elastic, JobState.SUCCEEDED),
-    "hopeless": (hopeless, JobState.FAILED),
-    "silent": (silent, JobState.SUCCEEDED),
+PLAYS: dict[str, Play] = {
+    "undisturbed": Play(undisturbed),
+    "evicted": Play(evicted),
+    "noticed": Play(noticed),
+    "paused": Play(paused),
+    "cancelled": Play(cancelled, JobState.CANCELLED),
+    "cancelled early": Play(cancelled_early, JobState.CANCELLED),
+    "refused": Play(refused),
+    "elastic": Play(elastic, asks=lambda _: ELASTIC),
+    "hopeless": Play(hopeless, JobState.FAILED),
+    "silent": Play(silent),
+    **troubles.PLAYS,
+    **chores.PLAYS,
 }

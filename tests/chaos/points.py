@@ -1,9 +1,12 @@
 """All points of all plays, each struck in every way, one life per strike."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from alembic import command
 from sqlalchemy import text
@@ -15,7 +18,7 @@ from service.db.tables import metadata
 from tests import postgres as test_postgres
 from tests.chaos.life import Life
 from tests.chaos.plays import PLAYS
-from tests.chaos.seams import STALLS, Harm, Hook, Point
+from tests.chaos.seams import STALLS, Harm, Hook, Point, Restart
 from tests.clock import Clock
 from tests.world import World, open_world
 
@@ -32,21 +35,31 @@ class Strike:
     def __str__(self) -> str:
         return f"{self.play}: point {self.number} ({self.point.what}), {self.harm}"
 
-    def hook(self) -> Hook:
+    def hook(self, restart: Restart) -> Hook:
         """A fresh hook that does it. What stalls over a commit does so before it begins."""
         if self.harm in STALLS and self.point.door:
             return Hook(harm=self.harm, at_door=self.point.door)
-        return Hook(at=self.number, harm=self.harm)
+        return Hook(at=self.number, harm=self.harm, restart=restart)
 
 
 @contextmanager
 def database() -> Iterator[str]:
-    """A PostgreSQL of its own, migrated; its URL."""
+    """A PostgreSQL of its own, migrated; its URL. What is committed there outlives the server."""
     with test_postgres.server() as data:
         postgres.create_database(data)
+        lasting = f"alter database {postgres.DATABASE} set synchronous_commit = on"
+        postgres.psql(data, lasting)
         url = postgres.url(data)
         command.upgrade(test_postgres.migrations(url), "head")
         yield url
+
+
+async def restart(engine: AsyncEngine) -> None:
+    """Shoot the server, with every connection and transaction, and start it again."""
+    async with engine.connect() as conn:
+        data = Path((await conn.execute(text("show data_directory"))).scalar_one())
+    await asyncio.to_thread(postgres.stop, data)
+    await asyncio.to_thread(postgres.start, data, *test_postgres.SETTINGS)
 
 
 @asynccontextmanager
@@ -75,10 +88,9 @@ async def points_of(engine: AsyncEngine, url: str, play: str) -> list[Point]:
 async def lived(engine: AsyncEngine, url: str, strike: Strike) -> list[str]:
     """What of the promises was broken in the life with this strike."""
     async with a_world(engine, url) as world:
-        life = Life(world, strike.play, strike.hook())
+        life = Life(world, strike.play, strike.hook(partial(restart, engine)))
         broken = await life.run()
-        met = life.replicas.strikes or strike.harm in (Harm.FAILS, Harm.LOST)
-        return broken if met else [*broken, "the point was never come to"]
+        return broken if life.hook.struck else [*broken, "the point was never come to"]
 
 
 async def enumerated(

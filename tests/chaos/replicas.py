@@ -1,7 +1,7 @@
 """The replicas of the service that are there now: asked, struck, replaced."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -11,15 +11,23 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.api.app import make_app
 from service.cloud.fake import FakeCloud
+from service.cloud.provider import CloudError
+from service.db.listings import ALL
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.jobs import JobReconciler
+from service.reconciler.lister import Lister
 from service.reconciler.orphans import OrphanSweep
+from service.reconciler.polite import PoliteCloud
 from service.reconciler.watch import Watch
+from service.storage.store import StorageError
+from tests.chaos import beside
 from tests.chaos.seams import Hook, HookedCloud, HookedEngine, HookedStore
 from tests.clock import Clock
 from tests.world import World, client
 
 T = TypeVar("T")
+# What a round of reconciler/loop.py survives: the next one comes.
+FAULTS = (SQLAlchemyError, CloudError, StorageError)
 
 
 @dataclass
@@ -31,6 +39,7 @@ class Replica:
     jobs: JobReconciler
     attempts: AttemptReconciler
     orphans: OrphanSweep
+    beside: Mapping[str, beside.Work]
 
 
 @dataclass
@@ -40,13 +49,14 @@ class Replicas:
     world: World
     cloud: FakeCloud
     hook: Hook = field(default_factory=Hook)
+    polite: bool = False
     strikes: int = 0
     asleep: list[tuple[Hook, asyncio.Task[Any]]] = field(default_factory=list)
     now: Replica = field(init=False)
 
     def __post_init__(self) -> None:
         """Start the first one."""
-        self.now = start(self.world, self.cloud, self.hook, self.world.clock)
+        self.now = start(self.world, self.cloud, self.hook, self.world.clock, polite=self.polite)
 
     async def ask(self, method: str, path: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
         """One request; None when nobody answered, or nothing useful."""
@@ -73,8 +83,8 @@ class Replicas:
             return None
         try:
             return task.result()
-        except SQLAlchemyError:
-            return None  # as in reconciler/loop.py: the next round comes
+        except FAULTS:
+            return None
 
     async def wake(self) -> None:
         """What was stalled goes on as if nothing had been, and comes to its end."""
@@ -84,23 +94,35 @@ class Replicas:
             await asyncio.gather(task, return_exceptions=True)
         self.asleep.clear()
 
+    def calm(self) -> None:
+        """Every way is open again, and no disk is slow."""
+        self.now.hook.calm()
+
     def _replace(self) -> None:
         self.strikes += 1
-        self.now = start(self.world, self.cloud, Hook(), self.world.clock)
+        self.now = start(self.world, self.cloud, Hook(), self.world.clock, polite=self.polite)
 
 
-def start(world: World, cloud: FakeCloud, hook: Hook, clock: Clock) -> Replica:
+def start(
+    world: World, cloud: FakeCloud, hook: Hook, clock: Clock, *, polite: bool = False
+) -> Replica:
     """A fresh process: nothing of the one before is left but what is outside."""
+    hook.clock = world.clock
     engine = HookedEngine(world.engine, hook)
     seen, store = HookedCloud(cloud, hook), HookedStore(world.store, hook)
     parts = replace(world.parts, engine=engine, store=store, now=clock, long_poll=timedelta(0))
     reconcile = {"engine": engine, "store": store, "now": clock}
+    asked = PoliteCloud(engine=engine, cloud=seen, now=clock) if polite else None
+    every = world.attempts.pace.poll
+    lister = Lister(engine=engine, cloud=asked.at(ALL), every=every, now=clock) if asked else None
+    shared = {"cloud": seen, "polite": asked}
     return Replica(
         hook=hook,
         http=client(make_app(parts)),
         jobs=replace(world.jobs, **reconcile),  # type: ignore[arg-type] # the same
-        attempts=replace(world.attempts, cloud=seen, watch=Watch(), **reconcile),  # type: ignore[arg-type]
-        orphans=OrphanSweep(engine=engine, cloud=seen, now=clock),
+        attempts=replace(world.attempts, watch=Watch(), lister=lister, **shared, **reconcile),  # type: ignore[arg-type]
+        orphans=OrphanSweep(engine=engine, now=clock, **shared),  # type: ignore[arg-type]
+        beside=beside.of(engine, seen, store, parts.prices, clock, asked),
     )
 
 

@@ -8,11 +8,11 @@ is to die after the effect before it.
 import asyncio
 import inspect
 import sys
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 from sqlalchemy import text
@@ -21,11 +21,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
-from service.domain.fleet import ScaleSet, ScaleSetSpec, SpotCores
+from service.cloud.remaining import HEADER, TellRemaining
+from service.db.leases import LEASE
+from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
+from tests.clock import Clock
 
+_LITTLE = "Microsoft.Compute/HighCostGetVMScaleSetSubscriptionMaximum;500"
 _BY_THE_WALL_CLOCK = "_renew"  # a lease is renewed every two real seconds: no part of the script
+
+
+Restart = Callable[[], Awaitable[None]]
+
+
+async def _no_server() -> None:
+    raise AssertionError("this hook was given no server to restart")
 
 
 class Killed(BaseException):
@@ -41,9 +52,12 @@ class Harm(StrEnum):
     LOST = "it is done, and the answer is lost"
     LATE = "stalls before it, does it after its lease"
     BELATED = "stalls before it, does it when all is over"
+    SLOW = "it takes longer than its lease"
+    RESTART = "PostgreSQL is shot and started before it"
 
 
 STALLS = (Harm.LATE, Harm.BELATED)
+SLOW_SECONDS = LEASE.total_seconds() + 2
 
 
 @dataclass(frozen=True)
@@ -61,9 +75,14 @@ class Hook:
     at: int = 0
     harm: Harm = Harm.AFTER
     at_door: int = 0  # instead: where a transaction begins, by its own number
+    clock: Clock = field(default_factory=Clock)  # the world's; a slow disk lets it go on
+    restart: Restart = _no_server  # PostgreSQL
+    drag: float = 0.0  # seconds that each commit takes
+    struck: bool = False
     points: list[Point] = field(default_factory=list)
     doors: int = 0
     dead: bool = False
+    cut: set[str] = field(default_factory=set)  # "azure", "blob", "postgres": out of reach
     stalled: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)  # dead or stalled
@@ -75,11 +94,24 @@ class Hook:
         if self.stalled.is_set():
             await self.released.wait()
 
+    async def reach(self, what: str) -> None:
+        """Before every call to the outside. Raises ConnectionLost."""
+        await self.alive()
+        if what in self.cut:
+            raise ConnectionLost
+
+    def calm(self) -> None:
+        """Every way is open, and the disk is quick."""
+        self.cut.clear()
+        self.drag = 0.0
+
     async def come_to(self, what: str, door: int = 0) -> int:
         """A point begins; returns its number."""
         await self.alive()
         self.points.append(Point(what, door))
         number = len(self.points)
+        if door and self.drag:
+            self.clock.advance(seconds=self.drag)
         if number == self.at:
             await self._before()
         return number
@@ -88,6 +120,7 @@ class Hook:
         """The point's effect is there, or its transaction is committed."""
         if number != self.at:
             return
+        self.struck = True
         if self.harm is Harm.AFTER:
             self.dead = True
             self.stopped.set()
@@ -104,6 +137,11 @@ class Hook:
         return self.doors
 
     async def _before(self) -> None:
+        self.struck = True
+        if self.harm is Harm.SLOW:
+            self.clock.advance(seconds=SLOW_SECONDS)
+        if self.harm is Harm.RESTART:
+            await self.restart()
         if self.harm is Harm.BEFORE:
             self.dead = True
             self.stopped.set()
@@ -128,17 +166,24 @@ class HookedEngine(AsyncEngine):
         self.hook = hook
 
     @asynccontextmanager
+    async def connect(self) -> AsyncIterator[AsyncConnection]:  # type: ignore[override] # as it is used
+        """To read: no point, but nothing that a dead or cut off process could do."""
+        await self._reach()
+        async with super().connect() as conn:
+            yield conn
+
+    @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
         place = caller()
-        await self.hook.alive()
+        await self._reach()
         if place.endswith(_BY_THE_WALL_CLOCK):
-            async with super().begin() as conn:
+            async with super().connect() as conn, conn.begin():
                 yield conn
             return
         door = await self.hook.door()
         try:
             number = 0
-            async with super().begin() as conn:
+            async with super().connect() as conn, conn.begin():
                 yield conn
                 await self.hook.alive()
                 xid = await conn.execute(text("select pg_current_xact_id_if_assigned()"))
@@ -148,6 +193,12 @@ class HookedEngine(AsyncEngine):
                 await self.hook.done(number)
         except ConnectionLost as fault:
             raise OperationalError("commit", None, fault) from fault
+
+    async def _reach(self) -> None:
+        try:
+            await self.hook.reach("postgres")
+        except ConnectionLost as fault:
+            raise OperationalError("connect", None, fault) from fault
 
 
 @dataclass
@@ -170,15 +221,20 @@ class HookedCloud:
             await self.cloud.delete(name)
 
     async def get(self, name: str) -> ScaleSet:
-        await self.hook.alive()
+        await self._reach()
         return await self.cloud.get(name)
 
     async def list_owned(self) -> list[ScaleSet]:
-        await self.hook.alive()
+        await self._reach()
+        _tell_that_little_is_left()
         return await self.cloud.list_owned()
 
+    async def list_tagged(self) -> list[Resource]:
+        await self._reach()
+        return await self.cloud.list_tagged()
+
     async def spot_cores(self, region: str) -> SpotCores:
-        await self.hook.alive()
+        await self._reach()
         return await self.cloud.spot_cores(region)
 
     async def close(self) -> None:
@@ -187,11 +243,24 @@ class HookedCloud:
     @asynccontextmanager
     async def _point(self, what: str) -> AsyncIterator[None]:
         try:
+            await self._reach()
             number = await self.hook.come_to(f"{what} {caller()}")
             yield
             await self.hook.done(number)
         except ConnectionLost as fault:
             raise CloudError("The connection broke before the answer came.") from fault
+
+    async def _reach(self) -> None:
+        try:
+            await self.hook.reach("azure")
+        except ConnectionLost as fault:
+            raise CloudError("There is no way to Azure.") from fault
+
+
+def _tell_that_little_is_left() -> None:
+    """As Azure's answers do, of others in the subscription who list as well."""
+    answer = SimpleNamespace(http_response=SimpleNamespace(headers={HEADER: _LITTLE}))
+    TellRemaining().on_response(None, answer)  # type: ignore[arg-type] # the SDK's own
 
 
 WRITES = frozenset(
@@ -212,6 +281,7 @@ class HookedStore:
 
         async def write(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - the same again
             try:
+                await self._hook.reach("blob")
                 number = await self._hook.come_to(f"{name} {caller()}")
                 answer = await method(*args, **more)
                 await self._hook.done(number)
@@ -223,7 +293,10 @@ class HookedStore:
 
     def _read(self, method: Any) -> Any:  # noqa: ANN401 - one of the store's
         async def read(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - the same again
-            await self._hook.alive()
+            try:
+                await self._hook.reach("blob")
+            except ConnectionLost as fault:
+                raise StorageError("There is no way to Blob.") from fault
             return await method(*args, **more)
 
         return read

@@ -1,0 +1,76 @@
+"""What a replica does beside jobs, attempts and the sweep of sets: as service/workers.py has it."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.provider import CloudProvider
+from service.db.listings import ALL
+from service.db.pruning import Rows
+from service.domain.budget import USUAL
+from service.domain.market import Band, Score
+from service.domain.reconciliation import Billed
+from service.domain.tiers import Account
+from service.domain.traces import place_of
+from service.operations.tiers import Outside
+from service.pricing.bills import FakeBills
+from service.pricing.fake_market import FakeMarket
+from service.pricing.market import MarketUnavailable
+from service.pricing.source import PriceSource
+from service.reconciler.admission import Admissions
+from service.reconciler.bill_watch import BillWatch
+from service.reconciler.budgets import ProjectBudgets
+from service.reconciler.market_watch import MarketWatch
+from service.reconciler.polite import PoliteCloud
+from service.reconciler.price_watch import PriceWatch
+from service.reconciler.pruning import Pruning
+from service.reconciler.retention import CheckpointSweep
+from service.reconciler.storage_cost import StorageMeters
+from service.reconciler.tiers import TierMoves
+from service.reconciler.uploads import UploadSweep
+from service.storage.store import BlobStore
+from tests.world import SPOT
+
+Work = Callable[[], Coroutine[Any, Any, object]]
+
+
+def of(
+    engine: AsyncEngine,
+    cloud: CloudProvider,
+    store: BlobStore,
+    prices: PriceSource,
+    now: Callable[[], datetime],
+    polite: PoliteCloud | None,
+) -> Mapping[str, Work]:
+    """By the name that a play calls it."""
+    asked = polite.at(ALL) if polite else cloud
+    queue = Admissions(engine=engine, cloud=asked, now=now, regions=(SPOT.region,))
+    outside = Outside(store=store, prices=prices, account=Account(region=SPOT.region))
+    places = (place_of(SPOT),)
+    told = FakeMarket(
+        told_bands=dict.fromkeys(places, Band.TO_5), told_scores=dict.fromkeys(places, Score.HIGH)
+    )
+    day = Billed(
+        day=now().date(), attempt_id="", category="", quantity=Decimal(1), amount=Decimal(1)
+    )
+    market = MarketWatch(engine=engine, market=told, places=places, now=now)
+    silent = [MarketUnavailable("Cost Management does not answer")]  # the first time
+    bills = BillWatch(engine=engine, bills=FakeBills([day], fail_next=silent), now=now)
+    # Metrics alone: by its events a life is judged.
+    pruning = Pruning(engine=engine, keep={Rows.METRICS: timedelta(days=1)}, now=now)
+    return {
+        "cores": queue.read_cores,
+        "queue": queue.run_once,
+        "budgets": ProjectBudgets(engine=engine, allowance=USUAL, now=now).run_once,
+        "prices": PriceWatch(engine=engine, prices=prices, now=now).run_once,
+        "market": market.run_once,
+        "bills": bills.run_once,
+        "tiers": TierMoves(engine=engine, store=store, now=now).run_once,
+        "storage": StorageMeters(engine=engine, outside=outside, now=now).run_once,
+        "uploads": UploadSweep(engine=engine, store=store, now=now).run_once,
+        "checkpoints": CheckpointSweep(engine=engine, store=store, now=now).run_once,
+        "pruning": pruning.run_once,
+    }
