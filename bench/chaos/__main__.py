@@ -1,4 +1,4 @@
-"""`python -m bench.chaos --jobs 500 --seed S [--every SECONDS] [--latency N] [--json [FILE]]`.
+"""`python -m bench.chaos --jobs 500 [--at-once N] [--seed S] [--every SECONDS] [--latency N]`.
 
 Two api and three reconciler processes on one PostgreSQL, killed at random while jobs are submitted,
 evicted, cancelled and end; then what leaked, was doubled or forgotten. Cloud, Blob and nodes are
@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench import report
@@ -31,13 +32,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends all that was started
     began = time.monotonic()
     counted, victims = Counted(), [0, 0]
+    cpu: dict[str, float] = {}
     measures: list[Measure] = []
     try:
         if options.latency:
             measures = asyncio.run(latency.measured(options.latency, options.silence, _say))
         else:
-            asyncio.run(_run(options, counted, victims))
-            measures = counts(options.jobs, counted, victims)
+            asyncio.run(_run(options, counted, victims, cpu))
+            measures = [*counts(options.jobs, counted, victims), *spent(cpu)]
     except CannotMeasure as error:
         _say(f"cannot go on: {error}")
         return 2
@@ -57,13 +59,18 @@ def main() -> int:
     return 0 if all(m.passes for m in measures) else 1
 
 
-async def _run(options: argparse.Namespace, counted: Counted, kills: list[int]) -> None:
+async def _run(
+    options: argparse.Namespace, counted: Counted, kills: list[int], cpu: dict[str, float]
+) -> None:
     dice = random.Random(options.seed)  # noqa: S311 - a repeatable plan
     async with stack(SHAPE) as running, await run.connected(running) as database:
         victims = Victims(running, dice)
         try:
-            chaos = Chaos(running, database, victims, dice, counted, _say)
+            chaos = Chaos(running, database, victims, dice, counted, _say, options.at_once)
             await chaos.live(options.jobs, options.every, options.limit)
+            await chaos.client.aclose()
+            for part, seconds in running.cpu().items():
+                cpu[part] = seconds + victims.cpu[part]
         finally:
             kills[:] = [victims.kills["api"], victims.kills["reconciler"]]
             if victims.died:
@@ -92,13 +99,21 @@ def counts(jobs: int, counted: Counted, kills: list[int]) -> list[Measure]:
         Measure(name="left_to_the_sweep", value=len(counted.swept), unit=""),
         none("leaked", len(counted.leaked)),
         none("disordered", len(counted.disordered)),
-        Measure(name="event_dated_too_early_s", value=counted.late_seconds, unit="s"),
+        Measure(
+            name="event_dated_too_early_s", value=counted.late_seconds, unit="s", bar=0, limit=0
+        ),
     ]
+
+
+def spent(cpu: Mapping[str, float]) -> list[Measure]:
+    """CPU seconds of each part, all its processes together."""
+    return [Measure(name=f"cpu_s_{part}", value=cpu[part], unit="s") for part in sorted(cpu)]
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
     parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--at-once", type=int, default=60, help="jobs that are not over")
     parser.add_argument("--seed", type=int, default=1, help="of the kills and evictions")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two kills")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds; then what is left")

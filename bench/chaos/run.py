@@ -17,8 +17,8 @@ from bench.chaos.victims import Victims
 from bench.scale.stack import CannotMeasure, Stack
 
 LANES = 8
-ENOUGH_STEPS = 2  # a job that has done so many may end
-EVICT_SECONDS = 4.0  # between two, of a few machines each
+ENOUGH_STEPS = 4  # a job that has done so many may end
+EVICT_SECONDS = 6.0  # between two, of a few machines each
 CANCELLED = 0.1  # of all jobs
 SWEPT_SECONDS = 180.0  # a leak has so long to be swept
 ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
@@ -54,6 +54,10 @@ class Chaos:
     dice: random.Random
     counted: Counted
     say: Callable[[str], None]
+    at_once: int = 10**6  # jobs that are not over; further ones are submitted later
+    client: httpx.AsyncClient = field(
+        default_factory=lambda: httpx.AsyncClient(trust_env=False, timeout=30)
+    )
 
     async def live(self, jobs: int, every: float, limit: float) -> None:
         """All of it. Everything ends with the last job, or is named after ``limit`` seconds."""
@@ -65,7 +69,7 @@ class Chaos:
         if every:
             beside.append(asyncio.create_task(self.victims.kill_every(every)))
         try:
-            await self._submit(jobs)
+            await asyncio.wait_for(self._submit(jobs), limit)
             while (left := await self._left()) and time.monotonic() - began < limit:
                 for task in beside:
                     if task.done():
@@ -85,8 +89,7 @@ class Chaos:
             url = f"http://127.0.0.1:{port}/v1{path}"
             headers = {"authorization": f"Bearer {self.stack.key}", **more.pop("headers", {})}
             try:
-                async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
-                    answer = await client.request(method, url, headers=headers, **more)
+                answer = await self.client.request(method, url, headers=headers, **more)
                 if answer.status_code < 400:
                     return dict(answer.json())
                 if answer.status_code < 500:
@@ -116,6 +119,7 @@ class Chaos:
         async def lane() -> None:
             while left:
                 number = left.pop()
+                await self._room()
                 key = {"idempotency-key": f"chaos-{number}"}
                 what = body | {"seed": number, "hyperparameters": {"n_epochs": 50}}
                 job = await self.ask("POST", "/fine_tuning/jobs", json=what, headers=key)
@@ -127,6 +131,17 @@ class Chaos:
 
         await asyncio.gather(*(lane() for _ in range(LANES)))
         self.say(f"{jobs} jobs acknowledged, {len(self.counted.cancels)} of them cancelled")
+
+    async def _room(self) -> None:
+        """Wait until another job may be under way."""
+        query: LiteralString = (
+            "select count(*) as n from jobs where state not in ('succeeded', 'failed', 'cancelled')"
+        )
+        while True:
+            (row,) = await self.rows(query)
+            if row["n"] < self.at_once:
+                return
+            await asyncio.sleep(1)
 
     async def _evict(self) -> None:
         while True:

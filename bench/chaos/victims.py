@@ -1,9 +1,11 @@
 """The api and reconciler processes: killed without a word, and started again on the same port."""
 
 import asyncio
+import json
 import random
 import subprocess
-from collections import Counter
+import sys
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -12,6 +14,8 @@ import psutil
 from bench.scale.stack import Stack
 
 DOWN_SECONDS = (0.0, 3.0)  # between a kill and the next start
+KINDS = ("api", "reconciler")
+_END_SECONDS = 15.0
 
 
 @dataclass
@@ -22,47 +26,65 @@ class Victims:
     dice: random.Random
     kills: Counter[str] = field(default_factory=Counter)
     died: Counter[str] = field(default_factory=Counter)  # of themselves, and started again
+    cpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # s, of the dead
     how: dict[tuple[str, int], tuple[list[str], dict[str, str]]] = field(default_factory=dict)
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    started: list[psutil.Process] = field(default_factory=list)
+    _nursery: subprocess.Popen[str] | None = None
 
     async def kill_every(self, seconds: float) -> None:
         """Until cancelled."""
-        for kind in ("api", "reconciler"):
+        for kind in KINDS:
             for index, process in enumerate(self.stack.processes[kind]):
-                self.how[kind, index] = (process.cmdline(), process.environ())
+                self.how[kind, index] = (process.cmdline()[3:], process.environ())
         while True:
             await asyncio.sleep(seconds * self.dice.uniform(0.5, 1.5))
-            kind = self.dice.choice(["api", "reconciler", "reconciler"])
-            await self._kill(kind)
+            await self._kill(self.dice.choice(["api", "reconciler", "reconciler"]))
 
     async def _kill(self, kind: str) -> None:
         processes = self.stack.processes[kind]
         index = self.dice.randrange(len(processes))
         victim = processes[index]
-        if victim.status() == psutil.STATUS_ZOMBIE:  # a supervisor of processes starts it again
-            self.died[kind] += 1
-        else:
-            self.how[kind, index] = (victim.cmdline(), victim.environ())
+        if victim.is_running() and victim.status() != psutil.STATUS_ZOMBIE:
+            used = victim.cpu_times()
+            self.cpu[kind] += used.user + used.system
             victim.kill()
             self.kills[kind] += 1
+        else:  # a supervisor of processes starts it again
+            self.died[kind] += 1
         try:
             await asyncio.to_thread(victim.wait, 10)
             await asyncio.sleep(self.dice.uniform(*DOWN_SECONDS))
         finally:
-            self._start_again(kind, index, *self.how[kind, index])
+            self._start_again(kind, index)
 
-    def _start_again(self, kind: str, index: int, command: list[str], env: dict[str, str]) -> None:
-        with (self.stack.folder / "logs" / f"again-{kind}-{index}.log").open("ab") as log:
-            fresh = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=log)
+    def _start_again(self, kind: str, index: int) -> None:
+        arguments, env = self.how[kind, index]
+        log = self.stack.folder / "logs" / f"again-{kind}-{index}.log"
+        order = {"arguments": arguments, "env": env, "log": str(log)}
+        pipe = self._nursery or self._open(env)
+        assert pipe.stdin is not None
+        assert pipe.stdout is not None
+        pipe.stdin.write(f"{json.dumps(order)}\n")
+        pipe.stdin.flush()
+        fresh = psutil.Process(int(pipe.stdout.readline()))
         self.started.append(fresh)
-        self.stack.processes[kind][index] = psutil.Process(fresh.pid)
+        self.stack.processes[kind][index] = fresh
+
+    def _open(self, env: dict[str, str]) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "bench.scale.parts.nursery"]
+        pipe = subprocess.PIPE
+        self._nursery = subprocess.Popen(command, env=env, text=True, stdin=pipe, stdout=pipe)
+        return self._nursery
 
     def end(self) -> None:
         """End what was started here; the rest is the stack's."""
-        for process in self.started:
-            process.terminate()
-        for process in self.started:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(15)
-            process.kill()
-            process.wait()
+        left = [process for process in self.started if process.is_running()]
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        for process in psutil.wait_procs(left, _END_SECONDS)[1]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        if self._nursery is not None and self._nursery.stdin is not None:
+            self._nursery.stdin.close()
+            self._nursery.wait(_END_SECONDS)

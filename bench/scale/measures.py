@@ -88,12 +88,15 @@ def _bursts(found: Found) -> list[Measure]:
         made += [
             _plain("eviction_burst_s", scaled(count, seconds, 10_000), "s", bar=30),
             _plain("eviction_burst_cpu_s", scaled(count, used, 10_000), "s"),
+            _plain("notice_to_decision_s_p99", rounded(found.decided_p99, 2), "s", bar=2),
         ]
     if found.cancel:
-        jobs, asked, over = found.cancel
+        jobs, asked, over, cpu = found.cancel
+        used = sum(cpu[name] for name in SERVICE)
         made += [
             _plain("cancel_2000_s", scaled(jobs, over, 2000), "s"),
             _plain("cancel_2000_accepted_s", scaled(jobs, asked, 2000), "s"),
+            _plain("cancel_2000_cpu_s", scaled(jobs, used, 2000), "s"),
         ]
     return made
 

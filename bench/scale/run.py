@@ -63,7 +63,8 @@ class Found:
     kib_empty: float = 0.0
     flood: tuple[int, float, dict[str, float]] | None = None  # heartbeats, seconds, CPU
     burst: tuple[int, float, dict[str, float]] | None = None  # evictions, seconds, CPU
-    cancel: tuple[int, float, float] | None = None  # jobs, seconds until asked, until over
+    decided_p99: float | None = None  # seconds from a job's first notice to what was decided
+    cancel: tuple[int, float, float, dict[str, float]] | None = None  # jobs, asked, over, CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,7 @@ async def _measure(bench: Bench, found: Found) -> None:
         found.windows.append(await _watch(bench, jobs))
     found.flood = await _flood(bench)
     found.burst = await _burst(bench)
+    found.decided_p99 = await _decided(bench)
     found.cancel = await _cancel(bench, ids[:2000])
 
 
@@ -212,7 +214,22 @@ async def _burst(bench: Bench) -> tuple[int, float, dict[str, float]]:
     return evicted, seconds, used
 
 
-async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float]:
+async def _decided(bench: Bench) -> float | None:
+    """By the events of the jobs, which are dated by the service's processes."""
+    query = """
+    select percentile_cont(0.99) within group (order by extract(epoch from then.at - first.at))
+    from (select job_id, min(at) as at from events where code = 'node.eviction_notice'
+      group by job_id) first
+    join (select job_id, min(at) as at from events
+      where code in ('generation.halted', 'attempt.terminating') group by job_id) then
+      using (job_id)
+    """
+    row = await (await bench.database.execute(query)).fetchone()
+    return None if row is None or row[0] is None else float(row[0])
+
+
+async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, dict[str, float]]:
+    """Seconds until all were asked for, and until all are cancelled."""
     left = list(ids)
 
     async def lane(mine: int) -> None:
@@ -221,7 +238,7 @@ async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float]:
             if answer.status_code != 200:
                 raise CannotMeasure(f"a cancel was answered {answer.status_code}: {answer.text}")
 
-    began = time.monotonic()
+    before, began = bench.stack.cpu(), time.monotonic()
     await _lanes(lane, len(ids))
     asked = time.monotonic() - began
     query = "select count(*) from jobs where state = 'cancelled'"
@@ -231,7 +248,7 @@ async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float]:
         await asyncio.sleep(0.1)
     seconds = time.monotonic() - began
     bench.say(f"{len(ids)} jobs cancelled after {seconds:.1f} s (asked: {asked:.1f} s)")
-    return len(ids), asked, seconds
+    return len(ids), asked, seconds, _since(before, bench.stack.cpu())
 
 
 async def _arm(stack: Stack) -> int:

@@ -93,7 +93,8 @@ class Fleet:
 
     async def do_evict(self, count: int) -> int:
         """Announce the eviction of so many nodes that train, all at once; return how many."""
-        chosen = [n for n in self._nodes if n.phase == "running"][:count]
+        trains = [n for n in self._nodes if n.phase == "running" and not n.evicted]
+        chosen = random.sample(trains, min(count, len(trains)))
         for node in chosen:
             self.start(node.evict())
         return len(chosen)

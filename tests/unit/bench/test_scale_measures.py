@@ -35,7 +35,8 @@ def test_one_stage_has_no_exponent() -> None:
 def test_measures_are_of_the_last_stage() -> None:
     found = Found(windows=[window(10, 0.1), window(100, 0.5, arm=20)], kib_empty=1000.0)
     found.burst = (100, 2.0, {"api": 1.0, "reconciler": 1.0, "postgres": 1.0, "nodes": 5.0})
-    found.cancel = (50, 0.5, 1.0)
+    found.cancel = (50, 0.5, 1.0, {"api": 0.5, "reconciler": 0.5, "postgres": 0.0, "nodes": 9.0})
+    found.decided_p99 = 1.5
     values = {m.name: m.value for m in measures(found)}
 
     assert values["nodes"] == 200
@@ -45,7 +46,8 @@ def test_measures_are_of_the_last_stage() -> None:
     assert values["kib_per_job"] == 1
     assert values["eviction_burst_s"] == scaled(100, 2.0, 10_000) == 200
     assert values["eviction_burst_cpu_s"] == 300
-    assert values["cancel_2000_s"] == 40
+    assert values["cancel_2000_s"] == values["cancel_2000_cpu_s"] == 40
+    assert values["notice_to_decision_s_p99"] == 1.5
 
 
 def test_nothing_measured_is_said_and_nothing_is_made_up() -> None:
