@@ -139,12 +139,10 @@ async def _write(
 
 async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now: datetime) -> None:
     """What all jobs know of an offering: Azure has given machines there, or has not."""
-    given = {one.row.offering for one in moved if one.step.to is AttemptState.STARTING}
-    for offering in sorted(given):
-        await shortages.end(conn, offering)
-    none = [one for one in moved if one.step.outcome is Outcome.NO_CAPACITY]
-    for one in sorted(none, key=lambda one: one.row.offering):
-        if one.step.to is AttemptState.TERMINATING:
+    for one in sorted(moved, key=lambda one: one.row.offering):  # all lock them in one order
+        if one.step.to is AttemptState.STARTING:
+            await shortages.end(conn, one.row.offering)
+        elif (one.step.to, one.step.outcome) == (AttemptState.TERMINATING, Outcome.NO_CAPACITY):
             await shortages.note(conn, one.row.offering, one.step.reason, now)
 
 

@@ -78,13 +78,13 @@ def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, .
 
 
 def _answer(row: Row[tuple[object, ...]]) -> Answer:
-    capacity = CapacityType(row.capacity_type)
+    capacity, granted = CapacityType(row.capacity_type), row.outcome != Outcome.NO_CAPACITY
     return Answer(
         offering=Offering(region=row.region, vm_size=row.vm_size, capacity_type=capacity),
         job_id=row.job_id,
         nodes=row.instance_count,
-        at=row.created_at,
-        granted=row.outcome != Outcome.NO_CAPACITY,
+        at=row.created_at if granted else row.since,  # a refusal may come minutes later
+        granted=granted,
         evicted_at=row.since if row.outcome == Outcome.EVICTED else None,
     )
 

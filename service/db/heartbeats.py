@@ -102,12 +102,14 @@ left join lateral (
   and newest.number = n.directive_number
 """)
 
+# Two statements: the second sees what was committed while the first one waited for a node.
+_HOLD = text("select id from nodes where id = any(:ids) order by id for update")
 _HEARD = text("""
 select n.*, a.job_id, a.number as attempt_number, a.stop_by,
   a.state in ('terminating', 'ended') as over,
   (select max(number) from generations where attempt_id = a.id) as current
 from nodes n join attempts a on a.id = n.attempt_id
-where n.id = any(:ids) order by n.id for update of n
+where n.id = any(:ids)
 """)
 _SAVE = text("""
 update nodes n set heartbeat_seq = g.seq, heard_at = :now, phase = g.phase,
@@ -218,6 +220,7 @@ async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datet
 
 async def speakers(conn: AsyncConnection, nodes: Sequence[str]) -> dict[str, Speaker]:
     """By node, locked in one order; without those that are not known."""
+    await conn.execute(_HOLD, {"ids": list(nodes)})
     rows = await conn.execute(_HEARD, {"ids": list(nodes)})
     return {
         r.id: Speaker(

@@ -117,7 +117,9 @@ class Renewals:
                 c = claims[0].table.c
                 tokens = {claim.token for claim in claims}
                 mine = (among(c.id, (x.row_id for x in claims)), among(c.lease_token, tokens))
-                ours = select(c.id).where(*mine).order_by(c.id).with_for_update(key_share=True)
+                ours = select(c.id).where(*mine).order_by(c.id)
+                # A row that somebody holds has the others' leases lapse for it; its own can wait.
+                ours = ours.with_for_update(skip_locked=True, key_share=True)
                 later = update(claims[0].table).where(c.id.in_(ours.scalar_subquery()))
                 with suppress(SQLAlchemyError):  # the database is away; there is a next round
                     async with self._engine.begin() as conn:

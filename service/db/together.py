@@ -7,10 +7,10 @@ shares the next one. So nobody waits for a crowd to gather, and a crowd costs li
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError, TimeoutError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -18,13 +18,21 @@ R = TypeVar("R")
 _Asked = tuple[T, asyncio.Future[R]]
 MOST = 250  # in one transaction
 AT_ONCE = 2  # transactions: while one waits for the disk the next one is made ready
+_AWAY = ("08", "53", "57P")  # SQLSTATEs: no connection, no room for one, a server that ends
 
 
 class Together(Generic[T, R]):
-    """Does one kind of work for many at a time."""
+    """Does one kind of work for many at a time; two of one ``key`` never in one crowd.
 
-    def __init__(self, work: Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]]) -> None:
-        self._work = work
+    Else a worker that lost its lease could be told that its write was done, which was another's.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]],
+        key: Callable[[T], Hashable] = id,
+    ) -> None:
+        self._work, self._key = work, key
         self._waiting: deque[_Asked[T, R]] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -36,7 +44,8 @@ class Together(Generic[T, R]):
         """
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
-        if len(self._under_way) < AT_ONCE:
+        # Not how many there are: one that has just ended is still there, and serves nobody.
+        if sum(not task.done() for task in self._under_way) < AT_ONCE:
             task = asyncio.create_task(self._run())
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
@@ -44,14 +53,22 @@ class Together(Generic[T, R]):
 
     async def _run(self) -> None:
         while self._waiting:
-            count = min(len(self._waiting), MOST)
-            await self._serve([self._waiting.popleft() for _ in range(count)])
+            await self._serve(self._crowd())
+
+    def _crowd(self) -> list[_Asked[T, R]]:
+        crowd: dict[Hashable, _Asked[T, R]] = {}
+        while self._waiting and len(crowd) < MOST:
+            key = self._key(self._waiting[0][0])
+            if key in crowd:
+                break
+            crowd[key] = self._waiting.popleft()
+        return list(crowd.values())
 
     async def _serve(self, taken: Sequence[_Asked[T, R]]) -> None:
         try:
             answers = await self._work([item for item, _ in taken])
         except Exception as fault:  # noqa: BLE001 - it is raised where each waits
-            if len(taken) == 1 or isinstance(fault, OperationalError):
+            if len(taken) == 1 or _away(fault):
                 _fail(taken, fault)
                 return
             log.warning("together.failed", extra={"count": len(taken), "cause": str(fault)})
@@ -63,6 +80,17 @@ class Together(Generic[T, R]):
         else:
             for (_, answer), value in zip(taken, answers, strict=True):
                 _settle(answer, value)
+
+
+def _away(fault: Exception) -> bool:
+    """Whether the database is, so that each by itself would only wait as long again."""
+    if isinstance(fault, TimeoutError):  # no connection was free
+        return True
+    if not isinstance(fault, DBAPIError):
+        return False
+    state = getattr(fault.orig, "sqlstate", None)
+    gone = fault.connection_invalidated or (isinstance(fault, OperationalError) and state is None)
+    return gone or str(state or "").startswith(_AWAY)
 
 
 def _settle(answer: asyncio.Future[R], value: R | Exception) -> None:

@@ -53,7 +53,7 @@ class Eyes:
 
     @cached_property
     def _sights(self) -> Together[Sight, Facts]:
-        return Together(partial(sights.take_in, self.engine))
+        return Together(partial(sights.take_in, self.engine), key=lambda one: one.row.id)
 
     async def look(
         self,

@@ -45,19 +45,19 @@ class Writes:
 
     @cached_property
     def _releases(self) -> Together[tuple[Claim, datetime], None]:
-        return Together(self._release_all)
+        return Together(self._release_all, key=lambda given: given[0].row_id)
 
     @cached_property
     def _moves(self) -> Together[Moving, None]:
-        return Together(self._move_all)
+        return Together(self._move_all, key=lambda one: one.claim.row_id)
 
     @cached_property
     def _job_moves(self) -> Together[JobMoving, None]:
-        return Together(self._move_all_jobs)
+        return Together(self._move_all_jobs, key=lambda one: one.claim.row_id)
 
     @cached_property
     def _halts(self) -> Together[Halting, None]:
-        return Together(self._halt_all)
+        return Together(self._halt_all, key=lambda one: one.claim.row_id)
 
     async def _release_all(self, given: Sequence[tuple[Claim, datetime]]) -> list[Exception | None]:
         async with self.engine.begin() as conn:

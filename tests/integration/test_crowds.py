@@ -73,6 +73,25 @@ async def test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases(
     assert {claim.row_id for claim, _ in hinted} >= {"job-1", "job-3"}
 
 
+async def test_who_lost_an_attempt_to_this_very_process_is_not_told_that_it_moved(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        (late, row), *_ = await three(conn, clock)
+    clock.advance(seconds=60)
+    async with engine.begin() as conn:
+        again = {claim.row_id: claim for claim, _ in await attempts.claim_due(conn, clock(), 10)}
+    writes = Writes(engine=engine, now=clock)
+
+    claims = (late, again[row.id])
+    done = await asyncio.gather(
+        *(writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim in claims),
+        return_exceptions=True,
+    )
+
+    assert [type(d) for d in done] == [LeaseLost, type(None)]
+
+
 async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
     engine: AsyncEngine, clock: Clock
 ) -> None:

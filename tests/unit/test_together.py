@@ -76,3 +76,45 @@ async def test_where_the_database_or_the_process_ends_nobody_waits_for_ever(
 
     assert [type(a) for a in answers] == [type(end)] * 3
     assert tried == 1
+
+
+async def test_who_asks_again_in_the_instant_in_which_the_others_end_is_served() -> None:
+    together = Together(Work(), key=lambda _: "one at a time")
+
+    async def twice() -> int:
+        await together.do(1)
+        return await together.do(2)
+
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(twice(), *(together.do(n) for n in range(3, 2 + AT_ONCE)))
+
+    assert answers[0] == 4
+
+
+async def test_two_of_one_key_are_never_in_one_crowd() -> None:
+    work = Work()
+    together = Together(work, key=lambda n: n % 10)
+
+    answers = await asyncio.gather(*(together.do(n) for n in (20, 21, 22, 31, 32)))
+
+    assert answers == [40, 42, 44, 62, 64]
+    assert sorted(work.crowds) == [2, 3]
+
+
+class Deadlock(Exception):
+    sqlstate = "40P01"
+
+
+async def test_a_crowd_that_met_a_deadlock_is_done_one_by_one() -> None:
+    crowds: list[int] = []
+
+    async def work(numbers: Sequence[int]) -> list[int | Exception]:
+        crowds.append(len(numbers))
+        if len(numbers) > 1:
+            raise OperationalError("update", {}, Deadlock("deadlock detected"))
+        return list(numbers)
+
+    together = Together(work)
+
+    assert await asyncio.gather(*(together.do(n) for n in (1, 2, 3))) == [1, 2, 3]
+    assert sorted(crowds) == [1, 1, 1, 3]
