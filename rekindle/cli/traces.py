@@ -55,7 +55,10 @@ def _all(cli: Cli, days: int, gap: int) -> Iterable[Json]:
 
 def _lines(written: list[Json], folder: Path, days: int) -> Iterable[str]:
     if not written:
-        yield f"Nothing was seen of Spot in the last {days} days. Run jobs on Spot first."
+        yield (
+            f"Nothing was seen of Spot in the last {days} days, but for the newest minutes. "
+            "Run jobs on Spot first."
+        )
         return
     for one in written:
         yield f"{one['file']}: {one['counts']} counts, {one['seen_percent']:g} % of them seen"
