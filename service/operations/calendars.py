@@ -64,8 +64,8 @@ def lived(known: Record | Recorded, deadline_s: float | None) -> CapacityCalenda
     if found is None:
         raise InvalidRequest(
             "There is too little data: until some minutes ago no job of this project held or "
-            "asked for Spot machines of this job's offerings. Run jobs on them first, or bring traces: "
-            "rekindle simulate JOB --calendar --traces DIR",
+            "asked for Spot machines of this job's offerings. Run jobs on them first, or bring "
+            "traces: rekindle simulate JOB --calendar --traces DIR",
             code="too_little_data",
         )
     return found
