@@ -16,7 +16,8 @@ _FREE = re.compile(
     re.IGNORECASE,
 )
 # Lists over a subscription whose rows have ids, and are answered by `front_door.page`: who may
-# not see all of one sees a part. A list in a group is shown whole or not at all.
+# not see all of one sees a part. A list in a group needs its action, and that of all its resources
+# shows what the caller may read of each type too; other lists in a group are shown whole.
 _LIST = re.compile(
     r"/subscriptions/[^/]+/(resources|providers/microsoft\."
     r"(compute/virtualmachine(scaleset)?s"

@@ -38,6 +38,7 @@ SEE_SUBSCRIPTION = (
 )
 Sees = Callable[[str], bool]
 EVERYTHING = "microsoft.resources/subscriptions/resources/read"
+EVERYTHING_IN_GROUP = "microsoft.resources/subscriptions/resourcegroups/resources/read"
 _RESOURCE = re.compile(r"/subscriptions/[^/]+/.*/providers/[^/]+/.+", re.IGNORECASE)
 
 
@@ -60,7 +61,7 @@ def check(fabric: Fabric, caller: Caller, method: str, path: str) -> Sees | None
     if partly and _reads_some(fabric, caller, need):
         return readable(fabric, caller)
     demand(fabric, caller, need)
-    return None
+    return readable(fabric, caller) if need.action.lower() == EVERYTHING_IN_GROUP else None
 
 
 def demand(fabric: Fabric, caller: Caller, need: Need) -> None:

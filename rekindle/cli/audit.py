@@ -33,12 +33,12 @@ def audit(
         bool, typer.Option("--all", help="Also show those that a live attempt has.")
     ] = False,
 ) -> int:
-    """Compare Azure with the database. Exit 1 when something leaks. For operators."""
+    """Compare Azure with the database. Exit 1 when something leaks or may. For operators."""
     found, summary = _all(cli)
     document = {"object": "list", "data": found, "has_more": False, "summary": summary}
     shown = [f for f in found if everything or f["standing"] != "used"]
     cli.show(document, lambda: view(shown, summary, time.time()))
-    return ExitCode.FAILED if summary["leaks"] else ExitCode.OK
+    return ExitCode.FAILED if summary["leaks"] or summary["unseen"] else ExitCode.OK
 
 
 def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[Any]:
@@ -51,20 +51,33 @@ def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[
             table.add_row(*(Text(words.safe(cell)) for cell in _cells(one, now)))
         yield table
     for standing, group in summary["groups"].items():
-        if group["scale_sets"]:
+        if group[_counted_as(standing)]:
             yield f"{standing}: {_counted(standing, group)} - {_WHAT.get(standing, '')}"
+    if summary["unseen"]:
+        yield words.safe(summary["unseen"])
     if not summary["leaks"]:
-        yield "Nothing leaks."
+        yield "No scale set leaks." if summary["unseen"] else "Nothing leaks."
         return
     unpriced = summary["unpriced_leaks"]
     more = f" (the price of {unpriced} is not known)" if unpriced else ""
-    noun = "resource" if summary["groups"].get("stray", {}).get("scale_sets") else "scale set"
-    yield f"{words.count(summary['leaks'], noun)} leak{more}. What to do: docs/runbook.md"
+    yield f"{_leaks(summary)} leak{more}. What to do: docs/runbook.md"
+
+
+def _leaks(summary: Mapping[str, Any]) -> str:
+    """How many of each kind; every stray leaks."""
+    strays = summary["groups"]["stray"]["resources"]
+    sets = summary["leaks"] - strays
+    kinds = ((sets, "scale set"), (strays, "other resource"))
+    return " and ".join(words.count(number, noun) for number, noun in kinds if number)
+
+
+def _counted_as(standing: str) -> str:
+    return "resources" if standing == "stray" else "scale_sets"
 
 
 def _counted(standing: str, group: Mapping[str, Any]) -> str:
     if standing == "stray":
-        return words.count(group["scale_sets"], "resource")
+        return words.count(group["resources"], "resource")
     sets = words.count(group["scale_sets"], "scale set")
     machines = words.count(group["machines"], "machine")
     return f"{sets} with {machines}, {words.money(group['per_hour'])} per hour"

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from service.api.deps import CallerDep, Now, PartsDep
 from service.api.job_views import money
 from service.api.pages import After, clamp, known
-from service.domain.audit import SCALE_SET, Found, per_hour
+from service.domain.audit import SCALE_SET, Found, Standing, per_hour
 from service.domain.errors import ServiceUnavailable
 from service.operations import audit, operators
 
@@ -23,11 +23,15 @@ Limit = Annotated[int, Query(description=f"at most {_MOST}")]
 async def take(
     parts: PartsDep, caller: CallerDep, now: Now, limit: Limit = 100, after: After = None
 ) -> dict[str, Any]:
-    """A page of scale sets and strays by name; ``summary`` is of all of them."""
+    """A page of scale sets and strays by name; ``summary`` is of all of them.
+
+    Its ``unseen`` says why strays are not known, and is null where they are.
+    """
     await operators.require(parts.engine, caller.project_id, parts.operator_project)
     if parts.cloud is None:
         raise ServiceUnavailable("This replica has no access to the cloud: ask another one.")
-    found = await audit.take(parts.engine, parts.cloud, now)
+    taken = await audit.take(parts.engine, parts.cloud, now)
+    found = taken.found
     rest = found
     if after is not None:
         known(None if all(f.name != after for f in found) else found, after)
@@ -40,7 +44,7 @@ async def take(
         "first_id": data[0]["id"] if data else None,
         "last_id": data[-1]["id"] if data else None,
         "has_more": len(rest) > limit,
-        "summary": _summary(found),
+        "summary": _summary(found) | {"unseen": taken.unseen or None},
     }
 
 
@@ -48,7 +52,7 @@ def _summary(found: list[Found]) -> dict[str, Any]:
     costs = per_hour(found)
     groups = {
         standing: {
-            "scale_sets": sum(f.standing is standing for f in found),
+            _counted_as(standing): sum(f.standing is standing for f in found),
             "machines": sum(f.machines for f in found if f.standing is standing),
             "per_hour": money(costs[standing]),
         }
@@ -57,6 +61,10 @@ def _summary(found: list[Found]) -> dict[str, Any]:
     leaks = [f for f in found if f.leaks]
     unpriced = sum(f.hourly is None for f in leaks)
     return {"currency": "USD", "groups": groups, "leaks": len(leaks), "unpriced_leaks": unpriced}
+
+
+def _counted_as(standing: Standing) -> str:
+    return "resources" if standing is Standing.STRAY else "scale_sets"
 
 
 def _shown(found: Found) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Owner:
 class Found:
     """One scale set, there or missing, or something else with our tag."""
 
-    name: str  # of something else with its type, e.g. "disks/left-over": unique in one list
+    name: str  # of something else after its whole type, as "Microsoft.Compute/disks/x": unique
     kind: str = SCALE_SET  # as Azure names its type
     standing: Standing
     region: str
@@ -134,7 +134,7 @@ def _standing(owner: Owner | None, now: datetime) -> Standing:
 
 def _stray(found: Resource, attempt_id: str, job_id: str) -> Found:
     return Found(
-        name=f"{found.kind.rpartition('/')[2]}/{found.name}",
+        name=f"{found.kind}/{found.name}",  # a last word alone is that of several providers
         kind=found.kind,
         standing=Standing.STRAY,
         region=found.region,

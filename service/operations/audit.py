@@ -1,33 +1,65 @@
 """The audit: lists the cloud, then reads the rows, in this order and in no transaction."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, CloudError, CloudProvider
+from service.cloud.provider import (
+    ATTEMPT_TAG,
+    JOB_TAG,
+    CloudError,
+    CloudProvider,
+    Misconfigured,
+)
 from service.db.tables import attempts
 from service.domain import audit
 from service.domain.audit import Found, Owner
 from service.domain.errors import ServiceUnavailable
+from service.domain.fleet import Resource
 from service.domain.states import AttemptState
 
 
-async def take(engine: AsyncEngine, cloud: CloudProvider, now: datetime) -> list[Found]:
-    """What is there or should be, by name. Raises ServiceUnavailable."""
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What was found, by name, and why strays may be missing from it."""
+
+    found: list[Found]
+    unseen: str  # what could not be listed and what to do; empty: all was
+
+
+async def take(engine: AsyncEngine, cloud: CloudProvider, now: datetime) -> Audit:
+    """What is there or should be. Raises ServiceUnavailable when scale sets cannot be listed."""
     try:
         there = await cloud.list_owned()  # first: a row is older than its set
-        strays = await cloud.list_tagged()
     except CloudError as fault:
         raise ServiceUnavailable(
             f"Azure cannot be listed, so nobody knows what exists: {fault}"
         ) from fault
+    strays, unseen = await _strays(cloud)
     tagged = {s.tags.get(ATTEMPT_TAG, "") for s in there} - {""}
     async with engine.connect() as conn:
         owners = await _owners(conn, tagged)
     tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
-    return audit.audit(there, owners, now, strays=strays, **tags)
+    found = audit.audit(there, owners, now, strays=strays, **tags)
+    return Audit(found=found, unseen=unseen)
+
+
+async def _strays(cloud: CloudProvider) -> tuple[list[Resource], str]:
+    """Them, or none and why. Scale sets are most of the money: they are told without them."""
+    try:
+        return await cloud.list_tagged(), ""
+    except Misconfigured as fault:
+        then = "Give the service's identity the actions of the role in infra/README.md."
+        return [], _unseen(fault, then)
+    except CloudError as fault:
+        return [], _unseen(fault, "Ask again in a minute.")
+
+
+def _unseen(fault: CloudError, then: str) -> str:
+    return f"Whether anything but scale sets carries our tag is not known: {fault} - {then}"
 
 
 async def _owners(conn: AsyncConnection, tagged: Collection[str]) -> dict[str, Owner]:

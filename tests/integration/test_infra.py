@@ -15,7 +15,7 @@ from azure.identity.aio import ManagedIdentityCredential
 
 from service.cloud.azure import AzureCloud
 from service.cloud.azure_template import AzureSettings
-from service.cloud.provider import Misconfigured, ScaleSetNotFound
+from service.cloud.provider import OWNER_TAG, Misconfigured, ScaleSetNotFound
 from service.domain.fleet import Offering, ScaleSetPhase, ScaleSetSpec
 from service.domain.ids import new_id
 from service.domain.states import CapacityType
@@ -133,6 +133,11 @@ async def get_failed(cloud: AzureCloud, _name: str) -> None:
     await cloud.get("rk-no-room")
 
 
+async def list_tagged(cloud: AzureCloud, _name: str) -> None:
+    """Look at what else carries our tag."""
+    await cloud.list_tagged()
+
+
 COMPUTE = "Microsoft.Compute/virtualMachineScaleSets"
 NEEDED: list[tuple[str, Verb]] = [
     (f"{COMPUTE}/read", get),
@@ -144,7 +149,24 @@ NEEDED: list[tuple[str, Verb]] = [
     (f"{COMPUTE}/virtualMachines/read", get),
     ("Microsoft.Network/virtualNetworks/subnets/join/action", create),
     ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", create),
+    ("Microsoft.Resources/subscriptions/resourcegroups/resources/read", list_tagged),
 ]
+STRAYS = [
+    "Microsoft.Compute/disks",
+    "Microsoft.Compute/snapshots",
+    "Microsoft.Compute/virtualMachines",
+    "Microsoft.Network/networkInterfaces",
+    "Microsoft.Network/networkSecurityGroups",
+    "Microsoft.Network/publicIPAddresses",
+]
+# Those that the emulator lets one make by themselves, and with what.
+KEPT: dict[str, dict[str, Any]] = {
+    "Microsoft.Network/networkSecurityGroups": {},
+    "Microsoft.Network/publicIPAddresses": {
+        "sku": {"name": "Standard"},
+        "properties": {"publicIPAllocationMethod": "Static"},
+    },
+}
 
 
 @pytest.mark.parametrize(
@@ -170,8 +192,29 @@ async def test_without_an_action_the_call_that_needs_it_is_refused(
     assert action in str(refused.value)
 
 
+@pytest.mark.parametrize("kind", sorted(KEPT))
+async def test_without_the_right_to_read_a_type_the_list_by_tag_is_silent_about_it(
+    azure: Deployed, cloud: AzureCloud, kind: str
+) -> None:
+    url = f"{IN_GROUP}/providers/{kind}/left-over{VERSION}"
+    tags = {OWNER_TAG: azure.outputs["REKINDLE_DEPLOYMENT"]}
+    asked = {"location": "eastus", "tags": tags, **KEPT[kind]}
+    azure.owner.put(url, json=asked).raise_for_status()
+    shown = await cloud.list_tagged()
+    put_role(azure, [action for action in ACTIONS if action != f"{kind}/read"])
+    try:
+        hidden = await cloud.list_tagged()
+    finally:
+        put_role(azure, ACTIONS)
+        azure.owner.delete(url).raise_for_status()
+
+    assert ([(r.kind, r.name) for r in shown], hidden) == ([(kind, "left-over")], [])
+
+
 def test_the_role_has_no_action_that_no_call_needs() -> None:
-    assert sorted(ACTIONS) == sorted({action for action, _ in NEEDED})
+    seen = {f"{kind}/read" for kind in STRAYS}
+
+    assert sorted(ACTIONS) == sorted(seen | {action for action, _ in NEEDED})
 
 
 def test_what_the_template_puts_out_are_settings_of_the_service(azure: Deployed) -> None:

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, OWNER_TAG, Misconfigured
+from service.cloud.provider import (
+    ATTEMPT_TAG,
+    JOB_TAG,
+    OWNER_TAG,
+    CloudError,
+    Misconfigured,
+    Throttled,
+)
 from service.db import attempts
 from service.domain.fleet import Resource, scale_set_name
 from tests.scripted_node import boot
@@ -117,9 +124,48 @@ async def test_a_disk_that_carries_our_tag_is_in_the_audit_and_a_neighbours_is_n
     shown = (await world.call("GET", "/v1/organization/audit")).json()
 
     (stray,) = shown["data"]
-    assert (stray["id"], stray["object"], stray["standing"]) == ("disks/old", "resource", "stray")
+    assert stray["id"] == "Microsoft.Compute/disks/old"
+    assert (stray["object"], stray["standing"]) == ("resource", "stray")
     assert (stray["type"], stray["leaks"]) == ("Microsoft.Compute/disks", True)
-    assert shown["summary"]["groups"]["stray"]["scale_sets"] == 1
+    groups = shown["summary"]["groups"]
+    assert (groups["stray"]["resources"], groups["unknown"]["scale_sets"]) == (1, 0)
+    assert "scale_sets" not in groups["stray"]
+    assert shown["summary"]["unseen"] is None
+
+
+async def test_no_page_of_the_audit_loses_a_stray_whose_type_ends_as_anothers(world: World) -> None:
+    kinds = ("Elsewhere.Compute/disks", "Microsoft.Compute/disks")
+    tags = {OWNER_TAG: world.cloud.owner}
+    world.cloud.strays += [Resource(kind=kind, name="old", tags=tags) for kind in kinds]
+
+    first = (await world.call("GET", "/v1/organization/audit?limit=1")).json()
+    rest = await world.call("GET", f"/v1/organization/audit?after={first['last_id']}")
+
+    assert [s["type"] for s in first["data"] + rest.json()["data"]] == list(kinds)
+
+
+@pytest.mark.parametrize(
+    ("fault", "then"),
+    [
+        (Misconfigured("no role"), "Give the service's identity the actions"),
+        (Throttled("too many"), "Ask again"),
+    ],
+)
+async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, fault: CloudError, then: str
+) -> None:
+    await _orphan(world)
+
+    async def refuse() -> list[Resource]:
+        raise fault
+
+    monkeypatch.setattr(world.cloud, "list_tagged", refuse)
+    shown = (await world.call("GET", "/v1/organization/audit")).json()
+
+    assert "rk-nobodys" in {s["id"] for s in shown["data"]}
+    assert shown["summary"]["leaks"] == 1
+    assert str(fault) in shown["summary"]["unseen"]
+    assert then in shown["summary"]["unseen"]
 
 
 async def test_an_audit_without_azure_says_so(world: World) -> None:

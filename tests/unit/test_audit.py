@@ -2,10 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rekindle.cli.audit import audit as command
 from rekindle.cli.audit import view
+from rekindle.cli.command import Cli
+from rekindle.cli.connection import Asked
+from rekindle.cli.trouble import ExitCode
 from service.domain.audit import Owner, Standing, audit, per_hour
 from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase
 from service.domain.states import AttemptState
@@ -87,18 +93,66 @@ def test_a_disk_with_our_tag_is_a_stray_and_leaks_at_a_price_that_nobody_knows()
 
     first, second = audit([scale_set()], {}, NOW, attempt_tag="a", job_tag="j", strays=[disk])
 
-    assert (first.name, first.standing, first.leaks) == ("disks/old", S.STRAY, True)
+    assert (first.name, first.standing, first.leaks) == (
+        "Microsoft.Compute/disks/old",
+        S.STRAY,
+        True,
+    )
     assert (first.attempt_id, first.hourly, second.name) == ("att-9", None, "rk-1")
 
 
-def test_the_command_says_what_leaks_and_where_to_read_on() -> None:
-    groups = {s: {"scale_sets": 0, "machines": 0, "per_hour": "0"} for s in S}
-    groups[S.UNKNOWN] = {"scale_sets": 1, "machines": 2, "per_hour": "0"}
-    summary = {"groups": groups, "leaks": 1, "unpriced_leaks": 1}
+def test_strays_of_two_providers_whose_types_end_alike_keep_names_of_their_own() -> None:
+    kinds = ("Microsoft.Compute/disks", "Elsewhere.Compute/disks")
+    strays = [Resource(kind=kind, name="old") for kind in kinds]
 
-    *_, group, last = view([], summary, 0.0)
-    (fine,) = view([], {"groups": {}, "leaks": 0}, 0.0)
+    found = audit([], {}, NOW, attempt_tag="a", job_tag="j", strays=strays)
+
+    assert [f.name for f in found] == [f"{kind}/old" for kind in sorted(kinds)]
+
+
+def test_the_command_says_what_leaks_and_where_to_read_on() -> None:
+    *_, group, last = view([], summary(unknown=1), 0.0)
+    (fine,) = view([], summary(), 0.0)
 
     assert group.startswith("unknown: 1 scale set with 2 machines")
     assert last == "1 scale set leak (the price of 1 is not known). What to do: docs/runbook.md"
     assert fine == "Nothing leaks."
+
+
+def test_the_command_counts_scale_sets_and_what_else_leaks_apart() -> None:
+    unknown, stray, last = view([], summary(unknown=2, strays=1), 0.0)
+    *_, alone = view([], summary(strays=1), 0.0)
+
+    assert unknown.startswith("unknown: 2 scale sets with 4 machines")
+    assert stray.startswith("stray: 1 resource - ")
+    assert last.startswith("2 scale sets and 1 other resource leak (the price of 3 is not known).")
+    assert alone.startswith("1 other resource leak (")
+
+
+def test_the_command_never_says_that_nothing_leaks_where_it_could_not_look() -> None:
+    why, verdict = view([], summary(unseen="Not known: no role"), 0.0)
+
+    assert (why, verdict) == ("Not known: no role", "No scale set leaks.")
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [({}, ExitCode.OK), ({"strays": 1}, ExitCode.FAILED), ({"unseen": "?"}, ExitCode.FAILED)],
+)
+def test_a_cron_job_hears_of_what_leaks_and_of_what_could_not_be_looked_at(
+    found: dict[str, Any], code: ExitCode
+) -> None:
+    page = {"data": [], "has_more": False, "summary": summary(**found)}
+    cli = Cli(Asked(), as_json=True)
+    vars(cli)["client"] = SimpleNamespace(get=lambda *_, **__: page)
+
+    assert command(cli) == code
+
+
+def summary(*, unknown: int = 0, strays: int = 0, unseen: str | None = None) -> dict[str, Any]:
+    """As the service tells it."""
+    groups = {s: {"scale_sets": 0, "machines": 0, "per_hour": "0"} for s in S}
+    groups[S.UNKNOWN] = {"scale_sets": unknown, "machines": 2 * unknown, "per_hour": "0"}
+    groups[S.STRAY] = {"resources": strays, "machines": 0, "per_hour": "0"}
+    leaks = unknown + strays
+    return {"groups": groups, "leaks": leaks, "unpriced_leaks": leaks, "unseen": unseen}
