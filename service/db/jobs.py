@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import events, leases, notices, queue, results, versions
 from service.db.leases import Claim
 from service.db.tables import attempts, jobs, metrics
-from service.domain.errors import IllegalMove
+from service.domain.errors import IllegalMove, LeaseLost
 from service.domain.job import Job, LastAttempt, Move
 from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
 from service.domain.terms import Terms
@@ -156,12 +156,38 @@ async def wish(
     **columns: Any,  # noqa: ANN401
 ) -> None:
     """Write what is wanted of the job (cancel_requested_at and the like) and wake everybody."""
+    await _wish(conn, job_id, (), now, columns)
+
+
+async def wish_as_seen(
+    conn: AsyncConnection,
+    claim: Claim,
+    row: JobRow,
+    now: datetime,
+    **columns: Any,  # noqa: ANN401
+) -> None:
+    """The same where it follows from ``row``; LeaseLost where its terms or its holder changed."""
+    same = (jobs.c.lease_token == claim.token, jobs.c.terms == row.terms)
+    if not await _wish(conn, row.id, same, now, columns):
+        raise LeaseLost(f"jobs {row.id}")
+
+
+async def _wish(
+    conn: AsyncConnection,
+    job_id: str,
+    same: tuple[ColumnElement[bool], ...],
+    now: datetime,
+    columns: dict[str, Any],
+) -> bool:
+    """Whether the job still met ``same``; if not, the transaction is to be rolled back."""
     live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
     ids = (await conn.execute(select(attempts.c.id).where(live))).scalars().all()
     await leases.hint_all(conn, attempts, ids, now)  # locks: attempts, then the job
     looked_at = {"due_at": func.least(jobs.c.due_at, now), "hints": jobs.c.hints + 1}
-    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(**columns, **looked_at))
+    mine = update(jobs).where(jobs.c.id == job_id, *same).returning(jobs.c.id)
+    done = await conn.execute(mine.values(**columns, **looked_at))
     await notices.notify(conn, notices.DUE)
+    return done.one_or_none() is not None
 
 
 async def set_metadata(conn: AsyncConnection, job_id: str, metadata: dict[str, str] | None) -> None:

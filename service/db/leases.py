@@ -119,7 +119,7 @@ class Renewals:
                 mine = (among(c.id, (x.row_id for x in claims)), among(c.lease_token, tokens))
                 ours = select(c.id).where(*mine).order_by(c.id)
                 # A row that somebody holds has the others' leases lapse for it; its own can wait.
-                ours = ours.with_for_update(skip_locked=True, key_share=True)
+                ours = ours.with_for_update(key_share=True, skip_locked=True)
                 later = update(claims[0].table).where(c.id.in_(ours.scalar_subquery()))
                 with suppress(SQLAlchemyError):  # the database is away; there is a next round
                     async with self._engine.begin() as conn:
@@ -195,18 +195,20 @@ async def hint_all(
         await notices.notify(conn, notices.DUE)
 
 
-async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> set[str]:
+async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, int]:
     """Lock these rows of one table until the transaction ends; returns those that are ours still.
 
-    In one order, so that two crowds cannot wait for each other.
+    Each with its hints: more than the claim's mean that there is news. In one order, so that two
+    crowds cannot wait for each other.
     """
     table = claims[0].table
     of_ours = {claim.row_id: claim for claim in claims}
     c = table.c
-    query = select(c.id, c.lease_token, c.state).where(among(c.id, of_ours)).order_by(c.id)
+    columns = (c.id, c.lease_token, c.state, c.hints)
+    query = select(*columns).where(among(c.id, of_ours)).order_by(c.id)
     rows = await conn.execute(query.with_for_update(key_share=True))
     return {
-        row.id
+        row.id: row.hints
         for row in rows
         if (row.lease_token, row.state) == (of_ours[row.id].token, of_ours[row.id].row.state)
     }

@@ -5,7 +5,7 @@ out, how much work is left and until when.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from zlib import crc32
@@ -99,7 +99,7 @@ def choose(
     if not allowed:
         why = "; ".join(f"{offering} {fault}" for offering, fault in forbidden.items())
         return Choice(why=f"No offering may be taken now: {why}.", look_at=now + LOOK_AGAIN)
-    free = [p for p in allowed if p.shortage is None or not p.shortage.holds(now)]
+    free = [p for p in allowed if not _is_short(p, now)]
     if not free:
         return _sold_out(allowed, job_id, now)
     found = situation(allowed, work, now, most_nodes, past=past)
@@ -154,12 +154,19 @@ def back_to_spot(
 ) -> Decision | None:
     """Where a job that trains on demand is better off on Spot; None while it stays.
 
-    What it holds is left before Spot is asked, so signs must say that Spot would accept.
+    What it holds is left before Spot is asked, so signs must say that Spot would accept. A deadline
+    rests on what can be had on demand should Spot refuse: what is held is gone by then.
     """
-    allowed = [p for p in places if not _forbidden(p, work.terms) or p.offering == held.key[0]]
     if held.key[0].capacity_type is CapacityType.SPOT:
         return None
-    decision = policy.choose(situation(allowed, work, now, nodes, held, past))
+    terms = work.terms
+    allowed = [p for p in places if not _forbidden(p, terms) or p.offering == held.key[0]]
+    again = {p.offering for p in allowed if not _forbidden(p, terms) and not _is_short(p, now)}
+    found = situation(allowed, work, now, nodes, held, past)
+    candidates = tuple(replace(c, again=c.offering in again) for c in found.candidates)
+    if terms.deadline is not None and not any(c.again and not c.spot for c in candidates):
+        return None
+    decision = policy.choose(replace(found, candidates=candidates))
     goes = decision.kind is Kind.RUN and decision.candidate and decision.candidate.spot
     return decision if goes else None
 
@@ -183,8 +190,7 @@ def situation(
             for p in places
             if p.offering.capacity_type is CapacityType.SPOT
             or (held is not None and p.offering == held.key[0])
-            or p.shortage is None
-            or not p.shortage.holds(now)
+            or not _is_short(p, now)
         ),
         held=held,
         lost_s=chosen.checkpoint_seconds / 2,
@@ -221,7 +227,7 @@ def gpus_of(vm_size: str) -> int:
 
 
 def _candidate(place: Place, chosen: Option, nodes: int, now: datetime, past: Past) -> Candidate:
-    option, refused = place.option, place.shortage
+    option = place.option
     down_at = past.down_at.get(option.offering)
     given = past.given_since.get(option.offering)
     signs = [since for since in (place.likely_since, given) if since is not None]
@@ -235,7 +241,7 @@ def _candidate(place: Place, chosen: Option, nodes: int, now: datetime, past: Pa
         move_dollars=place.egress,
         evictions_per_hour=rate * policy.HOUR,
         holds=place.lived.holds,
-        refused_s=0.0 if refused is not None and refused.holds(now) else None,
+        refused_s=0.0 if _is_short(place, now) else None,
         down_s=None if down_at is None else (now - down_at).total_seconds(),
         evicted_s=place.lived.evicted_s,
         likely_s=(now - max(signs)).total_seconds() if signs else None,
@@ -244,6 +250,10 @@ def _candidate(place: Place, chosen: Option, nodes: int, now: datetime, past: Pa
 
 def _forbidden(place: Place, terms: Terms) -> str:
     return terms.forbids(place.offering, place.price, gpus_of(place.offering.vm_size))
+
+
+def _is_short(place: Place, now: datetime) -> bool:
+    return place.shortage is not None and place.shortage.holds(now)
 
 
 def _sold_out(allowed: Sequence[Place], job_id: str, now: datetime) -> Choice:

@@ -8,6 +8,7 @@ feasible, and on demand granted when asked for, the deadline is certain.
 """
 
 import math
+from dataclasses import replace
 
 from service.domain.ages import DROUGHT_PRIOR, HOLD_PRIOR, bucket, expected_rest
 from service.domain.hazard import hold_rates
@@ -74,7 +75,7 @@ def _rates(now: Situation, spot: Candidate) -> tuple[float, ...]:
 
 def _net(now: Situation) -> Candidate | None:
     """The on-demand candidate that the deadline rests on: the cheapest that still makes it."""
-    paid = [c for c in now.candidates if not c.spot]
+    paid = [c for c in now.candidates if not c.spot and c.again]
     if not paid or now.left_s is None:
         return None
     left = now.left_s - now.margin_s - now.step_s
@@ -196,7 +197,7 @@ def _back(now: Situation, asked: Candidate, terms: Terms, net: Candidate, slack:
     if goes >= stays:
         return _stay(now, _GOES_ON)
     why = f"There are {_spare(slack)} to spare: {asked} is tried again."
-    return _run(now, asked, why, **figures)
+    return replace(_run(now, asked, why, **figures), net=net)
 
 
 def _wait_or_pay(now: Situation, terms: Terms, net: Candidate, slack: float) -> Decision:

@@ -41,6 +41,7 @@ class Candidate:
     )
     evicted_s: float | None = None  # since anything of ours was evicted from that size there
     likely_s: float | None = None  # since when each of several signs says that it would accept
+    again: bool = True  # it may be asked for; what is held and sold out or not allowed may not
 
     @property
     def spot(self) -> bool:
@@ -129,3 +130,4 @@ class Decision:
     again_s: float
     why: str  # one sentence for the user
     figures: dict[str, float] = field(default_factory=dict)  # what was weighed
+    net: Candidate | None = None  # what the deadline rests on where on demand is left for Spot

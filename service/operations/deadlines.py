@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, jobs
 from service.db.jobs import JobRow
+from service.db.leases import Claim
 from service.domain.situation import Decision, Kind
 from service.domain.terms import OnRisk, Terms
 
@@ -34,23 +35,28 @@ def stays(risk: Decision, because: str) -> Decision:
     return replace(risk, kind=Kind.STAY, candidate=None, why=why)
 
 
-async def goes_back(conn: AsyncConnection, row: JobRow, to: Decision, now: datetime) -> None:
+async def goes_back(
+    conn: AsyncConnection, claim: Claim, row: JobRow, to: Decision, now: datetime
+) -> None:
     """Have the job save a checkpoint, leave on demand and ask for Spot.
 
-    Should the deadline be at risk there, it is told and acted upon anew.
+    Should the deadline be at risk there, it is told and acted upon anew. Raises LeaseLost where the
+    job has other terms by now than ``row``.
     """
-    await jobs.wish(conn, row.id, now, returns_since=now, at_risk_at=None)
+    await jobs.wish_as_seen(conn, claim, row, now, returns_since=now, at_risk_at=None)
     data = {"figures": to.figures, "to": str(to.candidate)}
     text = f"It is worth going back to Spot. {to.why} {_MOVES}"
     await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
 
 
-async def warn(conn: AsyncConnection, row: JobRow, risk: Decision, now: datetime) -> None:
+async def warn(
+    conn: AsyncConnection, claim: Claim, row: JobRow, risk: Decision, now: datetime
+) -> None:
     """Tell the user; switch to on demand or cancel, as the job's terms say.
 
     Once for the terms that the job has: what came of a switch is not undone by another one.
 
-    Locks its attempts before the job, as every wish does.
+    Locks its attempts before the job, as every wish does. Raises LeaseLost as ``goes_back`` does.
     """
     wanted = Terms.from_dict(row.terms).on_deadline_risk
     columns: dict[str, datetime] = {"at_risk_at": now}
@@ -64,7 +70,7 @@ async def warn(conn: AsyncConnection, row: JobRow, risk: Decision, now: datetime
     else:
         columns["moves_since"] = now
         text = _MOVES
-    await jobs.wish(conn, row.id, now, **columns)
+    await jobs.wish_as_seen(conn, claim, row, now, **columns)
     data = {"figures": risk.figures, "to": str(risk.candidate) if risk.candidate else None}
     what = f"The deadline is at risk. {risk.why} {text}"
     await events.add(conn, row.id, now, "job.deadline_at_risk", what, level="warn", data=data)

@@ -87,7 +87,8 @@ class JobReconciler:
         match next_step(job, self.now()):
             case Wait(delay):
                 if job.last_attempt and job.has_deadline:
-                    await self._starts.keep_in_time(await self._row(job), job.last_attempt)
+                    row = await self._row(job)
+                    await self._starts.keep_in_time(claim, row, job.last_attempt)
                 await self._release(claim, min(delay or _IDLE, _IDLE))
             case Prepare():
                 await self._prepare(claim, job)
@@ -117,6 +118,10 @@ class JobReconciler:
         async with self.engine.connect() as conn:  # one for both: thousands may be evicted at once
             row, may = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
         assert row is not None
+        wishes = (row.cancel_requested_at is not None, row.pause_requested_at is not None)
+        if wishes != (job.cancel_requested, job.pause_requested):
+            await self._release(claim, _IDLE)  # such a wish hints: it is looked at again at once
+            return
         had = job.last_attempt is not None
         if may or await admission.ask(self.engine, row, self.usual, self.now(), has_attempt=had):
             await self._starts.start(claim, job, row, number)

@@ -3,6 +3,7 @@
 Thousands of jobs that are evicted together choose between the same offerings.
 """
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,17 +23,33 @@ Choice = tuple[frozenset[Offering], int]
 class Pasts:
     """Of one process; read again once it is older than that."""
 
-    known: dict[Choice, tuple[datetime, Past]] = field(default_factory=dict)
+    known: dict[Choice, tuple[datetime, asyncio.Task[Past]]] = field(default_factory=dict)
 
     async def of(
         self, conn: AsyncConnection, offerings: Collection[Offering], nodes: int, now: datetime
     ) -> Past:
-        """What a choice between these offerings for so many nodes knows."""
+        """What a choice between these offerings for so many nodes knows.
+
+        Of those that ask at once one reads, and the others wait for it.
+        """
         choice = (frozenset(offerings), nodes)
-        read_at, past = self.known.get(choice, (None, None))
-        if read_at is None or past is None or now - read_at > _FRESH:
-            past = await experience.past(conn, offerings, nodes, now)
-            for old in [c for c, (at, _) in self.known.items() if now - at > _FRESH]:
-                del self.known[old]
-            self.known[choice] = (now, past)
-        return past
+        while (told := self._told(choice, now)) is not None:
+            try:
+                return await asyncio.shield(told)
+            except asyncio.CancelledError:
+                if not told.cancelled():  # it is we who end, not the one who read
+                    raise
+        reading = asyncio.create_task(experience.past(conn, offerings, nodes, now))
+        self.known[choice] = (now, reading)
+        try:
+            return await reading
+        except BaseException:
+            self.known.pop(choice, None)
+            raise
+
+    def _told(self, choice: Choice, now: datetime) -> asyncio.Task[Past] | None:
+        """What is fresh still, or is being read."""
+        for old in [c for c, (at, _) in self.known.items() if now - at > _FRESH]:
+            del self.known[old]
+        _, told = self.known.get(choice, (None, None))
+        return None if told is None or told.cancelled() else told

@@ -1,8 +1,8 @@
 """Begins the next attempts of jobs that have no choice, many in one transaction.
 
 A plain job has one offering, and neither a deadline nor a budget nor a price limits it. Where
-anything else is in its way (a shortage, a quota, its project's budget, its turn in the queue) it is
-left to `starts.py`, which weighs it by itself and says why it waits.
+anything else is in its way (a shortage, a quota, its project's budget, its turn in the queue, news
+of the job itself) it is left to `starts.py`, which weighs it by itself and says why it waits.
 """
 
 from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ class PlainStarts:
 
     @cached_property
     def _together(self) -> Together[Plain, bool]:
-        return Together(self._start_all)
+        return Together(self._start_all, key=lambda plain: plain.row.id)
 
     async def _start_all(self, crowd: Sequence[Plain]) -> list[bool | Exception]:
         quoted = await self._quoted(sorted({one.offering for one in crowd}))
@@ -79,10 +79,11 @@ class PlainStarts:
             if not roomy:
                 return [False] * len(crowd)
             held = await leases.hold_all(conn, [one.claim for one in roomy])
-            begin = [one for one in roomy if one.row.id in held]
+            # Hinted since its claim: its terms may be others now, and are read anew elsewhere.
+            begin = [one for one in roomy if held.get(one.row.id) == one.claim.hints]
             if begin:
                 await _write(conn, begin, quoted, now)
-        lost = {one.row.id for one in roomy} - held
+        lost = {one.row.id for one in roomy} - held.keys()
         begun = {one.row.id for one in begin}
         return [
             LeaseLost(f"jobs {one.row.id}") if one.row.id in lost else one.row.id in begun

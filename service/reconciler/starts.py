@@ -113,7 +113,7 @@ class Starts:
         async with self.engine.begin() as conn:
             await leases.release(conn, claim, self.now(), self.now() + _SOON)
 
-    async def keep_in_time(self, row: JobRow, last: LastAttempt) -> None:
+    async def keep_in_time(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
         """While an attempt trains: leave Spot in time for the deadline, and on demand for Spot."""
         if Terms.from_dict(row.terms).deadline is None or last.state in ATTEMPT_OVER:
             return
@@ -123,11 +123,11 @@ class Starts:
         assert live is not None, "it was read with the job"
         if live.offering.capacity_type is CapacityType.SPOT:
             if not row.at_risk_at:
-                await self._leave_in_time(row, plan, live)
+                await self._leave_in_time(claim, row, plan, live)
         elif live.state is AttemptState.RUNNING and deadlines.may_return(row):
-            await self._go_back(row, plan, live)
+            await self._go_back(claim, row, plan, live)
 
-    async def _leave_in_time(self, row: JobRow, plan: Plan, live: AttemptRow) -> None:
+    async def _leave_in_time(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
         work, quoted = self._work(row), await self._quoted(plan)
         async with self.engine.connect() as conn:
             places, past = await self._places(conn, plan, quoted, work)
@@ -139,10 +139,13 @@ class Starts:
         async with self.engine.begin() as conn:
             if deadlines.wants_to_move(row, risk):
                 risk = await self._if_paid_for(conn, row, plan, places, risk)
-            await deadlines.warn(conn, row, risk, now)
+            await deadlines.warn(conn, claim, row, risk, now)
 
-    async def _go_back(self, row: JobRow, plan: Plan, live: AttemptRow) -> None:
-        """Where signs say that Spot would accept, and there are cores and money for it."""
+    async def _go_back(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
+        """Where signs say that Spot would accept, and there are cores and money for it.
+
+        There must be money for on demand as well: should Spot refuse, it is begun again.
+        """
         work, quoted = self._work(row), await self._quoted(plan)
         async with self.engine.connect() as conn:
             saved = await _saved(conn, row.id)
@@ -157,8 +160,8 @@ class Starts:
             if to.candidate and to.candidate.offering in _short(roomy):
                 return
             to = await self._if_paid_for(conn, row, plan, places, to)
-            if to.candidate is not None:
-                await deadlines.goes_back(conn, row, to, now)
+            if to.candidate is not None and await self._may_come_back(conn, row, plan, places, to):
+                await deadlines.goes_back(conn, claim, row, to, now)
 
     async def _if_paid_for(
         self,
@@ -173,11 +176,27 @@ class Starts:
         Nothing is put aside, since money is locked after the attempts that are told to go.
         """
         assert risk.candidate is not None, "it wants to move there"
-        place = next(p for p in places if p.offering == risk.candidate.offering)
-        refusal = await budgets.refusal(
-            conn, row.id, *_asked(place, plan), self.allowance, self.now()
-        )
+        refusal = await self._refusal(conn, row, plan, places, risk.candidate.offering)
         return deadlines.stays(risk, refusal.because) if refusal else risk
+
+    async def _may_come_back(
+        self, conn: AsyncConnection, row: JobRow, plan: Plan, places: Sequence[Place], to: Decision
+    ) -> bool:
+        """Whether there is money for what the deadline rests on."""
+        net = to.net
+        return net is None or not await self._refusal(conn, row, plan, places, net.offering)
+
+    async def _refusal(
+        self,
+        conn: AsyncConnection,
+        row: JobRow,
+        plan: Plan,
+        places: Sequence[Place],
+        offering: Offering,
+    ) -> Refusal | None:
+        place = next(p for p in places if p.offering == offering)
+        asked = _asked(place, plan)
+        return await budgets.refusal(conn, row.id, *asked, self.allowance, self.now())
 
     def _work(self, row: JobRow, done: int | None = None) -> Work:
         """What is left after ``done`` steps; None: of what trains now, and saves before it goes."""
