@@ -16,7 +16,7 @@ from service.domain.terms import RETURNS
 from service.domain.traces import Place
 from tests.clock import Clock
 from tests.integration.test_budgets import codes, stops
-from tests.scripted_node import boot, metrics, train
+from tests.scripted_node import ScriptedNode, boot, metrics, train
 from tests.world import PRICE, SPOT, World, open_world
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -47,6 +47,20 @@ async def asked(world: World, **infrastructure: Any) -> dict[str, Any]:  # noqa:
     body |= {"training": {"checkpoint_seconds": 3600}}  # an eviction loses half an hour
     answer = await world.call("POST", JOBS, json=body)
     return {**answer.json(), "http": answer.status_code}
+
+
+async def slow(
+    world: World,
+    **more: Any,  # noqa: ANN401 - JSON
+) -> tuple[dict[str, Any], list[ScriptedNode], int]:
+    """A job due in 4 hours that trains on Spot, and has done one step when 30 minutes are left."""
+    job = await asked(world, deadline=until(world, hours=4), **more)
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    world.clock.advance(hours=3, minutes=30)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=1)
+    return job, nodes, number
 
 
 async def test_a_deadline_that_even_on_demand_misses_is_refused_with_one_that_would_do(
@@ -87,12 +101,7 @@ async def test_with_time_to_spare_a_job_takes_spot(world: World) -> None:
 
 
 async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -> None:
-    job = await asked(world, deadline=until(world, hours=4))
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    world.clock.advance(hours=3, minutes=30)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    job, nodes, number = await slow(world)
     await world.tick(2, seconds=1)
     told = await nodes[0].hear()
     await stops(world, job["id"], nodes, number)
@@ -105,12 +114,7 @@ async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -
 
 
 async def test_whoever_only_wants_to_know_is_told_and_stays_on_spot(world: World) -> None:
-    job = await asked(world, deadline=until(world, hours=4), on_deadline_risk="notify")
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    world.clock.advance(hours=3, minutes=30)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    job, _, _ = await slow(world, on_deadline_risk="notify")
     await world.tick(3, seconds=31)
 
     assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
@@ -172,12 +176,7 @@ async def test_a_change_of_terms_is_told_and_what_is_null_is_lifted(world: World
 
 
 async def test_a_job_stays_on_spot_where_its_budget_does_not_cover_on_demand(world: World) -> None:
-    job = await asked(world, deadline=until(world, hours=4), budget={"amount": "100"})
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    world.clock.advance(hours=3, minutes=30)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    job, _, _ = await slow(world, budget={"amount": "100"})
     await world.tick(3, seconds=31)
 
     listed = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
@@ -244,12 +243,7 @@ async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> N
 
 async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world: World) -> None:
     world.cloud.sold_out.add(ON_DEMAND)
-    job = await asked(world, deadline=until(world, hours=4))
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=1)
-    world.clock.advance(hours=3, minutes=30)
-    for node in nodes:
-        await node.say(NodePhase.RUNNING, number, step=1)
+    job, nodes, number = await slow(world)
     await world.tick(2, seconds=1)
     await stops(world, job["id"], nodes, number)
     again = await boot(world, job["id"])

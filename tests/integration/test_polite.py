@@ -86,11 +86,15 @@ async def test_a_region_that_hangs_holds_up_no_other_one(
 
     turning = asyncio.create_task(loop.whenever_due("attempts", reconciler.claim, SLOTS))
     try:
-        await waiting.until(_value(cloud.costing), lambda made: scale_set_name("att-well") in made)
+        made = await waiting.until(
+            _value(cloud.costing), lambda made: scale_set_name("att-well") in made
+        )
     finally:
         loop.stop.set()
         cloud.well.set()
         await turning
+
+    assert set(made) == {scale_set_name("att-well")}  # while the others still hung
 
 
 async def test_replicas_together_never_ask_more_often_than_azure_allows(
