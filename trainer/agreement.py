@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from trainer.contract import Cadence
 from trainer.rundir import AFTER_STEP, RunDir
 from trainer.watchdog import LONG
 
@@ -67,6 +68,13 @@ class Agreement:
         """Whether this rank has been told; the others are not asked, nor told."""
         self._moved()
         return self._stop_asked() is not None
+
+    def cadence(self) -> Cadence | None:
+        """What rank 0, which alone asks, is to save by; None: as the run spec says."""
+        try:
+            return Cadence.from_json(self._rundir.cadence.read_bytes())
+        except FileNotFoundError:
+            return None
 
     def _stop_asked(self) -> str | None:
         """NOW, AFTER_STEP, or None."""

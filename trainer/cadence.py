@@ -1,15 +1,17 @@
 """How often to save. Standard library only; everybody imports it from `trainer/contract.py`.
 
-The planner uses it with what it expects, the trainer again with what it has measured.
+The planner uses it with what it expects, the trainer again with what it has measured and with what
+the service tells it meanwhile.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from trainer.wire import Message
+from trainer.wire import LATER, Message
 
 BLOCK = 16 * 2**20  # bytes of a file that go to Blob at once
 LEAST, MOST = 5.0, 3600.0  # seconds between two saves, whatever the formula says
+BLIND = 300.0  # the same, where evictions begin to count and no save was measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +22,28 @@ class Cadence(Message):
     answered: float  # share of them whose notice leaves the time for a save
     seconds_per_block: float  # what Blob asks for a block, as time of the job's machines
 
+    @property
+    def unanswered_per_hour(self) -> float:
+        """Evictions that lose what is not saved."""
+        return self.evictions_per_hour * (1 - self.answered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveCost(Message):
+    """What the last save has cost."""
+
+    stall: float  # seconds that training stood still
+    upload: float  # seconds until it was committed
+    blocks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving(Message):
+    """How often rank 0 saves now."""
+
+    every: float  # seconds
+    cost: SaveCost | None = field(default=None, metadata=LATER)  # None: no save was measured yet
+
 
 def best_interval(cadence: Cadence, *, stall: float, upload: float, blocks: int) -> float:
     """Seconds of training between two saves that lose the least time and money.
@@ -29,7 +53,22 @@ def best_interval(cadence: Cadence, *, stall: float, upload: float, blocks: int)
     next one is left out, and costs ``blocks`` blocks (c). Wrong by a factor of two it costs less
     than half a percent, so evictions may be a guess.
     """
-    unanswered = cadence.evictions_per_hour / 3600 * (1 - cadence.answered)
+    unanswered = cadence.unanswered_per_hour / 3600
     cost = stall + blocks * cadence.seconds_per_block
     best = math.sqrt(2 * cost / unanswered) if unanswered > 0 else MOST
     return min(max(best, upload - stall, LEAST), MOST)
+
+
+def interval_of(cadence: Cadence, cost: SaveCost) -> float:
+    """The best interval with what a save was measured to cost."""
+    return best_interval(cadence, stall=cost.stall, upload=cost.upload, blocks=cost.blocks)
+
+
+def rescaled(every: float, before: Cadence, now: Cadence) -> float:
+    """The interval when evictions become others and no save was measured: it goes by their root."""
+    if now.unanswered_per_hour <= 0:
+        return MOST
+    if before.unanswered_per_hour <= 0:
+        return min(every, BLIND)
+    best = every * math.sqrt(before.unanswered_per_hour / now.unanswered_per_hour)
+    return min(max(best, LEAST), MOST)

@@ -10,7 +10,11 @@ from enum import StrEnum
 from trainer.cadence import (
     BLOCK as BLOCK,
     Cadence as Cadence,
+    SaveCost as SaveCost,
+    Saving as Saving,
     best_interval as best_interval,
+    interval_of as interval_of,
+    rescaled as rescaled,
 )
 from trainer.grader_spec import (
     GraderSpec as GraderSpec,
@@ -55,6 +59,7 @@ HEARTBEAT_SECONDS = 10.0  # and at once on any change
 LONG_POLL_SECONDS = 20.0
 LOG_FLUSH_SECONDS = 2.0
 ERROR_TAIL_BYTES = 64 * 1024
+UNDERSTANDS = "cadence"  # a heartbeat's ?understands=: older nodes refuse an answer with that in it
 RUN_SPEC = "run-spec.json"
 MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service had not answered yet
 
@@ -246,6 +251,7 @@ class Heartbeat(Message):
     broken: BrokenCheckpoint | None = field(default=None, metadata=LATER)  # why STOPPED
     out_of_memory: bool = field(default=False, metadata=LATER)  # while it trained: why it ended
     hopeless: bool = field(default=False, metadata=LATER)  # no second try would help; see error
+    saving: Saving | None = field(default=None, metadata=LATER)  # to who told a cadence; of rank 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +264,7 @@ class HeartbeatAnswer(Message):
     now: float
     stop_by: float
     directive_seq: int
+    cadence: Cadence | None = field(default=None, metadata=LATER)  # to save by from now on
 
 
 class DirectiveKind(StrEnum):

@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.contract import Message, Span, StepMetrics
+from trainer.contract import Message, Saving, Span, StepMetrics
 from trainer.room import is_full
 from trainer.rundir import RunDir, write_whole
 from trainer.state import Identity
@@ -54,13 +54,12 @@ class Journal:
     def progress(self, step: int) -> None:
         """Tell how many training steps are finished; not synced, since it is only a hint."""
         if self._identity.local_rank == 0:
-            part = self._rundir.progress.with_name(".progress.part")
-            try:
-                part.write_text(str(step))
-                part.replace(self._rundir.progress)
-            except OSError as e:
-                if not is_full(e):
-                    raise
+            _hint(self._rundir.progress, str(step))
+
+    def saving(self, saving: Saving) -> None:
+        """Tell how often this rank, which decides for all, saves; only a hint too."""
+        if self._identity.rank == 0:
+            _hint(self._rundir.saving, saving.to_json())
 
 
 class _Lines:
@@ -82,6 +81,17 @@ class _Lines:
             log.warning(
                 "%s: %d lines wait for room on the disk", self._path.name, len(self._waiting)
             )
+
+
+def _hint(path: Path, text: str) -> None:
+    """Write it whole, or not at all where there is no room."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError as e:
+        if not is_full(e):
+            raise
 
 
 def _append(path: Path, line: bytes) -> None:

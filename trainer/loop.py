@@ -65,7 +65,9 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
     Unless it is the end, the state returned is saved, or was never changed.
     """
     spec = parts.spec
-    saves = Saves(parts.saver, spec.checkpoint_seconds, parts.now, state.step, spec.cadence)
+    saves = Saves(
+        parts.saver, spec, parts.now, state.step, parts.agreement.cadence, parts.journal.saving
+    )
     state, stopped = _measure_before(parts, state)
     if stopped:
         return state, False

@@ -1,8 +1,9 @@
 """/internal/nodes: the node protocol (docs/contract.md). Nodes call; nothing calls them."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Request, Response
 
@@ -25,6 +26,8 @@ from service.operations.nodes import Standing
 from trainer.contract import (
     OLDEST_PROTOCOL,
     PROTOCOL,
+    UNDERSTANDS,
+    Cadence,
     Directive,
     DirectiveKind,
     Grants,
@@ -74,7 +77,11 @@ async def register(
 
 @router.post("/{node_id}/heartbeat")
 async def heartbeat(
-    request: Request, parts: PartsDep, node_id: str, authorization: Authorization = None
+    request: Request,
+    parts: PartsDep,
+    node_id: str,
+    authorization: Authorization = None,
+    understands: str = "",
 ) -> Response:
     """Take in what the node says; refuse it only after what it said is kept."""
     _check(authorization, tokens.node_token(parts.secret, node_id))
@@ -82,7 +89,8 @@ async def heartbeat(
     now = parts.now()
     hearing: Hearing = request.app.state.hearing
     if beaten := await hearing.beat(node_id, message, now):
-        return _heard(parts, now, beaten.stop_by, beaten.directive_seq)
+        cadence = beaten.cadence if understands == UNDERSTANDS else None
+        return _heard(parts, now, beaten.stop_by, beaten.directive_seq, cadence)
     heard = await hearing.hear(node_id, message, now)
     if heard.refusal == StaleEpoch.code:
         raise StaleEpoch("Another boot of this VM has registered since. Register again.")
@@ -150,9 +158,21 @@ def _nothing_new(parts: Parts, after: int, order: Order) -> Response:
     return _answer(nothing)
 
 
-def _heard(parts: Parts, now: datetime, money_lasts: datetime | None, seq: int) -> Response:
-    stop_by = _stop_by(parts, now, money_lasts)
-    return _answer(HeartbeatAnswer(now=now.timestamp(), stop_by=stop_by, directive_seq=seq))
+def _heard(
+    parts: Parts,
+    now: datetime,
+    money_lasts: datetime | None,
+    seq: int,
+    cadence: Mapping[str, Any] | None = None,
+) -> Response:
+    return _answer(
+        HeartbeatAnswer(
+            now=now.timestamp(),
+            stop_by=_stop_by(parts, now, money_lasts),
+            directive_seq=seq,
+            cadence=Cadence.from_dict(cadence) if cadence else None,
+        )
+    )
 
 
 async def _directive(parts: Parts, standing: Standing, after: int) -> Directive:

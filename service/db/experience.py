@@ -1,11 +1,13 @@
 """How long machines were held where: what attempts of all jobs have lived through."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Row, Select, case, func, select, tuple_, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db import market
 from service.db.tables import attempts
 from service.domain.ages import Ages
 from service.domain.answers import NO_PAST, Answer, Past
@@ -13,6 +15,7 @@ from service.domain.choice import Lived
 from service.domain.fleet import Offering
 from service.domain.states import CapacityType, Outcome
 from service.domain.terms import RETURNS
+from service.domain.traces import place_of
 
 _SEEN = timedelta(days=30)  # older lives say little of today
 _MOST = 500  # lives of one look
@@ -51,12 +54,18 @@ async def of(
 async def past(
     conn: AsyncConnection, offerings: Collection[Offering], nodes: int, now: datetime
 ) -> Past:
-    """What all jobs' requests for Spot were answered there, as far as it counts for so many."""
+    """What all jobs' requests for Spot were answered there, as far as it counts for so many.
+
+    With it what Azure told last of evictions there.
+    """
     spots = {o for o in offerings if o.capacity_type is CapacityType.SPOT}
     if not spots:
         return NO_PAST
     answers = [_answer(row) for row in await conn.execute(_answers(spots, now))]
-    return Past.of(answers, spots, nodes, now, returned=await _returned(conn, now))
+    found = Past.of(answers, spots, nodes, now, returned=await _returned(conn, now))
+    told = await market.bands(conn, map(place_of, spots))
+    bands = {o: told[place_of(o)].band.per_hour for o in spots if place_of(o) in told}
+    return replace(found, bands=bands)
 
 
 def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, ...]]:

@@ -30,7 +30,7 @@ with given as (
     cast(:short as boolean[]), cast(:hopeless as boolean[]), cast(:measured as boolean[])
   ) as g (id, epoch, seq, phase, generation, step, port, short, hopeless, measured)
 ), mine as (
-  select n.id, g.seq, g.step, g.port, a.job_id, a.stop_by
+  select n.id, g.seq, g.step, g.port, a.job_id, a.stop_by, a.cadence -> 'told' as cadence
   from nodes n
   join given g on g.id = n.id
   join attempts a on a.id = n.attempt_id
@@ -45,7 +45,7 @@ with given as (
 )
 update nodes set heartbeat_seq = mine.seq, heard_at = :now, step = mine.step, free_port = mine.port
 from mine where nodes.id = mine.id
-returning nodes.id, nodes.directive_seq, mine.job_id, mine.stop_by
+returning nodes.id, nodes.directive_seq, mine.job_id, mine.stop_by, mine.cadence
 """)
 
 _NUMBERS = [c.name for c in metrics.c if c.name not in ("job_id", "step")]
@@ -131,6 +131,7 @@ class Beaten:
     job_id: str
     directive_seq: int
     stop_by: datetime | None
+    cadence: Mapping[str, Any] | None = None  # to save by; None: as the run spec says
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +166,7 @@ class Progress:
     job_id: str
     generation: int
     step: int
-    news: Mapping[str, float | int | None]
+    news: Mapping[str, Any]
 
 
 async def beat(
@@ -187,7 +188,9 @@ async def beat(
     }
     found = await conn.execute(_BEAT, given | {"now": now})
     return {
-        r.id: Beaten(job_id=r.job_id, directive_seq=r.directive_seq, stop_by=r.stop_by)
+        r.id: Beaten(
+            job_id=r.job_id, directive_seq=r.directive_seq, stop_by=r.stop_by, cadence=r.cadence
+        )
         for r in found
     }
 

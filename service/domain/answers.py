@@ -41,6 +41,7 @@ class Past:
     returned: tuple[int, int] = (0, 0)  # moves from on demand to Spot, and those it accepted
     down_at: Mapping[Offering, datetime] = field(default_factory=dict)  # last refusal or eviction
     given_since: Mapping[Offering, datetime] = field(default_factory=dict)  # again and again
+    bands: Mapping[Offering, float] = field(default_factory=dict)  # evictions of a machine per hour
 
     @classmethod
     def of(

@@ -231,7 +231,8 @@ def _candidate(place: Place, chosen: Option, nodes: int, now: datetime, past: Pa
     down_at = past.down_at.get(option.offering)
     given = past.given_since.get(option.offering)
     signs = [since for since in (place.likely_since, given) if since is not None]
-    rate = option.expected_evictions / option.duration_p50 if option.duration_p50 > 0 else 0.0
+    band = past.bands.get(option.offering)  # None: Azure has told none, and the plan's rate holds
+    planned = option.expected_evictions / option.duration_p50 if option.duration_p50 > 0 else 0.0
     return Candidate(
         offering=option.offering,
         nodes=nodes,
@@ -239,7 +240,7 @@ def _candidate(place: Place, chosen: Option, nodes: int, now: datetime, past: Pa
         cold_start_s=option.recovery_seconds,
         speed=chosen.seconds_per_step / option.seconds_per_step,
         move_dollars=place.egress,
-        evictions_per_hour=rate * policy.HOUR,
+        evictions_per_hour=planned * policy.HOUR if band is None else nodes * band,
         holds=place.lived.holds,
         refused_s=0.0 if _is_short(place, now) else None,
         down_s=None if down_at is None else (now - down_at).total_seconds(),

@@ -1,5 +1,6 @@
 """What Azure tells of its Spot market is kept with its dates, and plans rest on it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -8,9 +9,11 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from service.db import experience
 from service.db import market as rows
 from service.db.market_tables import market_looks, spot_bands
 from service.domain.market import Band, PricePoint, Score
+from service.domain.states import CapacityType
 from service.domain.traces import Place, place_of
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import MarketUnavailable
@@ -144,6 +147,18 @@ async def test_a_plan_says_what_its_evictions_rest_on(world: World, watch: Marke
     assert "Azure's eviction rate of 2026-11-20, 5 to 10 %" in second["evictions_from"]
     assert second["node_evictions_per_hour"] == 0.075
     assert second["expected_evictions"] > first["expected_evictions"]
+
+
+async def test_a_choice_of_where_to_run_next_knows_the_newest_band(
+    engine: AsyncEngine, clock: Clock, watch: MarketWatch
+) -> None:
+    on_demand = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
+    await watch.run_once()
+
+    async with engine.connect() as conn:
+        known = await experience.past(conn, [SPOT, on_demand], 2, clock())
+
+    assert known.bands == {SPOT: Band.TO_10.per_hour}
 
 
 async def test_scores_are_asked_for_as_many_machines_as_jobs_want_and_date_from_their_change(

@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 
 from service.domain import cadence as planned
 from service.domain.layout import Layout
+from tests.unit.trainer_spec import SPEC
 from trainer.checkpoint.saver import Cost
 from trainer.checkpoint.saves import Saves
-from trainer.contract import Cadence, best_interval
+from trainer.contract import Cadence, Saving, best_interval, rescaled
 from trainer.state import State
 
 HOURLY = Cadence(evictions_per_hour=0.075, answered=0.0, seconds_per_block=0.0)
+OFTEN = replace(HOURLY, evictions_per_hour=4 * 0.075)
+NEVER = replace(HOURLY, evictions_per_hour=0.0)
+TOLD = replace(SPEC, checkpoint_seconds=10.0, cadence=HOURLY)
 
 
 def goodput(interval: float, stall: float, upload: float, cadence: Cadence) -> float:
@@ -97,7 +101,7 @@ class Saver:
 def test_what_a_save_has_cost_changes_the_interval() -> None:
     clock = iter([0.0, 10.0, 10.0, 12.0, 40.0, 40.0, 100.0, 270.0])
     saver = Saver()
-    saves = Saves(saver, 10.0, lambda: next(clock), 0, HOURLY)  # type: ignore[arg-type]
+    saves = Saves(saver, TOLD, lambda: next(clock), 0)  # type: ignore[arg-type]
     first = saves.due()
     saves.periodic(State(step=1), congested=False)
     on_its_way = saves.due()
@@ -108,3 +112,88 @@ def test_what_a_save_has_cost_changes_the_interval() -> None:
     assert not saves.due()  # 30 s for the upload: from now on every 219 s
     assert not saves.due()
     assert saves.due()
+
+
+@dataclass
+class Telling:
+    """Saves of a trainer that is told things, by a clock that stands still."""
+
+    cadence: Cadence | None = HOURLY
+    every: float = 100.0
+    told: Cadence | None = None
+    said: list[Saving] = field(default_factory=list)
+    saver: Saver = field(default_factory=Saver)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        spec = replace(SPEC, checkpoint_seconds=self.every, cadence=self.cadence)
+        self.saves = Saves(
+            self.saver,  # type: ignore[arg-type]
+            spec,
+            lambda: self.now,
+            0,
+            lambda: self.told,
+            self.said.append,
+        )
+
+    def save(self, upload: float) -> None:
+        """Save now; it is committed so many seconds later."""
+        self.saves.periodic(State(step=1), congested=False)
+        self.now += upload
+        self.saver.busy = False
+        self.saves.due()
+
+
+def test_before_a_save_was_measured_the_interval_goes_by_the_root_of_the_evictions() -> None:
+    trainer = Telling()
+
+    trainer.told = OFTEN
+    trainer.saves.due()
+    trainer.told = NEVER
+    trainer.saves.due()
+    trainer.told = HOURLY
+    trainer.saves.due()
+
+    assert [round(said.every) for said in trainer.said] == [50, 3600, 100]
+    assert [said.cost for said in trainer.said] == [None] * 3
+
+
+def test_what_a_trainer_is_told_counts_with_what_its_saves_were_measured_to_cost() -> None:
+    trainer = Telling()
+    trainer.save(upload=2.0)
+    trainer.told = OFTEN
+    trainer.saves.due()
+    trainer.saves.due()
+
+    measured, told = trainer.said
+    best = best_interval(HOURLY, stall=0.5, upload=2.0, blocks=0)
+    assert measured.every == pytest.approx(best)
+    assert told.every == pytest.approx(best / 2)
+    assert told.cost == measured.cost
+
+
+def test_a_save_that_is_overdue_by_what_is_told_is_due_at_once() -> None:
+    trainer = Telling()
+    trainer.now = 60.0
+    before = trainer.saves.due()
+    trainer.told = OFTEN
+
+    assert not before
+    assert trainer.saves.due()
+
+
+def test_an_interval_that_the_user_fixed_is_never_touched() -> None:
+    trainer = Telling(cadence=None)
+    trainer.told = OFTEN
+    trainer.now = 99.0
+
+    assert not trainer.saves.due()
+    assert trainer.said == []
+
+
+@given(st.floats(5.0, 3600.0), st.floats(0.001, 20.0), st.floats(0.001, 20.0))
+def test_more_evictions_never_make_an_interval_longer(every: float, one: float, two: float) -> None:
+    few, many = (replace(HOURLY, evictions_per_hour=e) for e in sorted((one, two)))
+
+    assert rescaled(every, few, many) <= every * (1 + 1e-9)
+    assert rescaled(every, many, few) >= every * (1 - 1e-9)

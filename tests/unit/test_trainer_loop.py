@@ -14,7 +14,8 @@ from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
 from trainer.agreement import Agreement
 from trainer.checkpoint.randomness import Randomness, capture
-from trainer.contract import RunSpec
+from trainer.checkpoint.saver import Cost
+from trainer.contract import Cadence, RunSpec, Saving, StepMetrics
 from trainer.data.batch import Batch, padded
 from trainer.data.chat import Tokens
 from trainer.evaluation import Losses
@@ -81,6 +82,7 @@ class Saves:
     kinds: list[tuple[str, int]] = field(default_factory=list)
     randomness: list[Randomness] = field(default_factory=list)
     busy: bool = False
+    cost: Cost = field(default_factory=lambda: Cost(stall=0.5, blocks=0))
 
     def save(self, state: State, randomness: Randomness, kind: str) -> None:
         self.kinds.append((kind, state.step))
@@ -204,6 +206,49 @@ def test_a_stop_after_the_last_step_saves_it_instead_of_exporting(rig: Rig) -> N
     assert rig.saves.kinds == [("stop", 3)]
     assert state.metrics is not None
     assert state.metrics.valid_loss is None
+
+
+def test_a_run_that_is_told_to_save_more_often_learns_the_very_same(tmp_path: Path) -> None:
+    calm, told = (told_in_the_middle(tmp_path / name, name == "told") for name in ("calm", "told"))
+
+    assert told.losses == calm.losses
+    assert len(set(told.losses)) == 12
+    assert torch.equal(told.parameters, calm.parameters)
+    assert calm.saves == []
+    assert [kind for kind, _ in told.saves] == ["periodic"] * len(told.saves)
+    assert min(step for _, step in told.saves) > 4
+    assert Saving.from_json((tmp_path / "told" / "saving.json").read_bytes()).every < 30.0
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What came of a run."""
+
+    losses: list[float]
+    parameters: torch.Tensor
+    saves: list[tuple[str, int]]
+
+
+def told_in_the_middle(root: Path, told: bool) -> Learnt:
+    """Twelve steps; after the fourth one evictions may become ten thousand times as frequent."""
+    seldom, often = (
+        Cadence(evictions_per_hour=rate, answered=0.0, seconds_per_block=0.0)
+        for rate in (0.001, 10.0)
+    )
+    spec = replace(SPEC, total_steps=12, global_batch=2, micro_batch=1, checkpoint_seconds=1000.0)
+    torch.manual_seed(7)
+    root.mkdir()
+    rig = make_rig(root, replace(spec, cadence=seldom))
+
+    def tell(consumed: int) -> None:
+        if told and consumed == 8:
+            rig.rundir.cadence.write_text(often.to_json())
+
+    rig.feed.before = tell
+    rig.run()
+    lines = rig.rundir.metrics.read_text().splitlines()
+    losses = [StepMetrics.from_json(line).loss for line in lines]
+    return Learnt(losses, rig.engine.module.weight.detach().clone(), rig.saves.kinds)
 
 
 def test_saves_are_periodic_but_wait_while_an_earlier_one_is_on_its_way(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class Conversation:
         self._newer = asyncio.Event()  # the service has a directive that we have not seen
         self._answered = asyncio.Event()
         self._told: Heartbeat | None = None  # the last one that was answered
+        self._tells = False  # the service tells cadences, and so it understands what comes of them
         self._seq = 0
         self._port = 0
         self._time = time
@@ -140,6 +141,7 @@ class Conversation:
             await say()
         except ServiceError as e:
             log.warning("service.refused reason=%s", e)
+            self._tells = False  # it may be an older one now
             await self._heed(e, seat)
             raise
 
@@ -176,6 +178,7 @@ class Conversation:
             broken=self._duty.broken if node.phase in _ENDED else None,
             out_of_memory=self._duty.out_of_memory and node.phase in _ENDED,
             hopeless=self._duty.hopeless and node.phase in _ENDED,
+            saving=self._reports.saving if self._tells else None,
         )
         answer = await self._given.service.heartbeat(heartbeat)
         self.stop_by.heard(sent=sent, now=answer.now, stop_by=answer.stop_by)
@@ -183,6 +186,9 @@ class Conversation:
         self._reports.answered(batch)
         self._told = heartbeat
         self._answered.set()
+        if answer.cadence is not None:
+            self._tells = True
+            self._duty.save_by(answer.cadence)
         if answer.directive_seq > self._duty.node.directive:
             self._newer.set()
 

@@ -1,0 +1,247 @@
+"""While a job trains it is told to save by evictions, answers and prices as they are there now."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import attempts, events, market, tables
+from service.domain.cadence import Known
+from service.domain.fleet import Price
+from service.domain.market import Band
+from service.domain.traces import place_of
+from service.reconciler.cadences import CHANGED, Cadences
+from tests.clock import Clock
+from tests.integration.rows import add, add_attempt, add_job
+from tests.scripted_node import ScriptedNode, boot, metrics, train
+from tests.world import PRICE, SPOT, World
+from trainer.contract import (
+    UNDERSTANDS,
+    Cadence,
+    Heartbeat,
+    HeartbeatAnswer,
+    NodePhase,
+    SaveCost,
+    Saving,
+    interval_of,
+)
+
+COST = SaveCost(stall=0.5, upload=2.0, blocks=10)
+PLANNED = Cadence(evictions_per_hour=0.1, answered=0.95, seconds_per_block=0.001)
+OPTION = {"checkpoint_seconds": 840.0, "cadence": PLANNED.to_plain()}
+SAYS = {"save_every": 840.0, "save_cost": COST.to_plain()}  # a trainer that hears what it is told
+
+
+@pytest.fixture
+def watch(engine: AsyncEngine, clock: Clock) -> Cadences:
+    return Cadences(engine=engine, hazard_per_hour=0.05, now=clock)
+
+
+async def trains(conn: AsyncConnection, clock: Clock, **attempt: Any) -> None:  # noqa: ANN401
+    """A job on two machines whose trainer has measured a save."""
+    plan = {"options": [OPTION], "recipe": {}}
+    await add_job(conn, clock(), state="running", plan=plan, progress=SAYS)
+    await add_attempt(conn, clock(), **attempt)
+
+
+async def storm(engine: AsyncEngine, clock: Clock, evictions: int, *, ago: timedelta) -> None:
+    """So many holds of another job were evicted there, after hardly any time."""
+    at = clock() - ago
+    async with engine.begin() as conn:
+        await add_job(conn, at, id="other", state="cancelled", finished_at=at)
+        for n in range(evictions):
+            over = {"state": "ended", "outcome": "evicted", "ended_at": at, "ran_at": at}
+            await add_attempt(conn, at, id=f"lost-{n}", job_id="other", number=n + 1, **over)
+
+
+async def known(engine: AsyncEngine, attempt: str = "att-1") -> Known:
+    """What the nodes of the attempt are told."""
+    async with engine.connect() as conn:
+        query = select(tables.attempts.c.cadence).where(tables.attempts.c.id == attempt)
+        return Known.from_dict((await conn.execute(query)).scalar_one())
+
+
+async def story(engine: AsyncEngine, job: str = "job") -> list[str]:
+    """What the user was told of the interval, oldest first."""
+    async with engine.connect() as conn:
+        told = await events.newest(conn, job, after=None, limit=100) or []
+    return [event.message for event in reversed(told) if event.code == CHANGED]
+
+
+async def hears(node: ScriptedNode, number: int, step: int) -> Cadence | None:
+    """What a heartbeat of a trainer that understands it is answered."""
+    assert node.seat is not None
+    node.seq += 1
+    beat = Heartbeat(
+        epoch=node.seat.epoch,
+        seq=node.seq,
+        phase=NodePhase.RUNNING,
+        generation=number,
+        step=step,
+        free_port=29500,
+    )
+    answer = await node.world.http.post(
+        f"/internal/nodes/{node.seat.node_id}/heartbeat?understands={UNDERSTANDS}",
+        content=beat.to_json(),
+        headers={"authorization": f"Bearer {node.seat.node_token}"},
+    )
+    assert answer.status_code == 200, answer.text
+    return HeartbeatAnswer.from_json(answer.content).cadence
+
+
+async def saves(node: ScriptedNode, number: int, step: int, cadence: Cadence) -> float:
+    """A trainer says how often it saves by this cadence."""
+    every = interval_of(cadence, COST)
+    said = Saving(every=every, cost=COST)
+    await node.say(NodePhase.RUNNING, number, step=step, metrics=(metrics(step),), saving=said)
+    return every
+
+
+async def test_a_job_is_told_that_evictions_rose_and_saves_more_often_and_says_so(
+    world: World, watch: Cadences, clock: Clock
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    await watch.run_once()
+    old = await nodes[0].say(NodePhase.RUNNING, number, step=2)  # it does not understand
+    as_planned = (await world.job(job["id"]))["checkpoint_interval"]
+    first = await hears(nodes[0], number, 3)
+    assert first is not None
+    before = await saves(nodes[0], number, 4, first)
+    await storm(world.engine, clock, 6, ago=timedelta(minutes=20))
+    clock.advance(seconds=30)
+    await watch.run_once()
+    second = await hears(nodes[0], number, 5)
+    assert second is not None
+    after = await saves(nodes[0], number, 6, second)
+
+    shown = (await world.job(job["id"]))["checkpoint_interval"]
+    (told,) = await story(world.engine, job["id"])
+    assert "cadence" not in old.json()
+    assert as_planned["seconds"] == job["plan"]["options"][0]["checkpoint_seconds"]
+    assert as_planned["since"] is None
+    assert first.evictions_per_hour == pytest.approx(2 * 0.05, rel=0.01)
+    assert second.evictions_per_hour == pytest.approx(4 * first.evictions_per_hour, rel=0.01)
+    assert after == pytest.approx(before / 2, rel=0.01)
+    assert told.startswith("Checkpoints every ")
+    assert told.endswith("evictions here rose from 0.1 to 0.4 per hour.")
+    assert shown == {
+        "seconds": after,
+        "chosen_by": "planner",
+        "evictions_per_hour": second.evictions_per_hour,
+        "notices_answered": first.answered,
+        "since": int(clock().timestamp()),
+    }
+
+
+async def test_an_eviction_next_door_is_told_to_the_trainer_for_ten_minutes_and_to_nobody_else(
+    engine: AsyncEngine, watch: Cadences, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await trains(conn, clock)
+    await watch.run_once()
+    usual = (await known(engine)).told
+    await storm(engine, clock, 1, ago=timedelta(0))
+
+    await watch.run_once()
+    raised = (await known(engine)).told
+    clock.advance(minutes=11)
+    changed, again = await watch.run_once(), await watch.run_once()
+
+    assert (changed, again) == (1, 0)
+    assert raised.evictions_per_hour > 4 * usual.evictions_per_hour
+    assert (await known(engine)).told.evictions_per_hour < 1.6 * usual.evictions_per_hour
+    assert (await known(engine)).since == clock().timestamp()
+    assert await story(engine) == []
+
+
+async def test_a_band_that_azure_changes_and_a_price_that_moves_are_told_while_it_trains(
+    engine: AsyncEngine, watch: Cadences, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await trains(conn, clock)
+    await watch.run_once()
+    first = (await known(engine)).told
+    dear = Price(hourly=2 * PRICE.hourly, on_demand_hourly=PRICE.on_demand_hourly)
+    async with engine.begin() as conn:
+        await market.save_bands(conn, {place_of(SPOT): Band.ABOVE}, clock())
+        await attempts.reprice(conn, SPOT, dear)
+
+    await watch.run_once()
+
+    second = (await known(engine)).told
+    assert second.evictions_per_hour == pytest.approx(2 * 0.25)
+    assert second.seconds_per_block == pytest.approx(first.seconds_per_block * 8 / 16.88)
+
+
+async def test_on_demand_a_job_saves_once_an_hour_and_the_user_is_told_why(
+    engine: AsyncEngine, watch: Cadences, clock: Clock
+) -> None:
+    over = {"state": "ended", "outcome": "evicted", "ended_at": clock(), "ran_at": clock()}
+    async with engine.begin() as conn:
+        await trains(conn, clock, **over, cadence={"said": PLANNED.to_plain()})
+        bought = {"capacity_type": "on_demand", "hourly": 32}
+        await add_attempt(conn, clock(), id="att-2", number=2, state="starting", **bought)
+
+    await watch.run_once()
+
+    calm = (await known(engine, "att-2")).told
+    (told,) = await story(engine)
+    assert calm.evictions_per_hour == 0.0
+    assert interval_of(calm, COST) == 3600.0
+    assert told.startswith("Checkpoints every 1.0 h instead of ")
+    assert told.endswith("on demand nothing is evicted.")
+
+
+async def test_evictions_of_the_job_that_lost_work_count_against_the_plans_share_of_answered_ones(
+    engine: AsyncEngine, watch: Cadences, clock: Clock
+) -> None:
+    over = {"state": "ended", "outcome": "evicted", "ended_at": clock(), "ran_at": clock()}
+    lost = {1: 0, 2: 7, 3: 0}  # steps that each attempt did again
+    async with engine.begin() as conn:
+        await trains(conn, clock, **over)
+        await add_attempt(conn, clock(), id="att-2", number=2, **over)
+        await add_attempt(conn, clock(), id="att-3", number=3)
+        for n, steps in lost.items():
+            row = {"job_id": "job", "number": n, "attempt_id": f"att-{n}", "lost_steps": steps}
+            await add(conn, tables.generations, **row, content={}, opened_at=clock())
+
+    await watch.run_once()
+
+    assert (await known(engine, "att-3")).told.answered == pytest.approx((9.5 + 1) / 12)
+
+
+async def test_an_interval_that_the_user_fixed_stays(
+    engine: AsyncEngine, watch: Cadences, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        plan = {"options": [{"checkpoint_seconds": 60.0, "cadence": None}]}
+        await add_job(conn, clock(), state="running", plan=plan, progress=SAYS)
+        await add_attempt(conn, clock())
+
+    await watch.run_once()
+    await storm(engine, clock, 6, ago=timedelta(minutes=20))
+
+    assert await watch.run_once() == 0
+    async with engine.connect() as conn:
+        query = select(tables.attempts.c.cadence).where(tables.attempts.c.id == "att-1")
+        assert (await conn.execute(query)).scalar_one() == {}
+    assert await story(engine) == []
+
+
+async def test_of_two_replicas_that_see_the_same_one_tells_the_user(
+    engine: AsyncEngine, watch: Cadences, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await trains(conn, clock)
+    await watch.run_once()
+    await storm(engine, clock, 6, ago=timedelta(minutes=20))
+
+    counts = await asyncio.gather(watch.run_once(), watch.run_once())
+
+    assert sorted(counts) == [0, 1]
+    assert len(await story(engine)) == 1
