@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rekindle.cli.command import Cli
-from rekindle.cli.words import money
+from rekindle.cli.savings import all_projects, by_project
+from rekindle.cli.trouble import ExitCode, Trouble
+from rekindle.cli.words import money, safe
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,8 +25,19 @@ def costs(
     reconcile: Annotated[
         bool, typer.Option("--reconcile", help="Against what Azure has billed, with reasons.")
     ] = False,
+    projects: Annotated[
+        bool, typer.Option("--projects", help="Every project's machines and savings: operators.")
+    ] = False,
 ) -> None:
     """What all jobs of your project have cost, and saved against on demand. Days are UTC."""
+    if projects and reconcile:
+        raise Trouble(
+            "--projects and --reconcile are two tables.", "Leave one out.", exit_code=ExitCode.USAGE
+        )
+    if projects:
+        every = all_projects(cli, days)
+        cli.show(every, lambda: by_project(every))
+        return
     if reconcile:
         told = cli.client.get(f"{COSTS}/reconciliation", days=days)
         cli.show(told, lambda: compared(told))
@@ -67,11 +81,21 @@ def compared(told: Mapping[str, Any]) -> Iterable[Any]:
     whole = told["whole"]
     yield f"Ledger {money(whole['metered'])}, billed {money(whole['billed'])}."
     yield from (f"  {difference['why']}" for difference in whole["differences"])
+    yield from _of_nobody(told.get("of_nobody") or [])
     apart = [line for line in told["attempts"] if line["differences"]]
     if apart:
         yield _attempts(apart)
     if told["has_more"]:
         yield f"These are the {len(told['attempts'])} attempts that differ most."
+
+
+def _of_nobody(lines: list[Json]) -> Iterable[str]:
+    """A line for each reason, with the kinds of meters; the service tells it to operators alone."""
+    for cause in dict.fromkeys(line["cause"] for line in lines):
+        those = [line for line in lines if line["cause"] == cause]
+        total = sum(Decimal(line["billed"]) for line in those)
+        kinds = ", ".join(f"{safe(line['category'])} {money(line['billed'])}" for line in those)
+        yield f"Of no project: {money(total)} ({kinds}). {those[0]['why']}"
 
 
 def _attempts(apart: list[Json]) -> "Table":

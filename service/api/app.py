@@ -22,6 +22,7 @@ from service.api import (
     models,
     nodes,
     project_costs,
+    project_savings,
     reconciliations,
     simulations,
     tiers,
@@ -37,7 +38,7 @@ from service.operations.kept import Kept
 _LONGEST_ID = 128
 _OF_USERS = (
     *(files, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys),
-    *(audit, calendars, project_costs, reconciliations, simulations, traces),
+    *(audit, calendars, project_costs, project_savings, reconciliations, simulations, traces),
 )
 
 

@@ -11,7 +11,14 @@ from service.api.pages import After, clamp, known
 from service.db import bills
 from service.db.bills import Look
 from service.domain.cost import CURRENCY
-from service.domain.reconciliation import Line, Reconciliation, reconcile, settled
+from service.domain.reconciliation import (
+    UNTAGGED,
+    Billed,
+    Line,
+    Reconciliation,
+    reconcile,
+    settled,
+)
 from service.operations import operators
 
 router = APIRouter(prefix="/organization", tags=["organization"])
@@ -36,6 +43,7 @@ async def take(
     billed = await bills.of_project(db, caller.project_id, since, until)
     look = await bills.last_look(db)
     sees_all = await operators.are(db, caller.project_id, parts.operator_project)
+    nobodys = await bills.of_nobody(db, since, until) if sees_all else []
     found = reconcile(metered, billed, settled(look.told_at, look.first_day))
     return {
         "object": "organization.costs.reconciliation",
@@ -47,6 +55,7 @@ async def take(
         "trouble": _trouble(look, sees_all=sees_all),
         "currency": CURRENCY,
         "whole": _line(found.whole),
+        "of_nobody": [_of_nobody(one) for one in nobodys],
         **_page(found, clamp(limit, _MOST), after),
     }
 
@@ -68,6 +77,18 @@ def _trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
         return None
     theirs = "Azure does not tell its bill. Operators of this service see why."
     return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else theirs}
+
+
+def _of_nobody(one: Billed) -> dict[str, Any]:
+    """What no project is charged with: for operators, since it may be of every deployment."""
+    untagged = one.attempt_id == UNTAGGED
+    why = (
+        "It lies in the deployment's resource group and carries no tag of Rekindle's."
+        if untagged
+        else "It carries the tag of no attempt that this service knows."
+    )
+    cause = "untagged" if untagged else "unknown_attempt"
+    return {"cause": cause, "category": one.category, "billed": money(one.amount), "why": why}
 
 
 def _seconds(at: datetime) -> int:

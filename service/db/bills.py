@@ -4,12 +4,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from sqlalchemy import delete, func, insert, select, text, update
+from sqlalchemy import case, delete, exists, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.market_tables import bills, market_looks
 from service.db.tables import attempts, jobs
-from service.domain.reconciliation import Billed, Metered, day_of, summed
+from service.domain.reconciliation import UNTAGGED, Billed, Metered, day_of, summed
 
 LOOK = "bills"
 _b, _looks = bills.c, market_looks.c
@@ -26,7 +26,10 @@ select (d.starts at time zone 'UTC')::date as day, l.attempt_id, {hours} as hour
   {amount} as amount
 from d join ledger l on l.started_at < least(d.ends, :now)
   and coalesce(l.ended_at, :now) > d.starts
-where l.job_id in (select id from jobs where project_id = :project)
+where l.attempt_id in (
+  select a.id from attempts a join jobs j on j.id = a.job_id
+  where j.project_id = :project and (a.ended_at is null or a.ended_at > :since)
+)
 group by 1, 2
 """
 
@@ -77,10 +80,24 @@ async def of_project(
     return [Billed(**row) for row in (await conn.execute(query)).mappings()]
 
 
+async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[Billed]:
+    """What no project has: UNTAGGED, and what carries the tag of no attempt that is known."""
+    known = exists().where(attempts.c.id == _b.attempt_id)
+    whose = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")
+    sums = (func.sum(_b.quantity).label("quantity"), func.sum(_b.amount).label("amount"))
+    query = (
+        select(func.min(_b.day).label("day"), whose, _b.category, *sums)
+        .where(_b.day >= since, _b.day <= until, ~known)
+        .group_by(whose, _b.category)
+        .order_by(func.sum(_b.amount).desc())
+    )
+    return [Billed(**row) for row in (await conn.execute(query)).mappings()]
+
+
 async def metered(
     conn: AsyncConnection, project_id: str, since: date, until: date, now: datetime
 ) -> list[Metered]:
-    """What our ledger has, both days included."""
+    """What our ledger has, both days included; of attempts that were not over before."""
     end = day_of(until) + timedelta(days=1)
     given = {"since": day_of(since), "until": end, "project": project_id, "now": now}
     sums = {"hours": _HOURS.format(times=""), "amount": _HOURS.format(times=" * l.hourly")}

@@ -19,13 +19,18 @@ with b as (
   select starts, starts + make_interval(secs => :width) ends
   from generate_series(cast(:since as timestamptz), cast(:until as timestamptz)
     - interval '1 microsecond', make_interval(secs => :width)) starts
-), mine as (select id from jobs where project_id = :project)
+), mine as (select id from jobs where project_id = :project
+), held as materialized (  -- by attempts that were not over before: not a year's ledger
+  select l.* from attempts a join jobs j on j.id = a.job_id join ledger l on l.attempt_id = a.id
+  where j.project_id = :project
+    and (a.ended_at is null or a.ended_at > cast(:since as timestamptz))
+)
 select b.starts, b.ends,
   coalesce(m.spent, 0) machines, coalesce(m.on_demand, 0) on_demand, coalesce(s.kept, 0) storage
 from b
 left join lateral (
   select sum(hourly * {hours}) spent, sum(on_demand_hourly * {hours}) on_demand
-  from ledger l where l.job_id in (select id from mine) and {overlaps}
+  from held l where {overlaps}
 ) m on true
 left join lateral (
   select sum(size * month * {hours}) / ({gib}.0 * {month}) kept

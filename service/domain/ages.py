@@ -80,3 +80,18 @@ def expected_rest(rates: tuple[float, ...], age: float, horizon: float) -> float
         if at >= end:
             break
     return rest
+
+
+def quantile(rates: tuple[float, ...], age: float, share: float) -> float:
+    """Hours from now in which such a share of all lives of this age have ended.
+
+    >>> round(quantile((0.5, 0.5, 0.1, 0.1), 1.0, 1 - math.exp(-1.0)), 6)
+    6.0
+    """
+    rest, at = -math.log1p(-share), age
+    for b in range(bucket(age), BUCKETS - 1):
+        until = _STARTS[b] + WIDTHS[b]
+        if (spent := rates[b] * (until - at)) >= rest:
+            return at + rest / rates[b] - age
+        rest, at = rest - spent, until
+    return at + rest / rates[-1] - age

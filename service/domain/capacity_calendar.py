@@ -7,7 +7,7 @@ own is of what we happened to ask for, so the answer says how much of it was rea
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -17,16 +17,23 @@ from service.domain.option import Option
 from service.domain.simulation import Case, Experience, live
 from service.domain.situation import Candidate
 from service.domain.traces import Place, Trace
-from service.domain.trial import case_of, zones_of
+from service.domain.trial import FINEST_S, case_of, zones_of
 
 HOUR = timedelta(hours=1)
 LIVES_AT_MOST = 336  # two weeks of hours; of a longer record every second hour of the day, or third
-_COST_AT_MOST = 1_000_000  # of all lives, at worst half a minute; long ones are fewer
+SECONDS_AT_MOST = 8.0  # of computing: where lives are long fewer hours are lived from
+_FINE = 24_000  # ticks of a life times what each looks at; of more ticks are coarser, to an hour
+_MOST = 50_000  # the same, even so: one life would take as long as all of them may
+_BESIDES = 4  # zones' worth of what a tick costs anyway
 _STEPS = (1, 2, 3, 4, 6, 8, 12, 24)  # hours
 _TICKS = 60  # of work: a calendar has many lives and no need of the last per cent
 _PATIENCE = timedelta(days=2)  # so long beyond its work a job without a deadline is followed
 _LEAST_DAYS = 7
 _LEAST_SEEN = 0.25  # of the record, for the hours to tell anything
+
+
+class TooMuch(Exception):
+    """One life alone would take as long as a calendar may; says so."""
 
 
 class Slot(NamedTuple):
@@ -112,17 +119,26 @@ def elsewhere(first: Option, traces: Mapping[str, Trace]) -> tuple[list[Option],
 
 
 def calendar(
-    options: Sequence[Option], traces: Sequence[Trace], deadline_s: float | None
+    options: Sequence[Option],
+    traces: Sequence[Trace],
+    deadline_s: float | None,
+    spent: Callable[[], float] = lambda: 0.0,
 ) -> CapacityCalendar | None:
-    """By the options of a plan; None where no trace is of a place that they name."""
+    """By the options of a plan; None where no trace is of a place that they name.
+
+    ``spent``: seconds of computing, counted from anywhere. Raises TooMuch.
+    """
     spot = zones_of(options, {})
     matched = [(zone, trace) for zone in spot if (trace := _of(zone.offering, traces))]
     if not matched:
         return None
     zones, used = zip(*matched, strict=True)
-    case = case_of(options[0], zones, deadline_s, _ticks(options[0], used))
+    ticks, finest = _ticks(options[0], used), _finest(len(zones), deadline_s)
+    case = case_of(options[0], zones, deadline_s, ticks, finest)
     record = _record(used, case)
-    lives = tuple(_lives(case, record, used)) if record else ()
+    lives: tuple[Begun, ...] = ()
+    if record:
+        lives = tuple(_Lives(case=case, record=record, traces=used).from_many(spent))
     return _calendar(lives, used, record)
 
 
@@ -131,6 +147,12 @@ def _ticks(first: Option, traces: Sequence[Trace]) -> int:
     work_s = first.total_steps * first.seconds_per_step
     finest = max(trace.gap for trace in traces).total_seconds()
     return max(1, min(max(_TICKS, math.ceil(work_s / HOUR.total_seconds())), int(work_s / finest)))
+
+
+def _finest(zones: int, deadline_s: float | None) -> float:
+    """Seconds of a tick, so that a life until a far deadline has not too many of them."""
+    dear = (deadline_s or 0.0) * (zones + _BESIDES) / _FINE
+    return min(max(dear, FINEST_S), HOUR.total_seconds())
 
 
 def _of(offering: Offering, traces: Iterable[Trace]) -> Trace | None:
@@ -161,20 +183,59 @@ def _up(trace: Trace, begins: datetime, tick: timedelta, ticks: int, nodes: int)
         yield all(enough[first : max(last, first + 1)])
 
 
-def _lives(case: Case, record: _Record, traces: Sequence[Trace]) -> Iterator[Begun]:
-    """From every hour that enough of the record comes after."""
-    needs = (case.deadline or case.work + math.ceil(_PATIENCE / record.tick)) + case.cold + 1
-    some = [any(zones) for zones in zip(*record.weather, strict=True)]
-    most = max(1, min(LIVES_AT_MOST, _COST_AT_MOST // _cost(needs, len(record.weather))))
-    for at in _beginnings(record, needs, most):
+@dataclass(frozen=True, kw_only=True)
+class _Lives:
+    """The job, begun at any time of a record."""
+
+    case: Case
+    record: _Record
+    traces: Sequence[Trace]
+
+    @property
+    def needs(self) -> int:
+        """Ticks that a life is followed for."""
+        case, patience = self.case, math.ceil(_PATIENCE / self.record.tick)
+        return (case.deadline or case.work + patience) + case.cold + 1
+
+    def from_many(self, spent: Callable[[], float]) -> Sequence[Begun]:
+        """From every hour that enough of the record comes after, or the same ones of every day.
+
+        Fewer hours come first, and more of them as long as there is time. Raises TooMuch.
+        """
+        self._check()
+        hours, until = list(_hours(self.record, self.needs)), spent() + SECONDS_AT_MOST
+        known: dict[datetime, Begun] = {}
+        found: Sequence[Begun] = ()
+        for wanted in _finer(hours):
+            fresh = [at for at in wanted if at not in known]
+            for at in reversed(fresh):  # the newest first
+                known[at] = self.begun(at)
+                if spent() >= until:
+                    return found or [known[at] for at in sorted(known)]
+            found = [known[at] for at in wanted]
+        return found
+
+    def _check(self) -> None:
+        """Whether one life can be told in time at all."""
+        zones = len(self.record.weather)
+        if self.needs * (zones + _BESIDES) > _MOST:
+            days = int(_MOST / (zones + _BESIDES) * self.record.tick / timedelta(days=1))
+            raise TooMuch(
+                f"A calendar of {zones} regions follows a job for {days} days at most. Give a "
+                "nearer deadline, fewer regions or fewer traces."
+            )
+
+    def begun(self, at: datetime) -> Begun:
+        """One life."""
+        case, record = self.case, self.record
         tick = round((at - record.begins) / record.tick)
-        weather = [zone[tick : tick + needs] for zone in record.weather]
+        weather = [zone[tick : tick + self.needs] for zone in record.weather]
         # Without a deadline a job waits for the first machines, at no cost.
-        waits = 0 if case.deadline else next((i for i in range(needs) if some[tick + i]), needs)
-        here = replace(case, zones=_priced(case.zones, traces, at))
+        waits = 0 if case.deadline else _first(weather, self.needs)
+        here = replace(case, zones=_priced(case.zones, self.traces, at))
         life = live(here, weather, waits, Experience.none(len(here.zones)))
         done = None if life.finished is None else life.finished + waits
-        yield Begun(
+        return Begun(
             at=at,
             dollars=life.dollars,
             hours=None if done is None else done * case.tick_s / HOUR.total_seconds(),
@@ -182,24 +243,27 @@ def _lives(case: Case, record: _Record, traces: Sequence[Trace]) -> Iterator[Beg
         )
 
 
-def _cost(ticks: int, zones: int) -> int:
-    """Of one life at worst: as if every zone were looked at in each tick, and the rest as four."""
-    return ticks * (zones + 4)
+def _first(weather: Sequence[Sequence[bool]], needs: int) -> int:
+    """The tick at which a zone has capacity."""
+    return next((i for i, zones in enumerate(zip(*weather, strict=True)) if any(zones)), needs)
 
 
-def _beginnings(record: _Record, needs: int, most: int) -> Iterator[datetime]:
-    """Full hours that ``needs`` ticks of the record come after; of too many, the same ones of
-    every day.
-
-    Other hours on other days would tell weeks apart, and not hours.
-    """
+def _hours(record: _Record, needs: int) -> Iterator[datetime]:
+    """Full ones that ``needs`` ticks of the record come after."""
     last = record.begins + (record.ticks - needs) * record.tick
     first = record.begins.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     if first < record.begins:
         first += HOUR
-    hours = [first + n * HOUR for n in range(math.floor((last - first) / HOUR) + 1)]
-    every = next((n for n in _STEPS if len(hours) <= n * most), _STEPS[-1])
-    yield from [at for at in hours if at.hour % every == 0][-most:]
+    yield from (first + n * HOUR for n in range(math.floor((last - first) / HOUR) + 1))
+
+
+def _finer(hours: Sequence[datetime]) -> Iterator[list[datetime]]:
+    """The same hours of every day: others on other days would tell weeks apart, and not hours."""
+    for every in reversed(_STEPS):
+        wanted = [at for at in hours if at.hour % every == 0]
+        if every < _STEPS[-1] and len(wanted) > LIVES_AT_MOST:
+            return
+        yield wanted[-LIVES_AT_MOST:]
 
 
 def _priced(

@@ -130,6 +130,20 @@ class ToCome:
             return 1.0 if seconds >= self.p50 else 0.0
         return round(_normal(math.log(seconds / self.p50) / sigma), 3)
 
+    def after(self, wait: Self) -> "ToCome":
+        """With ``wait`` before it, which has nothing to do with how long it takes then."""
+        middle = wait.p50 + self.p50
+        return ToCome(
+            p10=max(middle - math.hypot(wait.p50 - wait.p10, self.p50 - self.p10), wait.p10),
+            p50=middle,
+            p90=middle + math.hypot(wait.p90 - wait.p50, self.p90 - self.p50),
+        )
+
+    def at_most(self, seconds: float) -> "ToCome":
+        """The same, and none of the three above that."""
+        most = max(seconds, 0.0)
+        return ToCome(p10=min(self.p10, most), p50=min(self.p50, most), p90=min(self.p90, most))
+
 
 def whole(option: Option) -> ToCome:
     """Of a job that has not begun."""

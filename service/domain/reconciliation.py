@@ -15,6 +15,7 @@ from typing import NamedTuple
 from service.domain.cost import cents
 
 MACHINES = "Virtual Machines"
+UNTAGGED = "(untagged)"  # in place of an attempt: nothing of ours says whose it is
 DELAY = timedelta(hours=24)  # after a day's end, until Azure tells all of it
 _DISKS = {"Storage"}
 _NETWORK = {"Bandwidth", "Virtual Network", "NAT Gateway", "Load Balancer", "Private Link"}
@@ -39,7 +40,7 @@ class Billed:
     """What Azure billed of one kind of meter."""
 
     day: date
-    attempt_id: str  # by the tag; "": none
+    attempt_id: str  # by the tag; "": ours without one; UNTAGGED: not marked as ours
     category: str  # as Azure names it
     quantity: Decimal  # hours, where it is machines
     amount: Decimal  # US dollars

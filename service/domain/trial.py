@@ -20,7 +20,7 @@ from service.domain.situation import Candidate
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
-_FINEST_S = 300.0
+FINEST_S = 300.0
 _TICKS = 150  # of work: finer ones change little and take longer
 _PATIENCE = 6  # so many times its work a job without a deadline is followed
 _LONG = 1000.0  # hours
@@ -88,11 +88,15 @@ def _evictions(option: Option) -> float | None:
 
 
 def case_of(
-    first: Option, zones: tuple[Candidate, ...], deadline_s: float | None, ticks: int = _TICKS
+    first: Option,
+    zones: tuple[Candidate, ...],
+    deadline_s: float | None,
+    ticks: int = _TICKS,
+    finest_s: float = FINEST_S,
 ) -> Case:
-    """The job in the simulation's words; its work in at most so many ticks."""
+    """The job in the simulation's words; its work in at most so many ticks, none shorter."""
     work_s = first.total_steps * first.seconds_per_step
-    tick_s = max(_FINEST_S, work_s / ticks)
+    tick_s = max(finest_s, work_s / ticks)
     where = replace(first.offering, capacity_type=CapacityType.ON_DEMAND)
     return Case(
         tick_s=tick_s,

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from time import thread_time
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import market
 from service.db.traces import Wanted
-from service.domain.capacity_calendar import CapacityCalendar, calendar, elsewhere
+from service.domain.capacity_calendar import CapacityCalendar, TooMuch, calendar, elsewhere
 from service.domain.errors import InvalidRequest
 from service.domain.market import PricePoint
 from service.domain.option import Option
@@ -60,7 +61,10 @@ def given(options: Sequence[Option], named: Mapping[str, Trace]) -> Recorded:
 def lived(known: Record | Recorded, deadline_s: float | None) -> CapacityCalendar:
     """The calendar; some seconds of computing. Raises InvalidRequest without a record."""
     options, brought = known.traces() if isinstance(known, Record) else known
-    found = calendar(options, brought, deadline_s)
+    try:
+        found = calendar(options, brought, deadline_s, thread_time)
+    except TooMuch as error:
+        raise InvalidRequest(str(error), code="too_much_data") from error
     if found is None:
         raise InvalidRequest(
             "There is too little data: until some minutes ago no job of this project held or "

@@ -1,11 +1,16 @@
-"""Cost Management's query: the actual cost of our scale sets by day, attempt and kind of meter."""
+"""Cost Management's query: the actual cost of our scale sets by day, attempt and kind of meter.
+
+And of what lies in their resource group without a tag: asked apart, since a filter by a tag leaves
+it out, and grouped by that tag it has an empty value (null from some versions of the API).
+"""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from service.domain.reconciliation import Billed
+from service.domain.reconciliation import UNTAGGED, Billed
 from service.pricing.azure_arm import Arm
 from service.pricing.market import MarketUnavailable
 
@@ -26,8 +31,15 @@ class AzureBills:
         self._owner = owner
 
     async def billed(self, since: date, until: date) -> list[Billed]:
-        """Every page of the answer."""
-        body, link = self._question(since, until), self._path
+        """Two questions, every page of each answer."""
+        name, value = self._owner
+        mine = {"tags": {"name": name, "operator": "In", "values": [value]}}
+        ours = await self._pages(_question(since, until, self._tag, mine))
+        by_owner = await self._pages(_question(since, until, name))
+        return ours + [replace(b, attempt_id=UNTAGGED) for b in by_owner if not b.attempt_id]
+
+    async def _pages(self, body: dict[str, Any]) -> list[Billed]:
+        link = self._path
         found: list[Billed] = []
         for _ in range(PAGES_AT_MOST):
             page = await self._arm.post(link, VERSION, body)
@@ -43,25 +55,28 @@ class AzureBills:
         """Close the connections."""
         await self._arm.close()
 
-    def _question(self, since: date, until: date) -> dict[str, Any]:
-        name, value = self._owner
-        return {
-            "type": "ActualCost",
-            "timeframe": "Custom",
-            "timePeriod": {"from": f"{since}T00:00:00Z", "to": f"{until}T23:59:59Z"},
-            "dataset": {
-                "granularity": "Daily",
-                "aggregation": {
-                    "amount": {"name": _AMOUNT, "function": "Sum"},
-                    "quantity": {"name": _QUANTITY, "function": "Sum"},
-                },
-                "grouping": [
-                    {"type": "TagKey", "name": self._tag},
-                    {"type": "Dimension", "name": _CATEGORY},
-                ],
-                "filter": {"tags": {"name": name, "operator": "In", "values": [value]}},
+
+def _question(
+    since: date, until: date, tag: str, only: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """By day, the tag's value and kind of meter; ``only``: a filter."""
+    return {
+        "type": "ActualCost",
+        "timeframe": "Custom",
+        "timePeriod": {"from": f"{since}T00:00:00Z", "to": f"{until}T23:59:59Z"},
+        "dataset": {
+            "granularity": "Daily",
+            "aggregation": {
+                "amount": {"name": _AMOUNT, "function": "Sum"},
+                "quantity": {"name": _QUANTITY, "function": "Sum"},
             },
+            "grouping": [
+                {"type": "TagKey", "name": tag},
+                {"type": "Dimension", "name": _CATEGORY},
+            ],
         }
+        | ({"filter": only} if only else {}),
+    }
 
 
 def _rows(properties: dict[str, Any]) -> Iterable[Billed]:

@@ -15,7 +15,10 @@ class Bills(Protocol):
     """What the scale sets of this deployment were billed."""
 
     async def billed(self, since: date, until: date) -> list[Billed]:
-        """By day, attempt and kind of meter, both days included. Raises MarketUnavailable."""
+        """By day, attempt and kind of meter, both days included. Raises MarketUnavailable.
+
+        What lies beside the scale sets and carries no tag of any deployment is UNTAGGED.
+        """
         ...
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from service.domain.reconciliation import MACHINES, Billed
+from service.domain.reconciliation import MACHINES, UNTAGGED, Billed
 from service.pricing.azure_bills import AzureBills
 from service.pricing.bills import Bills, FakeBills
 from service.pricing.market import MarketUnavailable
@@ -76,6 +76,24 @@ async def test_a_scope_that_is_not_there_is_unavailable(biller: Emulator) -> Non
     with pytest.raises(MarketUnavailable, match="was answered 404"):
         await nowhere.billed(today(), today())
     await nowhere.close()
+
+
+async def test_what_carries_no_tag_is_told_apart_from_what_is_another_deployments(
+    biller: Emulator,
+) -> None:
+    with biller.signed_in() as http:
+        for name, tags in (("bare", {}), ("theirs", {OWNER: "other"})):
+            body = scale_set(1) | {"tags": tags}
+            http.put(set_url(f"rk-{name}"), json=body).raise_for_status()
+    mine = azure(biller, f"owner-{uuid4().hex}")
+
+    async def told() -> list[Billed]:
+        return await mine.billed(today() - timedelta(days=1), today())
+
+    found = await until(told, bool, interval=0.05)
+    await mine.close()
+
+    assert {(row.attempt_id, row.category) for row in found} == {(UNTAGGED, MACHINES)}
 
 
 def _row() -> Billed:

@@ -1,27 +1,31 @@
 """Many jobs with budgets, under everything that makes a bill larger than it was thought to be.
 
-One world, one simulated clock: deletes take up to 13 minutes; machines are evicted; the service is
-away for up to half an hour, and Azure for a while; fresh scale sets cannot be seen for a minute and
-boot for more, so that what they cost is metered late; attempts overlap; nodes are slow to save, or
-never answer; prices move by a tenth; budgets are raised. What each job really cost is counted apart
-from the service, from what exists.
+One world, one simulated clock, all lives side by side: deletes take up to 13 minutes; machines are
+evicted; the service is away for up to half an hour, and Azure for a while; fresh scale sets cannot
+be seen for a minute and boot for more, so that what they cost is metered late; attempts overlap;
+nodes are slow to save, or never answer; prices move by a tenth; budgets are raised. What each job
+really cost is counted apart from the service, from what exists. Machines speak by way of `Hearing`,
+as in an api process: a crowd shares its statements.
 """
 
+import asyncio
 import random
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from service.cloud.provider import CloudError
 from service.db import tables
 from service.domain.fleet import Offering, Price, scale_set_name
-from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
+from service.domain.states import ATTEMPT_WITH_NODES, JOB_TERMINAL, AttemptState
 from service.domain.storage_cost import StoragePrices
 from service.domain.tiers import Account
 from service.operations import nodes
+from service.operations.heartbeats import Hearing
 from service.pricing.storage_prices import TABLE
 from service.reconciler.price_watch import PriceWatch
 from tests.integration.stored import put
@@ -36,6 +40,8 @@ from trainer.contract import (
 )
 
 _STEPS = 10  # of every job; how long one takes is drawn
+_ANY = 2**31 - 1  # number of an order: whatever it is, without its generation
+_SHORT, _OVER = 0.02, 0.08  # odds of a look that Spot is sold out from now on, and that it ends
 
 
 class MovingPrices:
@@ -97,6 +103,13 @@ class Hostile:
     lives: dict[str, Life] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)  # by vm_id
     away_until: datetime | None = None
+    evicted: int = 0
+    outages: int = 0
+
+    @cached_property
+    def hearing(self) -> Hearing:
+        """As an api process has one."""
+        return Hearing(self.world.engine)
 
     @property
     def watch(self) -> PriceWatch:
@@ -127,9 +140,9 @@ class Hostile:
             )
 
     async def live(self, hours: float) -> None:
-        """Let so much time pass."""
+        """Let so much time pass, or less where nothing is left that could cost anything."""
         world, end = self.world, self.world.clock() + timedelta(hours=hours)
-        while world.clock() < end:
+        while world.clock() < end and not await self._all_over():
             self._weather()
             owners = await self._owners()
             seconds = self.draw.uniform(60, 110)
@@ -153,10 +166,11 @@ class Hostile:
         cloud.fail_next = []
         if draw.random() < 0.05:
             cloud.fail_next = [CloudError("Azure does not answer")] * draw.randint(1, 20)
-        if draw.random() < 0.02:
+        if draw.random() < (_OVER if cloud.sold_out_late else _SHORT):
             cloud.sold_out_late ^= {SPOT}
         if self.away_until is None and draw.random() < 0.01:
             self.away_until = now + timedelta(minutes=draw.uniform(3, 29))
+            self.outages += 1
         if draw.random() < 0.02:
             hourly = (PRICE.hourly * Decimal(str(draw.uniform(0.95, 1.05)))).quantize(
                 Decimal("0.0001")
@@ -165,6 +179,7 @@ class Hostile:
         for entry in list(cloud.costing()):
             if draw.random() < 0.01 and (there := self._machines(entry)):
                 cloud.evict(entry, draw.choice(sorted(there)))
+                self.evicted += 1
 
     def _bill(self, owners: dict[str, str], seconds: float) -> None:
         """From the order until it is gone, each machine at the price of now."""
@@ -191,37 +206,23 @@ class Hostile:
                 select(a.id, a.job_id, a.vm_ids).where(a.state.in_(ATTEMPT_WITH_NODES))
             )
             found = list(rows)
+        spoken = [self._speak(self.lives[r.job_id], r.id, vm) for r in found for vm in r.vm_ids]
+        await asyncio.gather(*spoken)
         for row in found:
-            life = self.lives[row.job_id]
-            for vm_id in row.vm_ids:
-                await self._speak(life, row.id, vm_id)
-            await self._train(life, row.vm_ids, seconds)
+            await self._train(self.lives[row.job_id], row.vm_ids, seconds)
         if self.draw.random() < 0.02:
             await self._raise()
 
     async def _speak(self, life: Life, attempt_id: str, vm_id: str) -> None:
-        now, engine = self.world.clock(), self.world.engine
+        now = self.world.clock()
         node = self.nodes.setdefault(vm_id, Node(vm_id, now + life.boots))
-        if now < node.boots_until:
+        if now < node.boots_until or not (node.node_id or await self._register(node, attempt_id)):
             return
-        if not node.node_id:
-            message = Registration(
-                protocol=PROTOCOL,
-                attempt_id=attempt_id,
-                vm_id=vm_id,
-                boot_id="boot-1",
-                name=vm_id,
-                address="127.0.0.9",
-                gpus=0,
-            )
-            async with engine.begin() as conn:
-                seat = await nodes.register(conn, message, now)
-            if seat is None:
-                return
-            node.node_id, node.epoch = seat.node.node_id, seat.node.epoch
-        async with engine.connect() as conn:
-            told = (await nodes.standing(conn, node.node_id)).node
-        self._obey(life, node, told.directive_kind, told.directive_number)
+        order = await self.hearing.order(node.node_id, _ANY)
+        assert order is not None, "it has registered"
+        if order.over:  # an outage or an eviction was told to somebody before
+            return
+        self._obey(life, node, order.kind, order.number)
         node.seq += 1
         step = min(int(life.done), _STEPS)
         measured = (metrics(step),) if step and node.phase is NodePhase.RUNNING else ()
@@ -234,8 +235,25 @@ class Hostile:
             free_port=29500,
             metrics=measured,
         )
-        async with engine.begin() as conn:
-            await nodes.hear(conn, node.node_id, heartbeat, now)
+        if await self.hearing.beat(node.node_id, heartbeat, now) is None:
+            await self.hearing.hear(node.node_id, heartbeat, now)
+
+    async def _register(self, node: Node, attempt_id: str) -> bool:
+        """False while the service does not see the machine yet."""
+        message = Registration(
+            protocol=PROTOCOL,
+            attempt_id=attempt_id,
+            vm_id=node.vm_id,
+            boot_id="boot-1",
+            name=node.vm_id,
+            address="127.0.0.9",
+            gpus=0,
+        )
+        async with self.world.engine.begin() as conn:
+            seat = await nodes.register(conn, message, self.world.clock())
+        if seat is not None:
+            node.node_id, node.epoch = seat.node.node_id, seat.node.epoch
+        return seat is not None
 
     def _obey(self, life: Life, node: Node, kind: DirectiveKind, number: int) -> None:
         now = self.world.clock()
@@ -281,6 +299,11 @@ class Hostile:
         if (await self.world.call("PATCH", path, json=change)).status_code == 200:
             life.cap = cap
 
+    async def _all_over(self) -> bool:
+        """Whether every job has ended for good, with all machines seen to be gone."""
+        states = await self.over()
+        return states["left"] == 0 and states.keys() <= {"left", *map(str, JOB_TERMINAL)}
+
     async def over(self) -> dict[str, int]:
         """How many jobs are in which state, and how many attempts are not seen to be gone."""
         j, a = tables.jobs.c, tables.attempts.c
@@ -288,3 +311,11 @@ class Hostile:
             states = (await conn.execute(select(j.state))).scalars().all()
             left = (await conn.execute(select(a.id).where(a.state != AttemptState.ENDED))).all()
         return {s: states.count(s) for s in set(states)} | {"left": len(left)}
+
+    async def told(self) -> dict[str, int]:
+        """How many jobs were stopped for want of money, and were told that a cap was passed."""
+        e = tables.events.c
+        query = select(e.code, func.count(e.job_id.distinct())).group_by(e.code)
+        async with self.world.engine.connect() as conn:
+            found = {row[0]: row[1] for row in await conn.execute(query)}
+        return {name: found.get(f"job.budget_{name}", 0) for name in ("exhausted", "passed")}

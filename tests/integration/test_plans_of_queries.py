@@ -14,6 +14,8 @@ from service.db import (
     attempt_facts,
     attempt_moves,
     attempts,
+    bills,
+    cadences,
     events,
     generations,
     heartbeats,
@@ -23,6 +25,8 @@ from service.db import (
     ledger,
     metrics,
     nodes,
+    project_costs,
+    project_savings,
     pruning,
     tables,
     traces,
@@ -118,6 +122,18 @@ async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
     await traces.sights(conn, wanted, since, until)
 
 
+async def money_of_a_project(conn: AsyncConnection, clock: Clock) -> None:
+    """Of days that begin long after all of these were over."""
+    since, until = (clock() + timedelta(days=days) for days in (8, 9))
+    await project_costs.by_bucket(conn, "p-job-of-nobody", since, until, 86_400, until)
+    await bills.metered(conn, "p-job", since.date(), until.date(), until)
+
+
+async def money_of_all_projects(conn: AsyncConnection, clock: Clock) -> None:
+    since, until = (clock() + timedelta(days=days) for days in (8, 9))
+    assert await project_savings.by_project(conn, since, until, after="p-job", limit=20) is not None
+
+
 HOT: dict[str, Query] = {
     "a heartbeat": beat,
     "what heartbeats measured": progressed,
@@ -128,6 +144,8 @@ HOT: dict[str, Query] = {
     "a hint": lambda conn, clock: leases.hint(conn, tables.attempts, "att-of-7", clock()),
     "attempts that live": lambda conn, _: attempts.live_ids(conn),
     "what attempts saw of Spot": seen_of_spot,
+    "what trains": lambda conn, _: cadences.training(conn),
+    "evictions somewhere": lambda conn, clock: cadences.lived(conn, [place_of(SPOT)], clock()),
     "nodes of an attempt": lambda conn, _: nodes.of_attempt(conn, "att-of-7"),
     "the newest generation": lambda conn, _: generations.current(conn, "att-1"),
     "machine time": meter,
@@ -140,6 +158,8 @@ HOT: dict[str, Query] = {
     "a page of metrics": lambda conn, _: metrics.series(
         conn, "ftjob-7", from_step=0, to_step=99, limit=20
     ),
+    "what a project costs": money_of_a_project,
+    "what all projects save": money_of_all_projects,
     "pruning events": lambda conn, clock: pruning.due(conn, Rows.EVENTS, clock(), 100),
     "pruning metrics": lambda conn, clock: pruning.due(conn, Rows.METRICS, clock(), 100),
 }

@@ -1,5 +1,6 @@
 """What a job would have cost at each hour of the last weeks."""
 
+import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -8,7 +9,7 @@ import pytest
 
 from rekindle.cli.calendars import view
 from service.api.calendars import _shown
-from service.domain.capacity_calendar import CapacityCalendar, Slot, calendar, elsewhere
+from service.domain.capacity_calendar import CapacityCalendar, Slot, TooMuch, calendar, elsewhere
 from service.domain.option import Option
 from service.domain.traces import Place, Priced, Trace
 from tests.unit.test_trial import option
@@ -126,15 +127,33 @@ def test_of_a_long_record_the_same_hours_of_every_day_are_lived_from() -> None:
     assert found.lives <= 336
 
 
-def test_long_lives_are_fewer_so_that_no_calendar_keeps_a_process_busy() -> None:
-    """Two weeks, looked at every five minutes, from every hour: else it takes minutes."""
-    job = replace(JOB, total_steps=3)
+def test_lives_that_take_long_begin_at_fewer_hours_of_every_day() -> None:
     always = replace(nights(120), counts=(2,) * 24 * 120)
+    meter = (0.05 * n for n in itertools.count())  # seconds of computing
 
-    found = taken([always], deadline_h=14 * 24, job=job)
+    found = calendar([JOB], [always], 14 * 24 * 3600.0, lambda: next(meter))
 
-    assert 0 < found.lives <= 100
+    assert found is not None
     assert {slot.hour for slot in found.cells} == {0}
+    assert found.lives == 120 - 14
+
+
+def test_where_even_those_take_too_long_the_newest_are_lived() -> None:
+    meter = (1.0 * n for n in itertools.count())
+
+    found = calendar([JOB], [nights(40)], None, lambda: next(meter))
+
+    assert found is not None
+    assert {slot.hour for slot in found.cells} == {0}
+    assert found.lives == 8
+
+
+def test_a_life_that_is_far_too_long_is_refused_with_what_would_do() -> None:
+    places = [f"r{n}" for n in range(16)]
+    year = [replace(nights(182), place=Place(name, "size")) for name in places]
+
+    with pytest.raises(TooMuch, match="16 regions follows a job for 104 days at most"):
+        calendar([option(name, 1.0) for name in places], year, 150 * 24 * 3600.0)
 
 
 def test_only_the_time_that_all_traces_cover_counts() -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from service.db.bills import metered
 from service.db.tables import ledger
-from service.domain.reconciliation import MACHINES, Billed
+from service.domain.reconciliation import MACHINES, UNTAGGED, Billed
 from service.pricing.bills import FakeBills
 from service.pricing.market import MarketUnavailable
 from service.reconciler.bill_watch import BillWatch
@@ -185,3 +185,83 @@ async def test_costs_are_shown_by_day_with_what_was_saved(shell: Shell) -> None:
     assert row == [day, "$8.00", "$0.00", "$32.00", "$24.00"]
     assert "machines saved $24.00 against on demand (75 %)." in shown.out
     assert told["data"][0]["start_time"] == midnight.timestamp()
+
+
+async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell: Shell) -> None:
+    world, job = shell.world, await submit(shell)
+    midnight = await lived(world, job)
+    strange = {
+        UNTAGGED: ("Storage", "3"),
+        "att-9": (MACHINES, "2"),
+        "": (MACHINES, "1"),  # our tag, and none of an attempt
+    }
+    rows = [
+        Billed(
+            day=midnight.date(),
+            attempt_id=whose,
+            category=category,
+            quantity=Decimal(1),
+            amount=Decimal(amount),
+        )
+        for whose, (category, amount) in strange.items()
+    ]
+    bills = FakeBills(rows=[*rows, billed(midnight, "2", "16")])
+    await BillWatch(engine=world.engine, bills=bills, now=world.clock).run_once()
+
+    told = (await shell.run("costs", "--reconcile", "--json")).json
+    shown = await shell.run("costs", "--reconcile")
+    other = await shell.run("costs", "--reconcile", "--json", "--key", await world.other_key())
+
+    assert {(line["cause"], line["category"], line["billed"]) for line in told["of_nobody"]} == {
+        ("untagged", "Storage", "3.0000"),
+        ("unknown_attempt", MACHINES, "3.0000"),
+    }
+    assert "Of no project: $3.00 (Storage $3.00). It lies in the deployment's resource" in shown.out
+    assert told["whole"]["billed"] == "16.0000"
+    assert other.json["of_nobody"] == []
+
+
+async def two_projects(world: World, job: str) -> None:
+    """A hold of the day before yesterday, and another project's of today that was evicted."""
+    await held(world, job, 1, 2)
+    now, begin = world.clock(), world.clock() - timedelta(hours=3)
+    async with world.engine.begin() as conn:
+        await add_job(conn, begin, id="theirs")
+        evicted = {"state": "ended", "outcome": "evicted", "ended_at": now, "survived": 2}
+        await add_attempt(conn, begin, id="att-9", job_id="theirs", **evicted)
+        row = {"job_id": "theirs", "attempt_id": "att-9", "started_at": begin}
+        await add(conn, ledger, vm_id="b", hourly=10, on_demand_hourly=40, **row)
+
+
+async def test_operators_see_what_each_project_spent_and_saved(shell: Shell) -> None:
+    await two_projects(shell.world, await submit(shell))
+
+    told = (await shell.run("costs", "--projects", "--json")).json
+    shown = await shell.run("costs", "--projects")
+    today = (await shell.run("costs", "--projects", "--days", "1", "--json")).json
+    key = await shell.world.other_key()
+    refused = await shell.run("costs", "--projects", "--key", key)
+    both = await shell.run("costs", "--projects", "--reconcile")
+
+    (dear, cheap) = told["data"]
+    assert (dear["name"], dear["spent"], dear["evictions"]) == ("p-theirs", "30.0000", 3)
+    assert (cheap["name"], cheap["spent"], cheap["saved"]) == ("tests", "16.0000", "48.0000")
+    assert (cheap["saved_percent"], cheap["jobs"], cheap["evictions"]) == (75.0, 1, 0)
+    assert (told["whole"]["spent"], told["projects"]) == ("46.0000", 2)
+    assert "2 projects: machines cost $46.00, which is $138.00 less" in shown.out
+    assert [one["name"] for one in today["data"]] == ["p-theirs"]
+    assert (refused.code, both.code) == (4, 2)
+
+
+async def test_projects_come_page_by_page_those_first_that_spent_most(shell: Shell) -> None:
+    world, path = shell.world, "/v1/organization/costs/projects?limit=1"
+    await two_projects(world, await submit(shell))
+
+    first = (await world.call("GET", path)).json()
+    second = (await world.call("GET", f"{path}&after={first['last_id']}")).json()
+    lost = await world.call("GET", f"{path}&after=p-unknown")
+
+    assert [p["data"][0]["name"] for p in (first, second)] == ["p-theirs", "tests"]
+    assert [p["has_more"] for p in (first, second)] == [True, False]
+    assert {p["whole"]["spent"] for p in (first, second)} == {"46.0000"}
+    assert lost.status_code == 400

@@ -1,0 +1,67 @@
+"""/v1/organization/costs/projects: what each project spent and saved. For operators."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from service.api.deps import CallerDep, Db, Now, PartsDep
+from service.api.job_views import money
+from service.api.pages import After, clamp, known
+from service.db import project_savings
+from service.db.project_savings import Saved
+from service.domain.cost import CURRENCY
+from service.domain.reconciliation import day_of
+from service.operations import operators
+
+router = APIRouter(prefix="/organization", tags=["organization"])
+_MOST = 100
+Days = Annotated[int, Query(ge=1, le=400, description="whole days (UTC), today the last")]
+
+
+@router.get("/costs/projects")
+async def take(
+    parts: PartsDep,
+    db: Db,
+    caller: CallerDep,
+    now: Now,
+    days: Days = 30,
+    limit: int = 20,
+    after: After = None,
+) -> dict[str, Any]:
+    """Machines alone, those first that spent most; ``whole`` is of all projects."""
+    await operators.require(parts.engine, caller.project_id, parts.operator_project)
+    since = day_of(now.date()) - timedelta(days=days - 1)
+    limit = clamp(limit, _MOST)
+    found = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
+    page = known(None if found is None else found.page, after)
+    assert found is not None, "an unknown cursor is refused"
+    data = [{"id": one.id, "object": "project", "name": one.name} | _of(one) for one in page]
+    return {
+        "object": "list",
+        "data": data[:limit],
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[:limit][-1]["id"] if data else None,
+        "has_more": len(data) > limit,
+        "since": int(since.timestamp()),
+        "until": _seconds(now),
+        "currency": CURRENCY,
+        "projects": found.projects,
+        "whole": _of(found.whole),
+    }
+
+
+def _of(one: Saved) -> dict[str, Any]:
+    saved = one.on_demand - one.spent
+    return {
+        "jobs": one.jobs,
+        "evictions": one.evictions,
+        "spent": money(one.spent),
+        "on_demand_equivalent": money(one.on_demand),
+        "saved": money(saved),
+        "saved_percent": round(float(100 * saved / one.on_demand), 1) if one.on_demand else 0.0,
+    }
+
+
+def _seconds(at: datetime) -> int:
+    return int(at.timestamp())

@@ -1,0 +1,101 @@
+"""What machines of each project cost, and what they would have cost at the list price."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+# Attempts that were not over when the period began, by the index of ends: a year's ledger is left
+# alone. Survivors of an eviction count with their attempt.
+_SUMS = """
+with lasted as (
+  select id, job_id, survived + (outcome is not distinct from 'evicted')::int evictions
+  from attempts
+  where (ended_at is null or ended_at > :since) and created_at < :now
+), paid as (
+  select t.job_id, t.evictions, coalesce(m.spent, 0) spent, coalesce(m.on_demand, 0) on_demand
+  from lasted t
+  left join lateral (
+    select sum(hourly * hours) spent, sum(on_demand_hourly * hours) on_demand
+    from (
+      select hourly, on_demand_hourly, greatest(extract(epoch from
+        least(coalesce(ended_at, :now), :now) - greatest(started_at, :since)), 0) / 3600 hours
+      from ledger where attempt_id = t.id
+    ) rows
+  ) m on true
+), sums as (
+  select j.project_id id, count(distinct j.id) jobs, sum(p.evictions) evictions,
+    sum(p.spent) spent, sum(p.on_demand) on_demand
+  from paid p join jobs j on j.id = p.job_id
+  group by j.project_id
+)
+"""
+_PAGE = """
+select s.*, projects.name from sums s join projects on projects.id = s.id
+where :after is null or (s.spent, s.id) < (select spent, id from sums where id = :after)
+order by s.spent desc, s.id desc limit :limit
+"""
+_WHOLE = """
+select count(*) projects, coalesce(sum(jobs), 0) jobs, coalesce(sum(evictions), 0) evictions,
+  coalesce(sum(spent), 0) spent, coalesce(sum(on_demand), 0) on_demand,
+  :after is null or count(*) filter (where id = :after) > 0 known
+from sums
+"""
+_QUERY = f"""{_SUMS}
+select w.*, page.* from ({_WHOLE}) w (
+  projects, w_jobs, w_evictions, w_spent, w_on_demand, known
+) left join ({_PAGE}) page on true
+order by page.spent desc, page.id desc
+"""  # noqa: S608 - constants
+_TYPES = {"now": "timestamptz", "since": "timestamptz", "after": "text"}
+_MEMBERS = ("jobs", "evictions", "spent", "on_demand")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """Machines of one project, or of all; money in US dollars."""
+
+    id: str  # of the project; "": all
+    name: str
+    jobs: int
+    evictions: int
+    spent: Decimal
+    on_demand: Decimal  # the same machine time at that price
+
+
+@dataclass(frozen=True, kw_only=True)
+class Savings:
+    """A page of projects, those first that spent most, and all of them together."""
+
+    page: Sequence[Saved]
+    whole: Saved
+    projects: int  # that had machines
+
+
+async def by_project(
+    conn: AsyncConnection, since: datetime, now: datetime, *, after: str | None, limit: int
+) -> Savings | None:
+    """From ``since`` until now; None: ``after`` is no project that had machines then."""
+    query = _QUERY
+    for name, kind in _TYPES.items():
+        query = query.replace(f":{name}", f"cast(:{name} as {kind})")
+    given = {"since": since, "now": now, "after": after, "limit": limit}
+    rows = (await conn.execute(text(query), given)).mappings().all()
+    if not rows[0]["known"]:
+        return None
+    return Savings(
+        page=[_saved(row) for row in rows if row["id"] is not None],
+        whole=_saved(rows[0], "w_"),
+        projects=rows[0]["projects"],
+    )
+
+
+def _saved(row: RowMapping, prefix: str = "") -> Saved:
+    told: dict[str, Any] = {name: row[f"{prefix}{name}"] for name in _MEMBERS}
+    told |= {name: int(told[name]) for name in ("jobs", "evictions")}
+    named = {"id": "", "name": ""} if prefix else {"id": row["id"], "name": row["name"]}
+    return Saved(**(told | named))

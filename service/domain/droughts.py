@@ -1,0 +1,33 @@
+"""How long droughts last, and so how long a job that Spot refuses waits on. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from service.domain.ages import DROUGHT_PRIOR, Ages, quantile
+from service.domain.answers import Past
+from service.domain.forecast import ToCome
+from service.domain.shortage import Shortage
+from service.domain.situation import UNSEEN_DROUGHT_S
+
+_WEIGHT = 3.0  # droughts that the prior counts for
+_HOUR = 3600.0
+
+
+def rates(seen: Ages, spots: int) -> tuple[float, ...]:
+    """Ends per hour by age, where so many Spot offerings all refuse: own experience and prior."""
+    prior = tuple(rate * spots**0.5 for rate in DROUGHT_PRIOR)
+    return seen.rates(prior, _WEIGHT)
+
+
+def wait(shortages: Sequence[Shortage], past: Past, now: datetime) -> ToCome | None:
+    """Seconds until one of a job's Spot offerings, which all refuse, accepts.
+
+    None where one of them is missing for want of quota (`in_a_row` 0): that is no drought.
+    """
+    if not all(s.in_a_row for s in shortages):
+        return None
+    unseen = 0.0 if past.drought_seen else UNSEEN_DROUGHT_S
+    age = ((now - max(s.since for s in shortages)).total_seconds() + unseen) / _HOUR
+    of = rates(past.droughts, len(shortages))
+    p10, p50, p90 = (quantile(of, max(age, 0.0), share) * _HOUR for share in (0.1, 0.5, 0.9))
+    return ToCome(p10=p10, p50=p50, p90=p90)
