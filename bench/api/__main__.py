@@ -2,16 +2,17 @@
 
 Starts PostgreSQL, an api and a reconciler process with a fake cloud and simulated nodes, has a job
 train, and asks for it again and again over kept connections: as a client does that polls, as one
-that has this version already, and in a way that is never answered from memory. Then it POSTs jobs
-and lists them, without a reconciler. Beside it the same to a bare FastAPI app. CPU is the api
-process's own; PostgreSQL's stands beside.
+that has this version already, and in a way that is never answered from memory. Then, without a
+reconciler, it POSTs jobs (each with another learning rate, and the same again), pauses, resumes,
+cancels and lists them. Beside it the same to a bare FastAPI app, and to one that keeps a row of
+each POST. CPU is the api process's own; PostgreSQL's and the number of statements stand beside.
 """
 
 import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +22,16 @@ import httpx
 import psutil
 
 from bench import ports, report
+from bench.api import floor, statements
 from bench.report import Measure
 from bench.scale.parts.line import Broken
 from bench.scale.stack import CannotMeasure, Shape, Stack, stack
 
 STDOUT = Path("-")
 CANNOT_MEASURE, INTERRUPTED = 2, 130
-LANES = 4  # requests at a time
+LANES = floor.LANES  # requests at a time
 WARM = 50  # requests that are not counted
+POSTS = 4  # a quarter as many
 GET_BAR, POST_BAR = 150.0, 900.0  # us: design, section 7
 PATIENCE = 120.0  # seconds
 JOBS = "/v1/fine_tuning/jobs"
@@ -44,12 +47,13 @@ class Used:
     name: str
     api: float
     postgres: float | None  # None: it has none
+    statements: float | None = None  # None: not counted
 
 
 def main() -> int:
     """Measure, print, exit."""
     parser = argparse.ArgumentParser(prog="python -m bench.api", description=__doc__)
-    parser.add_argument("--requests", type=int, default=2000, help="of each kind; POSTs a tenth")
+    parser.add_argument("--requests", type=int, default=2000, help="of each kind; POSTs a quarter")
     parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
     options = parser.parse_args()
     try:
@@ -60,8 +64,11 @@ def main() -> int:
         print(f"cannot go on: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return CANNOT_MEASURE
     report.table(
-        ("request", "api us", "postgres us"),
-        [(u.name, round(u.api), None if u.postgres is None else round(u.postgres)) for u in used],
+        ("request", "api us", "postgres us", "statements"),
+        [
+            (u.name, round(u.api), None if u.postgres is None else round(u.postgres), u.statements)
+            for u in used
+        ],
     )
     result = _measures({u.name: u.api for u in used})
     report.show(result)
@@ -73,10 +80,17 @@ def main() -> int:
 
 
 def _measures(api: dict[str, float]) -> list[Measure]:
-    def measure(name: str, row: str, bar: float | None, bare: str) -> Measure:
-        limit = round(api[bare])
+    def measure(
+        name: str, row: str, bar: float | None, bare: str, floor: str | None = None
+    ) -> Measure:
+        rivals = {other: round(api[other]) for other in (bare, floor) if other}
         return Measure(
-            name=name, value=round(api[row]), unit="us", bar=bar, limit=limit, rivals={bare: limit}
+            name=name,
+            value=round(api[row]),
+            unit="us",
+            bar=bar,
+            limit=rivals[floor or bare],
+            rivals=rivals,
         )
 
     return [
@@ -84,29 +98,73 @@ def _measures(api: dict[str, float]) -> list[Measure]:
         measure("get_job_304_cpu", "GET job, no news", GET_BAR, "bare GET"),
         measure("get_job_read_cpu", "GET job, read", None, "bare GET"),
         measure("list_20_cpu", "GET list of 20", None, "bare GET"),
-        measure("post_job_cpu", "POST job", POST_BAR, "bare POST"),
+        measure("post_job_cpu", "POST job", POST_BAR, "bare POST", "POST a row"),
+        measure("post_same_job_cpu", "POST job, same", None, "bare POST", "POST a row"),
+        measure("pause_cpu", "pause", None, "bare POST", "POST a row"),
+        measure("resume_cpu", "resume", None, "bare POST", "POST a row"),
+        measure("cancel_cpu", "cancel", None, "bare POST", "POST a row"),
     ]
 
 
 async def _run(requests: int) -> list[Used]:
     used = []
-    async with _bare() as (process, client):
+    async with _child("bare") as (process, client):
         meter = _Meter(process=process, stack=None)
-        body = {"model": "m", "training_file": "file-1", "hyperparameters": {"n_epochs": 3}}
         used.append(await meter.of("bare GET", requests, lambda: client.get("/jobs/1")))
-        used.append(
-            await meter.of("bare POST", requests // 10, lambda: client.post("/jobs", json=body))
-        )
     async with stack(Shape()) as running, _client(running) as api:
         used += await _looks(running, api, requests)
     async with stack(Shape(reconcilers=0)) as running, _client(running) as api:
+        used += await _floors(running, requests // POSTS)
+        used += await _writes(running, api, requests // POSTS)
         meter = _Meter(process=running.processes["api"][0], stack=running)
-        asked = await _body(running, api)
+        used.append(await meter.of("GET list of 20", requests // POSTS, lambda: api.get(JOBS)))
+    return used
+
+
+async def _floors(running: Stack, requests: int) -> list[Used]:
+    """What a POST costs at least: nothing behind it, and one row behind it."""
+    body = {"model": "m", "training_file": "file-1", "hyperparameters": {"n_epochs": 3}}
+    async with (
+        _child("bare") as (process, client),
+        _child("floor", running.database) as (keeping, keeper),
+    ):
+        bare, one_row = (
+            _Meter(process=process, stack=None),
+            _Meter(process=keeping, stack=running),
+        )
         return [
-            *used,
-            await meter.of("POST job", requests // 10, lambda: api.post(JOBS, json=asked)),
-            await meter.of("GET list of 20", requests // 10, lambda: api.get(JOBS)),
+            await bare.of("bare POST", requests, lambda: client.post("/jobs", json=body)),
+            await one_row.of("POST a row", requests, lambda: keeper.post("/jobs", json=body)),
         ]
+
+
+async def _writes(running: Stack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+    """Jobs that are made, paused, resumed and cancelled."""
+    meter = _Meter(process=running.processes["api"][0], stack=running)
+    asked = await _body(running, api)
+    made: list[str] = []
+
+    async def make(**more: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+        answer = await api.post(JOBS, json=asked | more)
+        made.append(answer.json()["id"])
+        return answer
+
+    async def another() -> httpx.Response:
+        """Of which nobody has made a plan yet."""
+        return await make(training={"learning_rate": 1e-4 + 1e-9 * len(made)})
+
+    used = [
+        await meter.of("POST job", requests, another),
+        await meter.of("POST job, same", requests, make),
+    ]
+    for verb in ("pause", "resume", "cancel"):
+        left = iter(tuple(made))
+
+        async def wish(verb: str = verb, left: Iterator[str] = left) -> httpx.Response:
+            return await api.post(f"{JOBS}/{next(left)}/{verb}")
+
+        used.append(await meter.of(verb, requests, wish))
+    return used
 
 
 def _client(running: Stack) -> httpx.AsyncClient:
@@ -151,7 +209,8 @@ class _Meter:
         api, server = (
             1e6 * (b - a) / requests for a, b in zip(before, self._seconds(), strict=True)
         )
-        return Used(name=name, api=api, postgres=server if self.stack else None)
+        counted = await statements.of(self.stack.data, ask) if self.stack else None
+        return Used(name=name, api=api, postgres=server if self.stack else None, statements=counted)
 
     def _seconds(self) -> tuple[float, float]:
         times = self.process.cpu_times()
@@ -203,9 +262,11 @@ async def _trains(api: httpx.AsyncClient, job: str) -> None:
 
 
 @asynccontextmanager
-async def _bare() -> AsyncIterator[tuple[psutil.Process, httpx.AsyncClient]]:
+async def _child(
+    what: str, *arguments: str
+) -> AsyncIterator[tuple[psutil.Process, httpx.AsyncClient]]:
     port = ports.free()
-    program = (sys.executable, "-m", "bench.api.bare", str(port))
+    program = (sys.executable, "-m", f"bench.api.{what}", str(port), *arguments)
     child = await asyncio.create_subprocess_exec(*program)
     try:
         url = f"http://127.0.0.1:{port}"

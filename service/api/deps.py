@@ -11,7 +11,7 @@ from fastapi.dependencies.models import Dependant
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.provider import CloudProvider
-from service.db.engine import reading
+from service.db.engine import reading, writing
 from service.db.keys import Caller, Key
 from service.db.notices import Listener
 from service.db.schema import Schema
@@ -21,6 +21,7 @@ from service.domain.errors import InvalidRequest
 from service.domain.fleet import Offering
 from service.domain.tiers import Account
 from service.operations import keys
+from service.operations.facts import Facts
 from service.operations.grants import Granter
 from service.operations.kept import Kept
 from service.operations.pulse import Pulse
@@ -69,28 +70,44 @@ class Parts:
         """For single queries."""
         return reading(self.engine)
 
+    @cached_property
+    def writing(self) -> AsyncEngine:
+        """For single statements that write."""
+        return writing(self.engine)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What requests to train rest on."""
+        return Facts(self.listener)
+
     @property
     def outside(self) -> Outside:
         """What is asked when folders are moved between tiers."""
         return Outside(store=self.store, prices=self.prices, account=self.account)
 
 
-async def get_parts(request: Request) -> Parts:
-    """The parts behind this app. Async like all here: what is not runs in a thread."""
+def parts_of(request: Request) -> Parts:
+    """The parts behind this app. What is asked for often takes them so: see ``get_caller``."""
     return cast("Parts", request.app.state.parts)
+
+
+async def get_parts(request: Request) -> Parts:
+    """The same. Async like all here: what is not runs in a thread."""
+    return parts_of(request)
 
 
 PartsDep = Annotated[Parts, Depends(get_parts)]
 
 
 async def get_caller(
-    request: Request, parts: PartsDep, authorization: Annotated[str | None, Header()] = None
+    request: Request, authorization: Annotated[str | None, Header()] = None
 ) -> Caller:
     """Who sent the request, or 401; and 400 for a query that the route does not know.
 
-    Both here, since every route of ours has a caller and one more dependency costs 20 us.
+    Both here, since every route of ours has a caller and one more dependency costs 20 us, those of
+    dependencies as well.
     """
-    known: Kept[Key] = request.app.state.known_keys
+    parts, known = parts_of(request), cast("Kept[Key]", request.app.state.known_keys)
     caller = await keys.authenticate(parts.engine, known, authorization, parts.now())
     if request.scope["query_string"]:
         _check_query(request)
@@ -136,9 +153,9 @@ def _query_of(dependant: Dependant) -> set[str]:
     return names.union(*map(_query_of, dependant.dependencies))
 
 
-async def get_now(parts: PartsDep) -> datetime:
+async def get_now(request: Request) -> datetime:
     """The time by the app's own clock."""
-    return parts.now()
+    return parts_of(request).now()
 
 
 Now = Annotated[datetime, Depends(get_now)]

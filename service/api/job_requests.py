@@ -1,5 +1,6 @@
 """What POST /v1/fine_tuning/jobs accepts: OpenAI's members, and ours beside them. Strict."""
 
+from functools import cached_property
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
@@ -194,6 +195,10 @@ class JobRequest(Strict):
 
     def asked_training(self) -> Training:
         """The method and our own knobs as the domain has them."""
+        return self._training
+
+    @cached_property
+    def _training(self) -> Training:
         asked, method = self.training, self.method
         if method:
             method.refuse_others()

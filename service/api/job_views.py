@@ -9,6 +9,7 @@ from service.db.job_facts import Around, Checkpoint
 from service.db.jobs import JobRow
 from service.domain import cost, forecast, story, wording
 from service.domain.admission import BEAT, Standing
+from service.domain.cadence import Known
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.terms import Terms
@@ -30,7 +31,7 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
     rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
     return _basic(around) | {
-        "estimated_finish": None if rests else int(now.timestamp() + around.to_come.p50),
+        "estimated_finish": None if rests else int(now.timestamp() + around.finish.p50),
         "progress": _progress(around),
         "queue": _queue(around.facts.queue, now),
         "attempts": {
@@ -39,7 +40,7 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
             "evictions": around.facts.evictions,
         },
         "latest_checkpoint": _checkpoint(around.checkpoint),
-        "checkpoint_interval": _interval(job.plan),
+        "checkpoint_interval": _interval(around),
         "cost": costs(around, now),
         "infrastructure": _terms(job),
         "forecast": None if rests else _outlook(around, now),
@@ -197,15 +198,23 @@ def _progress(around: Around) -> dict[str, Any]:
     }
 
 
-def _interval(plan: dict[str, Any]) -> dict[str, Any]:
-    """How often it saves, as planned; the trainer mends it by what saves turn out to cost."""
+def _interval(around: Around) -> dict[str, Any]:
+    """How often it saves by its own word, and what that rests on; as planned until it has said so.
+
+    A trainer of an earlier release is not told and says nothing: it saves as planned.
+    """
+    plan, every = around.job.plan, around.job.progress.get("save_every")
     chosen = plan["options"][0]
-    cadence = chosen.get("cadence")
+    cadence, seconds = chosen.get("cadence"), chosen.get("checkpoint_seconds")
+    known = Known.from_dict(around.cadence) if around.cadence and every else None
+    if known:
+        cadence, seconds = known.told.to_plain(), every
     return {
-        "seconds": plan["recipe"].get("checkpoint_seconds") or chosen.get("checkpoint_seconds"),
+        "seconds": plan["recipe"].get("checkpoint_seconds") or seconds,
         "chosen_by": "planner" if cadence else "user",
         "evictions_per_hour": cadence and cadence["evictions_per_hour"],
         "notices_answered": cadence and cadence["answered"],
+        "since": int(known.since) if known else None,
     }
 
 
@@ -218,7 +227,7 @@ def _checkpoint(newest: Checkpoint | None) -> dict[str, Any] | None:
 
 def _outlook(around: Around, now: datetime) -> dict[str, Any]:
     """When it is done, and the odds that this is in time."""
-    left, deadline = around.to_come, Terms.from_dict(around.job.terms).deadline
+    left, deadline = around.finish, Terms.from_dict(around.job.terms).deadline
     finish = {name: int(now.timestamp() + getattr(left, name)) for name in ("p10", "p50", "p90")}
     odds = left.odds(forecast.left_until(deadline, now)) if deadline else None
     return {"finish": finish, "meets_deadline": odds}

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request, Response
+from pydantic_core import to_json
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.api import (
@@ -16,7 +17,7 @@ from service.api import (
     terms_requests,
     waiting,
 )
-from service.api.deps import CallerDep, Db, Now, PartsDep
+from service.api.deps import CallerDep, Db, Now, PartsDep, parts_of
 from service.api.pages import After, clamp, known, page
 from service.api.terms_requests import JobPatch
 from service.db import job_facts
@@ -31,19 +32,18 @@ _MOST = 100
 _LONGEST_BODY = 1024 * 1024
 
 
-@router.post("")
+@router.post("", response_model=dict[str, Any])
 async def create(
     request: Request,
-    parts: PartsDep,
     caller: CallerDep,
-    now: Now,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     x_stainless_retry_count: Annotated[int, Header()] = 0,
     *,
     dry_run: bool = False,
-) -> dict[str, Any]:
+) -> Response:
     """Plan the job, refuse what can never work, and take it on; with ``dry_run`` plan alone."""
-    body = await bodies.read(request, _LONGEST_BODY)
+    parts = parts_of(request)
+    now, body = parts.now(), await bodies.read(request, _LONGEST_BODY)
     asked = job_requests.parse(body)
     sending = Sending(
         caller=caller,
@@ -52,15 +52,12 @@ async def create(
         is_retry=x_stainless_retry_count > 0,
     )
     if dry_run:
-        return _planned(await submissions.planned(parts, sending, asked), now)
-    async with parts.engine.connect() as conn:
-        job = await jobs.sent_before(conn, sending, now)
-    if job is None:
-        submission = await submissions.submission(parts, sending, asked)
-        async with parts.engine.begin() as conn:
-            job = await jobs.submit(conn, submission, now)
-    async with parts.engine.connect() as conn:
-        return await _shown(conn, job.id, caller, now)
+        return _json(_planned(await submissions.planned(parts, sending, asked), now))
+    sent = await submissions.submitted(parts, sending, asked, now)
+    if sent.is_new:
+        return _json(job_views.detailed(job_facts.of_new(sent.job), now))
+    async with parts.reading.connect() as conn:
+        return _json(await _shown(conn, sent.job.id, caller, now))
 
 
 @router.get("")
@@ -120,27 +117,35 @@ async def change(
         return await _shown(conn, job_id, caller, now)
 
 
-@router.post("/{job_id}/cancel")
-async def cancel(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
+@router.post("/{job_id}/cancel", response_model=dict[str, Any])
+async def cancel(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Ask for the end; its nodes are stopped and its machines deleted."""
-    await jobs.request_cancel(db, caller.project_id, job_id, now)
-    return await _shown(db, job_id, caller, now)
+    parts = parts_of(request)
+    now = parts.now()
+    async with parts.writing.connect() as conn:
+        await jobs.request_cancel(conn, caller.project_id, job_id, now)
+        return _json(await _shown(conn, job_id, caller, now))
 
 
-@router.post("/{job_id}/pause")
-async def pause(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
+@router.post("/{job_id}/pause", response_model=dict[str, Any])
+async def pause(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Ask for a checkpoint and no machines."""
-    await jobs.request_pause(db, caller.project_id, job_id, now)
-    return await _shown(db, job_id, caller, now)
+    parts = parts_of(request)
+    now = parts.now()
+    async with parts.writing.connect() as conn:
+        await jobs.request_pause(conn, caller.project_id, job_id, now)
+        return _json(await _shown(conn, job_id, caller, now))
 
 
-@router.post("/{job_id}/resume")
-async def resume(parts: PartsDep, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
+@router.post("/{job_id}/resume", response_model=dict[str, Any])
+async def resume(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Take a pause back."""
-    await tiers.may_resume(parts.engine, parts.outside, caller.project_id, job_id)
-    async with parts.engine.begin() as conn:
+    parts = parts_of(request)
+    now = parts.now()
+    await tiers.may_resume(parts.reading, parts.outside, caller.project_id, job_id)
+    async with parts.writing.connect() as conn:
         await jobs.request_resume(conn, caller.project_id, job_id, now)
-        return await _shown(conn, job_id, caller, now)
+        return _json(await _shown(conn, job_id, caller, now))
 
 
 async def _shown(
@@ -159,6 +164,11 @@ def _metadata(request: Request) -> dict[str, str] | None:
         for name, value in query.items()
         if name.startswith("metadata[") and name.endswith("]")
     }
+
+
+def _json(shown: dict[str, Any]) -> Response:
+    """As FastAPI would answer it, without a check of our own members: 50 us less."""
+    return Response(to_json(shown), media_type="application/json")
 
 
 def _planned(submission: Submission, now: datetime) -> dict[str, Any]:

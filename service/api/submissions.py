@@ -1,8 +1,9 @@
 """What a request to create a job comes to: its files, models and plan, or why it can never work."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Hashable
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from service.api.deps import Parts
@@ -12,21 +13,21 @@ from service.db import market, paces
 from service.db.files import File
 from service.db.keys import Caller
 from service.domain import base_models, feasibility, lineage, results
-from service.domain.architecture import Architecture
 from service.domain.base_models import BaseModel as KnownModel
+from service.domain.calibration import Past
 from service.domain.choice import gpus_of
-from service.domain.errors import InvalidRequest
-from service.domain.market import Told, prior
+from service.domain.errors import FileJustDeleted, InvalidRequest
+from service.domain.market import prior
 from service.domain.method import learning_from
 from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
 from service.domain.ranking import formats
 from service.domain.recipe import Training
 from service.domain.reinforcement import lacking
 from service.domain.terms import Terms
-from service.domain.traces import Place, place_of
-from service.operations import bases, models
+from service.domain.traces import place_of
+from service.operations import bases, jobs, models
 from service.operations.bases import Basis
-from service.operations.jobs import Sending, Submission
+from service.operations.jobs import Sending, Submission, Submitted
 from trainer.contract import Reinforcement
 
 
@@ -36,6 +37,30 @@ async def planned(parts: Parts, sending: Sending, asked: JobRequest) -> Submissi
     if known is None or await models.base(parts.outside.store, known.name):
         return await submission(parts, sending, asked)
     return await submission(parts, sending, asked, unstaged=known)
+
+
+async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: datetime) -> Submitted:
+    """The job that the request makes, or made when it was sent before."""
+    if not sending.is_first:
+        async with parts.reading.connect() as conn:
+            if (earlier := await jobs.sent_before(conn, sending, now)) is not None:
+                return Submitted(job=earlier, is_new=False)
+    try:
+        return await _submit(parts, await submission(parts, sending, asked), now)
+    except FileJustDeleted:
+        named = (asked.training_file, asked.validation_file)
+        kept = [parts.facts.forget(_of_file(sending.caller, name)) for name in named]
+        if not any(kept):
+            raise
+    return await _submit(parts, await submission(parts, sending, asked), now)
+
+
+async def _submit(parts: Parts, ready: Submission, now: datetime) -> Submitted:
+    if ready.is_one_write:
+        async with parts.writing.connect() as conn:
+            return await jobs.submit(conn, ready, now)
+    async with parts.engine.begin() as conn:
+        return await jobs.submit(conn, ready, now)
 
 
 async def submission(
@@ -64,31 +89,42 @@ def _seed(asked: JobRequest) -> int:
 
 async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File, File | None]:
     found = []
-    async with parts.engine.connect() as conn:
-        for param in ("training_file", "validation_file"):
-            file_id = getattr(asked, param)
-            file = await file_rows.find(conn, caller.project_id, file_id) if file_id else None
-            if file_id and file is None:
-                raise InvalidRequest(
-                    f"{param}: no file {file_id}. Upload it with POST /v1/files first.",
-                    code="file_not_found",
-                    param=param,
-                )
-            if file and file.purpose == results.PURPOSE:
-                raise InvalidRequest(
-                    f"{param}: {file_id} is a job's result, not a dataset. Upload one with "
-                    "POST /v1/files.",
-                    param=param,
-                )
-            if file:
-                _check_format(file, param, asked.asked_training())
-                _check_members(file, param, asked.asked_training().reinforcement)
-            found.append(file)
+    for param in ("training_file", "validation_file"):
+        file_id = getattr(asked, param)
+        file = await _file(parts, caller, file_id) if file_id else None
+        if file_id and file is None:
+            raise InvalidRequest(
+                f"{param}: no file {file_id}. Upload it with POST /v1/files first.",
+                code="file_not_found",
+                param=param,
+            )
+        if file and file.purpose == results.PURPOSE:
+            raise InvalidRequest(
+                f"{param}: {file_id} is a job's result, not a dataset. Upload one with "
+                "POST /v1/files.",
+                param=param,
+            )
+        if file:
+            _check_format(file, param, asked.asked_training())
+            _check_members(file, param, asked.asked_training().reinforcement)
+        found.append(file)
     training, validation = found
     assert training is not None, "training_file is required"
     if asked.asked_method() == "classification":
         _check_labels(training, validation)
     return training, validation
+
+
+async def _file(parts: Parts, caller: Caller, file_id: str) -> File | None:
+    async def read() -> File | None:
+        async with parts.reading.connect() as conn:
+            return await file_rows.find(conn, caller.project_id, file_id)
+
+    return await parts.facts.of(_of_file(caller, file_id), read)
+
+
+def _of_file(caller: Caller, file_id: str | None) -> Hashable:
+    return ("file", caller.project_id, file_id)
 
 
 def _check_format(file: File, param: str, training: Training) -> None:
@@ -143,8 +179,7 @@ async def _models(
     parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: KnownModel | None
 ) -> tuple[Basis, Basis | None]:
     """What the job begins with and what its grader asks, or InvalidRequest or Archived."""
-    find = partial(bases.readable, parts.engine, parts.outside, caller.project_id)
-    base = bases.unstaged(unstaged) if unstaged else await find(asked.model)
+    base = bases.unstaged(unstaged) if unstaged else await _base(parts, caller, asked.model)
     if base.method is not None:
         lineage.refuse_other_head(base.name, base.method, asked.asked_method())
     if base.method == "classification":
@@ -154,9 +189,15 @@ async def _models(
         return base, None
     if not lineage.is_made(named):
         lineage.refuse_no_judge(named, None)
-    judge = await find(named, lineage.OF_GRADER)
+    judge = await _base(parts, caller, named, lineage.OF_GRADER)
     lineage.refuse_no_judge(judge.name, judge.method)
     return base, judge
+
+
+async def _base(parts: Parts, caller: Caller, name: str, param: str = lineage.OF_BASE) -> Basis:
+    """A base model as it was staged lately; what a job has made is looked at each time."""
+    find = partial(bases.readable, parts.engine, parts.outside, caller.project_id, name, param)
+    return await find() if lineage.is_made(name) else await parts.facts.of(("base", name), find)
 
 
 async def _plan(
@@ -173,17 +214,14 @@ async def _plan(
     answers = max(2, training.answers, validation.answers if validation else 0)
     accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
     terms = asked.infrastructure.terms()
-    async with parts.engine.connect() as conn:
-        past = await paces.recent(conn, caller.project_id)
-        bands = await market.bands(conn, map(place_of, defaults.offerings))
     request = PlanRequest(
-        arch=Architecture.from_config(base.staged.config),
-        judge=Architecture.from_config(judge.staged.config) if judge else None,
+        arch=base.staged.arch,
+        judge=judge.staged.arch if judge else None,
         hyperparameters=asked.asked_hyperparameters(),
         training=replace(asked.asked_training(), answers=answers),
         examples=training.examples,
         mean_tokens=training.mean_tokens,
-        offers=await _offers(parts, terms, bands),
+        offers=_allowed(await parts.facts.of("offers", partial(_offers, parts)), terms),
         nodes=asked.infrastructure.nodes,
         min_nodes=elastic.min_nodes if elastic else None,
         processes_per_node=defaults.processes_per_node,
@@ -191,7 +229,7 @@ async def _plan(
         cpu_flops=defaults.cpu_flops,
         recovery_seconds=defaults.recovery_seconds,
         model=base.name,
-        past=past,
+        past=await _past(parts, caller),
     )
     plan = make_plan(request)
     feasibility.refuse_hopeless(
@@ -200,23 +238,43 @@ async def _plan(
     return plan
 
 
-async def _offers(parts: Parts, terms: Terms, bands: Mapping[Place, Told]) -> tuple[Offer, ...]:
-    """Every offering of the deployment; those that the user does not want say so."""
+async def _past(parts: Parts, caller: Caller) -> tuple[Past, ...]:
+    """Jobs of the project that were measured."""
+
+    async def read() -> tuple[Past, ...]:
+        async with parts.reading.connect() as conn:
+            return await paces.recent(conn, caller.project_id)
+
+    return await parts.facts.of(("past", caller.project_id), read)
+
+
+async def _offers(parts: Parts) -> tuple[Offer, ...]:
+    """Every offering of the deployment, with its price and what is told of evictions there."""
     defaults = parts.plan_defaults
+    async with parts.reading.connect() as conn:
+        bands = await market.bands(conn, map(place_of, defaults.offerings))
     prices = await parts.prices.prices(list(defaults.offerings))
     found = []
     for offering in defaults.offerings:
         known = prior(bands.get(place_of(offering)), defaults.hazard_per_hour)
-        price = prices.get(offering)
         offer = Offer(
             offering=offering,
-            price=price,
+            price=prices.get(offering),
             evictions_per_hour=known.per_hour,
             evictions_from=known.source,
-            forbidden=terms.forbids(offering, price, gpus_of(offering.vm_size)),
         )
         found.append(offer)
     return tuple(found)
+
+
+def _allowed(offers: tuple[Offer, ...], terms: Terms) -> tuple[Offer, ...]:
+    """The same; those that the user does not want say so."""
+    forbids = terms.forbids
+    told = [forbids(o.offering, o.price, gpus_of(o.offering.vm_size)) for o in offers]
+    return tuple(
+        replace(offer, forbidden=why) if why else offer
+        for offer, why in zip(offers, told, strict=True)
+    )
 
 
 def _with_nodes(request: PlanRequest, nodes: int) -> Plan | None:

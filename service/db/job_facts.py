@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Row, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -34,7 +34,8 @@ select j.*,
   a.id a_id, a.state a_state, a.since a_since, a.outcome a_outcome,
   a.reason a_reason, a.region a_region, a.vm_size a_vm_size, a.capacity_type a_capacity_type,
   a.instance_count a_instance_count, a.hourly a_hourly, a.refusals a_refusals, a.duds a_duds,
-  a.ran_at a_ran_at, a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
+  a.ran_at a_ran_at, a.cadence a_cadence,
+  a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
   jsonb_array_length(a.vm_ids) a_running, jsonb_array_length(g.content -> 'members') g_members,
   t.attempts, t.evictions, t.live, n.joined, n.evicting,
   g.number g_number, (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
@@ -137,6 +138,8 @@ class Around:
     attempts: int
     current_attempt: str | None
     rung: dict[str, Any] | None  # of the newest generation; None: as planned
+    cadence: dict[str, Any] | None  # what the newest attempt is told to save by, see domain
+    wait: ToCome | None = None  # for Spot, where it refuses; `operations.waits` looks it up
 
     @cached_property
     def to_come(self) -> ToCome:
@@ -150,12 +153,34 @@ class Around:
             seen=Seen.of(job.progress, self.facts.evictions),
         )
 
+    @property
+    def finish(self) -> ToCome:
+        """The same with the wait for machines, which is not paid for."""
+        return self.to_come if self.wait is None else self.to_come.after(self.wait)
+
 
 async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
     """One job, unless it is unknown or another project's."""
     given = {"now": now, "job": job_id, "project": project_id}
     row = (await conn.execute(_query("id = :job and project_id = :project"), given)).one_or_none()
     return _around(row) if row else None
+
+
+def of_new(job: JobRow) -> Around:
+    """The same of one that was just written, without a look: there is nothing around it yet."""
+    return _around(cast("Row[Any]", _Alone(job)))
+
+
+class _Alone:
+    """The row that the query would give."""
+
+    attempts = evictions = live = 0
+
+    def __init__(self, job: JobRow) -> None:
+        self.__dict__.update(vars(job))
+
+    def __getattr__(self, name: str) -> None:
+        """Of all else there is nothing."""
 
 
 async def page(
@@ -217,6 +242,7 @@ def _around(r: Row[Any]) -> Around:
         attempts=r.attempts,
         current_attempt=r.a_id,
         rung=r.rung,
+        cadence=r.a_cadence,
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, and_, func, insert, select, text, update
+from sqlalchemy import ColumnElement, Row, ScalarSelect, and_, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, leases, notices, queue, results, versions
@@ -65,13 +65,8 @@ cross join lateral (
   from attempts where job_id = j.id order by number desc limit 1
 ) a
 """)
+_DUE = leases.due(jobs, jobs.c.state.not_in(JOB_TERMINAL))
 _COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
-
-
-async def add(conn: AsyncConnection, row: JobRow) -> None:
-    """Write a new job and wake a reconciler."""
-    await conn.execute(insert(jobs).values(**vars(row), due_at=row.created_at))
-    await notices.notify(conn, notices.DUE)
 
 
 async def find(
@@ -117,8 +112,7 @@ async def alive(conn: AsyncConnection, project_id: str) -> list[JobRow]:
 
 async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[tuple[Claim, Job]]:
     """Lease jobs whose time has come, as the decision sees them."""
-    live = jobs.c.state.not_in(JOB_TERMINAL)
-    claims = await leases.claim_due(conn, jobs, live, now, limit)
+    claims = await leases.claim_due(conn, _DUE, now, limit)
     last = await _last_attempts(conn, [claim.row_id for claim in claims])
     return [(claim, _snapshot(claim.row, last.get(claim.row_id))) for claim in claims]
 

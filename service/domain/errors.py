@@ -3,6 +3,7 @@
     ServiceError
     +-- InvalidRequest        400  (a code per instance)
     |   +-- InvalidFile            invalid_file_format
+    |   +-- FileJustDeleted        file_not_found
     +-- InvalidApiKey         401  invalid_api_key
     +-- PermissionDenied      403  permission_denied
     +-- NotFound              404
@@ -77,6 +78,16 @@ class InvalidFile(InvalidRequest):
     ) -> None:
         super().__init__(message, code=self.code, param="file")
         self.details = {"errors": errors, "counts": counts}
+
+
+class FileJustDeleted(InvalidRequest):
+    """A file that was there when the request was looked at, and not when it was written."""
+
+    code = "file_not_found"
+
+    def __init__(self, file_id: str, param: str) -> None:
+        message = f"{param}: {file_id} was deleted a moment ago. Upload it again."
+        super().__init__(message, code=self.code, param=param)
 
 
 class InvalidApiKey(ServiceError):

@@ -73,10 +73,13 @@ class Misfit:
 
 def fit(needs: Needs, sku: Sku) -> Layout | Misfit:
     """The best layout on machines of this size, or how far the best one is from fitting."""
+    first, *more = _node_counts(needs)
+    if layout := _on(needs, sku, first):  # as most do
+        return layout
     closest = _closest(needs, sku)
     if closest.excess > 0:  # memory only shrinks with more nodes, so no other count fits either
         return closest
-    found = (layout for nodes in _node_counts(needs) if (layout := _on(needs, sku, nodes)))
+    found = (layout for nodes in more if (layout := _on(needs, sku, nodes)))
     return next(found)
 
 

@@ -54,9 +54,11 @@ class Option:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
-        members = asdict(self)
-        members |= members.pop("offering") | members.pop("price")
-        members["memory"] |= {"total": self.memory.total, "needed": self.memory.needed}
+        members = vars(self) | vars(self.offering) | vars(self.price)
+        del members["offering"], members["price"]
+        memory = {"total": self.memory.total, "needed": self.memory.needed}
+        members["memory"] = vars(self.memory) | memory
+        members["cadence"] = self.cadence and asdict(self.cadence)
         return {k: str(v) if isinstance(v, Decimal) else v for k, v in members.items()}
 
     @classmethod

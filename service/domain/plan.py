@@ -6,6 +6,7 @@ is the cost per useful training step: the steps are the same everywhere.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 from service.domain.architecture import Architecture
@@ -32,9 +33,10 @@ from trainer.contract import Curriculum, Dpo, Lora, Mix, Ranked, Reinforcement
 Accelerator = Literal["cuda", "cpu"]
 # The release before lacks them.
 _NEW: dict[str, object] = {"method": "supervised", "dpo": None, "packing": False}
-_NEW |= {"savings": asdict(NONE), "reinforcement": None}
+_NEW |= {"savings": NONE, "reinforcement": None}
 _NEW |= {"ranked": None, "answers": 2, "mix": None, "curriculum": None}
 _NEW |= {"ema_decay": 0.0, "extras": None}
+_GROUPS = (Lora, Dpo, Ranked, Mix, Curriculum, Reinforcement, Savings, Extras)
 _MEAN = {Format.PREFERENCE: "prompt with its output", Format.RANKING: "prompt with its output"}
 _UNMEASURED = (
     "The time of a step is computed, not measured, and vaguer than of other methods: answers are "
@@ -43,6 +45,7 @@ _UNMEASURED = (
 )
 CPU_FLOPS = 5e9  # per second, of one trainer process of the local stack
 MAX_NODES = 100  # in one placement group
+_REMEMBERED = 128  # plans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,14 +161,16 @@ def _messages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, A
 
 def _recipe(recipe: Recipe) -> dict[str, Any]:
     """The release before reads plans too: of what is new it is told where it must be."""
-    members = asdict(recipe) | {"warnings": list(recipe.warnings)}
+    told = {k: v for k, v in vars(recipe).items() if k not in _NEW or v != _NEW[k]}
+    members = {k: asdict(v) if isinstance(v, _GROUPS) else v for k, v in told.items()}
     if recipe.lora and not recipe.lora.quantized:
         del members["lora"]["quantized"]
-    return {k: v for k, v in members.items() if k not in _NEW or v != _NEW[k]}
+    return members | {"warnings": list(recipe.warnings)}
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def make_plan(request: PlanRequest) -> Plan:
-    """Choose, or raise InvalidRequest that says what to change.
+    """Choose, or raise InvalidRequest that says what to change; the same question, the same plan.
 
     Its code is "plan_does_not_fit", "no_offering", or "invalid_value" with the parameter.
     """
@@ -178,7 +183,8 @@ def make_plan(request: PlanRequest) -> Plan:
     if not own:
         raise _nothing(request, fits)
     layout = layouts[own[0].offering.vm_size]
-    options = _weighed(request, skus, {s: layout for s in skus if _runs(layout, skus[s], request)})
+    alike = {s: layout for s in skus if _runs(layout, skus[s], request)}
+    options = own if alike == layouts else _weighed(request, skus, alike)
     taken = {option.offering for option in options}
     alternatives = tuple(option for option in own if option.offering not in taken)
     elastic = _elastic(request, layout, [skus[o.offering.vm_size] for o in options])

@@ -11,7 +11,7 @@ from enum import StrEnum
 FAILURES = 5  # in a row, then the region is left alone for a while
 _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 PROBE = timedelta(seconds=40)  # more than one call takes: so long one alone finds out
-BLOCK = 10  # tokens that a process takes at a time
+BLOCK = 10  # tokens that a process takes at a time, at least
 KEPT = timedelta(seconds=10)  # and how long it may keep them
 
 
@@ -35,6 +35,11 @@ class Limit:
     def times(self, factor: float) -> "Limit":
         """Of a subscription whose limits Azure has raised."""
         return Limit(self.size * factor, self.a_minute * factor)
+
+    @property
+    def block(self) -> int:
+        """Tokens that a process takes at a time: of a large bucket a hundredth."""
+        return max(BLOCK, int(self.size / 100))
 
     @property
     def apart(self) -> timedelta:

@@ -1,5 +1,6 @@
 """What may be asked of jobs."""
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -7,16 +8,18 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import budgets, events, job_facts, jobs
-from service.db import files as file_rows
+from service.db import budgets, events, job_facts, jobs, wishes
+from service.db import submissions as new_jobs
 from service.db.files import CONTAINER, File
 from service.db.job_facts import Around
 from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.db.tables import jobs as table
+from service.db.wishes import Wish
 from service.domain import budget, lineage
 from service.domain.budget import USUAL, Allowance
 from service.domain.errors import (
+    FileJustDeleted,
     IdempotencyMismatch,
     InvalidRequest,
     InvalidState,
@@ -28,7 +31,7 @@ from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
 from service.domain.terms import NO_TERMS, Terms
 from service.operations import budgets as money
-from service.operations import holds
+from service.operations import holds, waits
 from trainer.contract import BaseModel, InputFile, RunSpec
 
 _RETRY_WINDOW = timedelta(minutes=15)
@@ -52,6 +55,11 @@ class Sending:
     idempotency_key: str | None
     is_retry: bool  # the client says that it sent this before
 
+    @property
+    def is_first(self) -> bool:
+        """Nobody can have sent it before, as far as the client says."""
+        return self.idempotency_key is None and not self.is_retry
+
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
@@ -69,6 +77,19 @@ class Submission:
     def sources(self) -> frozenset[str]:
         """The jobs whose models it reads."""
         return lineage.sources(self.model, self.plan.recipe.reinforcement)
+
+    @property
+    def is_one_write(self) -> bool:
+        """Nothing is to be looked at before: no model of a job, no request that was sent before."""
+        return not self.sending.is_retry and not self.sources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """The job that a request has made."""
+
+    job: JobRow
+    is_new: bool  # by this very request
 
 
 async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) -> JobRow | None:
@@ -96,20 +117,27 @@ async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) ->
     )
 
 
-async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -> JobRow:
-    """Write the job, or return the one that the same request made already."""
-    sending = submission.sending
+async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -> Submitted:
+    """Write the job, or return the one that the same request made already; FileJustDeleted.
+
+    What ``is_one_write`` may come on a connection of ``engine.writing``.
+    """
+    sending, row = submission.sending, _row(submission, now)
     same = sending.idempotency_key or sending.body_sha256
-    await jobs.take_turn(conn, f"submit:{sending.caller.project_id}:{same}")
-    if (earlier := await sent_before(conn, sending, now)) is not None:
-        return earlier
-    await _hold_files(conn, submission)
-    await holds.hold(conn, sending.caller.project_id, submission.sources)
-    row = _row(submission, now)
-    await jobs.add(conn, row)
+    turn = f"submit:{sending.caller.project_id}:{same}"
+    if not submission.is_one_write:
+        await jobs.take_turn(conn, turn)
+        if (earlier := await sent_before(conn, sending, now)) is not None:
+            return Submitted(job=earlier, is_new=False)
+        await holds.hold(conn, sending.caller.project_id, submission.sources)
     files = submission.training_file.filename
-    await events.add(conn, row.id, now, "job.created", f"Created job on {files}: {row.reason}")
-    return row
+    added = await new_jobs.add(conn, row, turn, f"Created job on {files}: {row.reason}")
+    _refuse_deleted(row, added.missing)
+    if not added.is_new:
+        earlier = await sent_before(conn, sending, now)
+        assert earlier is not None, "its idempotency key was used"
+        return Submitted(job=earlier, is_new=False)
+    return Submitted(job=row, is_new=True)
 
 
 async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
@@ -133,7 +161,7 @@ async def around(conn: AsyncConnection, project_id: str, job_id: str, now: datet
     found = await job_facts.of(conn, job_id, project_id, now)
     if found is None:
         raise _not_found(job_id)
-    return found
+    return await waits.seen(conn, found, now)
 
 
 async def change(
@@ -163,43 +191,38 @@ async def change(
 
 async def request_cancel(
     conn: AsyncConnection, project_id: str, job_id: str, now: datetime
-) -> JobRow:
-    """Wish for the end; a job that is cancelled (or about to be) is answered as it is."""
+) -> None:
+    """Wish for the end; of a job that is cancelled (or about to be) it is known."""
+    told = ("job.cancel_requested", "Cancel was asked for")
+    if await wishes.write(conn, project_id, job_id, now, Wish.CANCEL, told):
+        return
     job = await get(conn, project_id, job_id)
-    if job.state is JobState.CANCELLED or job.cancel_requested_at:
-        return job
-    _must_be_live(job, "cancelled")
-    await jobs.wish(conn, job_id, now, cancel_requested_at=now)
-    await events.add(conn, job_id, now, "job.cancel_requested", "Cancel was asked for")
-    return await get(conn, project_id, job_id)
+    if job.state is not JobState.CANCELLED and not job.cancel_requested_at:
+        _must_be_live(job, "cancelled")
 
 
-async def request_pause(
-    conn: AsyncConnection, project_id: str, job_id: str, now: datetime
-) -> JobRow:
-    """Wish for a checkpoint and no machines; a paused job is answered as it is."""
+async def request_pause(conn: AsyncConnection, project_id: str, job_id: str, now: datetime) -> None:
+    """Wish for a checkpoint and no machines; of a paused job it is known."""
+    told = ("job.pause_requested", "Pause was asked for")
+    if await wishes.write(conn, project_id, job_id, now, Wish.PAUSE, told):
+        return
     job = await get(conn, project_id, job_id)
-    if job.pause_requested_at:
-        return job
-    _must_be_live(job, "paused")
-    await jobs.wish(conn, job_id, now, pause_requested_at=now)
-    await events.add(conn, job_id, now, "job.pause_requested", "Pause was asked for")
-    return await get(conn, project_id, job_id)
+    if not job.pause_requested_at:
+        _must_be_live(job, "paused")
 
 
 async def request_resume(
     conn: AsyncConnection, project_id: str, job_id: str, now: datetime
-) -> JobRow:
-    """Take a pause back; a job that is not paused is answered as it is."""
+) -> None:
+    """Take a pause back, if there is one."""
+    told = ("job.resume_requested", "Resume was asked for")
+    if await wishes.write(conn, project_id, job_id, now, Wish.PAUSE, told, back=True):
+        return
     job = await get(conn, project_id, job_id)
     if job.pause_requested_at is None and job.over_budget_at and job.state is JobState.PAUSED:
         raise InvalidState(f"Job {job.id} is paused: {job.over_budget_because}.")
-    if job.pause_requested_at is None:
-        return job
-    _must_be_live(job, "resumed")
-    await jobs.wish(conn, job_id, now, pause_requested_at=None)
-    await events.add(conn, job_id, now, "job.resume_requested", "Resume was asked for")
-    return await get(conn, project_id, job_id)
+    if job.pause_requested_at is not None:
+        _must_be_live(job, "resumed")
 
 
 def run_spec(
@@ -256,17 +279,11 @@ def _labels(method: str, training: File) -> tuple[str, ...]:
     return tuple(training.labels) if method == "classification" else ()
 
 
-async def _hold_files(conn: AsyncConnection, submission: Submission) -> None:
+def _refuse_deleted(row: JobRow, missing: Collection[str]) -> None:
     """A file that is being deleted right now must not get a job, and the other way round."""
-    project_id = submission.sending.caller.project_id
     for param in ("training_file", "validation_file"):
-        file: File | None = getattr(submission, param)
-        if file and await file_rows.lock(conn, project_id, file.id, shared=True) is None:
-            raise InvalidRequest(
-                f"{param}: {file.id} was deleted a moment ago. Upload it again.",
-                code="file_not_found",
-                param=param,
-            )
+        if (file := getattr(row, param)) in missing:
+            raise FileJustDeleted(file, param)
 
 
 def _row(submission: Submission, now: datetime) -> JobRow:
@@ -296,7 +313,7 @@ def _row(submission: Submission, now: datetime) -> JobRow:
         pause_requested_at=None,
         trainer_errors=0,
         result=None,
-        version=1,
+        version=new_jobs.VERSION,
         updated_at=now,
         progress={},
         lost_steps=0,

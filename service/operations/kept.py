@@ -37,6 +37,13 @@ class Kept(Generic[T]):
             return None
         return entry.value
 
+    def forget(self, key: Hashable) -> bool:
+        """It turned out to be otherwise; False: it was not kept."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            entry.forget()
+        return entry is not None
+
     @contextmanager
     def reading(self, key: Hashable, *topics: str) -> Iterator[Callable[[T], None]]:
         """Read within, and hand over what was read; no news from now on is missed."""

@@ -8,12 +8,14 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import jobs
 from service.db.jobs import JobRow
+from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.states import JobState
 from service.storage.store import BlobNotFound, BlobStore, Container
@@ -30,6 +32,11 @@ class StagedModel:
 
     model: BaseModel
     config: dict[str, Any]
+
+    @cached_property
+    def arch(self) -> Architecture:
+        """What the planner must know of it, or InvalidRequest."""
+        return Architecture.from_config(self.config)
 
 
 @dataclass(frozen=True, kw_only=True)

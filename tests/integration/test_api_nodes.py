@@ -10,9 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select, update
 
 from service.api.app import make_app
 from service.db import nodes as node_rows
+from service.db import tables
 from service.domain import tokens
 from service.domain.fleet import Instance, ScaleSet
 from tests.scripted_node import ScriptedNode, boot, train
@@ -101,6 +103,25 @@ async def test_a_machine_is_welcome_once_azure_lists_it(world: World) -> None:
 
     assert error(first) == (425, "not_seen_yet")
     assert second.status_code == 200
+
+
+async def test_machines_that_come_too_early_have_their_attempt_looked_at_once_for_all(
+    world: World,
+) -> None:
+    node = await provisioned(world)
+    c, now = tables.attempts.c, world.clock()
+    query = select(c.due_at, c.hints)
+    async with world.engine.begin() as conn:
+        values = {"seen_at": now, "due_at": now + timedelta(seconds=15)}
+        await conn.execute(update(tables.attempts).values(values))
+        _, hints = (await conn.execute(query)).one()
+
+    for _ in range(3):
+        assert error(await node.register()) == (425, "not_seen_yet")
+
+    async with world.engine.connect() as conn:
+        due_at, after = (await conn.execute(query)).one()
+    assert (due_at, after) == (now + timedelta(seconds=2), hints + 1)
 
 
 async def test_registering_twice_is_one_node_with_one_token(world: World) -> None:

@@ -7,29 +7,44 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 import pytest
 from psycopg.errors import DeadlockDetected
+from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, generations, jobs, leases, ledger
+from service.db import (
+    attempt_moves,
+    attempts,
+    generations,
+    jobs,
+    leases,
+    ledger,
+    tables,
+    wishes,
+)
 from service.db import nodes as node_rows
+from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.engine import make_engine
 from service.db.leases import LEASE, Claim
 from service.db.ledger import Exist
-from service.domain.attempt import OpenGeneration
+from service.db.wishes import Wish
+from service.domain.attempt import Move, OpenGeneration
 from service.domain.errors import LeaseLost
 from service.domain.generation import Halt
 from service.domain.node import view
+from service.domain.states import AttemptState, Outcome
 from service.operations import generations as generation_operations
-from service.operations import heads
+from service.operations import heads, news
 from service.operations import nodes as node_operations
 from service.operations.generations import Halting
+from tests import waiting
 from tests.clock import Clock
-from tests.integration.rows import add_attempt, add_job, checkpoint
+from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, transact
 from tests.scripted_node import metrics
 from trainer.contract import (
     PROTOCOL,
@@ -53,6 +68,16 @@ _REGISTRATION = Registration(
     gpus=8,
 )
 _STOPS = (DirectiveKind.STOP, DirectiveKind.CHECKPOINT_AND_STOP)
+_EVICTED = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
+_NOTICE = Heartbeat(
+    epoch=1,
+    seq=2,
+    phase=NodePhase.RUNNING,
+    generation=0,
+    step=0,
+    free_port=29500,
+    eviction=EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0),
+)
 VMS = ("vm-1", "vm-2", "vm-3", "vm-4")
 
 
@@ -161,8 +186,8 @@ class Crowd:
             await generation_operations.open_next(conn, claim, row, step, head, "", self.clock())
 
     async def _wish(self, conn: AsyncConnection) -> None:
-        wanted = self.rng.choice((None, self.clock()))
-        await jobs.wish(conn, "job", self.clock(), pause_requested_at=wanted)
+        told, back = ("job.pause_requested", "Pause was asked for"), self.rng.random() < 0.5
+        await wishes.write(conn, "p-job", "job", self.clock(), Wish.PAUSE, told, back=back)
 
     async def _job(self, conn: AsyncConnection) -> None:
         for claim, _ in await jobs.claim_due(conn, self.clock(), 2):
@@ -214,3 +239,46 @@ async def test_two_boots_that_register_a_machine_at_once_are_told_apart(
         epochs = await asyncio.gather(*(register(vm_id, f"boot-{n}") for n in range(3)))
 
         assert sorted(epochs) == [1, 2, 3]
+
+
+MANY = 9
+
+
+async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_circle(
+    crowd: AsyncEngine, clock: Clock
+) -> None:
+    said, moving = {}, []
+    async with crowd.begin() as conn:
+        for n in range(MANY):
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
+            node = await add_node(conn, clock(), "vm", f"att-{n}")
+            said[node.node_id] = _NOTICE
+        for claim, row in await attempts.claim_due(conn, clock(), MANY):
+            moving.append(Moving(claim=claim, row=row, step=_EVICTED))
+    there, back = dict(sorted(said.items())), dict(sorted(said.items(), reverse=True))
+    moving.sort(key=lambda one: one.row.id)
+    deeds: list[Callable[[AsyncConnection], Awaitable[object]]] = [
+        lambda conn: news.hear_all(conn, there, clock()),
+        lambda conn: news.hear_all(conn, back, clock()),
+        lambda conn: attempt_moves.move_all(conn, moving, clock()),
+        lambda conn: attempt_moves.move_all(conn, moving[::-1], clock()),
+    ]
+    for table in (tables.attempts, tables.jobs):
+        async with crowd.begin() as conn:
+            values = {"lease_token": moving[0].claim.token, "state": "running", "outcome": None}
+            await conn.execute(update(tables.attempts).values(values))
+            await conn.execute(update(tables.nodes).values(heartbeat_seq=0, evicting=False))
+        async with crowd.begin() as conn:  # who locks in another order holds what others want
+            middle = table.c.id.like(f"%-{MANY // 2}")
+            await conn.execute(select(table.c.id).where(middle).with_for_update())
+            doing = [asyncio.create_task(transact(crowd, deed)) for deed in deeds]
+            await waiting.until(partial(_blocked, crowd), lambda count: count >= 2)
+        await asyncio.gather(*doing)  # raises where one met a deadlock
+
+
+async def _blocked(engine: AsyncEngine) -> int:
+    """Transactions that wait for a row of another one."""
+    query = "select count(distinct pid) from pg_locks where not granted"
+    async with engine.connect() as conn:
+        return int((await conn.execute(text(query))).scalar_one())

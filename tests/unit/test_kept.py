@@ -94,3 +94,11 @@ def test_nobody_waits_for_what_is_not_kept_any_more(
     read(kept, "c", "c")
 
     assert set(listener._waiting) == {"c"}
+
+
+def test_what_turned_out_to_be_otherwise_is_forgotten(kept: Kept[str], listener: Listener) -> None:
+    read(kept, "a", TOPIC)
+
+    assert (kept.forget("a"), kept.forget("a")) == (True, False)
+    assert kept.find("a") is None
+    assert not listener._waiting

@@ -1,0 +1,48 @@
+"""`python -m bench.api.floor PORT URL`: what a POST costs that keeps a row and does nothing else.
+
+FastAPI and uvicorn as the service has them, one psycopg connection a lane, one INSERT of a row as
+large as a job's, committed before the answer.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import psycopg
+import uvicorn
+from fastapi import FastAPI
+
+from bench.api.bare import JOB, Asked
+
+LANES = 4
+TABLE = "create table if not exists kept (id bigint generated always as identity, body jsonb)"
+ADD = "insert into kept (body) values (%s)"
+
+app = FastAPI()
+free: asyncio.Queue[psycopg.AsyncConnection] = asyncio.Queue()
+
+
+@app.get("/jobs/{job_id}")
+async def get(job_id: str) -> dict[str, Any]:
+    """It serves; and the connections are there from now on."""
+    while free.qsize() < LANES:
+        conn = await psycopg.AsyncConnection.connect(sys.argv[2], autocommit=True)
+        await conn.execute(TABLE)
+        free.put_nowait(conn)
+    return {"id": job_id}
+
+
+@app.post("/jobs")
+async def create(asked: Asked) -> dict[str, Any]:
+    """A job."""
+    conn = await free.get()
+    try:
+        await conn.execute(ADD, (json.dumps(JOB),))
+    finally:
+        free.put_nowait(conn)
+    return JOB | {"model": asked.model}
+
+
+if __name__ == "__main__":
+    uvicorn.run(app, port=int(sys.argv[1]), log_config=None, access_log=False, lifespan="off")
