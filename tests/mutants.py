@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         fault="expired leases are never taken",
         file="service/db/leases.py",
-        was="or_(table.c.lease_expires_at.is_(None), table.c.lease_expires_at < now)",
-        becomes="table.c.lease_expires_at.is_(None)",
+        was="or_(c.lease_expires_at.is_(None), c.lease_expires_at < now)",
+        becomes="c.lease_expires_at.is_(None)",
         caught_by="tests/integration/test_leases.py::test_a_lease_that_has_expired_is_anybodys",
     ),
 )

@@ -19,7 +19,7 @@ from bench import report
 from bench.scale import measures
 from bench.scale.parts.line import Broken
 from bench.scale.run import Found, Order, Window, run
-from bench.scale.stack import CannotMeasure, Shape, stack
+from bench.scale.stack import CannotMeasure, Shape, room_for, stack
 
 STDOUT = Path("-")
 CANNOT_MEASURE, INTERRUPTED = 2, 130
@@ -65,6 +65,7 @@ def main() -> int:
 
 
 async def _run(shape: Shape, order: Order, found: Found, logs: Path | None) -> None:
+    room_for(order.nodes)
     async with stack(shape) as running:
         try:
             await run(running, order, found, _say)

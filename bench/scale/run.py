@@ -217,11 +217,11 @@ async def _burst(bench: Bench) -> tuple[int, float, dict[str, float]]:
 async def _decided(bench: Bench) -> float | None:
     """By the events of the jobs, which are dated by the service's processes."""
     query = """
-    select percentile_cont(0.99) within group (order by extract(epoch from then.at - first.at))
+    select percentile_cont(0.99) within group (order by extract(epoch from decided.at - first.at))
     from (select job_id, min(at) as at from events where code = 'node.eviction_notice'
       group by job_id) first
     join (select job_id, min(at) as at from events
-      where code in ('generation.halted', 'attempt.terminating') group by job_id) then
+      where code in ('generation.halted', 'attempt.terminating') group by job_id) decided
       using (job_id)
     """
     row = await (await bench.database.execute(query)).fetchone()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import secrets
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from rekindle import postgres
 
 SIZE, REGION = "Standard_ND96amsr_A100_v4", "eastus"
 LIMITS_TIMES = 1000  # Azure's own limits would be what is measured: 125 new sets a minute
+SPARE_FILES = 1000  # of a process, beside one for each node
 PATIENCE = 180.0  # seconds for a part to start; a busy machine takes its time
 # Durable, as a production server is; memory as a small one has it.
 SERVER = ("shared_buffers=512MB", "max_connections=300", "max_wal_size=4GB", "wal_level=replica")
@@ -71,6 +73,15 @@ class Stack:
             sum(p.memory_info().rss for name in ("api", "reconciler") for p in self.processes[name])
             / 1024
         )
+
+
+def room_for(nodes: int) -> None:
+    """Let each process hold a connection for every node, or raise CannotMeasure."""
+    needed, (soft, hard) = nodes + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise CannotMeasure(f"{nodes} nodes take {needed} open files, and {hard} are allowed here")
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 @asynccontextmanager

@@ -19,6 +19,8 @@ from service.domain.fleet import Offering, Price
 from service.domain.states import AttemptState, CapacityType, Outcome
 from service.domain.terms import MOVES, OVER_BUDGET, RETURNS
 
+_DUE = leases.due(attempts, attempts.c.state != AttemptState.ENDED)
+
 # Rows are locked in one order, so that two crowds cannot wait for each other.
 _SAW = text("""
 with given as (
@@ -68,8 +70,7 @@ async def claim_due(
     conn: AsyncConnection, now: datetime, limit: int
 ) -> list[tuple[Claim, AttemptRow]]:
     """Lease attempts whose time has come."""
-    live = attempts.c.state != AttemptState.ENDED
-    claims = await leases.claim_due(conn, attempts, live, now, limit)
+    claims = await leases.claim_due(conn, _DUE, now, limit)
     return [(claim, _row(claim.row)) for claim in claims]
 
 

@@ -12,12 +12,25 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Row, Table, case, func, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Row,
+    Table,
+    bindparam,
+    case,
+    func,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from service.db import notices
-from service.db.columns import among
+from service.db.columns import Moment, among
 from service.domain.errors import LeaseLost
 
 LEASE = timedelta(seconds=6)  # how long the rows of a killed worker lie still
@@ -60,26 +73,39 @@ class Claim:
     row: Row[Any]
 
 
-async def claim_due(
-    conn: AsyncConnection, table: Table, live: ColumnElement[bool], now: datetime, limit: int
-) -> list[Claim]:
-    """Lease up to ``limit`` rows whose time has come; no other worker sees them meanwhile."""
-    free = or_(table.c.lease_expires_at.is_(None), table.c.lease_expires_at < now)
-    due = (
-        select(table.c.id)
-        .where(live, table.c.due_at <= now, free)
-        .order_by(table.c.due_at)
-        .limit(limit)
+@dataclass(frozen=True)
+class Due:
+    """What claims rows of one table, put together once: it is asked some ten times a second."""
+
+    table: Table
+    statement: ReturningUpdate[Any]
+
+
+def due(table: Table, live: ColumnElement[bool]) -> Due:
+    """For ``claim_due``; ``live``: rows that are over are due never again."""
+    now, c = bindparam("at", type_=Moment), table.c
+    free = or_(c.lease_expires_at.is_(None), c.lease_expires_at < now)
+    first = (
+        select(c.id)
+        .where(live, c.due_at <= now, free)
+        .order_by(c.due_at)
+        .limit(bindparam("most", type_=Integer))
         .with_for_update(skip_locked=True, key_share=True)
     )
+    lease: dict[str, Any] = {
+        "lease_token": bindparam("token"),
+        "lease_expires_at": bindparam("until"),
+    }
+    mine = update(table).where(c.id.in_(first.scalar_subquery())).values(lease)
+    return Due(table, mine.returning(table))
+
+
+async def claim_due(conn: AsyncConnection, due: Due, now: datetime, limit: int) -> list[Claim]:
+    """Lease up to ``limit`` rows whose time has come; no other worker sees them meanwhile."""
     token = uuid4().hex
-    rows = await conn.execute(
-        update(table)
-        .where(table.c.id.in_(due.scalar_subquery()))
-        .values(lease_token=token, lease_expires_at=now + LEASE)
-        .returning(table)
-    )
-    return [Claim(table, r.id, token, r.hints, r) for r in rows]
+    given = {"at": now, "most": limit, "token": token, "until": now + LEASE}
+    rows = await conn.execute(due.statement, given)
+    return [Claim(due.table, r.id, token, r.hints, r) for r in rows]
 
 
 class Renewals:
@@ -138,26 +164,34 @@ async def kept(
         yield
 
 
-async def write(conn: AsyncConnection, claim: Claim, **values: object) -> None:
-    """Change the claimed row and keep the lease, or raise LeaseLost."""
-    done = await conn.execute(
-        update(claim.table).where(*_mine(claim)).values(**values).returning(claim.table.c.id)
-    )
+async def write(
+    conn: AsyncConnection, claim: Claim, *same: ColumnElement[bool], **values: object
+) -> None:
+    """Change the claimed row that still meets ``same`` and keep the lease, or raise LeaseLost."""
+    mine = update(claim.table).where(*_mine(claim), *same)
+    done = await conn.execute(mine.values(**values).returning(claim.table.c.id))
     if done.one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
 
 async def release(
-    conn: AsyncConnection, claim: Claim, now: datetime, due_at: datetime, **values: object
+    conn: AsyncConnection,
+    claim: Claim,
+    now: datetime,
+    due_at: datetime,
+    *same: ColumnElement[bool],
+    **values: object,
 ) -> None:
     """Write ``values``, give the lease back and be due again at ``due_at``, or raise LeaseLost.
 
     ``values`` may hold the new state of a move; the caller has checked that the move exists.
+    ``same``: what the row must meet besides, as what was decided rests on it.
     """
     hinted = claim.table.c.hints != claim.hints
     await write(
         conn,
         claim,
+        *same,
         lease_token=None,
         lease_expires_at=None,
         due_at=case((hinted, now), else_=due_at),
@@ -214,9 +248,9 @@ async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, 
     }
 
 
-async def hold(conn: AsyncConnection, claim: Claim) -> None:
-    """Lock the claimed row until the transaction ends, or raise LeaseLost."""
-    mine = select(claim.table.c.id).where(*_mine(claim)).with_for_update(key_share=True)
+async def hold(conn: AsyncConnection, claim: Claim, *same: ColumnElement[bool]) -> None:
+    """Lock the claimed row that still meets ``same`` until the transaction ends; else LeaseLost."""
+    mine = select(claim.table.c.id).where(*_mine(claim), *same).with_for_update(key_share=True)
     if (await conn.execute(mine)).one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
@@ -230,6 +264,17 @@ async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) 
         .values(due_at=func.least(c.due_at, now), hints=c.hints + 1)
     )
     await notices.notify(conn, notices.DUE)
+
+
+async def hint_by(
+    conn: AsyncConnection, table: Table, row_id: str, at: datetime, now: datetime
+) -> None:
+    """Ask for a look at that time, unless one is to come before it or is being taken."""
+    c, at = table.c, max(at, now)
+    later = update(table).where(c.id == row_id, c.due_at > at)
+    await conn.execute(later.values(due_at=at, hints=c.hints + 1))
+    if at == now:
+        await notices.notify(conn, notices.DUE)
 
 
 def _mine(claim: Claim) -> tuple[ColumnElement[bool], ...]:

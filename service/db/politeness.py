@@ -8,14 +8,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.cloud_tables import cloud_circuits, cloud_tokens
 from service.domain import politeness
-from service.domain.politeness import BLOCK, Bucket, Circuit, Kind, Limit, Taken
+from service.domain.politeness import Bucket, Circuit, Kind, Limit, Taken
 
 
 async def take(
     conn: AsyncConnection, region: str, kind: Kind, limit: Limit, now: datetime
 ) -> Taken:
     """A block of tokens, or none."""
-    taken = politeness.take(limit, await _locked(conn, region, kind, limit, now), BLOCK, now)
+    taken = politeness.take(limit, await _locked(conn, region, kind, limit, now), limit.block, now)
     await _save(conn, region, kind, taken.bucket)
     return taken
 
@@ -25,7 +25,7 @@ async def answered(
 ) -> None:
     """Azure says that so many are left; other processes may hold a block each."""
     bucket = await _locked(conn, region, kind, limit, now)
-    await _save(conn, region, kind, politeness.corrected(bucket, remaining, BLOCK))
+    await _save(conn, region, kind, politeness.corrected(bucket, remaining, limit.block))
 
 
 async def circuit(conn: AsyncConnection, region: str) -> Circuit:

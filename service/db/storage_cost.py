@@ -12,6 +12,7 @@ from service.db.storage_tables import storage_ledger, storage_meters
 from service.domain.storage_cost import Change, Level, StorageRow
 from service.domain.tiers import Tier
 
+_DUE = leases.due(storage_meters, true())
 _BEGIN = text("""
 insert into storage_meters (id, began_at, due_at)
 select id, :now, :now from unnest(cast(:ids as text[])) as j (id) order by id
@@ -37,7 +38,7 @@ async def look_soon(conn: AsyncConnection, job_id: str, now: datetime) -> None:
 
 async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[Claim]:
     """Lease containers that are to be looked at."""
-    return await leases.claim_due(conn, storage_meters, true(), now, limit)
+    return await leases.claim_due(conn, _DUE, now, limit)
 
 
 async def held(conn: AsyncConnection, job_id: str) -> dict[Tier, Level]:

@@ -55,6 +55,7 @@ class Mark:
 
 
 _OPEN = tier_moves.c.ended_at.is_(None)
+_DUE = leases.due(tier_moves, _OPEN)
 _COLUMNS = [tier_moves.c[f.name] for f in fields(TierMove) if f.name != "step"]
 
 
@@ -132,7 +133,9 @@ async def claim_due(
     conn: AsyncConnection, now: datetime, limit: int
 ) -> list[tuple[Claim, TierMove]]:
     """Lease moves whose time has come."""
-    claims = await leases.claim_due(conn, tier_moves, _OPEN, now, limit)
+    claims = await leases.claim_due(conn, _DUE, now, limit)
+    if not claims:
+        return []
     rows = await conn.execute(_query().where(tier_moves.c.id.in_([c.row_id for c in claims])))
     found = {row.id: _move(row) for row in rows}
     return [(claim, found[claim.row_id]) for claim in claims]

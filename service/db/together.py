@@ -1,7 +1,7 @@
 """Many who want the same kind of thing at a time share one transaction for it.
 
 Alone, each is served at once, as if by itself; what comes while a transaction is under way
-shares the next one. So nobody waits for a crowd to gather, and a crowd costs little.
+shares the next one. Only after a crowd the next one waits a moment: where many come, more will.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ R = TypeVar("R")
 _Asked = tuple[T, asyncio.Future[R]]
 MOST = 250  # in one transaction
 AT_ONCE = 2  # transactions: while one waits for the disk the next one is made ready
+BREATH_SECONDS = 0.02  # from a crowd to the next: else the busier the service, the smaller they are
 _AWAY = ("08", "53", "57P")  # SQLSTATEs: no connection, no room for one, a server that ends
 
 
@@ -35,6 +36,7 @@ class Together(Generic[T, R]):
         self._work, self._key = work, key
         self._waiting: deque[_Asked[T, R]] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._next_at = 0.0  # by the event loop's clock
 
     async def do(self, item: T) -> R:
         """The work's answer for ``item``; one that is an exception is raised.
@@ -52,8 +54,15 @@ class Together(Generic[T, R]):
         return await answer
 
     async def _run(self) -> None:
+        clock = asyncio.get_running_loop().time
         while self._waiting:
-            await self._serve(self._crowd())
+            if (early := self._next_at - clock()) > 0:
+                await asyncio.sleep(early)
+                continue  # another transaction may have taken them all
+            crowd = self._crowd()
+            if len(crowd) > 1:
+                self._next_at = clock() + BREATH_SECONDS
+            await self._serve(crowd)
 
     def _crowd(self) -> list[_Asked[T, R]]:
         crowd: dict[Hashable, _Asked[T, R]] = {}

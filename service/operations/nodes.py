@@ -7,7 +7,8 @@ written and passed on to the reconciler. One transaction each.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,6 +26,7 @@ from service.db import (
 from service.db.attempts import AttemptRow
 from service.db.generations import Opened
 from service.db.jobs import JobRow
+from service.domain.cadence import saves
 from service.domain.errors import Gone, NodeNotFound
 from service.domain.findings import Finding
 from service.domain.node import (
@@ -43,6 +45,7 @@ _LONGEST = 400  # of what a node says in a sentence
 _SAID = {"notice": "eviction.answered", "training": "training.warned"}  # by kind of trouble
 _OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # told where the method has them
 OVER = "The attempt is over. This node is not needed any more: stop and leave."
+_LIST_AGAIN = timedelta(seconds=2)  # after a look that did not find a machine which is there
 _SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
 
 
@@ -70,12 +73,13 @@ async def register(
 ) -> Standing | None:
     """Make the VM a node of its attempt; the same boot again is answered the same.
 
-    None while ARM has not listed the VM (it is looked at again at once). Raises Gone when
-    the attempt is over.
+    None while ARM has not listed the VM: it is looked at again soon, not each time that a machine
+    asks. Raises Gone when the attempt is over.
     """
     attempt = await _live_attempt(conn, registration.attempt_id)
     if registration.vm_id not in attempt.vm_ids:
-        await leases.hint(conn, tables.attempts, attempt.id, now)
+        at = attempt.seen_at + _LIST_AGAIN if attempt.seen_at else now
+        await leases.hint_by(conn, tables.attempts, attempt.id, at, now)
         return None
     name = node_id(attempt.id, registration.vm_id)
     await nodes.reserve(conn, name)
@@ -234,7 +238,7 @@ async def _progress(
     await jobs.progressed(conn, job_id, now, news(heartbeat) | known)
 
 
-def news(heartbeat: Heartbeat) -> dict[str, float | int | None]:
+def news(heartbeat: Heartbeat) -> dict[str, Any]:
     """What its metrics say of how far the job is."""
     last = max(heartbeat.metrics, key=lambda m: m.step)
     told: dict[str, float | int | None] = {"step": last.step, "loss": last.loss}
@@ -243,7 +247,7 @@ def news(heartbeat: Heartbeat) -> dict[str, float | int | None]:
     validated = [m for m in heartbeat.metrics if m.valid_loss is not None]
     if validated:
         told["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss
-    return {k: _finite(v) for k, v in told.items()}
+    return {k: _finite(v) for k, v in told.items()} | saves(heartbeat.saving)
 
 
 def _finite(value: float | None) -> float | None:

@@ -47,7 +47,7 @@ from service.operations.generations import Halting
 from service.reconciler import calm, findings
 from service.reconciler.lister import Lister
 from service.reconciler.look import Eyes, Look
-from service.reconciler.polite import PoliteCloud
+from service.reconciler.polite import NoPlace, PoliteCloud
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.watch import Watch
 from service.reconciler.writes import Writes
@@ -248,6 +248,8 @@ class AttemptReconciler:
 
     async def _complain(self, row: AttemptRow, fault: Exception) -> None:
         """Log it; where a person must act, say so where the user looks."""
+        if isinstance(fault, NoPlace):  # thousands at once, and each has its turn
+            return
         log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
         if not isinstance(fault, _FOR_A_PERSON):
             return

@@ -73,6 +73,7 @@ class JobReconciler:
                 await self._step(claim, job)
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})
+            await self._release(claim, timedelta(0))  # ours still where only its terms are others
         except InvalidRequest as fault:
             await self._fail(claim, job, fault.code, str(fault))
         except StorageError as fault:

@@ -27,6 +27,7 @@ from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations import budgets, heads, help_wanted
 from service.operations.help_wanted import Call
 from service.reconciler import outlook, sights
+from service.reconciler.polite import NoPlace
 from service.reconciler.sights import Sight
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
@@ -69,7 +70,8 @@ class Eyes:
         who still commits: it takes every member of the live generation to make a checkpoint.
         ``cloud`` is the scale set itself where the list of all tells enough of it: the cloud is not
         asked then, and the machines are as they were.
-        Raises LeaseLost when another worker has the attempt.
+        Raises LeaseLost when another worker has the attempt, and NoPlace where all that is left to
+        do is to ask the cloud, and it is not to be asked now.
         """
         listed = isinstance(cloud, ScaleSet) or row.state is AttemptState.PENDING
         scale_set, cloud_fault = await _scale_set(cloud, row)
@@ -142,6 +144,8 @@ async def _scale_set(
     except ScaleSetNotFound:
         return None, None
     except CloudError as fault:
+        if isinstance(fault, NoPlace) and row.state is AttemptState.TERMINATING:
+            raise  # nothing is to be decided without the cloud, so the rest is not looked at
         if row.state not in ATTEMPT_WITH_NODES:
             return None, fault
         as_before = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)

@@ -15,9 +15,10 @@ from service.operations.pulse import Pulse
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-AT_ONCE = 100  # steps of one kind; the pool of db/engine.py is made for it
+AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/together.py)
 BUSY_AT_ONCE = 50  # of a kind that hardly waits for anything but the database
 BREATH_SECONDS = 0.05  # between two claims, so that after an eviction crowds are claimed, not each
+CROWD_SECONDS = 0.15  # after a crowd: what is claimed together is looked at and written together
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
 
@@ -33,10 +34,13 @@ class Loop:
     stop: asyncio.Event
     pulse: Pulse | None = None  # told of every turn
 
-    async def whenever_due(self, name: str, claim: Claim, at_once: int = AT_ONCE) -> None:
+    async def whenever_due(
+        self, name: str, claim: Claim, at_once: int = AT_ONCE, breath: float = BREATH_SECONDS
+    ) -> None:
         """Claim what is due and take each step beside the others, so many at a time at most.
 
         A step that waits for a slow region holds up itself and, until so many do, nothing else.
+        ``breath``: seconds from a claim to the next at least, unless it was of a crowd.
         """
         under_way: set[asyncio.Task[None]] = set()
         clock = asyncio.get_running_loop().time
@@ -53,7 +57,8 @@ class Loop:
                 if not steps:
                     ends = () if free else under_way
                     await self._pause(hinted, _SAFETY_NET_SECONDS, *ends)
-                if (early := began + BREATH_SECONDS - clock()) > 0:
+                pause = max(breath, CROWD_SECONDS) if len(steps or ()) > 1 else breath
+                if (early := began + pause - clock()) > 0:
                     await asyncio.sleep(early)
         await asyncio.gather(*under_way)
 

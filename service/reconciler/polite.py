@@ -24,12 +24,18 @@ from service.domain.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-AT_ONCE = 25  # calls to one region under way, of the loop's 100 steps
+AT_ONCE = 50  # calls to one region under way, of the loop's 200 steps
 _LOOK_AGAIN = timedelta(seconds=1)  # at a region's circuit
-_CROWD_SECONDS = 1.0
+_CROWD_SECONDS = 1.0  # also a call's length until some are measured
+_NEWEST = 0.1  # of all calls' mean length is the last one's
 _EVERYTHING = "resources"  # another part of Azure: its failures say nothing of scale sets
 _LONGEST_TURN = timedelta(minutes=5)
+_SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 30.0  # seconds, for a place: one that hung may answer again
 _LOW = 0.5  # of a bucket: what Azure says is left is written down from there on
+
+
+class NoPlace(Throttled):
+    """So many calls to the region are under way here that it was not asked; nothing is wrong."""
 
 
 @dataclass
@@ -47,13 +53,17 @@ class PoliteCloud:
     now: Callable[[], datetime]
     at_once: int = AT_ONCE
     times: float = 1.0  # the limits of Microsoft's table, of a subscription that has more
-    _slots: dict[tuple[str, Kind], datetime] = field(default_factory=dict)
+    _slots: dict[tuple[str, Kind | None], datetime] = field(default_factory=dict)  # None: places
     _blocks: dict[tuple[str, Kind], _Block] = field(default_factory=dict)
     _taking: defaultdict[tuple[str, Kind], asyncio.Lock] = field(
         default_factory=lambda: defaultdict(asyncio.Lock)
     )
     _circuits: dict[str, tuple[Circuit, datetime]] = field(default_factory=dict)
+    _looking: defaultdict[str, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock)
+    )
     _under_way: Counter[str] = field(default_factory=Counter)
+    _takes: dict[str, float] = field(default_factory=dict)  # seconds of a call there
 
     def at(self, region: str) -> "At":
         """The cloud in this region."""
@@ -63,6 +73,7 @@ class PoliteCloud:
         self, region: str, kinds: Collection[Kind], call: Callable[[], Awaitable[T]]
     ) -> T:
         """Do it, if it may be done now. Raises Throttled, and whatever ``call`` raises."""
+        began = self.now()
         async with self._place(region):
             probes = await self._admit(region, kinds)
             with remaining.gathered() as left:
@@ -73,6 +84,7 @@ class PoliteCloud:
                     raise
                 finally:
                     await self._learn(region, left)
+                    self._note(region, began)
         await self._answered(region)
         return answer
 
@@ -104,7 +116,7 @@ class PoliteCloud:
             raise Throttled(f"Our share of {kind} in {region} is used up", "", wait)
         return _Block(taken.granted, self.now() + KEPT)
 
-    def _turn(self, region: str, kind: Kind, apart: timedelta) -> float:
+    def _turn(self, region: str, kind: Kind | None, apart: timedelta) -> float:
         """Seconds until it is worth coming back: those who wait come one after the other."""
         now, key = self.now(), (region, kind)
         slot = max(self._slots.get(key, now), now) + apart
@@ -112,13 +124,14 @@ class PoliteCloud:
         return (self._slots[key] - now).total_seconds() + random.random()  # noqa: S311 - no secret
 
     async def _circuit(self, region: str) -> Circuit:
-        known, until = self._circuits.get(region, (Circuit(), self.now()))
-        if until > self.now():
-            return known
-        async with self.engine.connect() as conn:
-            circuit = await politeness.circuit(conn, region)
-        self._circuits[region] = (circuit, self.now() + _LOOK_AGAIN)
-        return circuit
+        async with self._looking[region]:  # else each of a crowd would look
+            known, until = self._circuits.get(region, (Circuit(), self.now()))
+            if until > self.now():
+                return known
+            async with self.engine.connect() as conn:
+                circuit = await politeness.circuit(conn, region)
+            self._circuits[region] = (circuit, self.now() + _LOOK_AGAIN)
+            return circuit
 
     async def _may_probe(self, region: str) -> bool:
         async with self.engine.begin() as conn:
@@ -154,12 +167,27 @@ class PoliteCloud:
     async def _place(self, region: str) -> AsyncIterator[None]:
         """Taken before anything is awaited: else a crowd would find it free."""
         if self._under_way[region] >= self.at_once:
-            raise Throttled(f"{self.at_once} calls to {region} are under way", "", _CROWD_SECONDS)
+            raise self._no_place(region)
         self._under_way[region] += 1
         try:
             yield
         finally:
             self._under_way[region] -= 1
+
+    def _no_place(self, region: str) -> NoPlace:
+        """Each is told to come when one is likely to be free for it: a look in vain costs most."""
+        apart = timedelta(seconds=self._usually(region) / self.at_once)
+        wait = min(_SHORTEST_WAIT + self._turn(region, None, apart), _LONGEST_WAIT)
+        return NoPlace(f"{self.at_once} calls to {region} are under way", "", wait)
+
+    def _note(self, region: str, began: datetime) -> None:
+        """A place was held since then, its tokens and a busy database's time included."""
+        took, usual = (self.now() - began).total_seconds(), self._usually(region)
+        self._takes[region] = usual + _NEWEST * (took - usual)
+
+    def _usually(self, region: str) -> float:
+        """Seconds that a call holds its place there."""
+        return self._takes.get(region, _CROWD_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
+from sqlalchemy import ColumnElement
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import (
@@ -20,6 +21,7 @@ from service.db import (
     leases,
     market,
     shortages,
+    tables,
     versions,
 )
 from service.db.attempts import AttemptRow
@@ -99,12 +101,12 @@ class Starts:
             return
         place = await self._affordable(conn, job, plan, found.places)
         if isinstance(place, Place):
-            await self._write(conn, claim, job, plan, place, number)
+            await self._write(conn, claim, job, row, place, number)
             await self._tell(conn, job, found, place)
         elif place.for_good:
             text = "No machines are asked for."
             await budgets.exhaust(conn, job.id, place.because, now, what_now=text)
-            await leases.release(conn, claim, now, now)
+            await leases.release(conn, claim, now, now, _as_read(row))
         else:
             await self._wait(conn, claim, row, place.because, now + _IDLE)
 
@@ -267,11 +269,13 @@ class Starts:
         conn: AsyncConnection,
         claim: Claim,
         job: Job,
-        plan: Plan,
+        row: JobRow,
         place: Place,
         number: int,
     ) -> None:
-        last, now = job.last_attempt, self.now()
+        """Or raise LeaseLost where the job's terms are others by now: then nothing is written."""
+        await leases.hold(conn, claim, _as_read(row))
+        last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
         if place.shortage is not None:
             await shortages.probe(conn, place.shortage, now)
         await attempts.add(
@@ -308,6 +312,11 @@ class Starts:
         if row.waits_for != why:
             await versions.raise_one(conn, row.id, self.now(), waits_for=why)
         await leases.release(conn, claim, self.now(), until)
+
+
+def _as_read(row: JobRow) -> ColumnElement[bool]:
+    """True of the job's row while its terms are those by which it was decided."""
+    return tables.jobs.c.terms == row.terms
 
 
 def _asked(place: Place, plan: Plan) -> tuple[Decimal, timedelta]:

@@ -1,11 +1,13 @@
 """What many attempts, jobs and nodes do at a time: each as it would alone, none for another."""
 
 import asyncio
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import select, update
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import attempts, events, generations, jobs, leases, nodes, queue, quotas, tables
@@ -24,6 +26,7 @@ from service.operations import admission
 from service.operations.generations import Halting
 from service.operations.heartbeats import Hearing
 from service.reconciler.writes import Writes
+from tests.chaos.seams import Harm, Hook, HookedEngine
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, generation
 from tests.world import SPOT
@@ -35,14 +38,16 @@ GIVE_UP = Halt(kind=DirectiveKind.STOP, node_ids=(), reason="a machine is gone")
 CORES = 96  # of one machine
 
 
-async def three(conn: AsyncConnection, clock: Clock) -> list[tuple[Claim, AttemptRow]]:
-    """Claimed attempts of three jobs that train; another worker has taken the second over."""
+async def three(
+    conn: AsyncConnection, clock: Clock, taken_over: str = "att-2"
+) -> list[tuple[Claim, AttemptRow]]:
+    """Claimed attempts of three jobs that train; another worker has taken one over."""
     for n in SOME:
         await add_job(conn, clock(), id=f"job-{n}", state="running")
         await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
     claims = await attempts.claim_due(conn, clock(), 10)
     a = tables.attempts
-    await conn.execute(update(a).where(a.c.id == "att-2").values(lease_token="another"))
+    await conn.execute(update(a).where(a.c.id == taken_over).values(lease_token="another"))
     return sorted(claims, key=lambda claim: claim[1].id)
 
 
@@ -92,6 +97,46 @@ async def test_who_lost_an_attempt_to_this_very_process_is_not_told_that_it_move
     assert [type(d) for d in done] == [LeaseLost, type(None)]
 
 
+@pytest.mark.parametrize("then", [Harm.FAILS, Harm.LOST, Harm.LATE])
+async def test_a_crowd_that_fails_is_told_one_by_one_and_once_whatever_befalls_the_second(
+    engine: AsyncEngine, clock: Clock, then: Harm
+) -> None:
+    async with engine.begin() as conn:
+        claims = await three(conn, clock, taken_over="")
+    hook = Hook(at=1, harm=Harm.DEADLOCK, then=then)
+    struck = Writes(engine=HookedEngine(engine, hook), now=clock)
+    sound = Writes(engine=engine, now=clock)
+    doing = asyncio.ensure_future(_evict(struck, claims))
+
+    if then is Harm.LATE:
+        await hook.stopped.wait()
+        clock.advance(seconds=60)
+        async with engine.begin() as conn:
+            others = await attempts.claim_due(conn, clock(), 10)
+        await _evict(sound, [(c, r) for c, r in others if r.state is AttemptState.RUNNING])
+        hook.stalled.clear()
+        hook.released.set()
+    done = await doing
+    again = [c for c, d in zip(claims, done, strict=True) if isinstance(d, OperationalError)]
+    await _evict(sound, again)
+
+    assert hook.struck
+    if then is Harm.LATE:  # the third waited behind the second, beyond its own lease
+        assert [type(d) for d in done] == [type(None), LeaseLost, LeaseLost]
+    else:
+        assert [type(d) for d in done] == [type(None), OperationalError, type(None)]
+    async with engine.connect() as conn:
+        codes = select(tables.events.c.job_id).where(tables.events.c.code == "attempt.terminating")
+        assert sorted((await conn.execute(codes)).scalars()) == [f"job-{n}" for n in SOME]
+
+
+async def _evict(
+    writes: Writes, claims: Iterable[tuple[Claim, AttemptRow]]
+) -> list[BaseException | None]:
+    moves = (writes.move(Moving(claim=claim, row=row, step=EVICTED)) for claim, row in claims)
+    return await asyncio.gather(*moves, return_exceptions=True)
+
+
 async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
     engine: AsyncEngine, clock: Clock
 ) -> None:
@@ -138,6 +183,33 @@ async def test_jobs_move_in_crowds_as_they_do_alone(engine: AsyncEngine, clock: 
         ("recovering", "why", None, 2),
         ("cancelled", "why", clock(), 2),
         ("running", "", None, 1),
+    ]
+
+
+async def test_of_a_crowd_of_jobs_that_move_the_one_that_was_lost_does_not(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        for n in SOME:
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+        claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
+        j = tables.jobs
+        await conn.execute(update(j).where(j.c.id == "job-2").values(lease_token="another"))
+    writes, step = Writes(engine=engine, now=clock), JobMove(to=JobState.RECOVERING, reason="why")
+
+    done = await asyncio.gather(
+        *(writes.move_job(JobMoving(claim=claim, job=job, step=step)) for claim, job in claims),
+        return_exceptions=True,
+    )
+
+    assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
+    async with engine.connect() as conn:
+        rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
+        assert await told(conn, "job.recovering") == {"job-1", "job-3"}
+    assert [(r.state.value, r.version) for r in rows if r] == [
+        ("recovering", 2),
+        ("running", 1),
+        ("recovering", 2),
     ]
 
 

@@ -21,7 +21,7 @@ from service.domain.fleet import Offering, ScaleSet, ScaleSetSpec, scale_set_nam
 from service.domain.politeness import FAILURES, LIMITS, PROBE, Kind
 from service.reconciler.lister import Lister
 from service.reconciler.loop import Loop
-from service.reconciler.polite import AT_ONCE, PoliteCloud
+from service.reconciler.polite import AT_ONCE, NoPlace, PoliteCloud
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job
@@ -127,6 +127,24 @@ async def test_those_who_wait_for_tokens_come_back_one_after_the_other(
     assert waits[-1] > waits[0] + 60
 
 
+async def test_those_who_find_no_place_come_back_one_after_the_other_and_soon(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    polite = PoliteCloud(engine=engine, cloud=FakeCloud(now=clock), now=clock, at_once=2)
+    gate, waits = asyncio.Event(), []
+    calls = [asyncio.create_task(polite.ask("eastus", [], _behind(gate))) for _ in "ab"]
+    await waiting.until(_value(lambda: polite._under_way["eastus"]), lambda n: n == len(calls))
+    for _ in range(100):
+        with pytest.raises(NoPlace) as refusal:
+            await polite.ask("eastus", [], fine)
+        waits.append(refusal.value.retry_after)
+    gate.set()
+    await asyncio.gather(*calls)
+
+    assert waits[20] > waits[0] + 8  # a place every half second, as two calls of a second give
+    assert max(waits) <= 30
+
+
 async def test_a_region_that_fails_is_left_alone_by_every_replica_and_then_tried_by_one(
     engine: AsyncEngine, clock: Clock
 ) -> None:
@@ -189,7 +207,7 @@ async def test_a_crowd_takes_no_more_tokens_than_it_needs(
     async with engine.connect() as conn:
         left = (await conn.execute(select(cloud_tokens.c.tokens))).scalar_one()
 
-    assert LIMITS[Kind.CREATE].size - left == 30
+    assert LIMITS[Kind.CREATE].size - left == AT_ONCE
 
 
 async def test_a_clear_refusal_is_no_sign_of_an_ill_region(

@@ -185,3 +185,20 @@ async def test_a_job_that_changes_after_its_claim_gets_no_attempt_by_what_was_so
 
     assert not prices.waits
     assert len(await world.attempts_of(job)) == 1
+
+
+async def test_a_start_that_was_weighed_by_itself_is_not_written_on_other_terms(
+    world: World, prices: Meddled
+) -> None:
+    job = (await asked(world, max_price={"amount": "2"}))["id"]
+    prices.meanwhile = lambda: patch(world, job, max_price={"amount": "0.5"})
+    for _ in range(20):
+        if prices.waits:
+            await world.tick(seconds=1)
+    await world.tick(seconds=1)  # long before a lease that nobody gives back would end
+
+    assert not prices.waits
+    assert await world.attempts_of(job) == []
+    async with world.engine.connect() as conn:
+        waits_for = (await conn.execute(select(tables.jobs.c.waits_for))).scalar_one()
+    assert "0.5" in waits_for

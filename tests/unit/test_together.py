@@ -101,6 +101,19 @@ async def test_two_of_one_key_are_never_in_one_crowd() -> None:
     assert sorted(work.crowds) == [2, 3]
 
 
+async def test_after_a_crowd_the_next_one_is_waited_for_a_moment() -> None:
+    work = Work()
+    together = Together(work)
+    await asyncio.gather(*(together.do(n) for n in (1, 2, 3)))
+
+    first = asyncio.create_task(together.do(4))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert [await together.do(5), await first] == [10, 8]
+    assert work.crowds == [3, 2]
+
+
 class Deadlock(Exception):
     sqlstate = "40P01"
 
