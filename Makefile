@@ -8,10 +8,11 @@ PORT ?= 8080
 WEATHER ?=
 TORCH ?=
 KEEP ?=
+REV ?=
 T ?= tests
 JOBS ?= 3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test long check fmt docs exactness az images mutants chaos
+.PHONY: help setup demo up test long check fmt docs exactness az images mutants chaos upgrade
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -51,8 +52,11 @@ exactness: setup ## the whole exact-resume matrices of the trainer; KEEP=file: w
 mutants: setup ## plant nine faults in a copy, one at a time; each must be caught by its named test
 	@$(VENV)/python -m tests.mutants
 
-chaos: setup ## strike a replica at every point of whole lives, in every way (CHAOS="options"; hours)
-	@$(VENV)/python -m tests.chaos $(CHAOS)
+chaos: setup ## strike a replica at every point of whole lives, in every way (CHAOS="options" KEEP=file; hours)
+	@$(VENV)/python -m tests.chaos $(if $(KEEP),--keep '$(KEEP)') $(CHAOS)
+
+upgrade: setup ## an older commit's tests on this schema (REV=commit; default: before the newest migration)
+	@$(VENV)/python -m tests.upgrade --jobs $(JOBS) $(if $(REV),--rev '$(REV)') $(if $(filter-out tests,$(T)),$(T))
 
 az: setup ## the real az on the emulator, with its transcript (installs it into .venv-az, 730 MB)
 	@test -x .venv-az/bin/az || { $(PYTHON) -m venv .venv-az && .venv-az/bin/pip install -q 'azure-cli==2.91.*'; }

@@ -16,6 +16,7 @@ from service.reconciler.admission import Admissions
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
+from service.reconciler.cadences import Cadences
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
 from service.reconciler.loop import BUSY_AT_ONCE, Loop
@@ -28,21 +29,25 @@ from service.reconciler.pruning import Pruning
 from service.reconciler.retention import CheckpointSweep
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.storage_cost import StorageMeters
+from service.reconciler.strays import StrayWatch
 from service.reconciler.tiers import TierMoves
 from service.reconciler.uploads import UploadSweep
 from service.settings import Settings
 
 WATCH_SECONDS = 10.0
 SWEEP_SECONDS = 60.0
+STRAY_SECONDS = 900.0
 UPLOAD_SWEEP_SECONDS = 600.0
 CHECKPOINT_SWEEP_SECONDS = 600.0
 COPY_SECONDS = 30.0
 METER_SECONDS = 10.0
+TIER_SECONDS = 1.0  # rare and slow, and woken by whatever is due
 CORES_SECONDS = 10.0
 PRUNING_SECONDS = 3600.0
 PRICE_SECONDS = 300.0
 MARKET_SECONDS = 30.0
 BUDGET_SECONDS = 15.0  # of Allowance.look
+CADENCE_SECONDS = 30.0
 
 
 def reconcilers(
@@ -63,6 +68,7 @@ def reconcilers(
         egress=settings.egress,
     )
     orphans = OrphanSweep(engine=world.engine, cloud=world.cloud, now=world.now, polite=polite)
+    strays = StrayWatch(cloud=polite.at(ALL), now=world.now)
     prune = Pruning(engine=world.engine, keep=_kept(settings), now=world.now)
     loop = Loop(listener=world.listener, stop=stop, pulse=pulse)
     return [
@@ -71,6 +77,7 @@ def reconcilers(
         loop.every(settings.poll_seconds / 2, "list", lister.run_once),
         loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
         loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
+        loop.every(STRAY_SECONDS, "strays", strays.run_once),
         loop.every(PRUNING_SECONDS, "pruning", prune.run_once),
         *_stored(settings, world, loop),
         *_money(settings, world, loop),
@@ -129,7 +136,7 @@ def _stored(
     meters = StorageMeters(engine=world.engine, outside=outside, now=world.now)
     yield loop.every(COPY_SECONDS, "copies", copies.run_once)
     yield loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once)
-    yield loop.whenever_due("tiers", moves.claim)
+    yield loop.whenever_due("tiers", moves.claim, breath=TIER_SECONDS)
     yield loop.every(METER_SECONDS, "storage", meters.run_once)
     yield loop.every(CHECKPOINT_SWEEP_SECONDS, "checkpoints", saves.run_once)
 
@@ -140,7 +147,11 @@ def _money(
     """What is looked at beside attempts: budgets of projects, prices of what runs."""
     projects = ProjectBudgets(engine=world.engine, allowance=settings.allowance, now=world.now)
     watch = PriceWatch(engine=world.engine, prices=world.prices, now=world.now)
+    cadences = Cadences(
+        engine=world.engine, hazard_per_hour=settings.hazard_per_hour, now=world.now
+    )
     yield loop.every(BUDGET_SECONDS, "budgets", projects.run_once)
+    yield loop.every(CADENCE_SECONDS, "cadences", cadences.run_once)
     market = MarketWatch(
         engine=world.engine, market=world.market, places=settings.spot_places, now=world.now
     )

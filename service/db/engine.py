@@ -3,12 +3,15 @@
 from time import monotonic
 from typing import Any
 
-from sqlalchemy import Dialect, Pool, event
+from sqlalchemy import Dialect, Pool, event, make_url
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 OVERFLOW = 10  # connections for a crowd, closed again after it
 IDLE_SECONDS = 1.0  # after which a connection is tried before it is used
+# A process that stands still within a transaction, or whose machine went without a word, holds its
+# rows for so long at most; else for two hours, until TCP finds out.
+FROZEN_SECONDS = 15
 
 
 def make_engine(url: str, *, pool_size: int = 20) -> AsyncEngine:
@@ -18,7 +21,12 @@ def make_engine(url: str, *, pool_size: int = 20) -> AsyncEngine:
     milliseconds, and never over a call to Azure or Blob. Three processes with a full pool fit
     under PostgreSQL's usual 100.
     """
-    made = create_async_engine(driver_url(url), pool_size=pool_size, max_overflow=OVERFLOW)
+    made = create_async_engine(
+        driver_url(url),
+        pool_size=pool_size,
+        max_overflow=OVERFLOW,
+        connect_args={"options": _options(url)},
+    )
     _try_the_idle(made.pool, made.dialect)
     return made
 
@@ -28,10 +36,24 @@ def reading(engine: AsyncEngine) -> AsyncEngine:
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
+def writing(engine: AsyncEngine) -> AsyncEngine:
+    """The same for a single statement that writes: it is a transaction of its own.
+
+    It is committed, as durably as any, when its answer is there.
+    """
+    return engine.execution_options(isolation_level="AUTOCOMMIT", writes=True)
+
+
 def driver_url(url: str) -> str:
     """The URL with the driver that service and Alembic share."""
     scheme, rest = url.split("://", 1)
     return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url
+
+
+def _options(url: str) -> str:
+    """Of PostgreSQL's sessions; what the URL says of its own holds."""
+    given = make_url(url).query.get("options", "")
+    return f"-c idle_in_transaction_session_timeout={FROZEN_SECONDS}s {given}"
 
 
 def _try_the_idle(pool: Pool, dialect: Dialect) -> None:

@@ -2,6 +2,9 @@
 
 Finds every point of every play, strikes a replica at each of them in every way, and looks at the
 promises. Exit 1: one was broken, or no play comes to a place of the code.
+
+`--keep FILE` notes each life, a line of JSON with what it broke, and does not live again those
+that broke nothing: a run that was stopped goes on, one with a smaller `--every` takes the rest.
 """
 
 import argparse
@@ -11,13 +14,15 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 from tests.chaos import places, points, storms
 from tests.chaos.plays import PLAYS
-from tests.chaos.points import Strike
 from tests.chaos.seams import Harm, Point
+
+_PATIENCE = 300.0  # s; a life takes 1 to 4 on a core of its own
 
 
 def main() -> int:
@@ -38,6 +43,7 @@ async def _run(url: str, options: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
     broken: list[str] = []
     lives: Counter[str] = Counter()
+    held = _held(options.keep)
     async with points.an_engine(url) as engine:
         found = await points.enumerated(engine, url, options.plays)
         missed = _tell(found)
@@ -46,19 +52,20 @@ async def _run(url: str, options: argparse.Namespace) -> dict[str, Any]:
             if options.record:
                 places.record({play: {p.what for _, p in all_} for play, all_ in found.items()})
         for harm in options.harm:
-            strikes = [Strike(p, n, at, harm) for p, all_ in found.items() for n, at in all_]
-            for strike in strikes[:: options.every]:
+            strikes = [s for p, all_ in found.items() for s in points.strikes(p, all_, harm)]
+            chosen = [s for s in strikes[:: options.every] if str(s) not in held]
+            for strike in chosen:
                 lives[harm] += 1
                 if lives[harm] % 25 == 0:
-                    _say(f"{harm}: {lives[harm]} of {len(strikes[:: options.every])} lives")
-                mends = await points.lived(engine, url, strike)
-                broken += [f"{strike}: {line}" for line in mends]
-                for line in mends:
-                    _say(f"BROKEN: {strike}: {line}")
+                    _say(f"{harm}: {lives[harm]} of {len(chosen)} lives")
+                came_of_it = await _outcome(points.lived(engine, url, strike))
+                broken += _told(str(strike), came_of_it, options.keep)
             _say(f"{harm}: {lives[harm]} lives, {len(broken)} broken so far")
         for seed in range(options.seed, options.seed + options.storms):
-            lives["storms"] += 1
-            broken += [f"storm {seed}: {b}" for b in await storms.weathered(engine, url, seed)]
+            if (name := f"storm {seed}") not in held:
+                lives["storms"] += 1
+                came_of_it = await _outcome(storms.weathered(engine, url, seed))
+                broken += _told(name, came_of_it, options.keep)
     return {
         "points": {play: len(all_) for play, all_ in found.items()},
         "lives": sum(lives.values()),
@@ -66,6 +73,30 @@ async def _run(url: str, options: argparse.Namespace) -> dict[str, Any]:
         "broken": broken,
         "seconds": round(time.monotonic() - began, 1),
     }
+
+
+async def _outcome(life: Coroutine[Any, Any, list[str]]) -> list[str]:
+    """What it broke; one that fails or hangs is told like the others, and they are lived."""
+    task = asyncio.create_task(asyncio.wait_for(life, _PATIENCE))
+    await asyncio.wait({task})
+    fault = task.exception()
+    return task.result() if fault is None else [f"{type(fault).__name__}: {fault}"]
+
+
+def _held(keep: Path | None) -> set[str]:
+    """Lives that broke nothing when they were lived last."""
+    lines = keep.read_text().splitlines() if keep and keep.exists() else []
+    told = {life["life"]: life["broken"] for life in map(json.loads, lines)}
+    return {name for name, broken in told.items() if not broken}
+
+
+def _told(name: str, broken: list[str], keep: Path | None) -> list[str]:
+    if keep:
+        with keep.open("a") as lines:
+            lines.write(json.dumps({"life": name, "broken": broken}) + "\n")
+    for line in broken:
+        _say(f"BROKEN: {name}: {line}")
+    return [f"{name}: {line}" for line in broken]
 
 
 def _tell(found: dict[str, list[tuple[int, Point]]]) -> list[str]:
@@ -97,6 +128,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the first storm")
     parser.add_argument("--record", action="store_true", help="write met.txt, of all plays")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", type=Path, metavar="FILE")
     options = parser.parse_args()
     options.harm = [names[name] for name in options.harm]
     return options

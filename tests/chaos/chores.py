@@ -160,6 +160,6 @@ async def _when_clean(life: Life) -> None:
 _BLOB = ("tiers", "storage", "uploads", "checkpoints", "pruning")
 PLAYS = {
     "poor": Play(poor, chatty=True, beside=("prices", "budgets")),
-    "late": Play(late, asks=_deadline, chatty=True),
+    "late": Play(late, asks=_deadline, chatty=True, beside=("cadences",)),
     "stored": Play(stored, beside=_BLOB, until=frozenset({"clean"})),
 }

@@ -1,4 +1,8 @@
-"""One job's whole life on a clock of its own, struck where a run says, and judged at its end."""
+"""One job's whole life on a clock of its own, struck where a run says, and judged at its end.
+
+Where a play has many jobs the first is a Life that has others with it: what is the service's and
+Azure's they share, and what is done in a round is done for all of them.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -49,6 +53,8 @@ class Life:
     world: World
     name: str  # of the play
     hook: Hook
+    first: "Life | None" = None  # whose cloud and replicas this one shares
+    all: list["Life"] = field(init=False)  # of the first: itself and those with it
     play: Play = field(init=False)
     born: datetime = field(init=False)
     prices: MovingPrices = field(init=False)
@@ -70,8 +76,12 @@ class Life:
     weather: Callable[[], Awaitable[None]] | None = None  # before each round
 
     def __post_init__(self) -> None:
-        """A cloud and prices of its own, and the first replica."""
+        """A cloud and prices of its own, and the first replica; or another's."""
         self.play, self.born = PLAYS[self.name], self.world.clock()
+        if self.first:
+            self.prices, self.cloud = self.first.prices, self.first.cloud
+            self.replicas, self.all = self.first.replicas, []
+            return
         self.prices = MovingPrices(PRICE)
         self.world.parts = replace(self.world.parts, prices=self.prices)
         self.world.jobs = replace(self.world.jobs, prices=self.prices)
@@ -83,20 +93,27 @@ class Life:
         )
         self.world.attempts = attempts_with(self.world, self.cloud)
         self.replicas = Replicas(self.world, self.cloud, self.hook, self.play.polite)
+        more = range(1, self.play.jobs)
+        self.all = [self, *(Life(self.world, self.name, self.hook, self) for _ in more)]
 
     async def run(self) -> list[str]:
         """To the end of its last machine; what of the promises was broken."""
         asleep = 0
-        while not await self._is_over():
+        while not all(one.is_over for one in self.all):
             self.rounds += 1
             if self.rounds > ROUNDS:
-                return [*self.broken, f"no end: {await self.told()}"]
+                return [f"no end: {await one.told()}" for one in self.all if not one.is_over]
             await self._round()
             asleep = asleep + 1 if self.replicas.asleep else 0
             if asleep == LATE_ROUNDS and self.hook.harm is Harm.LATE:
                 await self.replicas.wake()
         await self._afterwards()
-        return self.broken + await self._judged()
+        return await self._judged()
+
+    def is_served_by(self, replicas: Replicas, apart: timedelta, slack: timedelta) -> None:
+        """Others than the first one made; see ``apart`` and ``slack``."""
+        for one in self.all:
+            one.replicas, one.apart, one.slack = replicas, apart, slack
 
     async def told(self) -> dict[str, object]:
         """What is to be the same, wherever the service was struck."""
@@ -154,20 +171,23 @@ class Life:
 
     async def _round(self) -> None:
         self.world.clock.advance(seconds=ROUND.total_seconds())
+        await self.replicas.let_go()
         if self.weather:
             await self.weather()
         struck = self.replicas.strikes
-        if not self.job_id:
-            await self._submit()
-        await self.play.turn(self)
+        for one in self.all:
+            if not one.job_id:
+                await one.submit()
+            await self.play.turn(one)
         await self._beside()
         await self.replicas.turn(self.replicas.now.jobs.run_once())
         await self.replicas.turn(self.replicas.now.attempts.run_once())
         if self.rounds % SWEEP_EVERY == 0:
             await self.replicas.turn(self.replicas.now.orphans.run_once())
-        await self._look()
-        for machine in list(self.machines.values()):
-            await machine.turn()
+        for one in self.all:
+            await one.look()
+            for machine in list(one.machines.values()):
+                await machine.turn()
         if not self.over:
             self.census.take(self.cloud, self.world.clock())
         if self.replicas.strikes > struck:
@@ -180,7 +200,7 @@ class Life:
             for name in self.play.beside:
                 await self.replicas.turn(self.replicas.now.beside[name]())
 
-    async def _submit(self) -> None:
+    async def submit(self) -> None:
         """Upload and submit until both are acknowledged; the key makes it one job."""
         if not self.file_id:
             form = {"files": {"file": ("train.jsonl", _data())}, "data": {"purpose": "fine-tune"}}
@@ -199,7 +219,7 @@ class Life:
             assert answer.status_code == 200, answer.text
             self.job_id = answer.json()["id"]
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         """See what is there: rows, machines; and at once whether something is doubled."""
         if not self.job_id:
             return
@@ -222,7 +242,9 @@ class Life:
             new.chatty = bool(self.apart) or self.play.chatty
             self.machines[vm_id] = new
 
-    async def _is_over(self) -> bool:
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to come, as far as was seen."""
         ended = self.state in JOB_TERMINAL and bool(self.attempts) and self.all_ended()
         return ended and self.play.until <= self.done
 
@@ -239,12 +261,16 @@ class Life:
             await self._round()
 
     async def _judged(self) -> list[str]:
-        expected = self.play.end
-        broken = [] if self.state is expected else [f"the job is {self.state}, not {expected}"]
-        broken += invariants.leaked(self.cloud, self.attempts)
+        broken, costs = [], []
         async with self.world.engine.connect() as conn:
-            broken += await invariants.disorder(conn, self.job_id)
-            costs = await ledger.of_job(conn, self.job_id)
+            for one in self.all:
+                broken += one.broken
+                if one.state is not self.play.end:
+                    broken.append(f"the job is {one.state}, not {self.play.end}")
+                broken += await invariants.disorder(conn, one.job_id)
+                costs += await ledger.of_job(conn, one.job_id)
+        attempts = [row for one in self.all for row in one.attempts]
+        broken += invariants.leaked(self.cloud, attempts)
         return broken + list(invariants.unbilled(self.census, costs, self.slack, self.apart))
 
     def _key(self) -> dict[str, str]:

@@ -19,7 +19,8 @@ class Play:
     """One life: what user, machines and Azure do in each round, and how the job ends.
 
     ``beside``: what of tests/chaos/beside.py the replicas run as well. ``until``: words that the
-    play must have said before the life is over, for what happens after the job's end.
+    play must have said before the life is over, for what happens after the job's end. ``jobs``: how
+    many live it in step, so that what they do at a time shares the transactions of crowds.
     """
 
     turn: Turn
@@ -29,3 +30,4 @@ class Play:
     polite: bool = False  # Azure is asked through the shared list, limits and circuits
     chatty: bool = False  # machines that wait say so: the play takes longer than a silence
     until: frozenset[str] = frozenset()
+    jobs: int = 1

@@ -22,6 +22,9 @@ from tests.chaos.seams import STALLS, Harm, Hook, Point, Restart
 from tests.clock import Clock
 from tests.world import World, open_world
 
+_CROWDS = tuple(f"commit reconciler/{name}.py" for name in ("sights", "writes", "plain_starts"))
+_ALONE = (Harm.BEFORE, Harm.AFTER, Harm.FAILS, Harm.LOST, Harm.LATE, Harm.BELATED)
+
 
 @dataclass(frozen=True)
 class Strike:
@@ -31,15 +34,17 @@ class Strike:
     number: int  # of the point
     point: Point
     harm: Harm
+    then: Harm | None = None  # what befalls the second that is done by itself after a deadlock
 
     def __str__(self) -> str:
-        return f"{self.play}: point {self.number} ({self.point.what}), {self.harm}"
+        then = f", then {self.then}" if self.then else ""
+        return f"{self.play}: point {self.number} ({self.point.what}), {self.harm}{then}"
 
     def hook(self, restart: Restart) -> Hook:
         """A fresh hook that does it. What stalls over a commit does so before it begins."""
         if self.harm in STALLS and self.point.door:
             return Hook(harm=self.harm, at_door=self.point.door)
-        return Hook(at=self.number, harm=self.harm, restart=restart)
+        return Hook(at=self.number, harm=self.harm, then=self.then, restart=restart)
 
 
 @contextmanager
@@ -86,11 +91,24 @@ async def points_of(engine: AsyncEngine, url: str, play: str) -> list[Point]:
 
 
 async def lived(engine: AsyncEngine, url: str, strike: Strike) -> list[str]:
-    """What of the promises was broken in the life with this strike."""
+    """What of the promises was broken in the life with this strike.
+
+    A crowd's jobs take turns in any order, so its last points may not be come to.
+    """
     async with a_world(engine, url) as world:
         life = Life(world, strike.play, strike.hook(partial(restart, engine)))
         broken = await life.run()
-        return broken if life.hook.struck else [*broken, "the point was never come to"]
+        missed = not life.hook.struck and life.play.jobs == 1
+        return [*broken, "the point was never come to"] if missed else broken
+
+
+def strikes(play: str, found: Iterable[tuple[int, Point]], harm: Harm) -> Iterator[Strike]:
+    """At each of these points; only a transaction can be a deadlock, and then each is alone."""
+    for number, point in found:
+        if harm is not Harm.DEADLOCK or point.door:
+            yield Strike(play, number, point, harm)
+        if harm is Harm.DEADLOCK and PLAYS[play].jobs > 1 and point.what.startswith(_CROWDS):
+            yield from (Strike(play, number, point, harm, then) for then in _ALONE)
 
 
 async def enumerated(

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import httpx
+from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.api.app import make_app
@@ -26,6 +27,10 @@ from tests.clock import Clock
 from tests.world import World, client
 
 T = TypeVar("T")
+_END_FROZEN = text(
+    "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
+    " and state like 'idle in transaction%' and pid <> pg_backend_pid()"
+)
 # What a round of reconciler/loop.py survives: the next one comes.
 FAULTS = (SQLAlchemyError, CloudError, StorageError)
 
@@ -93,6 +98,15 @@ class Replicas:
             hook.released.set()
             await asyncio.gather(task, return_exceptions=True)
         self.asleep.clear()
+
+    async def let_go(self) -> None:
+        """Between turns: who stands still in a transaction loses it, as service/db/engine.py asks.
+
+        PostgreSQL does so by the real clock, which stands still for a whole life here.
+        """
+        if self.asleep:
+            async with self.world.engine.connect() as conn:
+                await conn.execute(_END_FROZEN)
 
     def calm(self) -> None:
         """Every way is open again, and no disk is slow."""

@@ -54,9 +54,11 @@ class Harm(StrEnum):
     BELATED = "stalls before it, does it when all is over"
     SLOW = "it takes longer than its lease"
     RESTART = "PostgreSQL is shot and started before it"
+    DEADLOCK = "PostgreSQL ends it as a deadlock"
 
 
 STALLS = (Harm.LATE, Harm.BELATED)
+SECOND = 2  # of the transactions after the one of a crowd: one is done by itself, one is to come
 SLOW_SECONDS = LEASE.total_seconds() + 2
 
 
@@ -74,6 +76,7 @@ class Hook:
 
     at: int = 0
     harm: Harm = Harm.AFTER
+    then: Harm | None = None  # after a deadlock: what befalls the second that is done by itself
     at_door: int = 0  # instead: where a transaction begins, by its own number
     clock: Clock = field(default_factory=Clock)  # the world's; a slow disk lets it go on
     restart: Restart = _no_server  # PostgreSQL
@@ -148,14 +151,31 @@ class Hook:
             raise Killed
         if self.harm is Harm.FAILS:
             raise ConnectionLost
+        if self.harm is Harm.DEADLOCK:
+            self._arm_again()
+            raise Deadlock
         if self.harm in STALLS:
             self.stalled.set()
             self.stopped.set()
             await self.released.wait()
 
+    def _arm_again(self) -> None:
+        if self.then is None:
+            return
+        self.harm, self.then, self.struck = self.then, None, False
+        self.at = len(self.points) + SECOND
+        if self.harm in STALLS:
+            self.at, self.at_door = 0, self.doors + SECOND
+
 
 class ConnectionLost(Exception):
     """Becomes each seam's own error."""
+
+
+class Deadlock(ConnectionLost):
+    """Of PostgreSQL: a fault of the transaction, and none of its being away."""
+
+    sqlstate = "40P01"
 
 
 class HookedEngine(AsyncEngine):
@@ -171,6 +191,11 @@ class HookedEngine(AsyncEngine):
         await self._reach()
         async with super().connect() as conn:
             yield conn
+
+    def execution_options(self, **options: Any) -> AsyncEngine:  # noqa: ANN401 - SQLAlchemy's
+        """As `service.db.engine` makes those for single statements."""
+        single = super().execution_options(**options)
+        return HookedWrites(single, self.hook) if options.get("writes") else single
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
@@ -199,6 +224,27 @@ class HookedEngine(AsyncEngine):
             await self.hook.reach("postgres")
         except ConnectionLost as fault:
             raise OperationalError("connect", None, fault) from fault
+
+
+class HookedWrites(AsyncEngine):
+    """The same for statements that are transactions of their own: each connection is a point."""
+
+    def __init__(self, engine: AsyncEngine, hook: Hook) -> None:
+        super().__init__(engine.sync_engine)
+        self.hook = hook
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[AsyncConnection]:  # type: ignore[override] # as it is used
+        place = caller()
+        try:
+            await self.hook.reach("postgres")
+            door = await self.hook.door()
+            number = await self.hook.come_to(f"commit {place}", door)
+            async with super().connect() as conn:
+                yield conn
+            await self.hook.done(number)
+        except ConnectionLost as fault:
+            raise OperationalError("commit", None, fault) from fault
 
 
 @dataclass

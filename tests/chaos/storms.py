@@ -140,6 +140,6 @@ async def weathered(engine: AsyncEngine, url: str, seed: int) -> list[str]:
     async with points.a_world(engine, url) as world:
         life = Life(world, play, Hook())
         crew = Crew(world, life.cloud, dice, polite=life.play.polite)
-        life.replicas, life.apart, life.slack = crew, APART, SLACK + HELD_UP
+        life.is_served_by(crew, APART, SLACK + HELD_UP)
         life.weather = crew.weather
         return [f"{play}: {line}" for line in await life.run()]

@@ -63,8 +63,7 @@ async def test_a_life_keeps_every_promise_wherever_a_replica_is_struck(
     found = await points.points_of(own, own_url, play)
 
     assert found
-    for number, point in list(enumerate(found, 1))[::15]:
-        strike = Strike(play, number, point, harm)
+    for strike in list(points.strikes(play, enumerate(found, 1), harm))[::15]:
         assert await points.lived(own, own_url, strike) == [], str(strike)
 
 

@@ -1,0 +1,44 @@
+"""A replica that stands still, or is gone without a word, in the middle of a transaction."""
+
+import pytest
+from sqlalchemy import select, text, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import tables
+from service.db.engine import FROZEN_SECONDS, make_engine
+from tests.clock import Clock
+from tests.integration.rows import add_job
+
+SOON = "&options=-c%20idle_in_transaction_session_timeout%3D200ms"
+
+
+async def test_who_stands_still_in_a_transaction_holds_up_nobody_for_long(
+    engine: AsyncEngine, database_url: str, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+    frozen = make_engine(database_url + SOON, pool_size=1)
+
+    with pytest.raises(DBAPIError):
+        await _freeze(frozen, engine)
+    async with frozen.connect() as again:
+        reason = (await again.execute(select(tables.jobs.c.reason))).scalar_one()
+    await frozen.dispose()
+
+    assert reason == "other"
+
+
+async def _freeze(frozen: AsyncEngine, live: AsyncEngine) -> None:
+    """Write a row and stand still, while another replica wants it; then go on."""
+    async with frozen.begin() as conn:
+        await conn.execute(update(tables.jobs).values(reason="frozen"))
+        async with live.begin() as other:
+            await other.execute(update(tables.jobs).values(reason="other"))
+        await conn.execute(text("select 1"))
+
+
+async def test_every_connection_of_the_service_is_bounded_so(engine: AsyncEngine) -> None:
+    async with engine.connect() as conn:
+        limit = await conn.execute(text("show idle_in_transaction_session_timeout"))
+        assert limit.scalar_one() == f"{FROZEN_SECONDS}s"
