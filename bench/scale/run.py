@@ -110,6 +110,7 @@ async def _measure(bench: Bench, found: Found) -> None:
     found.flood = await _flood(bench)
     found.burst = await _burst(bench)
     found.decided_p99 = await _decided(bench)
+    await _trained(bench, order.nodes)  # else a cancel would be billed for what comes back
     found.cancel = await _cancel(bench, ids[:2000])
 
 

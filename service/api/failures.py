@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -27,6 +27,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ClientDisconnect, _gone)
     for dependency in (OperationalError, PoolExhausted, StorageError, PricesUnavailable):
         app.add_exception_handler(dependency, _unavailable)
+    app.add_exception_handler(DBAPIError, _of_database)
     app.add_exception_handler(Exception, _unforeseen)
 
 
@@ -83,6 +84,13 @@ def _unavailable(request: Request, error: Exception) -> JSONResponse:
     return _answer(
         503, message, "server_error", "service_unavailable", headers={"retry-after": "5"}
     )
+
+
+def _of_database(request: Request, error: Exception) -> JSONResponse:
+    """PostgreSQL also ends connections with errors that are not operational, as a frozen one's."""
+    assert isinstance(error, DBAPIError)
+    answer = _unavailable if error.connection_invalidated else _unforeseen
+    return answer(request, error)
 
 
 def _unforeseen(request: Request, error: Exception) -> JSONResponse:

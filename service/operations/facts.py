@@ -14,6 +14,7 @@ from service.operations.kept import Kept
 T = TypeVar("T")
 SECONDS = 30.0  # so old they may be
 MOST = 256  # of all kinds
+_NEWS = "facts"  # nobody tells of it, but who hears nothing any more forgets what waits for news
 
 
 class Facts:
@@ -27,7 +28,7 @@ class Facts:
         known: T | None = self._kept.find(key)
         if known is not None:
             return known
-        with self._kept.reading(key) as keep:
+        with self._kept.reading(key, _NEWS) as keep:
             fresh = await read()
             if fresh is not None:
                 keep(fresh)

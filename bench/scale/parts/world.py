@@ -8,6 +8,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -90,7 +91,8 @@ class World:
         """Take these machines, by name."""
         for name in machines:
             scale_set, _, number = name.rpartition("_")
-            self.cloud.evict(scale_set, number)
+            with suppress(KeyError):  # the service has deleted it meanwhile
+                self.cloud.evict(scale_set, number)
 
     async def do_commit(self, job_id: str, generation: int, step: int) -> None:
         """Name a checkpoint in HEAD, as rank 0's node does."""
