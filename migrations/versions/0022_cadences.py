@@ -1,4 +1,4 @@
-"""Keep what the nodes of an attempt are told to save by."""
+"""Keep what an attempt's nodes are told to save by, and when its outcome was known."""
 
 from alembic import op
 
@@ -7,12 +7,25 @@ down_revision = "0021"
 branch_labels = None
 depends_on = None
 
+_CHANGES = (
+    "alter table attempts add column cadence jsonb",
+    "alter table attempts add column over_at timestamptz",
+    "create index attempts_evicted on attempts (over_at) where outcome = 'evicted'",
+)
+_BACK = (
+    "drop index attempts_evicted",
+    "alter table attempts drop column over_at",
+    "alter table attempts drop column cadence",
+)
+
 
 def upgrade() -> None:
     """Expand only: the release before saves as planned."""
-    op.execute("alter table attempts add column cadence jsonb")
+    for change in _CHANGES:
+        op.execute(change)
 
 
 def downgrade() -> None:
     """It is told anew."""
-    op.execute("alter table attempts drop column cadence")
+    for change in _BACK:
+        op.execute(change)

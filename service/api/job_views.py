@@ -201,9 +201,13 @@ def _progress(around: Around) -> dict[str, Any]:
 def _interval(around: Around) -> dict[str, Any]:
     """How often it saves by its own word, and what that rests on; as planned until it has said so.
 
+    Only the newest generation's word counts: each begins as planned.
     A trainer of an earlier release is not told and says nothing: it saves as planned.
     """
-    plan, every = around.job.plan, around.job.progress.get("save_every")
+    plan, progress, attempt = around.job.plan, around.job.progress, around.facts.attempt
+    every, now = progress.get("save_every"), attempt.generation if attempt else 0
+    if around.job.state not in JOB_TERMINAL and progress.get("save_generation") != now:
+        every = None
     chosen = plan["options"][0]
     cadence, seconds = chosen.get("cadence"), chosen.get("checkpoint_seconds")
     known = Known.from_dict(around.cadence) if around.cadence and every else None

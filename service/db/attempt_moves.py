@@ -39,6 +39,7 @@ with given as (
 update attempts a set
   state = g.after, since = :now, outcome = g.outcome,
   reason = case when g.reason = '' then a.reason else g.reason end,
+  over_at = case when g.outcome is not null then coalesce(a.over_at, :now) end,
   ended_at = case when g.after = 'ended' then cast(:now as timestamptz) end,
   ran_at = case when g.after = 'running' then :now else a.ran_at end,
   evicted_noticed = coalesce(g.noticed, a.evicted_noticed),

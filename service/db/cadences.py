@@ -4,8 +4,8 @@ Written in SQL, for all attempts at once. An attempt whose user fixed the interv
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -14,18 +14,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, versions
 from service.db.events import Event
-from service.domain.cadence import Known, Lived, first
+from service.db.experience import SEEN
+from service.domain.cadence import Basis, Known, Lived, basis, share_answered
 from service.domain.fleet import Offering
 from service.domain.states import CapacityType
 from service.domain.traces import Place
 from trainer.contract import Cadence, SaveCost
 
-_SEEN = timedelta(days=30)  # older lives say little of today
-
-# Plans are large, and read of those only that are new.
+# Plans are large, and read of those only that are new; nobody needs a cadence before its first
+# generation, which says too whether the eviction before it was answered. One that an attempt has
+# outlived shows in the next generation: a member is missing there.
 _TRAINING = text("""
-select a.id, a.job_id, a.region, a.vm_size, a.capacity_type, a.hourly, a.cadence,
-  case when a.state = 'running' and jsonb_array_length(a.vm_ids) > 0
+select a.id, a.job_id, a.region, a.vm_size, a.capacity_type, a.hourly, a.cadence, a.survived,
+  a.instance_count, case when a.state = 'running' and jsonb_array_length(a.vm_ids) > 0
     then jsonb_array_length(a.vm_ids) else a.instance_count end as machines,
   j.progress -> 'save_cost' as cost, jsonb_exists(j.progress, 'save_every') as tells,
   case when a.cadence is null then j.plan #> '{options,0}' end as option, before.said,
@@ -40,30 +41,46 @@ left join lateral (
 ) before on true
 left join lateral (
   select count(*) as evictions, count(*) filter (where g.lost_steps = 0) as answered
-  from attempts e
-  join lateral (
-    select lost_steps from generations
-    where job_id = e.job_id
-      and number > (select max(number) from generations where attempt_id = e.id)
-    order by number limit 1
-  ) g on true
-  where a.cadence is null and a.number > 1
-    and e.job_id = a.job_id and e.outcome = 'evicted' and e.ran_at is not null
+  from (
+    select attempt_id, lost_steps, content -> 'members' as members,
+      lag(attempt_id) over w as attempt_before, lag(content -> 'members') over w as members_before
+    from generations
+    where job_id = a.job_id
+      and (a.cadence is null or a.survived > coalesce(cast(a.cadence ->> 'survived' as int), 0))
+    window w as (order by number)
+  ) g
+  join attempts e on e.id = g.attempt_before
+  where case
+    when e.id <> g.attempt_id then e.outcome = 'evicted' and e.ran_at is not null
+    when e.survived > 0 then exists (
+      select from jsonb_array_elements(g.members_before) m
+      where not g.members @> jsonb_build_array(jsonb_build_object('vm_id', m -> 'vm_id'))
+    )
+  end
 ) past on true
 where a.state in ('starting', 'running') and a.cadence is distinct from '{}'
+  and (a.cadence is not null or exists (select from generations where attempt_id = a.id))
 """)
 
+# As it was then, as far as rows tell: whoever reads it later finds nearly the same.
 _LIVED = text("""
 select a.region, a.vm_size,
   sum(a.instance_count * greatest(extract(epoch from
-    (case when a.outcome is null then cast(:now as timestamptz) else a.since end) - a.ran_at
+    least(a.until, cast(:at as timestamptz)) - a.ran_at
   ), 0)) / 3600 as hours,
-  count(*) filter (where a.outcome = 'evicted') + sum(a.survived) as evictions,
-  max(a.since) filter (where a.outcome = 'evicted') as evicted_at
+  count(*) filter (where a.outcome = 'evicted' and a.until <= :at) + sum(a.survived) as evictions
 from unnest(cast(:regions as text[]), cast(:sizes as text[])) as p (region, vm_size)
-join attempts a on a.region = p.region and a.vm_size = p.vm_size and a.capacity_type = 'spot'
-where a.ran_at is not null and a.created_at > :since
+cross join lateral (
+  select *, coalesce(over_at, case when outcome is not null then since end) as until from attempts
+  where region = p.region and vm_size = p.vm_size and capacity_type = 'spot'
+    and ran_at is not null and created_at > :since
+) a
 group by a.region, a.vm_size
+""")
+_EVICTED = text("""
+select region, vm_size, max(over_at) as last from attempts
+where outcome = 'evicted' and over_at > :since and capacity_type = 'spot' and ran_at is not null
+group by region, vm_size
 """)
 
 # Only what nobody else has written meanwhile: of two replicas one tells the user.
@@ -89,16 +106,12 @@ class Training:
     job_id: str
     offering: Offering
     hourly: Decimal  # of one machine
-    machines: int
-    known: Known | None  # None: nothing is told yet ...
-    first: Known | None  # ... and it begins with this; None: the user has fixed the interval
+    machines: int  # that run ...
+    instances: int  # ... of so many
+    known: Known | None  # None: nothing is told yet
+    before: Known | None  # what it goes on from now; None: the user has fixed the interval
     cost: SaveCost | None  # of a save, as last measured
     tells: bool  # its trainer says how often it saves: it hears what it is told
-
-    @property
-    def place(self) -> Place:
-        """Where its machines are."""
-        return Place(self.offering.region, self.offering.vm_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,25 +123,33 @@ class Write:
     event: Event | None = None
 
 
-async def training(conn: AsyncConnection) -> list[Training]:
-    """Of every attempt that has nodes, but for those whose interval is fixed."""
-    return [_training(row) for row in await conn.execute(_TRAINING)]
+async def training(conn: AsyncConnection) -> Sequence[Row[Any]]:
+    """Of every attempt with a generation, but for those whose interval is fixed: to be parsed."""
+    return (await conn.execute(_TRAINING)).all()
+
+
+def spot_place(row: Row[Any]) -> Place | None:
+    """Where its machines may be evicted; None: they are bought on demand."""
+    spot = row.capacity_type == CapacityType.SPOT
+    return Place(row.region, row.vm_size) if spot else None
 
 
 async def lived(
-    conn: AsyncConnection, places: Collection[Place], now: datetime
+    conn: AsyncConnection, places: Collection[Place], at: datetime
 ) -> dict[Place, Lived]:
-    """What holds of Spot machines of all jobs have seen there; only where there were any."""
+    """What holds of Spot machines of all jobs had seen there by then; only where any were."""
     given = {"regions": [p.region for p in places], "sizes": [p[1] for p in places]}
-    rows = await conn.execute(_LIVED, given | {"now": now, "since": now - _SEEN})
+    rows = await conn.execute(_LIVED, given | {"at": at, "since": at - SEEN})
     return {
-        Place(r.region, r.vm_size): Lived(
-            machine_hours=float(r.hours),
-            evictions=int(r.evictions),
-            evicted_s=(now - r.evicted_at).total_seconds() if r.evicted_at else None,
-        )
+        Place(r.region, r.vm_size): Lived(machine_hours=float(r.hours), evictions=int(r.evictions))
         for r in rows
     }
+
+
+async def evicted(conn: AsyncConnection, since: datetime) -> dict[Place, datetime]:
+    """When machines were evicted last, where they were since then."""
+    rows = await conn.execute(_EVICTED, {"since": since})
+    return {Place(r.region, r.vm_size): r.last for r in rows}
 
 
 async def write(conn: AsyncConnection, news: Sequence[Write], now: datetime) -> set[str]:
@@ -145,7 +166,9 @@ async def write(conn: AsyncConnection, news: Sequence[Write], now: datetime) -> 
     return written
 
 
-def _training(r: Row[Any]) -> Training:
+def parsed(r: Row[Any]) -> Training:
+    """One of `training`; raises ValueError or KeyError where something else has been written."""
+    known = Known.from_dict(r.cadence) if r.cadence else None
     capacity = CapacityType(r.capacity_type)
     return Training(
         id=r.id,
@@ -153,22 +176,34 @@ def _training(r: Row[Any]) -> Training:
         offering=Offering(region=r.region, vm_size=r.vm_size, capacity_type=capacity),
         hourly=Decimal(r.hourly),
         machines=r.machines,
-        known=Known.from_dict(r.cadence) if r.cadence else None,
-        first=_first(r),
+        instances=r.instance_count,
+        known=known,
+        before=_renewed(known, r) if known else _first(r),
         cost=SaveCost.from_dict(r.cost) if r.cost else None,
         tells=r.tells,
     )
 
 
+def _renewed(known: Known, r: Row[Any]) -> Known:
+    """With the evictions that the attempt has outlived since."""
+    if r.survived <= known.survived:
+        return known
+    answered = share_answered(known.planned.answered, r.evictions, r.answered)
+    return replace(known, answered=answered, survived=r.survived)
+
+
 def _first(r: Row[Any]) -> Known | None:
     """By the option of the plan that the run spec rests on, and what came of earlier attempts."""
-    planned = r.option and r.option.get("cadence")
-    if not planned:
+    if not (r.option and r.option.get("cadence")):
         return None
-    return first(
-        r.option["checkpoint_seconds"],
-        Cadence.from_dict(planned),
-        said=Cadence.from_dict(r.said) if r.said else None,
-        evictions=r.evictions or 0,
-        answered=r.answered or 0,
+    planned = Cadence.from_dict(r.option["cadence"])
+    place = Place(r.option["region"], r.option["vm_size"])
+    return Known(
+        told=planned,
+        since=0.0,
+        said=Basis.from_dict(r.said) if r.said else basis(planned, r.option["nodes"], place),
+        planned=planned,
+        planned_seconds=r.option["checkpoint_seconds"],
+        answered=share_answered(planned.answered, r.evictions, r.answered),
+        survived=r.survived,
     )

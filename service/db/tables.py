@@ -211,6 +211,7 @@ attempts = Table(
     Column("stop_by", Moment),  # nodes that hear nothing go on until then; null: for the outage
     Column("cadence", JSONB),  # what they are told to save by; {}: the user has fixed it
     Column("created_at", Moment, nullable=False),
+    Column("over_at", Moment),  # when the outcome was known; null too where an old release knew it
     Column("ended_at", Moment),
     *leased(),
     UniqueConstraint("job_id", "number"),
@@ -229,6 +230,7 @@ attempts = Table(
     ),
     Index("attempts_due", "due_at", postgresql_where=text("state <> 'ended'")),
     Index("attempts_ended", "ended_at"),
+    Index("attempts_evicted", "over_at", postgresql_where=text("outcome = 'evicted'")),
     Index("attempts_lives", *_PLACED, postgresql_where=text("ran_at is not null")),
     Index("attempts_refusals", *_PLACED, postgresql_where=text("outcome = 'no_capacity'")),
     Index(  # jobs that left on demand by themselves

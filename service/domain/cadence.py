@@ -6,12 +6,14 @@ own were answered, and the price (ADR 0045).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from service.domain import wording
-from service.domain.hazard import BURST, BURST_S
+from service.domain.hazard import BAND_WEIGHT, BURST, BURST_S, OFTENEST, RAREST
 from service.domain.layout import Layout
+from service.domain.traces import Place
 from trainer.contract import (
     BLOCK,
     Cadence,
@@ -30,10 +32,9 @@ NOTICE, COMMIT, SLACK = 30.0, 2.0, 3.0  # seconds: Azure's, ours, and until the 
 ANSWERED = 0.95  # of evictions come with a notice that we hear in time; assumed
 BLOCK_DOLLARS = 0.055 / 10_000  # a write to the hot tier; Microsoft's sample prices, 2026-11
 MOVED = 1.25  # times as much, or as little: then the trainer is told, and of intervals the user
-_PRIOR_WEIGHT = 2.0  # evictions that Azure's band or the setting counts for, as in `hazard.py`
 _PLAN_WEIGHT = 10.0  # evictions that the plan's share of answered ones counts for
-_RAREST, _OFTENEST = 1e-3, 20.0  # evictions of a machine per hour that are taken for possible
 _RAISED = (1 + BURST) / 2  # times as often soon after an eviction next door, on average
+_BLOCKS = 2**31  # a save has fewer, whatever a node says
 
 
 def plan(
@@ -64,7 +65,26 @@ class Lived:
 
     machine_hours: float = 0.0
     evictions: int = 0  # of holds: what is evicted together counts once, for one of its machines
-    evicted_s: float | None = None  # since the last one; None: there was none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basis(Message):
+    """What an interval that the user hears of rests on."""
+
+    cadence: Cadence  # of all the machines that the attempt has when none is lost ...
+    machines: int  # ... which are so many
+    place: str
+
+    @property
+    def each_per_hour(self) -> float:
+        """Evictions of one machine."""
+        return self.cadence.evictions_per_hour / self.machines
+
+    @property
+    def each_costs(self) -> float:
+        """US dollars per hour of one machine."""
+        block = self.cadence.seconds_per_block * self.machines
+        return BLOCK_DOLLARS * 3600 / block if block else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +93,11 @@ class Known(Message):
 
     told: Cadence
     since: float  # unix seconds
-    said: Cadence  # what the user heard of last, or was shown in the plan
+    said: Basis  # what the user heard of last, or was shown in the plan
     planned: Cadence  # what the run spec says ...
     planned_seconds: float  # ... and the interval by it, as long as no save was measured
-    answered: float  # share of the job's evictions; none of them comes while the attempt lives
+    answered: float  # share of the job's evictions ...
+    survived: int = 0  # ... with so many that the attempt has outlived
 
     def seconds(self, cadence: Cadence, cost: SaveCost | None) -> float:
         """The interval of the trainer by this cadence."""
@@ -85,18 +106,10 @@ class Known(Message):
         return interval_of(cadence, cost)
 
 
-def first(
-    every: float, planned: Cadence, *, said: Cadence | None, evictions: int, answered: int
-) -> Known:
-    """Before anything is told of an attempt; ``said`` to the user in an earlier one, if any was."""
-    return Known(
-        told=planned,
-        since=0.0,
-        said=said or planned,
-        planned=planned,
-        planned_seconds=every,
-        answered=share_answered(planned.answered, evictions, answered),
-    )
+def basis(cadence: Cadence, machines: int, place: Place) -> Basis:
+    """Of so many machines there."""
+    where = f"{place.vm_size} in {place.region}"
+    return Basis(cadence=cadence, machines=machines, place=where)
 
 
 def usual(known: Known, *, machines: int, evictions_per_hour: float, hourly: float) -> Cadence:
@@ -108,34 +121,40 @@ def usual(known: Known, *, machines: int, evictions_per_hour: float, hourly: flo
     )
 
 
-def saves(saving: Saving | None) -> dict[str, Any]:
-    """What a trainer says of its saves, as a job's progress keeps it; JSON has finite numbers only.
+def saves(saving: Saving | None, generation: int) -> dict[str, Any]:
+    """What a trainer says of its saves, as a job's progress keeps it; nonsense is left out.
 
-    What a save costs stays known while the next attempt has measured none.
+    What a save costs stays known while the next attempt has measured none; how often one saves is
+    true of its generation only.
     """
-    if saving is None or not math.isfinite(saving.every):
+    if saving is None or not _possible(saving.every):
         return {}
-    told: dict[str, Any] = {"save_every": saving.every}
+    told: dict[str, Any] = {"save_every": saving.every, "save_generation": generation}
     cost = saving.cost
-    if cost and math.isfinite(cost.stall) and math.isfinite(cost.upload):
+    if cost and _possible(cost.stall) and _possible(cost.upload) and 0 <= cost.blocks < _BLOCKS:
         told["save_cost"] = cost.to_plain()
     return told
 
 
+def _possible(seconds: float) -> bool:
+    """As a length of time; JSON has finite numbers only."""
+    return math.isfinite(seconds) and seconds >= 0
+
+
 def evictions_per_hour(prior: float, lived: Lived) -> float:
     """Of one machine, when nothing special happens: Gamma-Poisson."""
-    prior = min(max(prior, _RAREST), _OFTENEST)
-    seen = _PRIOR_WEIGHT + lived.evictions
-    return min(seen / (_PRIOR_WEIGHT / prior + lived.machine_hours), _OFTENEST)
+    prior = min(max(prior, RAREST), OFTENEST)
+    seen = BAND_WEIGHT + lived.evictions
+    return min(seen / (BAND_WEIGHT / prior + lived.machine_hours), OFTENEST)
 
 
-def raised(cadence: Cadence, lived: Lived) -> Cadence:
-    """The same within minutes of an eviction of the same size and region.
+def raised(cadence: Cadence, evicted_s: float | None) -> Cadence:
+    """The same so many seconds after an eviction of the same size and region; None: of none.
 
     The average of the raise, for as long as it lasts: an interval that followed its fall would be
     told eight times in ten minutes, to gain less than half a percent.
     """
-    if lived.evicted_s is None or lived.evicted_s >= BURST_S:
+    if evicted_s is None or evicted_s >= BURST_S:
         return cadence
     return replace(cadence, evictions_per_hour=cadence.evictions_per_hour * _RAISED)
 
@@ -155,49 +174,67 @@ def moved(before: Cadence, now: Cadence) -> bool:
     )
 
 
-def is_news(known: Known, usual: Cadence, cost: SaveCost | None) -> bool:
+def is_news(known: Known, now: Basis, cost: SaveCost | None) -> bool:
     """Whether the interval is off by a quarter from what the user heard of last."""
-    return _apart(known.seconds(known.said, cost), known.seconds(usual, cost))
+    return _apart(known.seconds(known.said.cadence, cost), known.seconds(now.cadence, cost))
 
 
-def words(known: Known, usual: Cadence, told: Cadence, cost: SaveCost | None) -> str:
-    """What the user is told then; ``told`` to the trainer for now."""
-    before, now = (wording.duration(known.seconds(c, cost)) for c in (known.said, usual))
-    more = "" if told == usual else ", for some minutes more often"
-    return f"Checkpoints every {now} instead of {before}{more}: {_because(known.said, usual)}."
+def words(known: Known, now: Basis, cost: SaveCost | None, *, more_often: bool = False) -> str:
+    """What the user is told then; ``more_often`` while machines next door are taken."""
+    was, are = (wording.duration(known.seconds(b.cadence, cost)) for b in (known.said, now))
+    more = ", for some minutes more often" if more_often else ""
+    return f"Checkpoints every {are} instead of {was}{more}: {_because(known, now, cost)}."
 
 
-def _because(before: Cadence, now: Cadence) -> str:
-    """The input that has moved the interval most."""
-    if now.evictions_per_hour <= 0:
+def _because(known: Known, now: Basis, cost: SaveCost | None) -> str:
+    """The input that alone would have moved the interval most, the way it went."""
+    before = known.said
+    if now.cadence.evictions_per_hour <= 0:
         return "on demand nothing is evicted"
-    if before.evictions_per_hour <= 0:
-        return f"Spot machines are evicted, here about {now.evictions_per_hour:.2g} times per hour"
-    moves = {
-        _evictions: now.evictions_per_hour / before.evictions_per_hour,
-        _answers: (1 - now.answered) / max(1 - before.answered, 1e-9),
-        _price: now.seconds_per_block / max(before.seconds_per_block, 1e-9),
+    if before.cadence.evictions_per_hour <= 0:
+        return f"Spot machines are evicted, here {now.each_per_hour:.2g} times per hour each"
+    was, are = known.seconds(before.cadence, cost), known.seconds(now.cadence, cost)
+    way = math.copysign(1.0, are - was)
+    alone = {kind: known.seconds(c, cost) - was for kind, c in _swapped(before, now).items()}
+    return max(alone, key=lambda kind: way * alone[kind])(before, now)
+
+
+def _swapped(before: Basis, now: Basis) -> dict[Callable[[Basis, Basis], str], Cadence]:
+    """What was, with one input as it is now; by the words for that."""
+    old, ratio = before.cadence, now.machines / before.machines
+    evictions, block = now.cadence.evictions_per_hour / ratio, now.cadence.seconds_per_block * ratio
+    return {
+        _evictions: replace(old, evictions_per_hour=evictions),
+        _machines: replace(
+            old,
+            evictions_per_hour=old.evictions_per_hour * ratio,
+            seconds_per_block=old.seconds_per_block / ratio,
+        ),
+        _answers: replace(old, answered=now.cadence.answered),
+        _price: replace(old, seconds_per_block=block),
     }
-    most = max(moves, key=lambda kind: abs(math.log(max(moves[kind], 1e-9))))
-    return most(before, now)
 
 
-def _evictions(before: Cadence, now: Cadence) -> str:
-    was, are = before.evictions_per_hour, now.evictions_per_hour
-    return f"evictions here {'rose' if are > was else 'fell'} from {was:.2g} to {are:.2g} per hour"
+def _evictions(before: Basis, now: Basis) -> str:
+    was, are = before.each_per_hour, now.each_per_hour
+    if before.place != now.place:
+        here, there = f"{now.place} is evicted {are:.2g} times", f"{before.place} {was:.2g}"
+        return f"a machine of {here} per hour, one of {there}"
+    way = "rose" if are > was else "fell"
+    return f"evictions of a machine here {way} from {was:.2g} to {are:.2g} per hour"
 
 
-def _answers(before: Cadence, now: Cadence) -> str:
-    was, are = 100 * before.answered, 100 * now.answered
+def _machines(before: Basis, now: Basis) -> str:
+    return f"it has {wording.machines(now.machines)} instead of {before.machines}"
+
+
+def _answers(before: Basis, now: Basis) -> str:
+    was, are = 100 * before.cadence.answered, 100 * now.cadence.answered
     return f"{are:.0f} % of its evictions leave the time for a save, not {was:.0f} %"
 
 
-def _price(before: Cadence, now: Cadence) -> str:
-    was, are = (
-        BLOCK_DOLLARS * 3600 / c.seconds_per_block if c.seconds_per_block else 0.0
-        for c in (before, now)
-    )
-    return f"its machines cost ${are:.2f} per hour instead of ${was:.2f}"
+def _price(before: Basis, now: Basis) -> str:
+    return f"a machine costs ${now.each_costs:.2f} per hour instead of ${before.each_costs:.2f}"
 
 
 def _apart(one: float, other: float) -> bool:

@@ -13,9 +13,9 @@ from service.domain.ages import HOLD_PRIOR, Ages, expected_rest
 
 BURST_S = 600.0  # an eviction raises the hazard of the same size and zone for so long
 BURST = 6.0  # so many times, falling back to once
-_BAND_WEIGHT = 2.0  # evictions that a band counts for
+BAND_WEIGHT = 2.0  # evictions that a band counts for
 _POOLED_WEIGHT = 3.0  # evictions that all offers together count for, in the rate of one
-_RAREST, _OFTENEST = 1e-3, 20.0  # evictions per hour that are taken for possible
+RAREST, OFTENEST = 1e-3, 20.0  # evictions per hour that are taken for possible
 _ENDLESS = 1e6  # hours
 
 
@@ -26,7 +26,7 @@ def hold_rates(
 
     ``burst_s`` is the time since anybody of ours was evicted from the same size and zone.
     """
-    rates = own.rates(pooled.rates(prior_rates(band_per_hour), _BAND_WEIGHT), _POOLED_WEIGHT)
+    rates = own.rates(pooled.rates(prior_rates(band_per_hour), BAND_WEIGHT), _POOLED_WEIGHT)
     raised = burst(burst_s)
     return tuple(rate * raised for rate in rates)
 
@@ -36,7 +36,7 @@ def prior_rates(band_per_hour: float | None) -> tuple[float, ...]:
     """Rates by age whose mean life is that of the band; without a band, the usual ones."""
     if not band_per_hour:
         return HOLD_PRIOR
-    wanted = 1 / min(max(band_per_hour, _RAREST), _OFTENEST)
+    wanted = 1 / min(max(band_per_hour, RAREST), OFTENEST)
     low, high = 1e-3, 1e3  # multiples of the usual rates; the mean life falls with them
     for _ in range(40):
         middle = math.sqrt(low * high)

@@ -247,7 +247,7 @@ def news(heartbeat: Heartbeat) -> dict[str, Any]:
     validated = [m for m in heartbeat.metrics if m.valid_loss is not None]
     if validated:
         told["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss
-    return {k: _finite(v) for k, v in told.items()} | saves(heartbeat.saving)
+    return {k: _finite(v) for k, v in told.items()} | saves(heartbeat.saving, heartbeat.generation)
 
 
 def _finite(value: float | None) -> float | None:

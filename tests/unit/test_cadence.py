@@ -1,7 +1,9 @@
 """How often to save: the interval that loses the least, planned and then measured."""
 
 import math
+import signal
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from hypothesis import strategies as st
 from service.domain import cadence as planned
 from service.domain.layout import Layout
 from tests.unit.trainer_spec import SPEC
+from trainer.agreement import Agreement
 from trainer.checkpoint.saver import Cost
 from trainer.checkpoint.saves import Saves
 from trainer.contract import Cadence, Saving, best_interval, rescaled
+from trainer.rundir import RunDir
 from trainer.state import State
 
 HOURLY = Cadence(evictions_per_hour=0.075, answered=0.0, seconds_per_block=0.0)
@@ -180,6 +184,28 @@ def test_a_save_that_is_overdue_by_what_is_told_is_due_at_once() -> None:
 
     assert not before
     assert trainer.saves.due()
+
+
+def test_what_rank_0_cannot_read_ends_no_training_and_what_it_heard_last_holds(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    request.addfinalizer(lambda: signal.signal(signal.SIGTERM, before))
+    agreement = Agreement(RunDir(tmp_path), None, lambda: False, lambda: None)
+    told = RunDir(tmp_path).cadence
+
+    nothing = agreement.cadence()
+    told.write_text(OFTEN.to_json())
+    heard = [agreement.cadence()]
+    for nonsense in (b"{", b"\xff", b'{"more": 1}'):
+        told.write_bytes(nonsense)
+        heard.append(agreement.cadence())
+    told.unlink()
+    told.mkdir()
+    heard.append(agreement.cadence())
+
+    assert nothing is None
+    assert heard == [OFTEN] * 5
 
 
 def test_an_interval_that_the_user_fixed_is_never_touched() -> None:
