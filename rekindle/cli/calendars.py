@@ -49,7 +49,9 @@ def view(found: Mapping[str, Any]) -> Iterable[Any]:
         f"seen: {', '.join(found['places'])}"
     )
     if found["doubt"]:
-        yield f"Too little data. {found['doubt']}"
+        yield f"Too little to go by. {found['doubt']}"
+    if found.get("cut"):  # the service of the release before does not say
+        yield found["cut"]
     if found["cells"]:
         yield table(found)
         yield from _summary(found)
@@ -89,7 +91,8 @@ def _summary(found: Mapping[str, Any]) -> Iterable[str]:
         return
     low, high = (f(priced, key=lambda c: float(c["dollars"])) for f in (min, max))
     if float(high["dollars"]) - float(low["dollars"]) < _ALIKE * float(high["dollars"]):
-        yield "The hour of the day makes no difference worth waiting for."
+        which = "Which of these hours it is" if found.get("cut") else "The hour of the day"
+        yield f"{which} makes no difference worth waiting for."
         return
     yield (
         f"Cheapest to begin at {low['hour']:02}:00 UTC ({money(low['dollars'])}), dearest at "

@@ -13,11 +13,12 @@ _COLUMNS = ("project", "jobs", "spent", "list price", "saved", "", "evictions")
 
 
 def all_projects(cli: Cli, days: int) -> Json:
-    """Every page as one. What is of all is the first page's, read with its projects."""
+    """Every page as one, all of the first one's moment."""
     found: Json = cli.client.get(PATH, days=days, limit=_PAGE)
     page = found
     while page["has_more"]:
-        page = cli.client.get(PATH, days=days, limit=_PAGE, after=page["last_id"])
+        here = {"after": page["last_id"], "until": found["until"]}
+        page = cli.client.get(PATH, days=days, limit=_PAGE, **here)
         found["data"] += page["data"]
     return found | {"last_id": page["last_id"] or found["last_id"], "has_more": False}
 

@@ -71,6 +71,7 @@ def _shown(found: CapacityCalendar) -> dict[str, Any]:
         "places": list(found.places),
         "seen_percent": round(100 * found.seen_share, 1),
         "lives": found.lives,
+        "cut": found.cut or None,
         "enough": not found.doubt,
         "doubt": found.doubt or None,
         "currency": CURRENCY,

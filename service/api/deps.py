@@ -1,4 +1,8 @@
-"""What handlers depend on. One request is one transaction, committed before the answer is sent."""
+"""What handlers depend on. One request is one transaction, committed before the answer is sent.
+
+To submit, cancel, pause or resume a job is a single statement, a transaction of its own
+(``Parts.writing``); what else the answer shows is read after it, and may be newer.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 from pydantic_core import to_json
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.api import (
     bodies,
@@ -17,14 +16,14 @@ from service.api import (
     terms_requests,
     waiting,
 )
-from service.api.deps import CallerDep, Db, Now, PartsDep, parts_of
+from service.api.deps import CallerDep, Db, Now, Parts, PartsDep, parts_of
 from service.api.pages import After, clamp, known, page
 from service.api.terms_requests import JobPatch
 from service.db import job_facts
 from service.db import jobs as rows
-from service.db.keys import Caller
+from service.db.job_facts import Around
 from service.domain.terms import Terms
-from service.operations import jobs, tiers
+from service.operations import jobs, tiers, waits
 from service.operations.jobs import Sending, Submission
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
@@ -57,7 +56,8 @@ async def create(
     if sent.is_new:
         return _json(job_views.detailed(job_facts.of_new(sent.job), now))
     async with parts.reading.connect() as conn:
-        return _json(await _shown(conn, sent.job.id, caller, now))
+        around = await jobs.around(conn, caller.project_id, sent.job.id, now)
+    return _json(await _shown(parts, around, now))
 
 
 @router.get("")
@@ -92,8 +92,10 @@ async def get(
     """One job with progress, cost and attempts; with ``wait`` once there is news of it."""
     if known.waits:
         await waiting.until_news(parts, job_id, caller.project_id, known)
+    now = parts.now()
     async with parts.reading.connect() as conn:
-        shown = await _shown(conn, job_id, caller, parts.now())
+        around = await jobs.around(conn, caller.project_id, job_id, now)
+    shown = await _shown(parts, around, now)
     tag = {"etag": waiting.etag(shown["version"])}
     if not known.waits and known.has(shown["version"]):
         return Response(status_code=304, headers=tag)
@@ -114,7 +116,8 @@ async def change(
         terms = terms_requests.after(before, asked.infrastructure)
         metadata, allowance = asked.new_metadata, parts.allowance
         await jobs.change(conn, job, terms, now, metadata=metadata, allowance=allowance)
-        return await _shown(conn, job_id, caller, now)
+        around = await jobs.around(conn, caller.project_id, job_id, now)
+    return await _shown(parts, around, now)
 
 
 @router.post("/{job_id}/cancel", response_model=dict[str, Any])
@@ -124,7 +127,8 @@ async def cancel(request: Request, caller: CallerDep, job_id: str) -> Response:
     now = parts.now()
     async with parts.writing.connect() as conn:
         await jobs.request_cancel(conn, caller.project_id, job_id, now)
-        return _json(await _shown(conn, job_id, caller, now))
+        around = await jobs.around(conn, caller.project_id, job_id, now)
+    return _json(await _shown(parts, around, now))
 
 
 @router.post("/{job_id}/pause", response_model=dict[str, Any])
@@ -134,7 +138,8 @@ async def pause(request: Request, caller: CallerDep, job_id: str) -> Response:
     now = parts.now()
     async with parts.writing.connect() as conn:
         await jobs.request_pause(conn, caller.project_id, job_id, now)
-        return _json(await _shown(conn, job_id, caller, now))
+        around = await jobs.around(conn, caller.project_id, job_id, now)
+    return _json(await _shown(parts, around, now))
 
 
 @router.post("/{job_id}/resume", response_model=dict[str, Any])
@@ -145,14 +150,13 @@ async def resume(request: Request, caller: CallerDep, job_id: str) -> Response:
     await tiers.may_resume(parts.reading, parts.outside, caller.project_id, job_id)
     async with parts.writing.connect() as conn:
         await jobs.request_resume(conn, caller.project_id, job_id, now)
-        return _json(await _shown(conn, job_id, caller, now))
+        around = await jobs.around(conn, caller.project_id, job_id, now)
+    return _json(await _shown(parts, around, now))
 
 
-async def _shown(
-    conn: AsyncConnection, job_id: str, caller: Caller, now: datetime
-) -> dict[str, Any]:
-    around = await jobs.around(conn, caller.project_id, job_id, now)
-    return job_views.detailed(around, now)
+async def _shown(parts: Parts, around: Around, now: datetime) -> dict[str, Any]:
+    """With its wait; it may ask for prices, so no transaction is open by now."""
+    return job_views.detailed(await waits.seen(parts.reading, parts.prices, around, now), now)
 
 
 def _metadata(request: Request) -> dict[str, str] | None:

@@ -1,6 +1,6 @@
 """/v1/organization/costs/projects: what each project spent and saved. For operators."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -11,12 +11,14 @@ from service.api.pages import After, clamp, known
 from service.db import project_savings
 from service.db.project_savings import Saved
 from service.domain.cost import CURRENCY
+from service.domain.errors import InvalidRequest
 from service.domain.reconciliation import day_of
 from service.operations import operators
 
 router = APIRouter(prefix="/organization", tags=["organization"])
 _MOST = 100
 Days = Annotated[int, Query(ge=1, le=400, description="whole days (UTC), today the last")]
+Until = Annotated[int | None, Query(ge=0, description="`until` of the first page; with `after`")]
 
 
 @router.get("/costs/projects")
@@ -28,9 +30,11 @@ async def take(
     days: Days = 30,
     limit: int = 20,
     after: After = None,
+    until: Until = None,
 ) -> dict[str, Any]:
     """Machines alone, those first that spent most; ``whole`` is of all projects."""
     await operators.require(parts.engine, caller.project_id, parts.operator_project)
+    now = _moment(until, after, now)
     since = day_of(now.date()) - timedelta(days=days - 1)
     limit = clamp(limit, _MOST)
     found = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
@@ -49,6 +53,15 @@ async def take(
         "projects": found.projects,
         "whole": _of(found.whole),
     }
+
+
+def _moment(until: int | None, after: str | None, now: datetime) -> datetime:
+    """Of which all pages are, to the second: what is spent moves projects past each other."""
+    if until is None and after is not None:
+        raise InvalidRequest("Send `until` of the first page beside `after`.", param="until")
+    if until is not None and until > _seconds(now):
+        raise InvalidRequest(f"until={until} is still to come.", param="until")
+    return datetime.fromtimestamp(_seconds(now) if until is None else until, UTC)
 
 
 def _of(one: Saved) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from service.domain.states import CapacityType, Outcome
 from service.domain.terms import RETURNS
 from service.domain.traces import place_of
 
-_SEEN = timedelta(days=30)  # older lives say little of today
+SEEN = timedelta(days=30)  # older lives say little of today
 _MOST = 500  # lives of one look
 _c = attempts.c
 
@@ -34,7 +34,7 @@ async def of(
     ended = case((_c.outcome.is_not(None), _c.since), else_=now)
     query = (
         select(*place, _c.outcome, _c.since, func.extract("epoch", ended - _c.ran_at).label("life"))
-        .where(tuple_(*place).in_(keys), _c.ran_at.is_not(None), _c.created_at > now - _SEEN)
+        .where(tuple_(*place).in_(keys), _c.ran_at.is_not(None), _c.created_at > now - SEEN)
         .order_by(_c.created_at.desc())
         .limit(_MOST)
     )
@@ -61,11 +61,19 @@ async def past(
     spots = {o for o in offerings if o.capacity_type is CapacityType.SPOT}
     if not spots:
         return NO_PAST
-    answers = [_answer(row) for row in await conn.execute(_answers(spots, now))]
-    found = Past.of(answers, spots, nodes, now, returned=await _returned(conn, now))
+    found = await answered(conn, spots, nodes, now)
+    returned = await _returned(conn, now)
     told = await market.bands(conn, map(place_of, spots))
     bands = {o: told[place_of(o)].band.per_hour for o in spots if place_of(o) in told}
-    return replace(found, bands=bands)
+    return replace(found, returned=returned, bands=bands)
+
+
+async def answered(
+    conn: AsyncConnection, spots: Collection[Offering], nodes: int, now: datetime
+) -> Past:
+    """The same of requests for these Spot offerings alone: droughts and signs, in one query."""
+    answers = [_answer(row) for row in await conn.execute(_answers(spots, now))]
+    return Past.of(answers, spots, nodes, now)
 
 
 def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, ...]]:
@@ -76,7 +84,7 @@ def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, .
     kinds = (_c.ran_at.is_not(None), _c.outcome == Outcome.NO_CAPACITY)  # an index for each
     newest = [
         select(*told)
-        .where(there, kind, _c.created_at > now - _SEEN)
+        .where(there, kind, _c.created_at > now - SEEN)
         .order_by(_c.created_at.desc())
         .limit(_MOST)
         .subquery()
@@ -107,7 +115,7 @@ async def _returned(conn: AsyncConnection, now: datetime) -> tuple[int, int]:
         select(func.count(), func.count().filter(found))
         .select_from(attempts)
         .join(then, (then.c.job_id == _c.job_id) & (then.c.number == _c.number + 1))
-        .where(*left, _c.reason == RETURNS, _c.created_at > now - _SEEN)
+        .where(*left, _c.reason == RETURNS, _c.created_at > now - SEEN)
         .where(then.c.capacity_type == CapacityType.SPOT)
         .where(found | (then.c.outcome == Outcome.NO_CAPACITY))
     )

@@ -10,23 +10,26 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 # Attempts that were not over when the period began, by the index of ends: a year's ledger is left
-# alone. Survivors of an eviction count with their attempt.
+# alone. One that never had a machine in it, as of a refusal, is nobody's. Survivors of an eviction
+# count with their attempt.
 _SUMS = """
 with lasted as (
   select id, job_id, survived + (outcome is not distinct from 'evicted')::int evictions
   from attempts
   where (ended_at is null or ended_at > :since) and created_at < :now
 ), paid as (
-  select t.job_id, t.evictions, coalesce(m.spent, 0) spent, coalesce(m.on_demand, 0) on_demand
+  select t.job_id, t.evictions, m.spent, m.on_demand
   from lasted t
-  left join lateral (
+  cross join lateral (
     select sum(hourly * hours) spent, sum(on_demand_hourly * hours) on_demand
     from (
       select hourly, on_demand_hourly, greatest(extract(epoch from
         least(coalesce(ended_at, :now), :now) - greatest(started_at, :since)), 0) / 3600 hours
-      from ledger where attempt_id = t.id
+      from ledger
+      where attempt_id = t.id and started_at < :now and (ended_at is null or ended_at > :since)
     ) rows
-  ) m on true
+    having count(*) > 0
+  ) m
 ), sums as (
   select j.project_id id, count(distinct j.id) jobs, sum(p.evictions) evictions,
     sum(p.spent) spent, sum(p.on_demand) on_demand
@@ -79,7 +82,10 @@ class Savings:
 async def by_project(
     conn: AsyncConnection, since: datetime, now: datetime, *, after: str | None, limit: int
 ) -> Savings | None:
-    """From ``since`` until now; None: ``after`` is no project that had machines then."""
+    """From ``since`` until ``now``; None: ``after`` is no project that had machines then.
+
+    Pages are of one order if they are of one ``now``.
+    """
     query = _QUERY
     for name, kind in _TYPES.items():
         query = query.replace(f":{name}", f"cast(:{name} as {kind})")

@@ -37,6 +37,7 @@ class Past:
 
     droughts: Ages = NOTHING
     drought_seen: bool = True  # the beginning of the one that lasts, if any does
+    refused_at: datetime | None = None  # the last time that any was
     hops: tuple[int, int] = (0, 0)  # evictions, and those that another offering made good
     returned: tuple[int, int] = (0, 0)  # moves from on demand to Spot, and those it accepted
     down_at: Mapping[Offering, datetime] = field(default_factory=dict)  # last refusal or eviction
@@ -59,6 +60,7 @@ class Past:
         return cls(
             droughts=droughts,
             drought_seen=seen,
+            refused_at=max((a.at for a in ordered if not a.granted), default=None),
             hops=_hops(ordered),
             returned=returned,
             down_at=down_at,

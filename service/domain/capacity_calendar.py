@@ -89,7 +89,17 @@ class CapacityCalendar:
     cells: Mapping[Slot, Cell]
     hours: Mapping[int, Cell]  # of the day, all weekdays together
     whole: Cell | None  # all lives; None: there are none
+    cut: str  # which hours were left out for want of time; "": none
     doubt: str  # why this is too little to go by; "": it is enough
+
+
+class _Lived(NamedTuple):
+    """The hours of every pass that came to its end, and what time left out."""
+
+    lives: Sequence[Begun] = ()
+    every: int = 1  # so many hours lie between two beginnings of a day, ...
+    cut: bool = False  # ... and there was no time for more
+    some: bool = False  # not even for one beginning of every day
 
 
 class _Record(NamedTuple):
@@ -136,10 +146,10 @@ def calendar(
     ticks, finest = _ticks(options[0], used), _finest(len(zones), deadline_s)
     case = case_of(options[0], zones, deadline_s, ticks, finest)
     record = _record(used, case)
-    lives: tuple[Begun, ...] = ()
+    lived = _Lived()
     if record:
-        lives = tuple(_Lives(case=case, record=record, traces=used).from_many(spent))
-    return _calendar(lives, used, record)
+        lived = _Lives(case=case, record=record, traces=used).from_many(spent)
+    return _calendar(lived, used, record)
 
 
 def _ticks(first: Option, traces: Sequence[Trace]) -> int:
@@ -197,22 +207,24 @@ class _Lives:
         case, patience = self.case, math.ceil(_PATIENCE / self.record.tick)
         return (case.deadline or case.work + patience) + case.cold + 1
 
-    def from_many(self, spent: Callable[[], float]) -> Sequence[Begun]:
+    def from_many(self, spent: Callable[[], float]) -> _Lived:
         """From every hour that enough of the record comes after, or the same ones of every day.
 
         Fewer hours come first, and more of them as long as there is time. Raises TooMuch.
         """
-        self._check()
         hours, until = list(_hours(self.record, self.needs)), spent() + SECONDS_AT_MOST
+        if hours:
+            self._check()
         known: dict[datetime, Begun] = {}
-        found: Sequence[Begun] = ()
-        for wanted in _finer(hours):
+        found = _Lived()
+        for every, wanted in _finer(hours):
             fresh = [at for at in wanted if at not in known]
             for at in reversed(fresh):  # the newest first
+                if known and spent() >= until:
+                    some = _Lived([known[at] for at in sorted(known)], every, some=True)
+                    return (found if found.lives else some)._replace(cut=True)
                 known[at] = self.begun(at)
-                if spent() >= until:
-                    return found or [known[at] for at in sorted(known)]
-            found = [known[at] for at in wanted]
+            found = _Lived([known[at] for at in wanted], every)
         return found
 
     def _check(self) -> None:
@@ -220,9 +232,12 @@ class _Lives:
         zones = len(self.record.weather)
         if self.needs * (zones + _BESIDES) > _MOST:
             days = int(_MOST / (zones + _BESIDES) * self.record.tick / timedelta(days=1))
+            needed = math.ceil(self.needs * self.record.tick / timedelta(days=1))
+            nearer = " or a nearer deadline" if self.case.deadline else ""
             raise TooMuch(
-                f"A calendar of {zones} regions follows a job for {days} days at most. Give a "
-                "nearer deadline, fewer regions or fewer traces."
+                f"A calendar of {zones} regions follows a job for {days} days at most, and this "
+                f"one is followed for {needed}. Give it traces of at most "
+                f"{max(_MOST // self.needs - _BESIDES, 1)} regions{nearer}."
             )
 
     def begun(self, at: datetime) -> Begun:
@@ -257,13 +272,13 @@ def _hours(record: _Record, needs: int) -> Iterator[datetime]:
     yield from (first + n * HOUR for n in range(math.floor((last - first) / HOUR) + 1))
 
 
-def _finer(hours: Sequence[datetime]) -> Iterator[list[datetime]]:
+def _finer(hours: Sequence[datetime]) -> Iterator[tuple[int, list[datetime]]]:
     """The same hours of every day: others on other days would tell weeks apart, and not hours."""
     for every in reversed(_STEPS):
         wanted = [at for at in hours if at.hour % every == 0]
         if every < _STEPS[-1] and len(wanted) > LIVES_AT_MOST:
             return
-        yield wanted[-LIVES_AT_MOST:]
+        yield every, wanted[-LIVES_AT_MOST:]
 
 
 def _priced(
@@ -285,9 +300,8 @@ def _hourly(zone: Candidate, trace: Trace, at: datetime) -> float:
     return float(known.hourly) * zone.nodes
 
 
-def _calendar(
-    lives: Sequence[Begun], traces: Sequence[Trace], record: _Record | None
-) -> CapacityCalendar:
+def _calendar(lived: _Lived, traces: Sequence[Trace], record: _Record | None) -> CapacityCalendar:
+    lives = lived.lives
     cells: defaultdict[Slot, list[Begun]] = defaultdict(list)
     hours: defaultdict[int, list[Begun]] = defaultdict(list)
     for life in lives:
@@ -305,19 +319,33 @@ def _calendar(
         cells={slot: Cell.of(those) for slot, those in sorted(cells.items())},
         hours={hour: Cell.of(those) for hour, those in sorted(hours.items())},
         whole=Cell.of(lives) if lives else None,
-        doubt=_doubt(ends - begins, record.tick if record else HOUR, len(lives), seen),
+        cut=_cut(lived),
+        doubt=_doubt(ends - begins, record.tick if record else HOUR, lived, seen),
     )
 
 
-def _doubt(lasts: timedelta, tick: timedelta, lives: int, seen: float) -> str:
+def _cut(lived: _Lived) -> str:
+    """A sentence where time alone left hours out."""
+    if not lived.cut or lived.some:
+        return ""
+    over = f"{SECONDS_AT_MOST:g} s of computing were over"
+    return f"Only one of {lived.every} hours was lived from: {over}."
+
+
+def _doubt(lasts: timedelta, tick: timedelta, lived: _Lived, seen: float) -> str:
     """The first thing that is missing, in a sentence. A record ends with its last whole tick."""
     days = lasts / timedelta(days=1)
-    if not lives:
+    if not lived.lives:
         return f"The record of {days:.1f} days is too short for even one life of this job."
     if lasts <= timedelta(days=_LEAST_DAYS) - tick:
         return (
             f"The record has {days:.1f} days, and hours of the week need {_LEAST_DAYS}: "
             "read nothing into single hours."
+        )
+    if lived.some:
+        return (
+            f"{SECONDS_AT_MOST:g} s of computing were over after {len(lived.lives)} lives, and even"
+            " one hour of every day needs more: read nothing into single hours."
         )
     if seen < _LEAST_SEEN:
         return (

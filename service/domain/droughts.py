@@ -1,16 +1,18 @@
 """How long droughts last, and so how long a job that Spot refuses waits on. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from service.domain.ages import DROUGHT_PRIOR, Ages, quantile
 from service.domain.answers import Past
+from service.domain.choice import LOOK_AGAIN
 from service.domain.forecast import ToCome
-from service.domain.shortage import Shortage
+from service.domain.shortage import LONGEST, PROBE, Shortage
 from service.domain.situation import UNSEEN_DROUGHT_S
 
 _WEIGHT = 3.0  # droughts that the prior counts for
 _HOUR = 3600.0
+_KNOWN = LONGEST + LOOK_AGAIN + PROBE  # while somebody waits, so soon the next answer is there
 
 
 def rates(seen: Ages, spots: int) -> tuple[float, ...]:
@@ -19,12 +21,22 @@ def rates(seen: Ages, spots: int) -> tuple[float, ...]:
     return seen.rates(prior, _WEIGHT)
 
 
+def lasts(shortages: Iterable[Shortage], now: datetime) -> bool:
+    """Whether jobs that wait still leave all of them alone, as `choice.choose` does.
+
+    A row stays until somebody is given machines, so of an old one nothing is known today. Who
+    waits looks again within a minute of its end.
+    """
+    return all(s.holds(now - LOOK_AGAIN) for s in shortages)
+
+
 def wait(shortages: Sequence[Shortage], past: Past, now: datetime) -> ToCome | None:
     """Seconds until one of a job's Spot offerings, which all refuse, accepts.
 
-    None where one of them is missing for want of quota (`in_a_row` 0): that is no drought.
+    None where the last refusal is too old for a drought that somebody waits in: then the first
+    request since is under way, and nobody knows what it will be told.
     """
-    if not all(s.in_a_row for s in shortages):
+    if past.refused_at is None or now - past.refused_at > _KNOWN:
         return None
     unseen = 0.0 if past.drought_seen else UNSEEN_DROUGHT_S
     age = ((now - max(s.since for s in shortages)).total_seconds() + unseen) / _HOUR

@@ -134,7 +134,7 @@ class ToCome:
         """With ``wait`` before it, which has nothing to do with how long it takes then."""
         middle = wait.p50 + self.p50
         return ToCome(
-            p10=max(middle - math.hypot(wait.p50 - wait.p10, self.p50 - self.p10), wait.p10),
+            p10=middle - math.hypot(wait.p50 - wait.p10, self.p50 - self.p10),
             p50=middle,
             p90=middle + math.hypot(wait.p90 - wait.p50, self.p90 - self.p50),
         )

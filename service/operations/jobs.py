@@ -31,7 +31,7 @@ from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
 from service.domain.terms import NO_TERMS, Terms
 from service.operations import budgets as money
-from service.operations import holds, waits
+from service.operations import holds
 from trainer.contract import BaseModel, InputFile, RunSpec
 
 _RETRY_WINDOW = timedelta(minutes=15)
@@ -157,11 +157,11 @@ async def get_to_change(conn: AsyncConnection, project_id: str, job_id: str) -> 
 
 
 async def around(conn: AsyncConnection, project_id: str, job_id: str, now: datetime) -> Around:
-    """The job with everything that is shown with it, or raise JobNotFound."""
+    """The job with everything that is shown with it but its wait, or raise JobNotFound."""
     found = await job_facts.of(conn, job_id, project_id, now)
     if found is None:
         raise _not_found(job_id)
-    return await waits.seen(conn, found, now)
+    return found
 
 
 async def change(

@@ -40,7 +40,8 @@ class Loop:
         """Claim what is due and take each step beside the others, so many at a time at most.
 
         A step that waits for a slow region holds up itself and, until so many do, nothing else.
-        ``breath``: seconds from a claim to the next at least, unless it was of a crowd.
+        ``breath``: seconds from a claim to the next at least; after a crowd, CROWD_SECONDS if
+        that is more.
         """
         under_way: set[asyncio.Task[None]] = set()
         clock = asyncio.get_running_loop().time

@@ -2,13 +2,21 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from service.db import job_facts
+from service.domain.fleet import Price
+from service.domain.forecast import ToCome
 from service.domain.states import CapacityType
+from service.operations import waits
+from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
+from tests.integration.test_api_submissions import statements
 from tests.world import PRICE, SPOT, World, open_world
 
 ON_DEMAND = type(SPOT)(
@@ -65,3 +73,58 @@ async def test_a_job_that_will_buy_on_demand_in_time_waits_no_longer_than_it_may
 
     assert shown["forecast"]["finish"]["p50"] <= deadline
     assert shown["forecast"]["meets_deadline"] >= 0.85
+
+
+async def test_what_was_refused_days_ago_is_no_wait_of_today(world: World) -> None:
+    fresh = await world.submit()
+    told = left(world, await world.job(fresh["id"]))
+    monday = await refused(world, minutes=9)
+    for job in (fresh, monday):
+        await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+    await world.tick(9, seconds=60)
+    world.clock.advance(hours=72)
+    world.cloud.sold_out.clear()
+
+    thursday = await world.submit()
+    before = left(world, await world.job(thursday["id"]))
+    while (shown := await world.job(thursday["id"]))["attempts"]["count"] == 0:
+        world.clock.advance(seconds=5)
+        await world.jobs.run_once()
+    asking = left(world, shown)
+
+    assert before["p50"] == asking["p50"] == pytest.approx(told["p50"], abs=2)
+
+
+async def wait_at(world: World, job: str, spot: str) -> ToCome | None:
+    """With Spot at another price than the plan's."""
+    price = Price(hourly=Decimal(spot), on_demand_hourly=PRICE.on_demand_hourly)
+    async with world.engine.connect() as conn:
+        whose = text("select project_id from jobs where id = :job")
+        mine = (await conn.execute(whose, {"job": job})).scalar_one()
+        around = await job_facts.of(conn, job, mine, world.clock())
+    assert around is not None
+    now_at = FixedPrices({SPOT: price})
+    return (await waits.seen(world.engine, now_at, around, world.clock())).wait
+
+
+async def test_what_costs_more_than_may_be_paid_is_not_waited_for(world: World) -> None:
+    cap = {"max_price": {"per": "gpu_hour", "amount": f"{PRICE.hourly / 8 + 1}"}}
+    shown = await refused(world, minutes=9, **cap)
+
+    assert await wait_at(world, shown["id"], f"{PRICE.hourly}") is not None
+    assert await wait_at(world, shown["id"], f"{PRICE.hourly * 2}") is None
+
+
+async def test_only_who_is_shown_a_wait_reads_of_it(world: World) -> None:
+    job = (await refused(world, minutes=9))["id"]
+    path = f"/v1/fine_tuning/jobs/{job}"
+
+    with statements(world) as of_costs:
+        for part in ("cost", "storage"):
+            await world.call("GET", f"{path}/{part}")
+    with statements(world) as shown:
+        await world.call("GET", path)
+
+    assert of_costs
+    assert not any("FROM shortages" in s or "FROM attempts" in s for s in of_costs)
+    assert sum("FROM shortages" in s or "FROM attempts" in s for s in shown) == 2

@@ -103,7 +103,7 @@ def test_too_little_data_is_said(trace: Trace, doubt: str) -> None:
     found = taken([trace])
 
     assert doubt in found.doubt
-    assert "Too little data." in text(found)
+    assert "Too little to go by." in text(found)
     assert "Cheapest" not in text(found)
 
 
@@ -135,7 +135,23 @@ def test_lives_that_take_long_begin_at_fewer_hours_of_every_day() -> None:
 
     assert found is not None
     assert {slot.hour for slot in found.cells} == {0}
-    assert found.lives == 120 - 14
+    assert (found.lives, found.doubt) == (120 - 14, "")
+    assert found.cut == "Only one of 24 hours was lived from: 8 s of computing were over."
+    assert found.cut in text(found)
+
+
+def test_what_time_left_out_is_not_taken_to_be_like_the_rest() -> None:
+    always = replace(nights(40), counts=(2,) * 24 * 40)
+    meter = (0.05 * n for n in itertools.count())
+
+    in_a_hurry = calendar([JOB], [always], None, lambda: next(meter))
+    at_leisure = taken([always], deadline_h=None)
+
+    assert in_a_hurry is not None
+    assert "Only one of 8 hours was lived from" in text(in_a_hurry)
+    assert "Which of these hours it is makes no difference" in text(in_a_hurry)
+    assert (at_leisure.cut, at_leisure.doubt) == ("", "")
+    assert "The hour of the day makes no difference" in text(at_leisure)
 
 
 def test_where_even_those_take_too_long_the_newest_are_lived() -> None:
@@ -145,15 +161,38 @@ def test_where_even_those_take_too_long_the_newest_are_lived() -> None:
 
     assert found is not None
     assert {slot.hour for slot in found.cells} == {0}
-    assert found.lives == 8
+    assert (found.lives, found.cut) == (8, "")
+    assert "8 s of computing were over after 8 lives" in found.doubt
 
 
 def test_a_life_that_is_far_too_long_is_refused_with_what_would_do() -> None:
     places = [f"r{n}" for n in range(16)]
     year = [replace(nights(182), place=Place(name, "size")) for name in places]
 
-    with pytest.raises(TooMuch, match="16 regions follows a job for 104 days at most"):
+    with pytest.raises(TooMuch, match="16 regions follows a job for 104 days at most") as error:
         calendar([option(name, 1.0) for name in places], year, 150 * 24 * 3600.0)
+
+    assert "this one is followed for 151." in str(error.value)
+    assert "traces of at most 9 regions or a nearer deadline." in str(error.value)
+
+
+def test_a_job_whose_work_is_far_too_long_is_told_of_no_deadline() -> None:
+    places = [f"r{n}" for n in range(16)]
+    year = [replace(nights(182), place=Place(name, "size")) for name in places]
+    jobs = [replace(option(name, 1.0), total_steps=360 * 24 * 120) for name in places]
+
+    with pytest.raises(TooMuch, match=r"Give it traces of at most 13 regions\.$"):
+        calendar(jobs, year, None)
+
+
+def test_a_record_that_no_life_fits_in_is_too_short_before_a_life_is_too_long() -> None:
+    places = [f"r{n}" for n in range(16)]
+    weeks = [replace(nights(28), place=Place(name, "size")) for name in places]
+
+    found = calendar([option(name, 1.0) for name in places], weeks, 150 * 24 * 3600.0)
+
+    assert found is not None
+    assert "too short for even one life" in found.doubt
 
 
 def test_only_the_time_that_all_traces_cover_counts() -> None:

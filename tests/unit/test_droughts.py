@@ -2,13 +2,14 @@
 
 import math
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from service.domain.ages import BUCKETS, DROUGHT_PRIOR, Ages, expected_rest, quantile
-from service.domain.answers import NO_PAST, Past
-from service.domain.droughts import rates, wait
+from service.domain.answers import NO_PAST, Answer, Past
+from service.domain.droughts import lasts, rates, wait
 from service.domain.forecast import ToCome
 from service.domain.shortage import Shortage
 from tests.world import SPOT
@@ -17,14 +18,14 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 WORK = ToCome(p10=9000.0, p50=10_000.0, p90=12_000.0)
 
 
-def refused(hours: float, in_a_row: int = 3) -> Shortage:
-    """Since so many hours."""
-    since = NOW - timedelta(hours=hours)
-    return Shortage(offering=SPOT, since=since, ends_at=NOW, in_a_row=in_a_row, reason="")
+def refused(hours: float, ends: float = 0.0) -> Shortage:
+    """Since so many hours, and left alone until so many minutes from now."""
+    since, until = NOW - timedelta(hours=hours), NOW + timedelta(minutes=ends)
+    return Shortage(offering=SPOT, since=since, ends_at=until, in_a_row=3, reason="")
 
 
 def waits(hours: float, past: Past = NO_PAST) -> ToCome:
-    found = wait([refused(hours)], past, NOW)
+    found = wait([refused(hours)], replace(past, refused_at=NOW), NOW)
     assert found is not None
     return found
 
@@ -47,12 +48,27 @@ def test_own_experience_moves_the_wait() -> None:
     assert waits(0.1, short).p50 < waits(0.1).p50 / 2 < waits(0.1, long).p50 / 4
 
 
-def test_want_of_quota_is_no_drought() -> None:
-    assert wait([refused(1.0), refused(1.0, in_a_row=0)], NO_PAST, NOW) is None
+def test_a_refusal_that_nobody_asked_after_for_days_is_no_wait_of_today() -> None:
+    now_refused, stale = refused(72.0, ends=9), refused(72.0, ends=-60)
+
+    assert lasts([now_refused, now_refused], NOW)
+    assert lasts([refused(72.0, ends=-0.5)], NOW)  # who waits is about to look
+    assert not lasts([now_refused, stale], NOW)
+
+
+def test_of_a_drought_in_which_nobody_asked_for_long_nothing_is_known() -> None:
+    def told(minutes: float) -> ToCome | None:
+        at = NOW - timedelta(minutes=minutes)
+        answer = Answer(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
+        return wait([refused(72.0, ends=5)], Past.of([answer], [SPOT], 1, NOW), NOW)
+
+    assert told(21) is not None
+    assert told(23) is None
+    assert wait([refused(72.0, ends=5)], NO_PAST, NOW) is None
 
 
 def test_more_offerings_end_a_drought_sooner() -> None:
-    both = wait([refused(1.0), refused(1.0)], NO_PAST, NOW)
+    both = wait([refused(1.0), refused(1.0)], Past(refused_at=NOW), NOW)
 
     assert both is not None
     assert both.p50 < waits(1.0).p50
@@ -73,17 +89,20 @@ def test_half_of_all_droughts_end_within_the_median_of_their_age() -> None:
 
 
 def test_eight_of_ten_jobs_that_wait_are_done_within_the_interval() -> None:
-    """Over 2,000 waits of which the rates are known, and work that is log-normal."""
-    of, draw = rates(Ages(), 1), random.Random(2)
-    within = 0
-    for _ in range(2000):
-        age = draw.uniform(0.05, 6.0)
-        took = quantile(of, age, draw.random()) * 3600
-        took += 10_000 * math.exp(draw.gauss(0, 0.12))
-        told = ToCome(p10=8575.0, p50=10_000.0, p90=11_660.0).after(waits(age))
+    """Over 2,000 waits, each at rates of its own as the prior has them, and log-normal work."""
+    draw, within, lived = random.Random(2), 0, 0
+    while lived < 2000:
+        of = tuple(draw.gammavariate(3.0, rate / 3.0) for rate in DROUGHT_PRIOR)
+        age, whole = draw.uniform(0.05, 6.0), quantile(of, 0.0, draw.random())
+        if whole <= age:
+            continue
+        lived += 1
+        took = (whole - age) * 3600 + 10_000 * math.exp(draw.gauss(0, 0.12))
+        seen = Past(droughts=Ages.of([(age, False)]))
+        told = ToCome(p10=8575.0, p50=10_000.0, p90=11_660.0).after(waits(age, seen))
         within += told.p10 <= took <= told.p90
 
-    assert 0.75 <= within / 2000 <= 0.85
+    assert within / 2000 == pytest.approx(0.78, abs=0.03)
 
 
 def test_a_wait_makes_the_end_later_and_less_sure() -> None:

@@ -222,7 +222,10 @@ async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell:
 
 
 async def two_projects(world: World, job: str) -> None:
-    """A hold of the day before yesterday, and another project's of today that was evicted."""
+    """A hold of the day before yesterday, and another project's of today that was evicted.
+
+    A third one's job was refused machines and never had any.
+    """
     await held(world, job, 1, 2)
     now, begin = world.clock(), world.clock() - timedelta(hours=3)
     async with world.engine.begin() as conn:
@@ -231,6 +234,9 @@ async def two_projects(world: World, job: str) -> None:
         await add_attempt(conn, begin, id="att-9", job_id="theirs", **evicted)
         row = {"job_id": "theirs", "attempt_id": "att-9", "started_at": begin}
         await add(conn, ledger, vm_id="b", hourly=10, on_demand_hourly=40, **row)
+        await add_job(conn, begin, id="refused")
+        refused = {"state": "ended", "outcome": "no_capacity", "ended_at": now}
+        await add_attempt(conn, begin, id="att-8", job_id="refused", **refused)
 
 
 async def test_operators_see_what_each_project_spent_and_saved(shell: Shell) -> None:
@@ -253,15 +259,33 @@ async def test_operators_see_what_each_project_spent_and_saved(shell: Shell) -> 
     assert (refused.code, both.code) == (4, 2)
 
 
-async def test_projects_come_page_by_page_those_first_that_spent_most(shell: Shell) -> None:
+async def spends_more_than_all(world: World, job: str) -> None:
+    """From now on, for an hour."""
+    async with world.engine.begin() as conn:
+        await add_attempt(conn, world.clock(), id="att-2", number=2, job_id=job, state="running")
+        row = {"job_id": job, "attempt_id": "att-2", "started_at": world.clock()}
+        await add(conn, ledger, vm_id="a", hourly=99, on_demand_hourly=99, **row)
+    world.clock.advance(hours=1)
+
+
+async def test_projects_come_page_by_page_all_of_one_moment(shell: Shell) -> None:
     world, path = shell.world, "/v1/organization/costs/projects?limit=1"
-    await two_projects(world, await submit(shell))
+    job = await submit(shell)
+    await two_projects(world, job)
 
     first = (await world.call("GET", path)).json()
-    second = (await world.call("GET", f"{path}&after={first['last_id']}")).json()
-    lost = await world.call("GET", f"{path}&after=p-unknown")
+    rest = f"{path}&until={first['until']}&after="
+    await spends_more_than_all(world, job)
+    second = (await world.call("GET", f"{rest}{first['last_id']}")).json()
+    lost = await world.call("GET", f"{rest}p-unknown")
+    moving = await world.call("GET", f"{path}&after={first['last_id']}")
+    early = await world.call("GET", f"{path}&until={first['until'] + 7200}")
+    fresh = (await world.call("GET", path)).json()
 
     assert [p["data"][0]["name"] for p in (first, second)] == ["p-theirs", "tests"]
     assert [p["has_more"] for p in (first, second)] == [True, False]
     assert {p["whole"]["spent"] for p in (first, second)} == {"46.0000"}
-    assert lost.status_code == 400
+    assert fresh["data"][0]["name"] == "tests"
+    assert [a.status_code for a in (lost, moving, early)] == [400, 400, 400]
+    assert "Send `until` of the first page" in moving.json()["error"]["message"]
+    assert "still to come" in early.json()["error"]["message"]
