@@ -4,7 +4,8 @@ Finds every point of every play, strikes a replica at each of them in every way,
 promises. Exit 1: one was broken, or no play comes to a place of the code.
 
 `--keep FILE` notes each life, a line of JSON with what it broke, and does not live again those
-that broke nothing: a run that was stopped goes on, one with a smaller `--every` takes the rest.
+that were struck and broke nothing: a run that was stopped goes on, one with a smaller `--every`
+takes the rest. Strikes that missed are told at the end; it fails if most of one kind did.
 """
 
 import argparse
@@ -43,7 +44,7 @@ async def _run(url: str, options: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
     broken: list[str] = []
     lives: Counter[str] = Counter()
-    held = _held(options.keep)
+    held, share = _held(options.keep), points.Share()
     async with points.an_engine(url) as engine:
         found = await points.enumerated(engine, url, options.plays)
         missed = _tell(found)
@@ -54,11 +55,13 @@ async def _run(url: str, options: argparse.Namespace) -> dict[str, Any]:
         for harm in options.harm:
             strikes = [s for p, all_ in found.items() for s in points.strikes(p, all_, harm)]
             chosen = [s for s in strikes[:: options.every] if str(s) not in held]
+            share.lives.update(s.kind for s in strikes if str(s) in held)
             for strike in chosen:
                 lives[harm] += 1
                 if lives[harm] % 25 == 0:
                     _say(f"{harm}: {lives[harm]} of {len(chosen)} lives")
                 came_of_it = await _outcome(points.lived(engine, url, strike))
+                share.count(strike, came_of_it)
                 broken += _told(str(strike), came_of_it, options.keep)
             _say(f"{harm}: {lives[harm]} lives, {len(broken)} broken so far")
         for seed in range(options.seed, options.seed + options.storms):
@@ -66,16 +69,19 @@ async def _run(url: str, options: argparse.Namespace) -> dict[str, Any]:
                 lives["storms"] += 1
                 came_of_it = await _outcome(storms.weathered(engine, url, seed))
                 broken += _told(name, came_of_it, options.keep)
+    for line in share.told():
+        _say(line)
     return {
         "points": {play: len(all_) for play, all_ in found.items()},
         "lives": sum(lives.values()),
         "by_harm": dict(lives),
-        "broken": broken,
+        "missed": share.missed,
+        "broken": broken + share.too_many(),
         "seconds": round(time.monotonic() - began, 1),
     }
 
 
-async def _outcome(life: Coroutine[Any, Any, list[str]]) -> list[str]:
+async def _outcome(life: Coroutine[Any, Any, list[str] | None]) -> list[str] | None:
     """What it broke; one that fails or hangs is told like the others, and they are lived."""
     task = asyncio.create_task(asyncio.wait_for(life, _PATIENCE))
     await asyncio.wait({task})
@@ -90,7 +96,9 @@ def _held(keep: Path | None) -> set[str]:
     return {name for name, broken in told.items() if not broken}
 
 
-def _told(name: str, broken: list[str], keep: Path | None) -> list[str]:
+def _told(name: str, broken: list[str] | None, keep: Path | None) -> list[str]:
+    if broken is None:  # it missed, and is lived again
+        return []
     if keep:
         with keep.open("a") as lines:
             lines.write(json.dumps({"life": name, "broken": broken}) + "\n")

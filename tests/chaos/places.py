@@ -15,7 +15,7 @@ CLOUD = frozenset({"create", "refill", "delete"})
 COMMITS = {("engine", "begin"), ("writing", "connect")}
 EXCUSED = {  # no play comes there, and why
     "commit reconciler/starts.py _come_back": "another job must take the cores between two"
-    " statements of one step, again and again: a life has one job",
+    " statements of one step, again and again: a life has two others at most",
     "commit reconciler/starts.py _go_back": "on demand, until Spot's market has said yes for long:"
     " tests/integration/test_deadlines.py; what it writes is a wish, as in keep_in_time",
     "commit api/deps.py get_connection": "only API keys are written there, and a life has its own:"

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +23,8 @@ from tests.chaos.seams import STALLS, Harm, Hook, Point, Restart
 from tests.clock import Clock
 from tests.world import World, open_world
 
-_CROWDS = tuple(f"commit reconciler/{name}.py" for name in ("sights", "writes", "plain_starts"))
 _ALONE = (Harm.BEFORE, Harm.AFTER, Harm.FAILS, Harm.LOST, Harm.LATE, Harm.BELATED)
+FEW = 3  # misses of a kind: from so many on it is judged by its share
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,43 @@ class Strike:
     then: Harm | None = None  # what befalls the second that is done by itself after a deadlock
 
     def __str__(self) -> str:
-        then = f", then {self.then}" if self.then else ""
-        return f"{self.play}: point {self.number} ({self.point.what}), {self.harm}{then}"
+        return f"{self.play}: point {self.number} ({self.point.what}), {self.kind}"
+
+    @property
+    def kind(self) -> str:
+        """What befalls whom."""
+        second = f"; of the second by itself: {self.then}" if self.then else ""
+        crowd = " (in a crowd)" if PLAYS[self.play].jobs > 1 else ""
+        return f"{self.harm}{second}{crowd}"
 
     def hook(self, restart: Restart) -> Hook:
         """A fresh hook that does it. What stalls over a commit does so before it begins."""
         if self.harm in STALLS and self.point.door:
             return Hook(harm=self.harm, at_door=self.point.door)
         return Hook(at=self.number, harm=self.harm, then=self.then, restart=restart)
+
+
+@dataclass
+class Share:
+    """How many of each kind of strike have missed: such a life has shown nothing."""
+
+    lives: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+
+    def count(self, strike: Strike, broken: list[str] | None) -> None:
+        """``broken``: what ``lived`` said."""
+        self.lives[strike.kind] += 1
+        self.missed[strike.kind] += broken is None
+
+    def told(self) -> list[str]:
+        """A line for each kind of which some missed."""
+        found = self.missed.items()
+        return [f"missed {n} of {self.lives[kind]}: {kind}" for kind, n in found if n]
+
+    def too_many(self) -> list[str]:
+        """The kinds of which most missed: nobody can say that they were tried."""
+        most = [kind for kind, n in self.missed.items() if n >= FEW and 2 * n > self.lives[kind]]
+        return [f"most strikes missed: {kind}" for kind in most]
 
 
 @contextmanager
@@ -90,16 +120,20 @@ async def points_of(engine: AsyncEngine, url: str, play: str) -> list[Point]:
         return life.hook.points
 
 
-async def lived(engine: AsyncEngine, url: str, strike: Strike) -> list[str]:
-    """What of the promises was broken in the life with this strike.
+async def lived(engine: AsyncEngine, url: str, strike: Strike) -> list[str] | None:
+    """What of the promises was broken in the life with this strike; None: it missed.
 
-    A crowd's jobs take turns in any order, so its last points may not be come to.
+    A crowd's jobs take turns in any order: its last points may not be come to, and where a
+    deadlock was to end a crowd there may be only one.
     """
     async with a_world(engine, url) as world:
         life = Life(world, strike.play, strike.hook(partial(restart, engine)))
         broken = await life.run()
-        missed = not life.hook.struck and life.play.jobs == 1
-        return [*broken, "the point was never come to"] if missed else broken
+        if life.hook.struck:
+            return broken
+        if life.play.jobs > 1:
+            return broken or None
+        return [*broken, "the point was never come to"]
 
 
 def strikes(play: str, found: Iterable[tuple[int, Point]], harm: Harm) -> Iterator[Strike]:
@@ -107,7 +141,7 @@ def strikes(play: str, found: Iterable[tuple[int, Point]], harm: Harm) -> Iterat
     for number, point in found:
         if harm is not Harm.DEADLOCK or point.door:
             yield Strike(play, number, point, harm)
-        if harm is Harm.DEADLOCK and PLAYS[play].jobs > 1 and point.what.startswith(_CROWDS):
+        if harm is Harm.DEADLOCK and PLAYS[play].jobs > 1 and point.crowd:
             yield from (Strike(play, number, point, harm, then) for then in _ALONE)
 
 

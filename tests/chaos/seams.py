@@ -8,7 +8,7 @@ is to die after the effect before it.
 import asyncio
 import inspect
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +23,7 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.cloud.remaining import HEADER, TellRemaining
 from service.db.leases import LEASE
+from service.db.together import Together
 from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
@@ -58,7 +59,6 @@ class Harm(StrEnum):
 
 
 STALLS = (Harm.LATE, Harm.BELATED)
-SECOND = 2  # of the transactions after the one of a crowd: one is done by itself, one is to come
 SLOW_SECONDS = LEASE.total_seconds() + 2
 
 
@@ -68,6 +68,7 @@ class Point:
 
     what: str  # e.g. "create reconciler/attempts.py _create"
     door: int = 0  # of a commit: the number of its transaction, among all that began
+    crowd: bool = False  # whether many share that transaction
 
 
 @dataclass
@@ -77,6 +78,7 @@ class Hook:
     at: int = 0
     harm: Harm = Harm.AFTER
     then: Harm | None = None  # after a deadlock: what befalls the second that is done by itself
+    second: object = None  # that one, once its crowd has ended in a deadlock
     at_door: int = 0  # instead: where a transaction begins, by its own number
     clock: Clock = field(default_factory=Clock)  # the world's; a slow disk lets it go on
     restart: Restart = _no_server  # PostgreSQL
@@ -111,10 +113,12 @@ class Hook:
     async def come_to(self, what: str, door: int = 0) -> int:
         """A point begins; returns its number."""
         await self.alive()
-        self.points.append(Point(what, door))
+        self.points.append(Point(what, door, crowd=len(served()) > 1))
         number = len(self.points)
         if door and self.drag:
             self.clock.advance(seconds=self.drag)
+        if self._is_second():
+            self.at, self.second = number, None
         if number == self.at:
             await self._before()
         return number
@@ -135,7 +139,8 @@ class Hook:
         """A transaction begins: what stalls there does so before it holds any lock."""
         await self.alive()
         self.doors += 1
-        if self.doors == self.at_door:
+        if self.doors == self.at_door or (self.harm in STALLS and self._is_second()):
+            self.second = None
             await self._before()
         return self.doors
 
@@ -160,12 +165,14 @@ class Hook:
             await self.released.wait()
 
     def _arm_again(self) -> None:
+        """Not struck until the second of this crowd is; where there is none, never."""
         if self.then is None:
             return
-        self.harm, self.then, self.struck = self.then, None, False
-        self.at = len(self.points) + SECOND
-        if self.harm in STALLS:
-            self.at, self.at_door = 0, self.doors + SECOND
+        self.harm, self.then, self.struck, self.at = self.then, None, False, 0
+        self.second = next(iter(served()[1:]), None)
+
+    def _is_second(self) -> bool:
+        return self.second is not None and any(one is self.second for one in served())
 
 
 class ConnectionLost(Exception):
@@ -346,6 +353,17 @@ class HookedStore:
             return await method(*args, **more)
 
         return read
+
+
+def served() -> Sequence[object]:
+    """Who shares the transaction at hand: a crowd, one of it by itself, or nobody that is known."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is Together._serve.__code__:
+            taken: Sequence[object] = frame.f_locals["taken"]
+            return taken
+        frame = frame.f_back
+    return ()
 
 
 def caller() -> str:

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 
 from bench.scale.parts.wire import Answer, Pool, Wire
 from trainer.contract import PROTOCOL, UNDERSTANDS
+from trainer.supervisor.clock import Limits
 
 _AGAIN = 1.0  # seconds, after what did not work
+_RETRY = Limits().retry  # seconds, the longest between two registrations, as supervisors have it
 _FIRST_STEP = 0.2  # seconds after the order to start
 
 
@@ -113,6 +115,7 @@ class Node:
         message = {"protocol": PROTOCOL, "attempt_id": self.attempt, "vm_id": self.vm_id}
         message |= {"boot_id": f"boot-{self.vm_id}", "name": self.name, "gpus": 8}
         body = json.dumps(message | {"address": "10.0.0.4"})
+        longest = _AGAIN / 2
         while True:
             try:
                 status, data = await self.town.pool.ask("POST", "/internal/nodes", bootstrap, body)
@@ -125,7 +128,8 @@ class Node:
                 return True
             if status == 410:
                 return False
-            await asyncio.sleep(_AGAIN * random.uniform(0.5, 1.5))  # noqa: S311 - so that not all at once
+            longest = min(2 * longest, _RETRY)
+            await asyncio.sleep(longest * random.random())  # noqa: S311 - so that not all at once
 
     async def _say(self, more: dict[str, object]) -> Answer:
         self.seq += 1

@@ -1,0 +1,81 @@
+"""A strike befalls whom it says, and one that missed is not taken for a life that held."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from service.db.together import Together
+from tests.chaos.__main__ import _held, _told
+from tests.chaos.points import FEW, Share, Strike
+from tests.chaos.seams import Harm, Hook, Point
+
+DEADLOCK = Strike("crowd", 1, Point("commit", 1, crowd=True), Harm.DEADLOCK, Harm.FAILS)
+
+
+@pytest.mark.parametrize("then", [Harm.FAILS, Harm.LATE])
+async def test_after_a_deadlock_the_second_of_the_crowd_is_struck_whatever_is_done_between(
+    then: Harm,
+) -> None:
+    hook = Hook(at=1, harm=Harm.DEADLOCK, then=then)
+    struck = await _lived(hook, ["one", "two", "three"])
+
+    assert struck == "two"
+    assert hook.struck
+
+
+async def test_where_there_was_no_crowd_nobody_is_second() -> None:
+    hook = Hook(at=1, harm=Harm.DEADLOCK, then=Harm.FAILS)
+    await _lived(hook, ["one"])
+    await _lived(hook, ["two", "three"])
+
+    assert not hook.struck
+
+
+def test_a_strike_that_missed_is_not_noted_as_one_that_held(tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    _told("missed", None, keep)
+    _told("held", [], keep)
+    _told("broke", ["a promise"], keep)
+
+    assert _held(keep) == {"held"}
+    assert [json.loads(line)["life"] for line in keep.read_text().splitlines()] == ["held", "broke"]
+
+
+def test_a_kind_of_strike_that_mostly_missed_was_not_tried() -> None:
+    share = Share()
+    for _ in range(FEW):
+        share.count(DEADLOCK, None)
+        share.count(DEADLOCK, [])
+    assert share.too_many() == []
+
+    share.count(DEADLOCK, None)
+    assert share.too_many() == [f"most strikes missed: {DEADLOCK.kind}"]
+    assert share.told() == [f"missed {FEW + 1} of {2 * FEW + 1}: {DEADLOCK.kind}"]
+
+
+async def _lived(hook: Hook, items: Sequence[str]) -> str:
+    """Do these together, each with an effect elsewhere after its commit; who was struck alone."""
+    at_work = ""
+
+    async def work(taken: Sequence[str]) -> Sequence[str]:
+        nonlocal at_work
+        at_work = taken[0]
+        number = await hook.come_to("commit", await hook.door())
+        await hook.done(number)
+        await hook.done(await hook.come_to("delete elsewhere"))
+        return taken
+
+    async def wake() -> None:
+        await hook.stopped.wait()
+        stalled.append(at_work)
+        hook.released.set()
+
+    stalled: list[str] = []
+    waker, together = asyncio.create_task(wake()), Together(work)
+    came = await asyncio.gather(*map(together.do, items), return_exceptions=True)
+    waker.cancel()
+    failed = [item for item, one in zip(items, came, strict=True) if isinstance(one, Exception)]
+    return "".join(stalled + failed)
