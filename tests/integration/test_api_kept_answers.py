@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from service.db import versions
+from service.db import notices, versions
 from tests import waiting
 from tests.world import World
 
@@ -40,6 +40,14 @@ async def changed_behind(world: World, job_id: str, seed: int, *, told: bool) ->
             await versions.raise_one(conn, job_id, world.clock())
 
 
+async def caught_up(world: World) -> None:
+    """Wait until all that was told so far is heard: notices come in the order of commits."""
+    async with world.listener.subscribed("caught-up") as heard:
+        async with world.engine.begin() as conn:
+            await notices.notify(conn, "caught-up")
+        assert await notices.wait(heard, 10.0)
+
+
 async def model(world: World, job_id: str, **more: Any) -> str:  # noqa: ANN401 - of httpx
     answer = await world.call("GET", f"{JOBS}/{job_id}", **more)
     assert answer.status_code == 200, answer.text
@@ -48,6 +56,7 @@ async def model(world: World, job_id: str, **more: Any) -> str:  # noqa: ANN401 
 
 async def test_while_nothing_is_new_the_database_is_not_asked_again(heard: World) -> None:
     job = await heard.submit()
+    await caught_up(heard)
     path = f"{JOBS}/{job['id']}"
     first = await heard.call("GET", path)
     await changed_behind(heard, job["id"], 1, told=False)
