@@ -16,12 +16,11 @@ from service.domain.answers import NO_PAST, Past
 from service.domain.catalogue import lookup
 from service.domain.fleet import Offering, Price
 from service.domain.option import Option
-from service.domain.shortage import FIRST, Shortage
+from service.domain.shortage import FIRST, LOOK_AGAIN, Shortage
 from service.domain.situation import Candidate, Decision, Held, Kind, Moves, Situation
 from service.domain.states import CapacityType
 from service.domain.terms import Terms
 
-LOOK_AGAIN = timedelta(minutes=1)  # another job may be given machines before the time is over
 _SPREAD = timedelta(seconds=10)  # of jobs that wait for the same moment
 
 

@@ -5,9 +5,8 @@ from datetime import datetime
 
 from service.domain.ages import DROUGHT_PRIOR, Ages, quantile
 from service.domain.answers import Past
-from service.domain.choice import LOOK_AGAIN
 from service.domain.forecast import ToCome
-from service.domain.shortage import LONGEST, PROBE, Shortage
+from service.domain.shortage import LONGEST, LOOK_AGAIN, PROBE, Shortage
 from service.domain.situation import UNSEEN_DROUGHT_S
 
 _WEIGHT = 3.0  # droughts that the prior counts for

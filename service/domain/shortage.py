@@ -14,6 +14,7 @@ from service.domain.fleet import Offering
 FIRST = timedelta(minutes=1)
 LONGEST = timedelta(minutes=16)
 PROBE = timedelta(minutes=5)  # that one job has to find out
+LOOK_AGAIN = timedelta(minutes=1)  # who waits: others may be given machines before the time is over
 
 
 @dataclass(frozen=True, kw_only=True)
