@@ -1,6 +1,7 @@
 """/v1/fine_tuning/jobs: create, list, get, cancel, pause, resume."""
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from service.api.terms_requests import JobPatch
 from service.db import job_facts
 from service.db import jobs as rows
 from service.db.job_facts import Around
+from service.db.keys import Caller
 from service.domain.terms import Terms
 from service.operations import jobs, tiers, waits
 from service.operations.jobs import Sending, Submission
@@ -123,33 +125,29 @@ async def change(
 @router.post("/{job_id}/cancel", response_model=dict[str, Any])
 async def cancel(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Ask for the end; its nodes are stopped and its machines deleted."""
-    parts = parts_of(request)
-    now = parts.now()
-    async with parts.writing.connect() as conn:
-        await jobs.request_cancel(conn, caller.project_id, job_id, now)
-        around = await jobs.around(conn, caller.project_id, job_id, now)
-    return _json(await _shown(parts, around, now))
+    return await _wished(parts_of(request), caller, job_id, jobs.request_cancel)
 
 
 @router.post("/{job_id}/pause", response_model=dict[str, Any])
 async def pause(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Ask for a checkpoint and no machines."""
-    parts = parts_of(request)
-    now = parts.now()
-    async with parts.writing.connect() as conn:
-        await jobs.request_pause(conn, caller.project_id, job_id, now)
-        around = await jobs.around(conn, caller.project_id, job_id, now)
-    return _json(await _shown(parts, around, now))
+    return await _wished(parts_of(request), caller, job_id, jobs.request_pause)
 
 
 @router.post("/{job_id}/resume", response_model=dict[str, Any])
 async def resume(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Take a pause back."""
     parts = parts_of(request)
-    now = parts.now()
     await tiers.may_resume(parts.reading, parts.outside, caller.project_id, job_id)
+    return await _wished(parts, caller, job_id, jobs.request_resume)
+
+
+async def _wished(
+    parts: Parts, caller: Caller, job_id: str, wish: Callable[..., Awaitable[object]]
+) -> Response:
+    now = parts.now()
     async with parts.writing.connect() as conn:
-        await jobs.request_resume(conn, caller.project_id, job_id, now)
+        await wish(conn, caller.project_id, job_id, now)
         around = await jobs.around(conn, caller.project_id, job_id, now)
     return _json(await _shown(parts, around, now))
 

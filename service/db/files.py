@@ -61,14 +61,10 @@ async def find(conn: AsyncConnection, project_id: str, file_id: str) -> File | N
     return _file(row) if row else None
 
 
-async def lock(
-    conn: AsyncConnection, project_id: str, file_id: str, *, shared: bool
-) -> File | None:
-    """The file as ``find`` gives it, and nobody else deletes it (or, unless shared, uses it)
-    until this transaction ends.
-    """
+async def lock(conn: AsyncConnection, project_id: str, file_id: str) -> File | None:
+    """The file as ``find`` gives it; no job takes it, and nobody deletes it, up to our commit."""
     query = select(*_COLUMNS).where(files.c.id == file_id, *_visible(project_id))
-    row = (await conn.execute(query.with_for_update(read=shared))).mappings().one_or_none()
+    row = (await conn.execute(query.with_for_update())).mappings().one_or_none()
     return _file(row) if row else None
 
 

@@ -94,7 +94,7 @@ async def delete(
     not answer, the file is gone all the same, and its bytes go with a later sweep.
     """
     async with engine.begin() as conn:
-        if await files.lock(conn, project_id, file_id, shared=False) is not None:
+        if await files.lock(conn, project_id, file_id) is not None:
             if await files.in_use(conn, file_id):
                 raise FileInUse(
                     f"File {file_id} is read by a job that is not over. "

@@ -1,10 +1,13 @@
 """The world of the service's integration tests."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from tests import waiting
 from tests.clock import Clock
 from tests.world import World, open_world
 
@@ -14,3 +17,18 @@ async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIt
     """A service with an empty database."""
     async with open_world(engine, database_url, clock) as made:
         yield made
+
+
+@pytest.fixture
+async def heard(world: World) -> AsyncIterator[World]:
+    """A replica that hears what the others do, and so keeps what it reads."""
+    listening = asyncio.create_task(world.listener.run())
+
+    async def hears() -> bool:
+        return world.listener.hears
+
+    await waiting.until(hears, bool, interval=0.01)
+    yield world
+    listening.cancel()
+    with suppress(asyncio.CancelledError):
+        await listening

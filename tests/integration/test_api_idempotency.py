@@ -136,7 +136,7 @@ async def test_a_file_that_a_job_is_just_taking_is_not_deleted(world: World) -> 
     await world.tick(2)
     what = {"model": MODEL, "training_file": file}
     async with world.engine.begin() as conn:  # as a submission does until it commits
-        await file_rows.lock(conn, project, file, shared=True)
+        await conn.execute(text("select from files where id = :id for share"), {"id": file})
         deleting = asyncio.create_task(
             files.delete(world.engine, world.store, project, file, world.clock())
         )
@@ -158,7 +158,7 @@ async def test_a_job_does_not_take_a_file_that_is_just_being_deleted(world: Worl
             return int((await looking.execute(query)).scalar_one())
 
     async with world.engine.begin() as conn:  # as a deletion does until it commits
-        await file_rows.lock(conn, project, file, shared=False)
+        await file_rows.lock(conn, project, file)
         sending = asyncio.create_task(send(world, {"model": MODEL, "training_file": file}))
         await until(blocked, bool, interval=0.01)
         await file_rows.mark_deleted(conn, file, world.clock())

@@ -1,11 +1,7 @@
 """A job that is asked for again and again: from memory while nothing is new, and never after."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
-import pytest
 from sqlalchemy import text
 
 from service.db import notices, versions
@@ -13,21 +9,6 @@ from tests import waiting
 from tests.world import World
 
 JOBS = "/v1/fine_tuning/jobs"
-
-
-@pytest.fixture
-async def heard(world: World) -> AsyncIterator[World]:
-    """A replica that hears what the others do."""
-    listening = asyncio.create_task(world.listener.run())
-
-    async def hears() -> bool:
-        return world.listener.hears
-
-    await waiting.until(hears, bool, interval=0.01)
-    yield world
-    listening.cancel()
-    with suppress(asyncio.CancelledError):
-        await listening
 
 
 async def changed_behind(world: World, job_id: str, seed: int, *, told: bool) -> None:

@@ -1,34 +1,17 @@
 """A request to train: one statement, made of what was read lately, held to what is so now."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
-import pytest
 from sqlalchemy import event, text
 
 from service.db import files as file_rows
-from tests import waiting
 from tests.world import MODEL, World
 
 JOBS = "/v1/fine_tuning/jobs"
-
-
-@pytest.fixture
-async def heard(world: World) -> AsyncIterator[World]:
-    """A replica that keeps what it reads."""
-    listening = asyncio.create_task(world.listener.run())
-
-    async def hears() -> bool:
-        return world.listener.hears
-
-    await waiting.until(hears, bool, interval=0.01)
-    yield world
-    listening.cancel()
-    with suppress(asyncio.CancelledError):
-        await listening
 
 
 @contextmanager
@@ -80,7 +63,7 @@ async def test_a_file_that_another_replica_deleted_is_not_taken(heard: World) ->
     project = (await send(heard, other)).json()["organization_id"]
     await send(heard, file, infrastructure={"nodes": 7, "budget": {"amount": 0.01}})  # refused
     async with heard.engine.begin() as conn:
-        await file_rows.lock(conn, project, file, shared=False)
+        await file_rows.lock(conn, project, file)
         await file_rows.mark_deleted(conn, file, heard.clock())
 
     answer = await send(heard, file)

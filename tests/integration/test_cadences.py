@@ -88,6 +88,19 @@ async def known(engine: AsyncEngine, attempt: str = "att-1") -> Known:
         return Known.from_dict((await conn.execute(query)).scalar_one())
 
 
+async def first_told(
+    engine: AsyncEngine,
+    watch: Cadences,
+    clock: Clock,
+    **values: Any,  # noqa: ANN401 - columns
+) -> Cadence:
+    """What a job that trains is told before anything has happened."""
+    async with engine.begin() as conn:
+        await trains(conn, clock, **values)
+    await watch.run_once()
+    return (await known(engine)).told
+
+
 async def story(engine: AsyncEngine, job: str = "job") -> list[str]:
     """What the user was told of the interval, oldest first."""
     async with engine.connect() as conn:
@@ -171,10 +184,7 @@ async def test_a_job_is_told_that_evictions_rose_and_saves_more_often_and_says_s
 async def test_an_eviction_next_door_is_told_to_the_trainer_for_ten_minutes_and_to_nobody_else(
     engine: AsyncEngine, watch: Cadences, clock: Clock
 ) -> None:
-    async with engine.begin() as conn:
-        await trains(conn, clock)
-    await watch.run_once()
-    usual = (await known(engine)).told
+    usual = await first_told(engine, watch, clock)
     await storm(engine, clock, 1, ago=timedelta(0))
 
     await watch.run_once()
@@ -192,10 +202,7 @@ async def test_an_eviction_next_door_is_told_to_the_trainer_for_ten_minutes_and_
 async def test_a_band_that_azure_changes_and_a_price_that_moves_are_told_while_it_trains(
     engine: AsyncEngine, watch: Cadences, clock: Clock
 ) -> None:
-    async with engine.begin() as conn:
-        await trains(conn, clock)
-    await watch.run_once()
-    first = (await known(engine)).told
+    first = await first_told(engine, watch, clock)
     dear = Price(hourly=2 * PRICE.hourly, on_demand_hourly=PRICE.on_demand_hourly)
     async with engine.begin() as conn:
         await market.save_bands(conn, {place_of(SPOT): Band.ABOVE}, clock())
@@ -271,10 +278,7 @@ async def test_an_eviction_that_an_attempt_outlives_counts_as_well_and_at_once(
 async def test_a_lost_machine_is_told_to_the_trainer_and_is_no_news_to_the_user(
     engine: AsyncEngine, watch: Cadences, clock: Clock
 ) -> None:
-    async with engine.begin() as conn:
-        await trains(conn, clock, vm_ids=["a", "b"])
-    await watch.run_once()
-    both = (await known(engine)).told
+    both = await first_told(engine, watch, clock, vm_ids=["a", "b"])
     async with engine.begin() as conn:
         await conn.execute(update(tables.attempts).values(vm_ids=["a"]))
 
@@ -288,10 +292,7 @@ async def test_a_lost_machine_is_told_to_the_trainer_and_is_no_news_to_the_user(
 async def test_an_eviction_counts_from_when_machines_were_taken_and_not_from_their_teardown(
     engine: AsyncEngine, watch: Cadences, clock: Clock
 ) -> None:
-    async with engine.begin() as conn:
-        await trains(conn, clock)
-    await watch.run_once()
-    usual = (await known(engine)).told
+    usual = await first_told(engine, watch, clock)
 
     await storm(engine, clock, 1, ago=timedelta(minutes=11))  # its teardown has ended just now
 

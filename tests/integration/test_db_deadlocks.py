@@ -276,6 +276,12 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
             await waiting.until(partial(_blocked, crowd), lambda count: count >= 2)
         await asyncio.gather(*doing)  # raises where one met a deadlock
 
+        async with crowd.connect() as conn:
+            states = await conn.execute(select(tables.attempts.c.state))
+            warned = await conn.execute(select(tables.nodes.c.evicting))
+            assert set(states.scalars()) == {"terminating"}
+            assert set(warned.scalars()) == {True}
+
 
 async def _blocked(engine: AsyncEngine) -> int:
     """Transactions that wait for a row of another one."""

@@ -43,15 +43,19 @@ def heard(folder: RunDir) -> Cadence | None:
 async def test_what_is_told_lies_before_rank_0_of_this_run_and_of_the_next(scene: Scene) -> None:
     scene.service.cadence = SELDOM
     node, first = await training(scene)
-    await scene.until(lambda: heard(first) == SELDOM)
-    scene.service.cadence = OFTEN
-    await scene.until(lambda: heard(first) == OFTEN)
+    await scene.until(lambda: heard(first) is not None)
+    at_first, scene.service.cadence = heard(first), OFTEN
+    await scene.until(lambda: heard(first) != at_first)
+    then = heard(first)
     await scene.until(lambda: node.said.saving == SAYS)
     await scene.service.direct(node, DirectiveKind.CHECKPOINT_AND_STOP, number=1)
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
     await scene.generation(node, number=2)
+    second = RunDir(first.root.with_name("gen-0002"))
+    await scene.until(lambda: heard(second) is not None)
 
-    await scene.until(lambda: heard(RunDir(first.root.with_name("gen-0002"))) == OFTEN)
+    assert (at_first, then) == (SELDOM, OFTEN)
+    assert heard(second) == OFTEN
 
 
 async def test_a_service_that_tells_nothing_is_not_told_either_nor_one_that_took_its_place(
