@@ -90,6 +90,7 @@ def _follow(cli: Cli, log: Log, attempt: str | None, tail: int | None) -> None:
     while True:
         try:
             if _round(log, attempt, shown):
+                shown.end()
                 return
             heard = time.monotonic()
             time.sleep(_BETWEEN_LOOKS)
@@ -136,6 +137,7 @@ class _Shown:
     def add(self, number: int, text: bytes) -> None:
         """Text of an attempt; says where another one begins."""
         if number != self.number and self.number:
+            self.end()
             self._cli.note(f"== attempt {number} ==", style="bold")
         if self.tail is not None:
             text, self.tail = _last_lines(text, self.tail), None
@@ -145,7 +147,16 @@ class _Shown:
             return
         *lines, self._rest = (self._rest + text).split(b"\n")
         for line in lines:
-            self._cli.line({"attempt": number, "line": line.decode(errors="replace")})
+            self._line(line)
+
+    def end(self) -> None:
+        """Nothing comes after this: a last line that was cut off in its middle is one too."""
+        if self._rest:
+            self._line(self._rest)
+        self._rest = b""
+
+    def _line(self, line: bytes) -> None:
+        self._cli.line({"attempt": self.number, "line": line.decode(errors="replace")})
 
 
 def _last_lines(text: bytes, count: int | None) -> bytes:

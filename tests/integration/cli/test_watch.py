@@ -154,12 +154,13 @@ async def test_logs_show_the_end_and_follow_over_attempts(shell: Shell, job: str
     tail = await shell.run("logs", job, "--tail", "2")
     followed = asyncio.create_task(shell.run("logs", job, "--follow", "--tail", "1", "--json"))
     await shell.world.store.write(job, path, b"one\ntwo\nthree\nfour\nfi")
+    await shell.world.store.write(job, path, b"one\ntwo\nthree\nfour\nfive\ncut o")
     await finish(shell, job, nodes, number)
-    await shell.world.store.write(job, path, b"one\ntwo\nthree\nfour\nfive\n")
     ended = await asyncio.wait_for(followed, 60)
 
     assert tail.out == "two\nthree\n"
     lines = [json.loads(line) for line in ended.out.splitlines()]
+    assert lines[-1] == {"attempt": 1, "line": "cut o"}
     assert {line["attempt"] for line in lines} == {1}
     assert ended.code == 0
 
