@@ -10,7 +10,7 @@ from rekindle.cli import calendars
 from rekindle.cli.choose import JOBS, JobArgument, job_id
 from rekindle.cli.command import Cli
 from rekindle.cli.trouble import ExitCode, Trouble
-from rekindle.cli.words import money
+from rekindle.cli.words import duration, money
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,7 +24,8 @@ def simulate(
     cli: Cli,
     job: JobArgument,
     deadline: Annotated[
-        float | None, typer.Option(metavar="HOURS", help="Done within so many hours; none: Spot.")
+        float | None,
+        typer.Option(metavar="HOURS", help="Done within so many hours; else the job's own."),
     ] = None,
     lives: Annotated[int, typer.Option(min=1, max=100, help="More are surer, and slower.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Another one invents other weather.")] = 1,
@@ -61,9 +62,11 @@ def table(found: Mapping[str, Any]) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    shown = Table(box=SIMPLE_HEAD, title=f"{found['lives']} lives")
+    limit = found.get("deadline_hours")
+    within = "" if limit is None else f", a deadline after {duration(limit * 3600)}"
+    shown = Table(box=SIMPLE_HEAD, title=f"{found['lives']} lives{within}")
     shown.add_column("way")
-    for column in ("cost p50", "p90", "hours p50", "p90", "evictions", "on demand", "in time"):
+    for column in ("cost p50", "p90", "time p50", "p90", "evictions", "on demand", "in time"):
         shown.add_column(column, justify="right")
     for way in found["ways"]:
         shown.add_row(*_cells(way))
@@ -86,4 +89,4 @@ def _cells(way: Mapping[str, Any]) -> list[str]:
 
 
 def _hours(hours: float | None) -> str:
-    return "never" if hours is None else f"{hours:.1f}"
+    return "never" if hours is None else duration(hours * 3600)

@@ -14,6 +14,7 @@ from service.domain.capacity_calendar import CapacityCalendar, Cell
 from service.domain.cost import CURRENCY
 from service.domain.errors import InvalidRequest
 from service.domain.plan import Plan
+from service.domain.terms import Terms
 from service.domain.traces import BadTrace, Trace
 from service.operations import calendars, jobs
 from service.operations.calendars import Record, Recorded
@@ -28,7 +29,7 @@ Named = Annotated[dict[str, dict[str, Any]], Field(min_length=1, max_length=16)]
 class CalendarRequest(Strict):
     """In whose capacity, and by when it must be done."""
 
-    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None
+    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None  # None: the job's own
     weeks: Annotated[int, Field(ge=1, le=12)] = 4
     traces: Named | None = None  # by name; None: what the project's attempts have seen
 
@@ -48,7 +49,9 @@ async def take(
             known = await calendars.recorded(conn, caller.project_id, options, body.weeks, now)
         else:
             known = calendars.given(options, brought)
-    deadline = None if body.deadline_hours is None else body.deadline_hours * 3600
+    deadline = Terms.from_dict(job.terms).kept_seconds(job.created_at)
+    if body.deadline_hours is not None:
+        deadline = body.deadline_hours * 3600
     async with _ONE_AT_A_TIME:
         found = await asyncio.to_thread(calendars.lived, known, deadline)
     return {"object": "capacity_calendar", "job": job_id} | _shown(found)

@@ -11,6 +11,7 @@ from service.api.deps import CallerDep, Now, PartsDep
 from service.api.hyperparameters import Strict
 from service.db import experience
 from service.domain.plan import Plan
+from service.domain.terms import Terms
 from service.domain.trial import Trial, trials
 from service.operations import jobs
 
@@ -22,7 +23,7 @@ _ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is a second or more of computing
 class SimulationRequest(Strict):
     """How often, and by when it must be done."""
 
-    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None
+    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None  # None: the job's own
     lives: Annotated[int, Field(ge=1, le=100)] = 20
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
 
@@ -36,26 +37,31 @@ async def simulate(
         job = await jobs.get(conn, caller.project_id, job_id)
         plan = Plan.from_dict(job.plan)
         lived = await experience.of(conn, [option.offering for option in plan.options], now)
+    deadline = Terms.from_dict(job.terms).kept_seconds(job.created_at)
+    if body.deadline_hours is not None:
+        deadline = body.deadline_hours * 3600
     async with _ONE_AT_A_TIME:
         found = await asyncio.to_thread(
             trials,
             plan.options,
             {offering: seen.holds for offering, seen in lived.items()},
-            deadline_s=None if body.deadline_hours is None else body.deadline_hours * 3600,
+            deadline_s=deadline,
             lives=body.lives,
             seed=body.seed,
         )
     shown = [_shown(trial) for trial in found]
-    return {"object": "simulation", "job": job_id, "lives": body.lives, "ways": shown}
+    hours = None if deadline is None else round(deadline / 3600, 2)
+    told = {"object": "simulation", "job": job_id, "lives": body.lives, "deadline_hours": hours}
+    return told | {"ways": shown}
 
 
 def _shown(trial: Trial) -> dict[str, Any]:
     """Money as strings; null where a life has no end."""
     plain = trial.as_dict()
-    plain["dollars"] = {name: f"{value:.2f}" for name, value in plain["dollars"].items()}
+    plain["dollars"] = {name: f"{value:.4f}" for name, value in plain["dollars"].items()}
     for member in ("hours", "evictions"):
         plain[member] = {
-            name: round(value, 2) if math.isfinite(value) else None
+            name: round(value, 4) if math.isfinite(value) else None
             for name, value in plain[member].items()
         }
     return plain | {"currency": "USD"}

@@ -70,6 +70,12 @@ class Terms:
             priority=Priority(data.get("priority", Priority.NORMAL)),
         )
 
+    def kept_seconds(self, begin: datetime) -> float | None:
+        """From ``begin`` to the deadline, where full price is paid to keep it; None where not."""
+        if self.deadline is None or self.on_deadline_risk is not OnRisk.SWITCH:
+            return None
+        return (self.deadline - begin).total_seconds()
+
     def forbids(self, offering: Offering, price: Price | None, gpus: int) -> str:
         """Why the offering must not be taken, to follow its name; "" when it may.
 

@@ -20,7 +20,9 @@ from service.domain.situation import Candidate
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
-FINEST_S = 300.0
+FINEST_S = 300.0  # of a calendar, and of work that is long enough
+_FEWEST = 20  # ticks of short work
+_MOST = 2_000  # ticks until a far deadline
 _TICKS = 150  # of work: finer ones change little and take longer
 _PATIENCE = 6  # so many times its work a job without a deadline is followed
 _LONG = 1000.0  # hours
@@ -53,7 +55,7 @@ def trials(
 ) -> list[Trial]:
     """With the deadline (if there is one), on Spot alone, and on demand."""
     zones = zones_of(options, holds)
-    case = case_of(options[0], zones, deadline_s)
+    case = case_of(options[0], zones, deadline_s, finest_s=_finest(options[0], deadline_s))
     draw = random.Random(seed)  # noqa: S311 - weather
     weathers = [_weather(zones, case, draw) for _ in range(lives)]
     spot = [_live(replace(case, deadline=None), weather) for weather in weathers]
@@ -62,6 +64,12 @@ def trials(
         kept = [_live(case, weather) for weather in weathers]
         found.insert(0, _trial("rekindle", kept, case))
     return [*found, _trial("on_demand", [_full_price(case)], case)]
+
+
+def _finest(first: Option, deadline_s: float | None) -> float:
+    """Seconds of a tick at least: minutes of work are no hour for being rounded up."""
+    work_s = first.total_steps * first.seconds_per_step
+    return max(min(FINEST_S, work_s / _FEWEST), (deadline_s or 0.0) / _MOST)
 
 
 def zones_of(options: Sequence[Option], holds: dict[Offering, Ages]) -> tuple[Candidate, ...]:

@@ -1,5 +1,9 @@
 """POST /v1/fine_tuning/jobs/{id}/simulation, and `rekindle simulate` as it shows it."""
 
+from datetime import timedelta
+
+import pytest
+
 from rekindle.cli.simulate import table
 from tests.world import World
 
@@ -21,6 +25,19 @@ async def test_a_job_is_lived_many_times_without_being_changed(world: World) -> 
     after = await world.call("GET", f"{JOBS}/{job}")
     assert after.json()["status"] == before.json()["status"]
     assert table(told).row_count == 3
+
+
+async def test_a_job_with_a_deadline_is_lived_with_it(world: World) -> None:
+    until = int((world.clock() + timedelta(hours=5)).timestamp())
+    job = (await world.submit(infrastructure={"deadline": until}))["id"]
+
+    own = (await world.call("POST", f"{JOBS}/{job}/simulation", json={"lives": 1})).json()
+    asked = {"lives": 1, "deadline_hours": 7}
+    other = (await world.call("POST", f"{JOBS}/{job}/simulation", json=asked)).json()
+
+    assert [way["name"] for way in own["ways"]] == ["rekindle", "spot_only", "on_demand"]
+    assert own["deadline_hours"] == pytest.approx(5, abs=0.1)
+    assert other["deadline_hours"] == 7
 
 
 async def test_too_many_lives_and_unknown_jobs_are_refused(world: World) -> None:

@@ -1,5 +1,6 @@
 """`rekindle simulate`: a plan's job, lived many times."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 from service.domain.fleet import Offering, Price
@@ -69,3 +70,12 @@ def test_without_a_deadline_full_price_is_never_paid() -> None:
 def test_the_same_seed_gives_the_same_lives() -> None:
     assert lived(None)["spot_only"] == lived(None)["spot_only"]
     assert lived(None)["spot_only"] != lived(None, seed=2)["spot_only"]
+
+
+def test_minutes_of_work_are_not_rounded_up_to_ticks_of_a_long_job() -> None:
+    first = replace(option("eastus", 0.0), total_steps=18, recovery_seconds=9.0)
+
+    full = trials([first], {}, deadline_s=4 * HOUR, lives=1, seed=1)[-1]
+
+    assert full.name == "on_demand"
+    assert 3.15 / 60 <= full.hours.p50 <= 3.5 / 60
