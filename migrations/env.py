@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from service.db.engine import driver_url
+from service.db.engine import driver_url, patience
 from service.db.tables import metadata
 
 
@@ -20,7 +20,8 @@ def _run(connection: Connection) -> None:
 
 
 async def _connect() -> None:
-    engine = create_async_engine(driver_url(context.config.get_main_option("sqlalchemy.url") or ""))
+    url = context.config.get_main_option("sqlalchemy.url") or ""
+    engine = create_async_engine(driver_url(url), connect_args=patience(url))
     async with engine.begin() as connection:
         await connection.run_sync(_run)
     await engine.dispose()

@@ -1,5 +1,7 @@
 """The emulator in this process, on a clock that tests move; its VMs run nothing."""
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -7,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import uvicorn
+from starlette.applications import Starlette
 
+from emulator.__main__ import Connection, Server
 from emulator.app import arm, metadata_service
 from emulator.fabric import Fabric, Settings
+from emulator.tls import certificates
 from tests.clock import Clock
 from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT
+from tests.waiting import until
 
 API = {"api-version": "2026-04-01"}
 HERE = f"/subscriptions/{SUBSCRIPTION}"
@@ -25,6 +32,7 @@ class Inside:
     clock: Clock
     arm: httpx.AsyncClient
     metadata: httpx.AsyncClient
+    app: Starlette  # its ARM
 
     async def pass_time(self, seconds: float, step: float = 1.0) -> None:
         """Let time pass, with a look at all that is due after every ``step`` seconds."""
@@ -49,7 +57,8 @@ async def emulator_inside(folder: Path, clock: Clock, **settings: Any) -> AsyncI
     """An emulator with its state in ``folder``: open it again there and it has restarted."""
     made = Settings(folder=folder, hollow=True, **settings)
     fabric = Fabric(made, "http://metadata", lambda: clock().timestamp())
-    service = httpx.ASGITransport(app=arm(fabric), raise_app_exceptions=True)
+    app = arm(fabric)
+    service = httpx.ASGITransport(app=app, raise_app_exceptions=True)
     metadata = httpx.ASGITransport(app=metadata_service(fabric), raise_app_exceptions=True)
     async with (
         httpx.AsyncClient(transport=service, base_url="https://azure", params=API) as client,
@@ -58,4 +67,35 @@ async def emulator_inside(folder: Path, clock: Clock, **settings: Any) -> AsyncI
         form = {"client_id": "tests", "client_secret": "any", "scope": "https://azure/.default"}
         token = (await client.post(f"/{TENANT}/oauth2/v2.0/token", data=form)).json()
         client.headers["authorization"] = f"Bearer {token['access_token']}"
-        yield Inside(fabric, clock, client, inner)
+        yield Inside(fabric, clock, client, inner, app)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Where its ARM can be reached over TLS, as that of an emulator of its own."""
+
+    arm_url: str
+    ca: str  # the file of the certificate authority
+
+
+@asynccontextmanager
+async def over_tls(inside: Inside) -> AsyncIterator[Reached]:
+    """Its ARM on a port of this machine, for Azure's own clients; time goes on as before."""
+    ca, key = certificates(inside.fabric.settings.folder / "tls")
+    quiet: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "access_log": False}
+    config = uvicorn.Config(inside.app, http=Connection, ssl_certfile=key, **quiet)
+    # Only where the protocol is named does asyncio send small answers at once (40 ms each).
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    server = Server(config)
+    serving = asyncio.create_task(server.serve([listener]))
+    await until(lambda: _is_up(server), bool, interval=0.01)
+    try:
+        yield Reached(f"https://localhost:{listener.getsockname()[1]}", str(ca))
+    finally:
+        server.should_exit = True
+        await serving
+
+
+async def _is_up(server: Server) -> bool:
+    return server.started

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from trainer.cadence import (
     BLOCK as BLOCK,
+    MOST as MOST,
     Cadence as Cadence,
     SaveCost as SaveCost,
     Saving as Saving,

@@ -176,9 +176,10 @@ def _against(lived: Sequence[Life], deadline: float, short: str, rival: str) -> 
 
 def _covered(lives: int, seed: int) -> list[Measure]:
     """The bar is 75 to 85 %."""
-    found = coverage(lives, seed)
+    found, (paid, ended) = coverage(lives, seed), live_coverage(lives, seed)
     told = (
-        ("live_forecast_coverage_pct", live_coverage(lives, seed)),
+        ("live_forecast_coverage_pct", paid),
+        ("live_finish_coverage_pct", ended),
         ("forecast_coverage_pct", found.dollars_pct),
         ("forecast_time_coverage_pct", found.seconds_pct),
     )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from service.domain import forecast as live
 from service.domain.ages import Ages
+from service.domain.answers import Past
+from service.domain.droughts import after_evictions, with_waits
 from service.domain.odds import Job, Lived, forecast, one_life
 
 JOB = Job(work_s=24 * 3600, cold_start_s=720, lost_s=300)
@@ -60,25 +62,32 @@ def _history(hold: Callable[[], float], drought: Callable[[], float]) -> tuple[A
     return holds, droughts
 
 
-def live_coverage(lives: int, seed: int) -> float:
+def live_coverage(lives: int, seed: int) -> tuple[float, float]:
     """Percent of lives whose machine time lies where the job's own page said, some way through.
 
-    Rates are off from what the plan took, holds are lognormal, recoveries and steps differ, and
-    so do the machines of each hold.
+    And of those whose end does, waits for machines included. Rates are off from what the plan took,
+    holds and droughts are lognormal, recoveries and steps differ, and so do the machines of each
+    hold.
     """
     draw = random.Random(seed)  # noqa: S311 - weather
-    return round(100 * statistics.fmean(_told_right(draw) for _ in range(lives)), 1)
+    told = [_told_right(draw) for _ in range(lives)]
+    paid, ended = (round(100 * statistics.fmean(right), 1) for right in zip(*told, strict=True))
+    return paid, ended
 
 
-def _told_right(draw: random.Random) -> bool:
+def _told_right(draw: random.Random) -> tuple[bool, bool]:
     job = _Shown(draw)
     job.live_until(draw.uniform(0.02, 0.9) * job.steps)
     seen, steps = job.seen(), round(job.steps - job.done)
-    pace = job.pace
-    left = live.of(job.course, steps=steps, seconds_per_step=pace, running=True, seen=seen)
-    began = job.seconds
+    left, calm = (
+        live.of(course, steps=steps, seconds_per_step=job.pace, running=True, seen=seen)
+        for course in (job.course, job.course.calm)
+    )
+    end = with_waits(job.course, calm, seen, after_evictions(job.past, 1))
+    began, waited = job.seconds, job.waited
     job.live_until(job.steps)
-    return left.p10 <= job.seconds - began <= left.p90
+    took = job.seconds - began
+    return left.p10 <= took <= left.p90, end.p10 <= took + job.waited - waited <= end.p90
 
 
 class _Shown:
@@ -98,11 +107,21 @@ class _Shown:
         self.median = math.log(mean_h) - self.spread**2 / 2
         self.unlike = draw.uniform(0.02, 0.5)  # of steps
         self.done, self.seconds, self.evictions = 0.0, 0.0, 0
+        self.waited, self.dry = 0.0, draw.uniform(0.3, 1.0)  # of evictions, without machines then
+        self.drought = _law(draw, 1.0)
+        self.past = self._past()
         self._hold()
 
     def _hold(self) -> None:
         self.left = self.draw.lognormvariate(self.median, self.spread) * 3600
         self.machines = self.draw.lognormvariate(0, 0.03)
+
+    def _past(self) -> Past:
+        """What ten days of other jobs there have told."""
+        hold = _law(self.draw, 1.5)
+        _, droughts = _history(hold, self.drought)
+        evictions = round(sum(droughts.ends) / self.dry)
+        return Past(droughts=droughts, given_again=(evictions, evictions - sum(droughts.ends)))
 
     def live_until(self, done: float) -> None:
         """Train, be evicted, come back."""
@@ -118,6 +137,8 @@ class _Shown:
                 self.done = max(self.done - lost, 0.0)
                 self.seconds += self.course.recovery_seconds * self.draw.lognormvariate(-0.045, 0.3)
                 self.evictions += 1
+                if self.draw.random() < self.dry:
+                    self.waited += self.drought() * 3600
                 self._hold()
 
     def seen(self) -> live.Seen:

@@ -193,7 +193,7 @@ async def _watch(bench: Bench, jobs: int) -> Window:
 
 async def _flood(bench: Bench) -> tuple[int, float, dict[str, float]]:
     before, began = bench.stack.cpu(), time.monotonic()
-    sent = await bench.stack.fleet.call("flood", bench.order.seconds, 2 * LANES)
+    sent = await bench.stack.fleet.call("flood", bench.order.seconds, 8 * LANES)
     seconds = time.monotonic() - began
     used = _since(before, bench.stack.cpu())
     bench.say(f"flood: {sent / seconds:.0f} heartbeats/s")

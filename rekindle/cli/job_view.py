@@ -244,6 +244,8 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "finished", f"{words.clock(shown['finished_at'], day=True)}, {words.duration(took)}"
     elif isinstance(shown.get("estimated_finish"), int):
         yield "finishes in", f"about {words.duration(shown['estimated_finish'] - now)}"
+    elif unknown := part(shown, "forecast").get("unknown_because"):
+        yield "finishes in", words.safe(unknown)
     if shown.get("fine_tuned_model"):
         yield "result", words.safe(shown["fine_tuned_model"])
 

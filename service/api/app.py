@@ -21,7 +21,6 @@ from service.api import (
     jobs,
     logs,
     models,
-    nodes,
     project_costs,
     project_savings,
     reconciliations,
@@ -31,13 +30,13 @@ from service.api import (
 )
 from service.api.deps import Parts
 from service.api.kept_answers import KeptAnswers
+from service.api.nodes import NodeProtocol
 from service.db.keys import Key
 from service.operations import keys
-from service.operations.heartbeats import Hearing
 from service.operations.kept import Kept
 
 _LONGEST_ID = 128
-# FastAPI's own, which nothing here sets up, looks for it at every request: 7 % of a heartbeat.
+# FastAPI's own, which nothing here sets up, looks for it at every request.
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
 _OF_USERS = (
     *(files, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys),
@@ -49,14 +48,13 @@ def make_app(parts: Parts) -> FastAPI:
     """Return the app; the caller owns what is behind ``parts``."""
     app = FastAPI(title="Rekindle", version="1", redoc_url=None, telemetry=_NO_TELEMETRY)
     app.state.parts = parts
-    app.state.hearing = Hearing(parts.engine)
     app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
-    app.include_router(nodes.router, prefix="/internal/nodes")  # first: most requests are theirs
     for module in _OF_USERS:
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
     failures.install(app)
     app.add_middleware(KeptAnswers, listener=parts.listener)
+    app.add_middleware(NodeProtocol, parts=parts)
     app.add_middleware(RequestNames)
     return app
 

@@ -15,10 +15,11 @@ from fastapi.dependencies.models import Dependant
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.provider import CloudProvider
-from service.db.engine import reading, writing
+from service.db.engine import reading
 from service.db.keys import Caller, Key
 from service.db.notices import Listener
 from service.db.schema import Schema
+from service.db.statements import Singles
 from service.domain.budget import USUAL, Allowance
 from service.domain.dataset import Limits
 from service.domain.errors import InvalidRequest
@@ -30,6 +31,7 @@ from service.operations.grants import Granter
 from service.operations.kept import Kept
 from service.operations.pulse import Pulse
 from service.operations.tiers import Outside
+from service.operations.waits import Waits
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore
 from trainer.contract import LONG_POLL_SECONDS
@@ -67,6 +69,7 @@ class Parts:
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     schema: Schema | None = None  # that /readyz looks for
     pulse: Pulse | None = None  # of the loops in this process, if there are any
+    singles: Callable[[AsyncEngine], Singles] = Singles
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
 
     @cached_property
@@ -75,14 +78,24 @@ class Parts:
         return reading(self.engine)
 
     @cached_property
-    def writing(self) -> AsyncEngine:
+    def looking(self) -> Singles:
+        """The same on psycopg itself, for what is asked often."""
+        return Singles(self.engine)
+
+    @cached_property
+    def writing(self) -> Singles:
         """For single statements that write."""
-        return writing(self.engine)
+        return self.singles(self.engine)
 
     @cached_property
     def facts(self) -> Facts:
         """What requests to train rest on."""
         return Facts(self.listener)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """How long jobs wait for machines."""
+        return Waits(engine=self.reading, prices=self.prices)
 
     @property
     def outside(self) -> Outside:

@@ -10,6 +10,7 @@ from service.db.jobs import JobRow
 from service.domain import cost, forecast, story, wording
 from service.domain.admission import BEAT, Standing
 from service.domain.cadence import Known
+from service.domain.forecast import ToCome
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.terms import Terms
@@ -30,8 +31,9 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
     job = around.job
     rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
+    outlook = None if rests else _outlook(around, now)
     return _basic(around) | {
-        "estimated_finish": None if rests else int(now.timestamp() + around.finish.p50),
+        "estimated_finish": outlook and outlook["finish"] and outlook["finish"]["p50"],
         "progress": _progress(around),
         "queue": _queue(around.facts.queue, now),
         "attempts": {
@@ -43,7 +45,7 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
         "checkpoint_interval": _interval(around),
         "cost": costs(around, now),
         "infrastructure": _terms(job),
-        "forecast": None if rests else _outlook(around, now),
+        "forecast": outlook,
         "elastic": job.plan.get("elastic"),
         "rung": around.rung,
         "plan": job.plan,
@@ -230,11 +232,21 @@ def _checkpoint(newest: Checkpoint | None) -> dict[str, Any] | None:
 
 
 def _outlook(around: Around, now: datetime) -> dict[str, Any]:
-    """When it is done, and the odds that this is in time."""
+    """When it is done, and the odds that this is in time; or why nobody can say."""
     left, deadline = around.finish, Terms.from_dict(around.job.terms).deadline
-    finish = {name: int(now.timestamp() + getattr(left, name)) for name in ("p10", "p50", "p90")}
+    turn = around.turn
+    told = turn is None or turn.after is not None
     odds = left.odds(forecast.left_until(deadline, now)) if deadline else None
-    return {"finish": finish, "meets_deadline": odds}
+    return {
+        "finish": _at(left, now) if told else None,
+        "meets_deadline": odds if told else None,
+        "let_in": _at(turn.after, now) if turn and turn.after else None,
+        "unknown_because": turn.why if turn and not told else None,
+    }
+
+
+def _at(left: ToCome, now: datetime) -> dict[str, int]:
+    return {name: int(now.timestamp() + getattr(left, name)) for name in ("p10", "p50", "p90")}
 
 
 def _terms(job: JobRow) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from service.api import (
     job_requests,
     job_views,
     plan_views,
+    quick_routes,
     submissions,
     terms_requests,
     waiting,
@@ -22,10 +23,11 @@ from service.api.pages import After, clamp, known, page
 from service.api.terms_requests import JobPatch
 from service.db import job_facts
 from service.db import jobs as rows
+from service.db import tiers as tier_rows
 from service.db.job_facts import Around
 from service.db.keys import Caller
 from service.domain.terms import Terms
-from service.operations import jobs, tiers, waits
+from service.operations import jobs, tiers
 from service.operations.jobs import Sending, Submission
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
@@ -33,7 +35,7 @@ _MOST = 100
 _LONGEST_BODY = 1024 * 1024
 
 
-@router.post("", response_model=dict[str, Any])
+@quick_routes.post(router, "")
 async def create(
     request: Request,
     caller: CallerDep,
@@ -57,7 +59,7 @@ async def create(
     sent = await submissions.submitted(parts, sending, asked, now)
     if sent.is_new:
         return _json(job_views.detailed(job_facts.of_new(sent.job), now))
-    async with parts.reading.connect() as conn:
+    async with parts.looking.connect() as conn:
         around = await jobs.around(conn, caller.project_id, sent.job.id, now)
     return _json(await _shown(parts, around, now))
 
@@ -95,7 +97,7 @@ async def get(
     if known.waits:
         await waiting.until_news(parts, job_id, caller.project_id, known)
     now = parts.now()
-    async with parts.reading.connect() as conn:
+    async with parts.looking.connect() as conn:
         around = await jobs.around(conn, caller.project_id, job_id, now)
     shown = await _shown(parts, around, now)
     tag = {"etag": waiting.etag(shown["version"])}
@@ -122,39 +124,41 @@ async def change(
     return await _shown(parts, around, now)
 
 
-@router.post("/{job_id}/cancel", response_model=dict[str, Any])
+@quick_routes.post(router, "/{job_id}/cancel")
 async def cancel(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Ask for the end; its nodes are stopped and its machines deleted."""
     return await _wished(parts_of(request), caller, job_id, jobs.request_cancel)
 
 
-@router.post("/{job_id}/pause", response_model=dict[str, Any])
+@quick_routes.post(router, "/{job_id}/pause")
 async def pause(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Ask for a checkpoint and no machines."""
     return await _wished(parts_of(request), caller, job_id, jobs.request_pause)
 
 
-@router.post("/{job_id}/resume", response_model=dict[str, Any])
+@quick_routes.post(router, "/{job_id}/resume")
 async def resume(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Take a pause back."""
     parts = parts_of(request)
-    await tiers.may_resume(parts.reading, parts.outside, caller.project_id, job_id)
+    async with parts.looking.connect() as conn:
+        has_saved = await tier_rows.has_places(conn, job_id)
+    if has_saved:
+        await tiers.may_resume(parts.reading, parts.outside, caller.project_id, job_id)
     return await _wished(parts, caller, job_id, jobs.request_resume)
 
 
 async def _wished(
-    parts: Parts, caller: Caller, job_id: str, wish: Callable[..., Awaitable[object]]
+    parts: Parts, caller: Caller, job_id: str, wish: Callable[..., Awaitable[Around]]
 ) -> Response:
     now = parts.now()
     async with parts.writing.connect() as conn:
-        await wish(conn, caller.project_id, job_id, now)
-        around = await jobs.around(conn, caller.project_id, job_id, now)
+        around = await wish(conn, caller.project_id, job_id, now)
     return _json(await _shown(parts, around, now))
 
 
 async def _shown(parts: Parts, around: Around, now: datetime) -> dict[str, Any]:
     """With its wait; it may ask for prices, so no transaction is open by now."""
-    return job_views.detailed(await waits.seen(parts.reading, parts.prices, around, now), now)
+    return job_views.detailed(await parts.waits.seen(around, now), now)
 
 
 def _metadata(request: Request) -> dict[str, str] | None:

@@ -1,14 +1,22 @@
-"""/internal/nodes: the node protocol (docs/contract.md). Nodes call; nothing calls them."""
+"""/internal/nodes: the node protocol (docs/contract.md). Nodes call; nothing calls them.
+
+Plain ASGI in front of the app: most requests are theirs, and on its way through FastAPI a heartbeat
+would cost more than all that is done with it.
+"""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Header, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api import bodies
-from service.api.deps import Parts, PartsDep, bearer
+from service.api import bodies, failures
+from service.api.deps import Parts, bearer
 from service.db import notices
 from service.db.heartbeats import Order
 from service.domain import tokens
@@ -38,94 +46,128 @@ from trainer.contract import (
     Registration,
 )
 
-router = APIRouter(tags=["nodes"], include_in_schema=False)
 M = TypeVar("M", bound=Message)
+_PATH = re.compile(r"/internal/nodes(?:/([^/]+)/(heartbeat|directive))?")
+_METHODS = {None: "POST", "heartbeat": "POST", "directive": "GET"}  # by the path's last part
 _LONGEST_REGISTRATION = 64 * 1024  # decoded before its token can be checked
 _LONGEST_BODY = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
-Authorization = Annotated[str | None, Header()]
+_MOST = 2**31  # of an int in PostgreSQL
 
 
-@router.post("")
-async def register(
-    request: Request, parts: PartsDep, authorization: Authorization = None
-) -> Response:
-    """Who the node is from now on."""
-    registration = await _read(request, Registration, _LONGEST_REGISTRATION)
-    wanted = tokens.bootstrap_token(parts.secret, registration.attempt_id)
-    _check(authorization, wanted)
-    if not OLDEST_PROTOCOL <= registration.protocol <= PROTOCOL:
-        raise InvalidRequest(f"This service speaks protocol {PROTOCOL}. Use the image it names.")
-    now = parts.now()
-    async with parts.engine.begin() as conn:
-        standing = await nodes.register(conn, registration, now)
-    if standing is None:
-        raise NotSeenYet(
-            f"VM {registration.vm_id} is not among the instances that Azure lists for this "
-            "attempt yet. Register again in a few seconds."
+class NodeProtocol:
+    """Answers nodes; all else goes through to the app untouched."""
+
+    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+        self._app, self._parts = app, parts
+        self._hearing = Hearing(parts.engine)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """By path and method; what goes wrong is answered as anywhere else."""
+        found = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            answer = await self._answered(request, found[1], found[2])
+        except failures.FORESEEN as error:
+            answer = await failures.answered(request, error)
+        await answer(scope, receive, send)
+
+    async def _answered(self, request: Request, node_id: str, what: str | None) -> Response:
+        if request.method != _METHODS[what]:
+            raise HTTPException(405, headers={"allow": _METHODS[what]})
+        if what is None:
+            return await self.register(request)
+        token = tokens.node_token(self._parts.secret, node_id)
+        _check(request.headers.get("authorization"), token)
+        if what == "heartbeat":
+            return await self.heartbeat(request, node_id)
+        return await self.directive(node_id, _after(request))
+
+    async def register(self, request: Request) -> Response:
+        """Who the node is from now on."""
+        parts = self._parts
+        registration = await _read(request, Registration, _LONGEST_REGISTRATION)
+        wanted = tokens.bootstrap_token(parts.secret, registration.attempt_id)
+        _check(request.headers.get("authorization"), wanted)
+        if not OLDEST_PROTOCOL <= registration.protocol <= PROTOCOL:
+            raise InvalidRequest(
+                f"This service speaks protocol {PROTOCOL}. Use the image it names."
+            )
+        now = parts.now()
+        async with parts.engine.begin() as conn:
+            standing = await nodes.register(conn, registration, now)
+        if standing is None:
+            raise NotSeenYet(
+                f"VM {registration.vm_id} is not among the instances that Azure lists for this "
+                "attempt yet. Register again in a few seconds."
+            )
+        return _answer(
+            Registered(
+                node_id=standing.node.node_id,
+                node_token=tokens.node_token(parts.secret, standing.node.node_id),
+                epoch=standing.node.epoch,
+                now=now.timestamp(),
+                stop_by=_stop_by(parts, now, standing.attempt.stop_by),
+                grants=await _grants(parts, standing, now),
+            )
         )
-    return _answer(
-        Registered(
-            node_id=standing.node.node_id,
-            node_token=tokens.node_token(parts.secret, standing.node.node_id),
-            epoch=standing.node.epoch,
-            now=now.timestamp(),
-            stop_by=_stop_by(parts, now, standing.attempt.stop_by),
-            grants=await _grants(parts, standing, now),
+
+    async def heartbeat(self, request: Request, node_id: str) -> Response:
+        """Take in what the node says; refuse it only after what it said is kept."""
+        message = await _read(request, Heartbeat, _LONGEST_BODY)
+        parts, now = self._parts, self._parts.now()
+        if beaten := await self._hearing.beat(node_id, message, now):
+            understands = request.query_params.get("understands") == UNDERSTANDS
+            cadence = beaten.cadence if understands else None
+            return _heard(parts, now, beaten.stop_by, beaten.directive_seq, cadence)
+        heard = await self._hearing.hear(node_id, message, now)
+        if heard.refusal == StaleEpoch.code:
+            raise StaleEpoch("Another boot of this VM has registered since. Register again.")
+        if heard.refusal == GenerationIsStale.code:
+            raise GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
+        return _heard(parts, now, heard.stop_by, heard.node.directive_seq)
+
+    async def directive(self, node_id: str, after: int) -> Response:
+        """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while."""
+        parts = self._parts
+        deadline = asyncio.get_running_loop().time() + parts.long_poll.total_seconds()
+        async with parts.listener.subscribed(f"node:{node_id}") as changed:
+            while True:
+                order = await self._hearing.order(node_id, after)
+                if order is None or _is_news(parts, order, after):
+                    break
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0 or not await notices.wait(changed, left):
+                    return _nothing_new(parts, after, order)
+        if order is not None and order.over:
+            raise Gone(nodes.OVER)
+        if order is not None and not _is_old(parts, order):
+            return _answer(_ordered(parts, order))
+        async with parts.engine.connect() as conn:
+            standing = await nodes.standing(conn, node_id)  # refuses whom it must
+        return _answer(await _in_full(parts, standing, after))
+
+
+def _after(request: Request) -> int:
+    """The number of the directive that the node has."""
+    given = request.query_params.get("after")
+    if given is None:
+        raise InvalidRequest(
+            "after: Field required", code="missing_required_parameter", param="after"
         )
-    )
+    try:
+        after = int(given)
+    except ValueError:
+        after = _MOST
+    if not -_MOST <= after < _MOST:
+        raise InvalidRequest("after: Input should be a valid integer of 32 bits", param="after")
+    return after
 
 
-@router.post("/{node_id}/heartbeat")
-async def heartbeat(
-    request: Request,
-    parts: PartsDep,
-    node_id: str,
-    authorization: Authorization = None,
-    understands: str = "",
-) -> Response:
-    """Take in what the node says; refuse it only after what it said is kept."""
-    _check(authorization, tokens.node_token(parts.secret, node_id))
-    message = await _read(request, Heartbeat, _LONGEST_BODY)
-    now = parts.now()
-    hearing: Hearing = request.app.state.hearing
-    if beaten := await hearing.beat(node_id, message, now):
-        cadence = beaten.cadence if understands == UNDERSTANDS else None
-        return _heard(parts, now, beaten.stop_by, beaten.directive_seq, cadence)
-    heard = await hearing.hear(node_id, message, now)
-    if heard.refusal == StaleEpoch.code:
-        raise StaleEpoch("Another boot of this VM has registered since. Register again.")
-    if heard.refusal == GenerationIsStale.code:
-        raise GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
-    return _heard(parts, now, heard.stop_by, heard.node.directive_seq)
-
-
-@router.get("/{node_id}/directive")
-async def directive(
-    request: Request,
-    parts: PartsDep,
-    node_id: str,
-    after: int,
-    authorization: Authorization = None,
-) -> Response:
-    """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while."""
-    _check(authorization, tokens.node_token(parts.secret, node_id))
-    deadline = asyncio.get_running_loop().time() + parts.long_poll.total_seconds()
-    hearing: Hearing = request.app.state.hearing
-    async with parts.listener.subscribed(f"node:{node_id}") as changed:
-        while True:
-            order = await hearing.order(node_id, after)
-            if order is None or order.over or order.directive_seq > after or _is_old(parts, order):
-                break
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or not await notices.wait(changed, left):
-                return _nothing_new(parts, after, order)
-    if order is not None and order.over:
-        raise Gone(nodes.OVER)
-    if order is not None and not _is_old(parts, order):
-        return _answer(_ordered(parts, order))
-    async with parts.engine.connect() as conn:
-        standing = await nodes.standing(conn, node_id)  # refuses whom it must
-    return _answer(await _directive(parts, standing, after))
+def _is_news(parts: Parts, order: Order, after: int) -> bool:
+    return order.over or order.directive_seq > after or _is_old(parts, order)
 
 
 def _ordered(parts: Parts, order: Order) -> Directive:
@@ -175,7 +217,8 @@ def _heard(
     )
 
 
-async def _directive(parts: Parts, standing: Standing, after: int) -> Directive:
+async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:
+    """With grants, where they are to be renewed."""
     now, node = parts.now(), standing.node
     kind, number, generation = node.directive_kind, node.directive_number, None
     if node.directive_seq <= after:

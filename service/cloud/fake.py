@@ -272,11 +272,11 @@ def _add(entry: _Entry, now: datetime) -> None:
 
 
 def _instance(scale_set: str, number: int, now: datetime) -> Instance:
-    """Instance ids are numbers, the VM id a UUID that the same name always gives."""
+    """Instance ids are numbers, the VM id a UUID: a set that is made again has other machines."""
     name = f"{scale_set}_{number}"
     return Instance(
         instance_id=str(number),
-        vm_id=str(uuid5(NAMESPACE_URL, f"vm:{name}")),
+        vm_id=str(uuid5(NAMESPACE_URL, f"vm:{name}:{now}")),
         name=name,
         created_at=now,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import text
+from sqlalchemy import func, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, notices, shortages, versions
@@ -111,10 +111,11 @@ async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str
     return found
 
 
-async def outlived(conn: AsyncConnection, row: AttemptRow) -> dict[str, object]:
-    """What to write when the attempt goes on after an eviction."""
+async def outlived(conn: AsyncConnection, row: AttemptRow, at: datetime) -> dict[str, object]:
+    """What to write when the attempt goes on after an eviction, known since ``at``."""
     noticed, unnoticed = (await evicted(conn, [row]))[row.id]
-    more = {"survived": attempts.c.survived + 1}
+    dated = func.array_append(attempts.c.outlived, at)
+    more = {"survived": attempts.c.survived + 1, "outlived": dated}
     return more | {"evicted_noticed": noticed, "evicted_unnoticed": unnoticed}
 
 

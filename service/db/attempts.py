@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, insert, or_, select, text, update
+from sqlalchemy import Row, func, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import leases, notices
@@ -152,6 +152,14 @@ async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> li
     values = {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
     await conn.execute(update(attempts).where(c.id.in_(ids)).values(values))
     return ids
+
+
+async def ends_later(conn: AsyncConnection, attempt_id: str, at: datetime) -> bool:
+    """Its end is not before ``at``, and its row is locked; False: it has not ended."""
+    c = attempts.c
+    over = update(attempts).where(c.id == attempt_id, c.state == AttemptState.ENDED)
+    later = over.values(ended_at=func.greatest(c.ended_at, at)).returning(c.id)
+    return (await conn.execute(later)).one_or_none() is not None
 
 
 def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:

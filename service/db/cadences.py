@@ -68,7 +68,9 @@ select a.region, a.vm_size,
   sum(a.instance_count * greatest(extract(epoch from
     least(a.until, cast(:at as timestamptz)) - a.ran_at
   ), 0)) / 3600 as hours,
-  count(*) filter (where a.outcome = 'evicted' and a.until <= :at) + sum(a.survived) as evictions
+  count(*) filter (where a.outcome = 'evicted' and a.until <= :at) + sum(
+    a.survived - (select count(*) from unnest(a.outlived) as o (at) where o.at > :at)
+  ) as evictions
 from unnest(cast(:regions as text[]), cast(:sizes as text[])) as p (region, vm_size)
 cross join lateral (
   select *, coalesce(over_at, case when outcome is not null then since end) as until from attempts
@@ -77,9 +79,17 @@ cross join lateral (
 ) a
 group by a.region, a.vm_size
 """)
+# Who has outlived one since then lives still, or has ended since.
 _EVICTED = text("""
-select region, vm_size, max(over_at) as last from attempts
-where outcome = 'evicted' and over_at > :since and capacity_type = 'spot' and ran_at is not null
+select region, vm_size, max(at) as last
+from (
+  select region, vm_size, over_at as at from attempts
+  where outcome = 'evicted' and over_at > :since and capacity_type = 'spot' and ran_at is not null
+  union all
+  select region, vm_size, outlived[cardinality(outlived)] from attempts
+  where (state <> 'ended' or ended_at > :since) and survived > 0 and capacity_type = 'spot'
+) taken
+where at > :since
 group by region, vm_size
 """)
 

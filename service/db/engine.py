@@ -12,6 +12,15 @@ IDLE_SECONDS = 1.0  # after which a connection is tried before it is used
 # A process that stands still within a transaction, or whose machine went without a word, holds its
 # rows for so long at most; else for two hours, until TCP finds out.
 FROZEN_SECONDS = 15
+# A server whose machine went without a word answers nothing any more: what waits for it fails, and
+# what is idle is closed, after 25 seconds; else after a quarter of an hour and after two hours.
+_PATIENCE = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,  # milliseconds
+    "connect_timeout": 10,
+}
 
 
 def make_engine(url: str, *, pool_size: int = 20) -> AsyncEngine:
@@ -25,7 +34,7 @@ def make_engine(url: str, *, pool_size: int = 20) -> AsyncEngine:
         driver_url(url),
         pool_size=pool_size,
         max_overflow=OVERFLOW,
-        connect_args={"options": _options(url)},
+        connect_args=patience(url) | {"options": _options(url)},
     )
     _try_the_idle(made.pool, made.dialect)
     return made
@@ -36,18 +45,16 @@ def reading(engine: AsyncEngine) -> AsyncEngine:
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def writing(engine: AsyncEngine) -> AsyncEngine:
-    """The same for a single statement that writes: it is a transaction of its own.
-
-    It is committed, as durably as any, when its answer is there.
-    """
-    return engine.execution_options(isolation_level="AUTOCOMMIT", writes=True)
-
-
 def driver_url(url: str) -> str:
     """The URL with the driver that service and Alembic share."""
     scheme, rest = url.split("://", 1)
     return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url
+
+
+def patience(url: str) -> dict[str, Any]:
+    """How long each connection of ours waits for a server; what the URL says of its own holds."""
+    given = make_url(driver_url(url)).query
+    return {name: value for name, value in _PATIENCE.items() if name not in given}
 
 
 def _options(url: str) -> str:

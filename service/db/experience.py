@@ -1,15 +1,17 @@
 """How long machines were held where: what attempts of all jobs have lived through."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Protocol
 
 from sqlalchemy import Row, Select, case, func, select, tuple_, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import market
 from service.db.tables import attempts
-from service.domain.ages import Ages
+from service.domain.ages import NOTHING, Ages
 from service.domain.answers import NO_PAST, Answer, Past
 from service.domain.choice import Lived
 from service.domain.fleet import Offering
@@ -20,6 +22,16 @@ from service.domain.traces import place_of
 SEEN = timedelta(days=30)  # older lives say little of today
 _MOST = 500  # lives of one look
 _c = attempts.c
+_OVER_AT = func.coalesce(_c.over_at, _c.since)
+
+
+class _Hold(Protocol):
+    """A row of an attempt that trained."""
+
+    ran_at: datetime
+    ended: datetime  # as far as is known
+    outcome: str | None
+    outlived: Sequence[datetime]
 
 
 async def of(
@@ -27,28 +39,46 @@ async def of(
 ) -> dict[Offering, Lived]:
     """By offering, for those where machines were ever held.
 
-    A life ends with what is known last of the attempt: a few minutes late once it is torn down.
+    A life ends when its outcome is known; where a release before has not dated that, when it is
+    torn down. An eviction that it has outlived ends one too; the next begins as old as that was.
     """
     keys = sorted({(o.region, o.vm_size, str(o.capacity_type)) for o in offerings})
     place = (_c.region, _c.vm_size, _c.capacity_type)
-    ended = case((_c.outcome.is_not(None), _c.since), else_=now)
+    ended = case((_c.outcome.is_not(None), _OVER_AT), else_=now)
+    told = (*place, _c.outcome, _c.ran_at, _c.outlived, ended.label("ended"))
     query = (
-        select(*place, _c.outcome, _c.since, func.extract("epoch", ended - _c.ran_at).label("life"))
+        select(*told)
         .where(tuple_(*place).in_(keys), _c.ran_at.is_not(None), _c.created_at > now - SEEN)
         .order_by(_c.created_at.desc())
         .limit(_MOST)
     )
     lives: dict[Offering, list[tuple[float, bool]]] = {}
+    later: dict[Offering, Ages] = {}
     evicted: dict[Offering, float] = {}
     for row in await conn.execute(query):
         capacity = CapacityType(row.capacity_type)
         offering = Offering(region=row.region, vm_size=row.vm_size, capacity_type=capacity)
-        taken = row.outcome == Outcome.EVICTED
-        lives.setdefault(offering, []).append((float(row.life) / 3600, taken))
+        taken = [*row.outlived, *([row.ended] if row.outcome == Outcome.EVICTED else [])]
+        (_, first), *more = _lives(row)
+        lives.setdefault(offering, []).append(first)
+        for begun, life in more:
+            later[offering] = later.get(offering, NOTHING) + Ages.of([life], begun)
         if taken:
-            ago = (now - row.since).total_seconds()
+            ago = (now - max(taken)).total_seconds()
             evicted[offering] = min(ago, evicted.get(offering, ago))
-    return {o: Lived(holds=Ages.of(seen), evicted_s=evicted.get(o)) for o, seen in lives.items()}
+    return {
+        o: Lived(holds=Ages.of(seen) + later.get(o, NOTHING), evicted_s=evicted.get(o))
+        for o, seen in lives.items()
+    }
+
+
+def _lives(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
+    """Of one hold, cut at each eviction: its age there, and hours from there on with their end."""
+    ends = [*row.outlived, row.ended]
+    ages = [max((at - row.ran_at).total_seconds() / 3600, 0.0) for at in ends]
+    taken = [True] * len(row.outlived) + [row.outcome == Outcome.EVICTED]
+    parts = zip(pairwise([0.0, *ages]), taken, strict=True)
+    return [(since, (max(to - since, 0.0), end)) for (since, to), end in parts]
 
 
 async def past(
@@ -80,7 +110,8 @@ def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, .
     keys = sorted((o.region, o.vm_size, str(o.capacity_type)) for o in spots)
     there = tuple_(_c.region, _c.vm_size, _c.capacity_type).in_(keys)
     columns = (_c.region, _c.vm_size, _c.capacity_type, _c.job_id, _c.instance_count)
-    told = (*columns, _c.created_at, _c.outcome, _c.since)
+    outlived = _c.outlived[func.cardinality(_c.outlived)].label("outlived_at")
+    told = (*columns, _c.created_at, _c.outcome, _OVER_AT.label("over_at"), outlived)
     kinds = (_c.ran_at.is_not(None), _c.outcome == Outcome.NO_CAPACITY)  # an index for each
     newest = [
         select(*told)
@@ -100,9 +131,10 @@ def _answer(row: Row[tuple[object, ...]]) -> Answer:
         offering=Offering(region=row.region, vm_size=row.vm_size, capacity_type=capacity),
         job_id=row.job_id,
         nodes=row.instance_count,
-        at=row.created_at if granted else row.since,  # a refusal may come minutes later
+        at=row.created_at if granted else row.over_at,  # a refusal may come minutes later
         granted=granted,
-        evicted_at=row.since if row.outcome == Outcome.EVICTED else None,
+        evicted_at=row.over_at if row.outcome == Outcome.EVICTED else None,
+        outlived_at=row.outlived_at,
     )
 
 

@@ -37,6 +37,7 @@ with given as (
   where a.state not in ('terminating', 'ended')
     and n.epoch = g.epoch and n.heartbeat_seq < g.seq
     and n.phase = g.phase and n.generation = g.generation and (n.step > 0 or g.step = 0)
+    and (n.free_port > 0) = (g.port > 0)
     and n.out_of_memory = g.short and n.hopeless = g.hopeless and n.error = ''
     and not ((g.phase = 'running' or g.measured) and exists (
       select from generations s where s.attempt_id = a.id and s.number > g.generation

@@ -9,24 +9,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import Row, TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from service.db import jobs
+from service.db import jobs, statements
 from service.db.jobs import JobRow
-from service.domain import forecast
+from service.db.statements import Conn
+from service.domain import cadence, droughts, forecast
 from service.domain.admission import Code, Standing
+from service.domain.droughts import Aftermath
 from service.domain.fleet import Offering
 from service.domain.forecast import Course, Seen, ToCome
 from service.domain.states import JOB_TERMINAL, AttemptState, CapacityType, Outcome
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.story import AttemptFacts, JobFacts
 from service.domain.tiers import GIB
+from service.domain.turns import Turn
 from trainer.contract import DirectiveKind
 
 _HELP = "attempt.needs_help"
+_Row = Any  # its columns are attributes
 
 # What is told only of a job that is not over is not looked up for the others.
 _QUERY = """
@@ -40,7 +41,7 @@ select j.*,
   t.attempts, t.evictions, t.live, n.joined, n.evicting,
   g.number g_number, (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
   g.halt_reason, k.id k_id, k.step k_step, k.committed_at k_committed_at,
-  e.code e_code, e.message e_message, l.spent, l.on_demand,
+  e.code e_code, e.message e_message, l.spent, l.on_demand, l.billed,
   s.kept, s.a_month, m.charges, r.rung,
   w.waits_since w_since, w.position w_position, w.code w_code, w.why w_why
 from (
@@ -73,17 +74,18 @@ left join lateral (
   order by seq desc limit 1
 ) e on true
 left join lateral (
-  select sum(hours * hourly) spent, sum(hours * on_demand_hourly) on_demand
+  select sum(hours * hourly) spent, sum(hours * on_demand_hourly) on_demand,
+    count(*) filter (where ended_at is null) billed
   from (
-    select hourly, on_demand_hourly, greatest(extract(epoch from
-      least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
+    select hourly, on_demand_hourly, ended_at, greatest(extract(epoch from
+      least(coalesce(ended_at, %(now)s::timestamptz), %(now)s::timestamptz) - started_at
     ), 0) / 3600 hours
     from ledger where job_id = j.id
   ) meters
 ) l on true
 left join lateral (
   select sum(size * month * greatest(extract(epoch from
-      least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
+      least(coalesce(ended_at, %(now)s::timestamptz), %(now)s::timestamptz) - started_at
     ), 0) / 3600) / ({gib} * {hours}) kept,
     sum(size * month) filter (where ended_at is null) / {gib} a_month
   from storage_ledger where job_id = j.id
@@ -139,36 +141,57 @@ class Around:
     current_attempt: str | None
     rung: dict[str, Any] | None  # of the newest generation; None: as planned
     cadence: dict[str, Any] | None  # what the newest attempt is told to save by, see domain
-    wait: ToCome | None = None  # for Spot, where it refuses; `operations.waits` looks it up
+    on_demand: bool = False  # so the newest attempt is bought, and it is not over
+    wait: ToCome | None = None  # for Spot, where it refuses; `operations.waits` looks it up ...
+    aftermath: Aftermath | None = None  # ... and this: after evictions; None: it does not wait
+    turn: Turn | None = None  # in the queue; None: it is let in, or nobody has looked yet
+    slack: float | None = None  # seconds that it waits at most in all; None: for as long as it is
 
     @cached_property
     def to_come(self) -> ToCome:
         """Until the last step, at the measured pace once there is one; shown in several members."""
-        job = self.job
-        return forecast.of(
-            Course.of_plan(job.plan),
-            steps=job.total_steps - job.progress.get("step", 0),
-            seconds_per_step=job.progress.get("seconds_per_step"),
-            running=self.machines.running > 0,
-            seen=Seen.of(job.progress, self.facts.evictions),
-        )
+        return self._left(self._course)
 
     @property
     def finish(self) -> ToCome:
-        """The same with the wait for machines, which is not paid for."""
-        return self.to_come if self.wait is None else self.to_come.after(self.wait)
+        """The same with the waits for machines, which are not paid for."""
+        left, course = self.to_come, self._course
+        if self.aftermath is not None:
+            left = droughts.with_waits(course, self._left(course.calm), self._seen, self.aftermath)
+        for wait in (self.wait, self.turn.after if self.turn else None):
+            left = left if wait is None else left.after(wait)
+        return left if self.slack is None else left.no_later(self.slack, than=self.to_come)
+
+    def _left(self, course: Course) -> ToCome:
+        job = self.job
+        return forecast.of(
+            course,
+            steps=job.total_steps - job.progress.get("step", 0),
+            seconds_per_step=job.progress.get("seconds_per_step"),
+            running=self.machines.running > 0,
+            seen=self._seen,
+        )
+
+    @property
+    def _course(self) -> Course:
+        every = cadence.on_spot(self.job.progress)
+        return Course.of_plan(self.job.plan).as_it_runs(every, on_demand=self.on_demand)
+
+    @property
+    def _seen(self) -> Seen:
+        return Seen.of(self.job.progress, self.facts.evictions)
 
 
-async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
+async def of(conn: Conn, job_id: str, project_id: str, now: datetime) -> Around | None:
     """One job, unless it is unknown or another project's."""
     given = {"now": now, "job": job_id, "project": project_id}
-    row = (await conn.execute(_query("id = :job and project_id = :project"), given)).one_or_none()
+    row = await statements.one(conn, _query("id = %(job)s and project_id = %(project)s"), given)
     return _around(row) if row else None
 
 
 def of_new(job: JobRow) -> Around:
     """The same of one that was just written, without a look: there is nothing around it yet."""
-    return _around(cast("Row[Any]", _Alone(job)))
+    return _around(_Alone(job))
 
 
 class _Alone:
@@ -184,7 +207,7 @@ class _Alone:
 
 
 async def page(
-    conn: AsyncConnection,
+    conn: Conn,
     project_id: str,
     now: datetime,
     *,
@@ -196,30 +219,31 @@ async def page(
 
     Without the newest checkpoint of those that are over: no list shows it.
     """
-    conditions = ["project_id = :project"]
+    conditions = ["project_id = %(project)s"]
     if after is not None:
-        conditions.append("id < :after")
+        conditions.append("id < %(after)s")
     if metadata is None:
         conditions.append("request ->> 'metadata' is null")
     elif metadata:
-        conditions.append("(request -> 'metadata') @> cast(:metadata as jsonb)")
+        conditions.append("(request -> 'metadata') @> cast(%(metadata)s as jsonb)")
     given = {"now": now, "project": project_id, "limit": limit, "after": after}
     given["metadata"] = json.dumps(metadata)
-    newest = " and ".join(conditions) + " order by id desc limit :limit"
-    rows = await conn.execute(_query(newest, " and j.goes_on", "order by j.id desc"), given)
+    newest = " and ".join(conditions) + " order by id desc limit %(limit)s"
+    query = _query(newest, " and j.goes_on", "order by j.id desc")
+    rows = await statements.rows(conn, query, given)
     return [_around(row) for row in rows]
 
 
 @cache
-def _query(which: str, and_shown: str = "", order: str = "") -> TextClause:
+def _query(which: str, and_shown: str = "", order: str = "") -> str:
     terminal = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
     columns = ", ".join(JobRow.__dataclass_fields__)
     parts = {"columns": columns, "terminal": terminal, "which": which, "and_shown": and_shown}
     parts |= {"gib": f"{GIB}.0", "hours": str(HOURS_PER_MONTH)}
-    return text(_QUERY.format(**parts) + order)
+    return _QUERY.format(**parts) + order
 
 
-def _around(r: Row[Any]) -> Around:
+def _around(r: _Row) -> Around:
     job = jobs.parsed(r)
     newest = (r.k_id, r.k_step, r.k_committed_at)
     return Around(
@@ -230,7 +254,7 @@ def _around(r: Row[Any]) -> Around:
             on_demand=r.on_demand or Decimal(0),
             hourly=r.a_hourly,
             running=r.a_running if r.a_state == AttemptState.RUNNING else 0,
-            gone=not r.live,
+            gone=not (r.live or r.billed),
         ),
         storage=Storage(
             spent=(r.kept or Decimal(0)) + (r.charges or Decimal(0)),
@@ -243,10 +267,11 @@ def _around(r: Row[Any]) -> Around:
         current_attempt=r.a_id,
         rung=r.rung,
         cadence=r.a_cadence,
+        on_demand=r.a_capacity_type == CapacityType.ON_DEMAND and r.a_outcome is None,
     )
 
 
-def _facts(r: Row[Any], job: JobRow) -> JobFacts:
+def _facts(r: _Row, job: JobRow) -> JobFacts:
     attempt = _attempt(r) if r.a_id else None
     options = job.plan["options"]
     following = options[(attempt.refusals if attempt else 0) % len(options)]
@@ -269,14 +294,14 @@ def _facts(r: Row[Any], job: JobRow) -> JobFacts:
     )
 
 
-def _standing(r: Row[Any]) -> Standing | None:
+def _standing(r: _Row) -> Standing | None:
     if r.w_since is None:
         return None
     code = Code(r.w_code)
     return Standing(since=r.w_since, position=r.w_position, code=code, why=r.w_why)
 
 
-def _attempt(r: Row[Any]) -> AttemptFacts:
+def _attempt(r: _Row) -> AttemptFacts:
     outcome = Outcome(r.a_outcome) if r.a_outcome else None
     refusals, duds = jobs.in_a_row(outcome, r.a_ran_at, r.a_refusals, r.a_duds)
     place = {name: getattr(r, f"a_{name}") for name in ("region", "vm_size", "capacity_type")}

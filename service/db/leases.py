@@ -255,6 +255,13 @@ async def hold(conn: AsyncConnection, claim: Claim, *same: ColumnElement[bool]) 
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
 
+async def check(conn: AsyncConnection, claim: Claim) -> None:
+    """Raise LeaseLost where the row is not ours any more: right before an effect outside."""
+    mine = select(claim.table.c.id).where(*_mine(claim))
+    if (await conn.execute(mine)).one_or_none() is None:
+        raise LeaseLost(f"{claim.table.name} {claim.row_id}")
+
+
 async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) -> None:
     """Ask for the row to be looked at now, and wake every reconciler at commit."""
     c = table.c
@@ -269,10 +276,13 @@ async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) 
 async def hint_by(
     conn: AsyncConnection, table: Table, row_id: str, at: datetime, now: datetime
 ) -> None:
-    """Ask for a look at that time, unless one is to come before it or is being taken."""
+    """Ask for a look at that time, unless one is to come before it or is being taken.
+
+    It is no news of the row: who waits for its turn at the cloud goes on waiting.
+    """
     c, at = table.c, max(at, now)
     later = update(table).where(c.id == row_id, c.due_at > at)
-    await conn.execute(later.values(due_at=at, hints=c.hints + 1))
+    await conn.execute(later.values(due_at=at))
     if at == now:
         await notices.notify(conn, notices.DUE)
 

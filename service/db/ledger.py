@@ -9,9 +9,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.columns import among
-from service.db.tables import ledger
+from service.db.tables import attempts, ledger
 from service.domain.cost import LedgerRow
 from service.domain.fleet import Price
+from service.domain.states import AttemptState
 
 _CLOSE = text("""
 with there as (
@@ -91,6 +92,14 @@ async def of_job(conn: AsyncConnection, job_id: str) -> list[LedgerRow]:
     query = select(ledger).where(ledger.c.job_id == job_id).order_by(ledger.c.id)
     names = list(LedgerRow.__dataclass_fields__)
     return [LedgerRow(**{n: r[n] for n in names}) for r in (await conn.execute(query)).mappings()]
+
+
+async def open_after_the_end(conn: AsyncConnection) -> set[str]:
+    """Attempts that have ended and have machines all the same, as far as is known."""
+    c = ledger.c
+    query = select(c.attempt_id).join(attempts, attempts.c.id == c.attempt_id).distinct()
+    ended = query.where(c.ended_at.is_(None), attempts.c.state == AttemptState.ENDED)
+    return set((await conn.execute(ended)).scalars())
 
 
 async def _known(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[tuple[str, str], bool]:

@@ -4,21 +4,16 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 import psycopg
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.engine import patience
+
 CHANNEL = "rekindle"
 DUE = "due"  # some row wants a reconciler
 _RECONNECT_SECONDS = 1.0
-# A server that vanishes without a word is missed after 25 seconds, and not after two hours.
-_KEEPALIVE: dict[str, Any] = {
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-}
 
 
 async def notify(conn: AsyncConnection, topic: str) -> None:
@@ -69,7 +64,8 @@ class Listener:
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen(self) -> None:
-        conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **_KEEPALIVE)
+        wait = patience(self._url)
+        conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **wait)
         async with conn:
             await conn.execute(f"listen {CHANNEL}")
             self.wake(*self._waiting)  # what was notified before we listened is lost
@@ -90,7 +86,8 @@ async def wait(event: asyncio.Event, seconds: float) -> bool:
     True when it was the event.
     """
     with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):  # wait_for would make a task for each
+            await event.wait()
     happened = event.is_set()
     event.clear()
     return happened

@@ -17,7 +17,7 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from service.db import (  # noqa: F401 - one schema
     cloud_tables,
@@ -167,15 +167,13 @@ jobs = Table(
         postgresql_where=text("idempotency_key is not null"),
     ),
     Index("jobs_result_file", "result_file", postgresql_where=text("result_file is not null")),
-    Index(
-        "jobs_with_events",
-        "finished_at",
-        postgresql_where=text("finished_at is not null and not events_pruned"),
-    ),
-    Index(
-        "jobs_with_metrics",
-        "finished_at",
-        postgresql_where=text("finished_at is not null and not metrics_pruned"),
+    *(
+        Index(
+            f"jobs_with_{kind}",
+            "finished_at",
+            postgresql_where=text(f"finished_at is not null and not {kind}_pruned"),
+        )
+        for kind in ("events", "metrics")
     ),
 )
 
@@ -205,6 +203,7 @@ attempts = Table(
     Column("evicted_noticed", Integer, nullable=False, server_default="0"),  # machines
     Column("evicted_unnoticed", Integer, nullable=False, server_default="0"),
     Column("survived", Integer, nullable=False, server_default="0"),  # evictions that it outlived
+    Column("outlived", ARRAY(Moment), nullable=False, server_default="{}"),  # when; old ones not
     Column("refills", Integer, nullable=False, server_default="0"),  # asked for, none came yet
     Column("refilled_at", Moment),  # when machines were last asked for in place of lost ones
     Column("seen_at", Moment),  # when its scale set was last looked at, instances and all

@@ -8,9 +8,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
-from sqlalchemy.exc import DBAPIError, OperationalError, TimeoutError
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -32,8 +34,13 @@ class Together(Generic[T, R]):
         self,
         work: Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]],
         key: Callable[[T], Hashable] = id,
+        *,
+        breath: float = BREATH_SECONDS,
+        enough: int = MOST,
     ) -> None:
-        self._work, self._key = work, key
+        """``breath``: seconds from a crowd to the next; not if so many as ``enough`` wait."""
+        self._work, self._key, self._breath, self._enough = work, key, breath, enough
+        self._many = asyncio.Event()
         self._waiting: deque[_Asked[T, R]] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._next_at = 0.0  # by the event loop's clock
@@ -46,6 +53,8 @@ class Together(Generic[T, R]):
         """
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
+        if len(self._waiting) >= self._enough:
+            self._many.set()
         # Not how many there are: one that has just ended is still there, and serves nobody.
         if sum(not task.done() for task in self._under_way) < AT_ONCE:
             task = asyncio.create_task(self._run())
@@ -56,12 +65,14 @@ class Together(Generic[T, R]):
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
         while self._waiting:
-            if (early := self._next_at - clock()) > 0:
-                await asyncio.sleep(early)
+            if (early := self._next_at - clock()) > 0 and not self._many.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(early):
+                        await self._many.wait()
                 continue  # another transaction may have taken them all
             crowd = self._crowd()
             if len(crowd) > 1:
-                self._next_at = clock() + BREATH_SECONDS
+                self._next_at = clock() + self._breath
             await self._serve(crowd)
 
     def _crowd(self) -> list[_Asked[T, R]]:
@@ -71,6 +82,8 @@ class Together(Generic[T, R]):
             if key in crowd:
                 break
             crowd[key] = self._waiting.popleft()
+        if len(self._waiting) < self._enough:
+            self._many.clear()
         return list(crowd.values())
 
     async def _serve(self, taken: Sequence[_Asked[T, R]]) -> None:
@@ -93,7 +106,7 @@ class Together(Generic[T, R]):
 
 def _away(fault: Exception) -> bool:
     """Whether the database is, so that each by itself would only wait as long again."""
-    if isinstance(fault, TimeoutError):  # no connection was free
+    if isinstance(fault, PoolExhausted):  # no connection was free
         return True
     if not isinstance(fault, DBAPIError):
         return False

@@ -3,10 +3,8 @@
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from service.db import notices
+from service.db import notices, statements
+from service.db.statements import Conn
 from service.domain.ids import new_id
 from service.domain.states import JOB_TERMINAL
 
@@ -23,37 +21,35 @@ class Wish(StrEnum):
 _WISH = """
 with live as (
   select a.id from attempts a join jobs j on j.id = a.job_id
-  where j.id = :job and j.project_id = :project and {open} and a.state <> 'ended'
+  where j.id = %(job)s and j.project_id = %(project)s and {open} and a.state <> 'ended'
   order by a.id for no key update of a
 ), hinted as (
   update attempts a set due_at = least(a.due_at, t.now), hints = a.hints + 1
-  from live, (select cast(:now as timestamptz)) t (now) where a.id = live.id returning a.id
+  from live, (select %(now)s::timestamptz) t (now) where a.id = live.id returning a.id
 ), wished as (
   update jobs j set {column} = {value}, due_at = least(j.due_at, t.now), hints = j.hints + 1,
     version = j.version + 1, updated_at = greatest(j.updated_at, t.now)
-  from (select cast(:now as timestamptz)) t (now)
-  where j.id = :job and j.project_id = :project and {open}
+  from (select %(now)s::timestamptz) t (now)
+  where j.id = %(job)s and j.project_id = %(project)s and {open}
     and (select count(*) from hinted) >= 0
   returning j.id, j.updated_at
 ), told as (
   insert into events (id, job_id, at, level, code, message)
-  select :event, id, updated_at, 'info', :code, :message from wished
+  select %(event)s, id, updated_at, 'info', %(code)s, %(message)s from wished
   returning job_id
 )
-select count(pg_notify(:channel, topic))
-from told, unnest(array[:due, 'job:' || job_id]) topic
+select count(pg_notify(%(channel)s, topic)) told
+from told, unnest(array[%(due)s, 'job:' || job_id]) topic
 """
 
 
-def _query(wish: Wish, *, back: bool) -> TextClause:
+def _query(wish: Wish, *, back: bool) -> str:
     over = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
     is_set = "is not null" if back else "is null"
-    return text(
-        _WISH.format(
-            column=wish,
-            value="null" if back else "t.now",
-            open=f"j.state not in ({over}) and j.{wish} {is_set}",
-        )
+    return _WISH.format(
+        column=wish,
+        value="null" if back else "t.now",
+        open=f"j.state not in ({over}) and j.{wish} {is_set}",
     )
 
 
@@ -62,7 +58,7 @@ _TAKEN_BACK = {wish: _query(wish, back=True) for wish in Wish}
 
 
 async def write(
-    conn: AsyncConnection,
+    conn: Conn,
     project_id: str,
     job_id: str,
     now: datetime,
@@ -74,7 +70,7 @@ async def write(
     """Write the wish (or take it ``back``) with its event's code and text, and wake everybody.
 
     False, and nothing is written, where there is no such job, or one that is over, or that has the
-    wish already. ``conn`` may be one of ``engine.writing``.
+    wish already. ``conn`` may be one of ``Singles``.
     """
     code, message = told
     given = {
@@ -88,4 +84,4 @@ async def write(
         "due": notices.DUE,
     }
     query = _TAKEN_BACK[wish] if back else _SET[wish]
-    return bool((await conn.execute(query, given)).scalar_one())
+    return bool((await statements.one(conn, query, given)).told)

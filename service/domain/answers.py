@@ -29,6 +29,7 @@ class Answer:
     at: datetime
     granted: bool
     evicted_at: datetime | None = None
+    outlived_at: datetime | None = None  # the last eviction that it went on after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,7 @@ class Past:
     drought_seen: bool = True  # the beginning of the one that lasts, if any does
     refused_at: datetime | None = None  # the last time that any was
     hops: tuple[int, int] = (0, 0)  # evictions, and those that another offering made good
+    given_again: tuple[int, int] = (0, 0)  # the same, of those that were asked again after one
     returned: tuple[int, int] = (0, 0)  # moves from on demand to Spot, and those it accepted
     down_at: Mapping[Offering, datetime] = field(default_factory=dict)  # last refusal or eviction
     given_since: Mapping[Offering, datetime] = field(default_factory=dict)  # again and again
@@ -62,6 +64,7 @@ class Past:
             drought_seen=seen,
             refused_at=max((a.at for a in ordered if not a.granted), default=None),
             hops=_hops(ordered),
+            given_again=_given_again(ordered),
             returned=returned,
             down_at=down_at,
             given_since=_given_since(ordered, down_at, nodes, now),
@@ -110,11 +113,25 @@ def _made_good(lost: Answer, ordered: Sequence[Answer]) -> bool:
     )
 
 
+def _given_again(ordered: Sequence[Answer]) -> tuple[int, int]:
+    """Evictions after which the job asked again, and those after which any accepted at once."""
+    of_job: dict[str, list[Answer]] = {}
+    for answer in ordered:
+        of_job.setdefault(answer.job_id, []).append(answer)
+    evictions = found = 0
+    for lost in ordered:
+        if (at := lost.evicted_at) is not None:
+            then = [a for a in of_job[lost.job_id] if a.at >= at]
+            evictions += bool(then)
+            found += any(a.granted and a.at - at <= _AT_ONCE for a in then)
+    return evictions, found
+
+
 def _down_at(ordered: Sequence[Answer]) -> dict[Offering, datetime]:
     found: dict[Offering, datetime] = {}
     for answer in ordered:
-        down = answer.evicted_at if answer.granted else answer.at
-        if down is not None:
+        downs = (answer.evicted_at, answer.outlived_at) if answer.granted else (answer.at,)
+        for down in filter(None, downs):
             found[answer.offering] = max(down, found.get(answer.offering, down))
     return found
 

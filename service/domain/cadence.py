@@ -6,7 +6,7 @@ own were answered, and the price (ADR 0045).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from service.domain.layout import Layout
 from service.domain.traces import Place
 from trainer.contract import (
     BLOCK,
+    MOST,
     Cadence,
     Message,
     SaveCost,
@@ -134,6 +135,15 @@ def saves(saving: Saving | None, generation: int) -> dict[str, Any]:
     if cost and _possible(cost.stall) and _possible(cost.upload) and 0 <= cost.blocks < _BLOCKS:
         told["save_cost"] = cost.to_plain()
     return told
+
+
+def on_spot(progress: Mapping[str, Any]) -> float | None:
+    """Seconds between two saves where machines may be evicted, by the trainer's last word.
+
+    None: as planned. The longest interval is what is kept on demand, and says nothing of Spot.
+    """
+    every: float | None = progress.get("save_every")
+    return every if every is not None and every < MOST else None
 
 
 def _possible(seconds: float) -> bool:

@@ -61,6 +61,7 @@ class Work:
     seconds_per_step: float | None  # measured; None: not yet
     terms: Terms
     leave_s: float = 0.0  # to save, upload and stop, at most
+    checkpoint_s: float | None = None  # between two saves on Spot; None: as planned
 
     def seconds(self, chosen: Option) -> float:
         """On the machines that were planned."""
@@ -192,7 +193,7 @@ def situation(
             or not _is_short(p, now)
         ),
         held=held,
-        lost_s=chosen.checkpoint_seconds / 2,
+        lost_s=(work.checkpoint_s or _planned(places).checkpoint_seconds) / 2,
         margin_s=work.margin(chosen),
         retry_s=FIRST.total_seconds(),
         drought_s=_drought(places, now),
@@ -203,6 +204,13 @@ def situation(
         returned=past.returned,
         leave_s=work.leave_s,
     )
+
+
+def _planned(places: Sequence[Place]) -> Option:
+    """The option on Spot that the plan puts first: on demand it would save once an hour."""
+    options = [p.option for p in places]
+    spots = (o for o in options if o.offering.capacity_type is CapacityType.SPOT)
+    return next(spots, options[0])
 
 
 def _moves(places: Sequence[Place], past: Past) -> Moves:

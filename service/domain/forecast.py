@@ -8,7 +8,7 @@ measured ones are alike. Made anew with every look, in microseconds: nothing of 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
@@ -16,12 +16,12 @@ from service.domain.option import Option
 
 _RECOVERY = 600.0  # plans of the release before do not say
 _CHECKPOINTS = 300.0
-_Z = 1.2816  # standard deviations from the middle to P10 and P90
+Z = 1.2816  # standard deviations from the middle to P10 and P90
 PLANNED_SPREAD = 0.25  # of a step's time, as P90: computed and never measured
 MEASURED_SPREAD = 0.10  # measured, but too few to say how they differ
 _ENOUGH = 20  # measured steps say how they differ
 _DRIFT = 0.04  # standard deviation: other machines, other rows; jobs alike differ by 0.055
-_BELIEF = 2.0  # evictions that the plan's rate counts for, as a band's (`hazard.py`)
+BELIEF = 2.0  # evictions that the plan's rate counts for, as a band's (`hazard.py`)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +53,9 @@ class Seen:
         """
         if self.steps < _ENOUGH or self.low <= 0:
             return median, MEASURED_SPREAD
-        apart = math.log(self.high / self.low) / (2 * _Z)
+        apart = math.log(self.high / self.low) / (2 * Z)
         unsure = apart**2 * (1 / self.steps + 1 / max(steps, 1))
-        return median * math.exp(apart**2 / 2), _Z * math.sqrt(_DRIFT**2 + unsure)
+        return median * math.exp(apart**2 / 2), Z * math.sqrt(_DRIFT**2 + unsure)
 
 
 NOTHING_SEEN = Seen()
@@ -94,6 +94,27 @@ class Course:
             seconds_per_step_p90=told.get("seconds_per_step_p90", 0.0),
         )
 
+    @property
+    def calm(self) -> Self:
+        """Without any eviction."""
+        return self.as_it_runs(None, on_demand=True)
+
+    def as_it_runs(self, every: float | None, *, on_demand: bool) -> Self:
+        """With the interval in force (None: as planned). On demand nothing is evicted."""
+        evictions = 0.0 if on_demand else self.evictions_per_second
+        return replace(
+            self,
+            evictions_per_second=evictions,
+            checkpoint_seconds=every or self.checkpoint_seconds,
+        )
+
+    def rate(self, seen: Seen) -> float:
+        """Evictions per second: what the plan expects, moved by what the job saw."""
+        if self.evictions_per_second <= 0:
+            return 0.0
+        hours = BELIEF / self.evictions_per_second + seen.trained_s
+        return (BELIEF + seen.evictions) / hours
+
     def steps_take(
         self, measured: float | None, steps: int, seen: Seen
     ) -> tuple[float, float, float]:
@@ -125,7 +146,7 @@ class ToCome:
         if self.p50 <= 0:
             return 1.0
         edge = self.p90 if seconds > self.p50 else self.p10
-        sigma = abs(math.log(max(edge, 1e-9) / self.p50)) / _Z
+        sigma = abs(math.log(max(edge, 1e-9) / self.p50)) / Z
         if sigma < 1e-9:
             return 1.0 if seconds >= self.p50 else 0.0
         return round(_normal(math.log(seconds / self.p50) / sigma), 3)
@@ -139,10 +160,14 @@ class ToCome:
             p90=middle + math.hypot(wait.p90 - wait.p50, self.p90 - self.p50),
         )
 
-    def at_most(self, seconds: float) -> "ToCome":
-        """The same, and none of the three above that."""
+    def no_later(self, seconds: float, than: Self) -> "ToCome":
+        """The same, and none of the three later by more than so many seconds than the other's."""
         most = max(seconds, 0.0)
-        return ToCome(p10=min(self.p10, most), p50=min(self.p50, most), p90=min(self.p90, most))
+        return ToCome(
+            p10=min(self.p10, than.p10 + most),
+            p50=min(self.p50, than.p50 + most),
+            p90=min(self.p90, than.p90 + most),
+        )
 
 
 def whole(option: Option) -> ToCome:
@@ -192,28 +217,20 @@ def _with_evictions(
     in ten such offerings is above.
     """
     recovery, every = course.recovery_seconds, course.checkpoint_seconds
-    rate, counts = _rate(course, seen), _BELIEF + seen.evictions
+    rate, counts = course.rate(seen), BELIEF + seen.evictions
     lost = recovery + every / 2
     useful = max(1 - rate * lost, 0.05)
     expected = rate * (start + work) / useful
     square = recovery**2 + recovery * every + every**2 / 3
-    chance = _Z * math.sqrt(expected * square)
-    calm, wild = (abs(_gamma(counts, z) - 1) * expected * lost for z in (-_Z, _Z))
+    chance = Z * math.sqrt(expected * square)
+    calm, wild = (abs(gamma_at(counts, z) - 1) * expected * lost for z in (-Z, Z))
     return start + work + expected * lost, math.hypot(chance, calm), math.hypot(chance, wild)
 
 
-def _rate(course: Course, seen: Seen) -> float:
-    """Evictions per second: what the plan expects, moved by what the job saw."""
-    if course.evictions_per_second <= 0:
-        return 0.0
-    hours = _BELIEF / course.evictions_per_second + seen.trained_s
-    return (_BELIEF + seen.evictions) / hours
-
-
-def _gamma(shape: float, z: float) -> float:
+def gamma_at(shape: float, z: float) -> float:
     """The quantile of a Gamma of mean 1, so many standard deviations out (Wilson and Hilferty).
 
-    >>> round(_gamma(2.0, _Z), 2)
+    >>> round(gamma_at(2.0, Z), 2)
     1.94
     """
     return float((1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))) ** 3)

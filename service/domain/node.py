@@ -44,6 +44,12 @@ class NodeRecord:
     out_of_memory: bool = False  # in the generation that the phase speaks of
     hopeless: bool = False  # the same: its error is one that no second try mends
 
+    @property
+    def stops(self) -> bool:
+        """True when it has been told to stop the generation that it speaks of."""
+        stop = self.directive_kind in (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
+        return stop and self.directive_number >= self.generation
+
 
 @dataclass(frozen=True)
 class Ignored:

@@ -30,8 +30,6 @@ _COARSE = 1.5  # the same of rates, on which a choice hangs less
 _SURE = 1e-6  # hours: sums of floats
 _MOVE = 0.1  # of what staying costs: what a move between Spot candidates must save beyond its cost
 _FAR = 24 * HOUR  # a hold is not counted on for longer
-_ALIKE = 0.6  # odds that one candidate refuses when another one evicted
-_HOP_WEIGHT = 4.0
 _SHORTEST_START = 1.0  # second: the grid of the solution is made of cold starts
 _LOST_STEPS = 12  # of a cold start: what an eviction undoes is rounded up to such steps
 _SIGNS_WEIGHT = 5.0  # moves on a sign that the prior counts for ...
@@ -229,8 +227,6 @@ def _drought_s(now: Situation) -> float:
 def _terms(now: Situation, net: Candidate, best: Candidate) -> Terms:
     """What a solution rests on, rounded, so that jobs alike and the next hours share it."""
     spots = sum(c.spot for c in now.candidates)
-    chance = 1 - _ALIKE ** (spots - 1)
-    hops = (_HOP_WEIGHT * chance + now.hops[1]) / (_HOP_WEIGHT + now.hops[0])
     cold = max(net.cold_start_s, _SHORTEST_START)
     unit = cold / _LOST_STEPS
     return Terms(
@@ -239,7 +235,9 @@ def _terms(now: Situation, net: Candidate, best: Candidate) -> Terms:
         lost=math.ceil(now.lost_s / unit - _SURE) * unit / HOUR,  # upwards: it is a safe distance
         evictions=_alike(_rates(now, best), HOLD_PRIOR),
         returns=_alike(droughts.rates(now.droughts, spots), DROUGHT_PRIOR),
-        elsewhere=round(hops * _PARTS) / _PARTS if spots > 1 else 0.0,
+        elsewhere=round(droughts.made_good(now.hops, spots) * _PARTS) / _PARTS
+        if spots > 1
+        else 0.0,
         sure=_sure(now),
     )
 

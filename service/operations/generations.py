@@ -38,7 +38,8 @@ async def open_next(
     before = await generations.current(conn, row.id)
     ids = [m.node_id for m in generation.members]
     await nodes.direct(conn, ids, DirectiveKind.START, generation.number)
-    counted = await attempt_moves.outlived(conn, row) if step.lost else {}
+    known = (before and before.halted_at) or now
+    counted = await attempt_moves.outlived(conn, row, known) if step.lost else {}
     await attempts.release(conn, claim, now, _SOON, **counted)  # locks: nodes, attempt, job
     lost = await generations.add(conn, generation, now)
     await heads.record(conn, row.job_id, head, now)
@@ -79,10 +80,11 @@ class Halting:
     row: AttemptRow
     generation: Generation
     step: Halt
+    again: timedelta = _SOON  # until the next look, if nobody asks for one
 
 
 async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetime) -> None:
-    """Direct the members that have not settled to stop, and look again soon.
+    """Direct the members that have not settled to stop, and look again in a while.
 
     Raises LeaseLost if any of the leases is lost: then none of it may be committed.
     """
@@ -94,8 +96,8 @@ async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetim
         for node_id in one.step.node_ids
     }
     await nodes.direct_all(conn, orders)
-    soon = [(one.claim, now + _SOON) for one in halts]
-    held = await leases.release_all(conn, soon, now)  # locks: generations, nodes, attempts, jobs
+    due = [(one.claim, now + one.again) for one in halts]
+    held = await leases.release_all(conn, due, now)  # locks: generations, nodes, attempts, jobs
     if lost := {one.row.id for one in halts} - held:
         raise LeaseLost(f"attempts {sorted(lost)}")
     news = [one for one in halts if one.row.job_id in first]
@@ -157,7 +159,8 @@ def _sentence(row: AttemptRow, opened: Generation, before: Generation | None) ->
     known = {m.node_id for m in before.members} if before else set()
     fresh = sum(m.node_id not in known for m in opened.members)
     if before is None or (count == len(known) == full and not fresh):
-        return f"{count} nodes start training {start} {number}"
+        begin = wording.either(count, "node starts", "nodes start")
+        return f"{count} {begin} training {start} {number}"
     on = f"oing on with {count} of {full} nodes {start} {number}"
     if fresh == 1:
         return f"The {wording.nth(count)} node joins: g{on}"

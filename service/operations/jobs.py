@@ -14,6 +14,7 @@ from service.db.files import CONTAINER, File
 from service.db.job_facts import Around
 from service.db.jobs import JobRow
 from service.db.keys import Caller
+from service.db.statements import Conn
 from service.db.tables import jobs as table
 from service.db.wishes import Wish
 from service.domain import budget, lineage
@@ -54,6 +55,11 @@ class Sending:
     body_sha256: str
     idempotency_key: str | None
     is_retry: bool  # the client says that it sent this before
+
+    @property
+    def turn(self) -> str:
+        """What those that may be the same one wait for, one after the other."""
+        return f"submit:{self.caller.project_id}:{self.idempotency_key or self.body_sha256}"
 
     @property
     def is_first(self) -> bool:
@@ -118,26 +124,27 @@ async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) ->
 
 
 async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -> Submitted:
-    """Write the job, or return the one that the same request made already; FileJustDeleted.
-
-    What ``is_one_write`` may come on a connection of ``engine.writing``.
-    """
-    sending, row = submission.sending, _row(submission, now)
-    same = sending.idempotency_key or sending.body_sha256
-    turn = f"submit:{sending.caller.project_id}:{same}"
-    if not submission.is_one_write:
-        await jobs.take_turn(conn, turn)
-        if (earlier := await sent_before(conn, sending, now)) is not None:
-            return Submitted(job=earlier, is_new=False)
-        await holds.hold(conn, sending.caller.project_id, submission.sources)
-    files = submission.training_file.filename
-    added = await new_jobs.add(conn, row, turn, f"Created job on {files}: {row.reason}")
-    _refuse_deleted(row, added.missing)
-    if not added.is_new:
-        earlier = await sent_before(conn, sending, now)
-        assert earlier is not None, "its idempotency key was used"
+    """Write the job, or return the one that the same request made already; FileJustDeleted."""
+    sending = submission.sending
+    await jobs.take_turn(conn, sending.turn)
+    if (earlier := await sent_before(conn, sending, now)) is not None:
         return Submitted(job=earlier, is_new=False)
-    return Submitted(job=row, is_new=True)
+    await holds.hold(conn, sending.caller.project_id, submission.sources)
+    job = await submit_at_once(conn, submission, now)
+    assert job is not None, "nobody else had the turn"
+    return Submitted(job=job, is_new=True)
+
+
+async def submit_at_once(conn: Conn, submission: Submission, now: datetime) -> JobRow | None:
+    """Write the job of a submission that ``is_one_write``; FileJustDeleted.
+
+    None: its idempotency key was used before, and ``submit`` says by which job.
+    """
+    row, files = _row(submission, now), submission.training_file.filename
+    told = f"Created job on {files}: {row.reason}"
+    added = await new_jobs.add(conn, row, submission.sending.turn, told)
+    _refuse_deleted(row, added.missing)
+    return row if added.is_new else None
 
 
 async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
@@ -156,7 +163,7 @@ async def get_to_change(conn: AsyncConnection, project_id: str, job_id: str) -> 
     return job
 
 
-async def around(conn: AsyncConnection, project_id: str, job_id: str, now: datetime) -> Around:
+async def around(conn: Conn, project_id: str, job_id: str, now: datetime) -> Around:
     """The job with everything that is shown with it but its wait, or raise JobNotFound."""
     found = await job_facts.of(conn, job_id, project_id, now)
     if found is None:
@@ -189,40 +196,40 @@ async def change(
     await events.add(conn, job.id, now, "job.changed", f"{text} changed")
 
 
-async def request_cancel(
-    conn: AsyncConnection, project_id: str, job_id: str, now: datetime
-) -> None:
+async def request_cancel(conn: Conn, project_id: str, job_id: str, now: datetime) -> Around:
     """Wish for the end; of a job that is cancelled (or about to be) it is known."""
     told = ("job.cancel_requested", "Cancel was asked for")
-    if await wishes.write(conn, project_id, job_id, now, Wish.CANCEL, told):
-        return
-    job = await get(conn, project_id, job_id)
-    if job.state is not JobState.CANCELLED and not job.cancel_requested_at:
+    is_news = await wishes.write(conn, project_id, job_id, now, Wish.CANCEL, told)
+    found = await around(conn, project_id, job_id, now)
+    job = found.job
+    if not (is_news or job.state is JobState.CANCELLED or job.cancel_requested_at):
         _must_be_live(job, "cancelled")
+    return found
 
 
-async def request_pause(conn: AsyncConnection, project_id: str, job_id: str, now: datetime) -> None:
+async def request_pause(conn: Conn, project_id: str, job_id: str, now: datetime) -> Around:
     """Wish for a checkpoint and no machines; of a paused job it is known."""
     told = ("job.pause_requested", "Pause was asked for")
-    if await wishes.write(conn, project_id, job_id, now, Wish.PAUSE, told):
-        return
-    job = await get(conn, project_id, job_id)
-    if not job.pause_requested_at:
-        _must_be_live(job, "paused")
+    is_news = await wishes.write(conn, project_id, job_id, now, Wish.PAUSE, told)
+    found = await around(conn, project_id, job_id, now)
+    if not (is_news or found.job.pause_requested_at):
+        _must_be_live(found.job, "paused")
+    return found
 
 
-async def request_resume(
-    conn: AsyncConnection, project_id: str, job_id: str, now: datetime
-) -> None:
+async def request_resume(conn: Conn, project_id: str, job_id: str, now: datetime) -> Around:
     """Take a pause back, if there is one."""
     told = ("job.resume_requested", "Resume was asked for")
-    if await wishes.write(conn, project_id, job_id, now, Wish.PAUSE, told, back=True):
-        return
-    job = await get(conn, project_id, job_id)
+    is_news = await wishes.write(conn, project_id, job_id, now, Wish.PAUSE, told, back=True)
+    found = await around(conn, project_id, job_id, now)
+    job = found.job
+    if is_news:
+        return found
     if job.pause_requested_at is None and job.over_budget_at and job.state is JobState.PAUSED:
         raise InvalidState(f"Job {job.id} is paused: {job.over_budget_because}.")
     if job.pause_requested_at is not None:
         _must_be_live(job, "resumed")
+    return found
 
 
 def run_spec(
@@ -366,7 +373,7 @@ def _what_changed(before: Terms, after: Terms) -> str:
 
 def _must_be_live(job: JobRow, verb: str) -> None:
     if job.state in JOB_TERMINAL:
-        raise InvalidState(f"Job {job.id} has {job.state} and cannot be {verb} any more.")
+        raise InvalidState(f"Job {job.id} is over ({job.state}) and cannot be {verb} any more.")
 
 
 def _input(file: File) -> InputFile:

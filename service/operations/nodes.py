@@ -143,16 +143,18 @@ async def _welcome(
     attempt: AttemptRow,
     now: datetime,
 ) -> None:
-    known = await nodes.spans(conn, record.node_id)
+    again = record.epoch > 1
+    known = await nodes.spans(conn, record.node_id) if again else []
     told = _in_our_time(registration, now.timestamp())
     spans = [s.to_plain() for s in told if not _is_known(s, known)]
     record_now = NodeRecord(**vars(record) | {"heard_at": now.timestamp()})
     await nodes.save(conn, record_now, name=registration.name, registered_at=now)
     await nodes.add_spans(conn, record.node_id, spans)
-    await nodes.wake(conn, record.node_id)
-    await leases.hint(conn, tables.attempts, attempt.id, now)
-    again = " again (its supervisor restarted)" if record.epoch > 1 else ""
-    message = f"Node {registration.name} registered{again}"
+    if again:  # of a new one nothing can be decided before its first heartbeat
+        await nodes.wake(conn, record.node_id)
+        await leases.hint(conn, tables.attempts, attempt.id, now)
+    how = " again (its supervisor restarted)" if again else ""
+    message = f"Node {registration.name} registered{how}"
     await events.add(conn, attempt.job_id, now, "node.registered", message, attempt_id=attempt.id)
 
 
@@ -173,11 +175,15 @@ def _is_known(span: Span, known: Sequence[Span]) -> bool:
 
 
 def must_act(before: NodeRecord, after: NodeRecord, heartbeat: Heartbeat) -> bool:
-    """True when the heartbeat says something that the reconciler must act on."""
+    """True when the heartbeat says something that the reconciler must act on.
+
+    The first port makes the node one that may train. A notice is no news of who stops already.
+    """
     first_step = after.step > 0 and before.step == 0
-    was = (before.phase, before.generation, before.evicting)
-    changed = was != (after.phase, after.generation, after.evicting)
-    return changed or first_step or bool(heartbeat.committed)
+    was = (before.phase, before.generation, before.free_port > 0)
+    changed = was != (after.phase, after.generation, after.free_port > 0)
+    noticed = after.evicting and not before.evicting and not before.stops
+    return changed or noticed or first_step or bool(heartbeat.committed)
 
 
 async def _report(

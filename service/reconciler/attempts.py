@@ -20,7 +20,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.db import attempts, events, jobs, listings, metrics
+from service.db import attempts, events, jobs, leases, listings, metrics
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim, Renewals
@@ -41,7 +41,7 @@ from service.domain.errors import LeaseLost
 from service.domain.fleet import ScaleSet, scale_set_name
 from service.domain.generation import Halt
 from service.domain.listing import as_listed
-from service.domain.states import AttemptState, Outcome
+from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, Outcome
 from service.operations import generations, heads, help_wanted, refills
 from service.operations.generations import Halting
 from service.reconciler import calm, findings
@@ -102,7 +102,7 @@ class AttemptReconciler:
             log.info("attempt.lease_lost", extra={"attempt": row.id})
         except (CloudError, StorageError) as fault:
             await self._complain(row, fault)
-            await self._release(claim, self._patience(fault))
+            await self._release(claim, self._patience(row, fault))
         except Exception:
             log.exception("attempt.step_failed", extra={"attempt": row.id})
             with suppress(SQLAlchemyError):
@@ -121,8 +121,11 @@ class AttemptReconciler:
         return Writes(engine=self.engine, now=self.now)
 
     async def _step(self, claim: Claim, row: AttemptRow) -> None:
+        if wait := self._until_turn(claim, row):
+            await self._release(claim, wait)
+            return
         since, now = self.watch.awake_since, self.now()
-        cloud = self._listed(row) or self._cloud(row)
+        cloud = self._listed(row) or self._cloud(row, claim)
         found = await self._eyes.look(cloud, claim, row, since, now)
         for fault in found.faults:
             await self._complain(row, fault)
@@ -139,8 +142,17 @@ class AttemptReconciler:
         """True while changes are told by the list, so that nobody has to look for them."""
         return self.lister is not None and self.lister.fresh() is not None
 
-    def _cloud(self, row: AttemptRow) -> CloudProvider:
-        return self.polite.at(row.offering.region) if self.polite else self.cloud
+    def _cloud(self, row: AttemptRow, claim: Claim) -> CloudProvider:
+        return self.polite.at(row.offering.region, claim) if self.polite else self.cloud
+
+    def _until_turn(self, claim: Claim, row: AttemptRow) -> timedelta | None:
+        """Without nodes nothing is to be done but to ask the cloud, and that it may not yet.
+
+        A machine that registers before Azure lists it has its attempt looked at before its turn.
+        """
+        if self.polite is None or row.state in ATTEMPT_WITH_NODES:
+            return None
+        return self.polite.until_turn(claim)
 
     def _listed(self, row: AttemptRow) -> ScaleSet | None:
         listing = self.lister.fresh() if self.lister else None
@@ -149,16 +161,15 @@ class AttemptReconciler:
     async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
         match step:
             case Wait(delay):
-                patience = [self._patience(fault) for fault in found.faults]
                 usual = calm.pause(row, found, self.pace, self.now()) if self._hears else None
-                await self._release(claim, max([delay or usual or self.pace.poll, *patience]))
+                await self._release(claim, self._pause(row, found, delay or usual))
             case Create():
                 await self._create(claim, row)
             case Refill(useless):
                 await self._refill(claim, row, found, useless)
             case Delete():
                 with suppress(ScaleSetNotFound):
-                    await self._cloud(row).delete(found.attempt.scale_set_name)
+                    await self._cloud(row, claim).delete(found.attempt.scale_set_name)
                 await self._release(claim, self.pace.poll)
             case Halt():
                 await self._halt(claim, row, found, step)
@@ -171,8 +182,11 @@ class AttemptReconciler:
                 await self._move(claim, row, step)
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
+        """Of a worker that stood still for long the attempt may have ended: nobody waits for it."""
+        async with self.engine.connect() as conn:
+            await leases.check(conn, claim)
         try:
-            await self._cloud(row).create(self.specs.spec(row))
+            await self._cloud(row, claim).create(self.specs.spec(row))
         except InsufficientCapacity as refusal:
             outcome = Outcome.NO_CAPACITY
             await self._move(
@@ -188,7 +202,9 @@ class AttemptReconciler:
         async with self.engine.begin() as conn:
             await refills.intend(conn, claim, row, found.seen, useless, self.now())
         try:
-            await self._cloud(row).refill(scale_set_name(row.id), row.instance_count, useless)
+            await self._cloud(row, claim).refill(
+                scale_set_name(row.id), row.instance_count, useless
+            )
         except (InsufficientCapacity, Misconfigured) as refusal:
             async with self.engine.begin() as conn:
                 await refills.refused(conn, row, str(refusal), self.now())
@@ -197,7 +213,10 @@ class AttemptReconciler:
     async def _halt(self, claim: Claim, row: AttemptRow, found: Look, step: Halt) -> None:
         generation = found.seen.generation
         assert generation is not None, "only a generation can be halted"
-        await self._writes.halt(Halting(claim=claim, row=row, generation=generation, step=step))
+        again = calm.while_stopping(found.seen, step, self.pace, self.now())
+        await self._writes.halt(
+            Halting(claim=claim, row=row, generation=generation, step=step, again=again)
+        )
 
     async def _open(self, claim: Claim, row: AttemptRow, step: OpenGeneration, after: int) -> None:
         """Fence HEAD, then write the row. ``after`` was read with what was decided upon.
@@ -240,10 +259,18 @@ class AttemptReconciler:
         with suppress(LeaseLost):
             await self._writes.release(claim, delay)
 
-    def _patience(self, fault: Exception) -> timedelta:
-        """How long to leave things alone after this."""
+    def _pause(self, row: AttemptRow, found: Look, usual: timedelta | None) -> timedelta:
+        """Until the next look. Who found no place comes when it is its turn to ask."""
+        pauses = [self._patience(row, fault) for fault in found.faults]
+        asks = any(isinstance(fault, NoPlace) for fault in found.faults)
+        return max(pauses) if asks else max([usual or self.pace.poll, *pauses])
+
+    def _patience(self, row: AttemptRow, fault: Exception) -> timedelta:
+        """How long to leave things alone after this; its nodes are seen to as often as ever."""
         if isinstance(fault, Throttled):
-            return timedelta(seconds=fault.retry_after)
+            pause = timedelta(seconds=fault.retry_after)
+            nodes = isinstance(fault, NoPlace) and row.state in ATTEMPT_WITH_NODES
+            return min(pause, self.pace.poll) if nodes else pause
         return _AFTER_MISCONFIGURATION if isinstance(fault, _FOR_A_PERSON) else self.pace.poll
 
     async def _complain(self, row: AttemptRow, fault: Exception) -> None:

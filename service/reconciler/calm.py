@@ -1,4 +1,4 @@
-"""How long an attempt that trains in peace may be left alone: whatever matters is told, not found.
+"""How long an attempt that trains or saves may be left alone: whatever matters is told, not found.
 
 Commits, notices and wishes hint the attempt, and so does the list of all scale sets when a machine
 is gone. What nobody tells is silence: so it is looked at again before that could be too long.
@@ -8,11 +8,13 @@ from datetime import datetime, timedelta
 
 from service.db.attempts import AttemptRow
 from service.domain.attempt import Pace, Seen
+from service.domain.generation import Halt
 from service.domain.states import AttemptState
 from service.reconciler.look import Look
-from trainer.contract import NodePhase
+from trainer.contract import DirectiveKind, NodePhase
 
 POLLS = 6  # so many usual pauses at most
+_MOMENT = timedelta(seconds=0.1)
 
 
 def pause(row: AttemptRow, found: Look, pace: Pace, now: datetime) -> timedelta | None:
@@ -25,6 +27,17 @@ def pause(row: AttemptRow, found: Look, pace: Pace, now: datetime) -> timedelta 
     assert seen.heard_at is not None, "a generation has members"
     left = seen.heard_at + pace.silence - now
     return max(min(POLLS * pace.poll, left), pace.poll)
+
+
+def while_stopping(seen: Seen, step: Halt, pace: Pace, now: datetime) -> timedelta:
+    """Until the next look at members that are told to stop: each says itself when it has.
+
+    Who says nothing is looked at when its time is over, which is `settle` or `save` of ``pace``.
+    """
+    allowed = pace.settle if step.kind is DirectiveKind.STOP else pace.save
+    told = seen.halted_at if seen.halt_kind is step.kind else None
+    left = (told or now) + allowed - now
+    return min(pace.poll, max(left, timedelta()) + _MOMENT)
 
 
 def _whole(row: AttemptRow, seen: Seen) -> bool:

@@ -1,10 +1,15 @@
-"""Deletes scale sets that no live attempt owns: the backstop for every leak nobody foresaw."""
+"""Deletes scale sets that no live attempt owns: the backstop for every leak nobody foresaw.
+
+What it finds is billed first, where an attempt of ours made it: `late_costs.py`.
+"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
@@ -12,6 +17,7 @@ from service.db import attempts, events
 from service.db.listings import ALL
 from service.domain.attempt import TOO_LONG_TO_DELETE
 from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.reconciler.late_costs import LateCosts
 from service.reconciler.polite import PoliteCloud
 
 log = logging.getLogger(__name__)
@@ -40,6 +46,7 @@ class OrphanSweep:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
         orphans = [s for s in owned if s.name not in live]
         self._remember({o.name for o in orphans})
+        await self._bill(orphans)
         for orphan in orphans:
             refusal = ""
             if orphan.phase is not ScaleSetPhase.DELETING:
@@ -48,6 +55,19 @@ class OrphanSweep:
             if self._is_late(orphan.name):
                 await self._raise_alarm(orphan, refusal)
         return [o.name for o in orphans]
+
+    async def _bill(self, orphans: Sequence[ScaleSet]) -> None:
+        """While the database is away the sweep is, and comes again; nothing else stops deleting."""
+        try:
+            await self._late_costs.meter(orphans)
+        except OperationalError:
+            raise
+        except SQLAlchemyError:
+            log.exception("sweep.not_billed")
+
+    @cached_property
+    def _late_costs(self) -> LateCosts:
+        return LateCosts(engine=self.engine, asked=self._asked, now=self.now)
 
     def _asked(self, region: str) -> CloudProvider:
         """The cloud, as it may be asked there."""

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud import remaining
 from service.cloud.provider import CloudError, CloudProvider, Throttled
 from service.db import politeness
+from service.db.leases import Claim
 from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.domain.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
 
@@ -45,6 +46,12 @@ class _Block:
     until: datetime
 
 
+@dataclass(frozen=True)
+class _Turn:
+    until: datetime
+    hints: int  # of the row as it was looked at
+
+
 @dataclass
 class PoliteCloud:
     """``at(region)`` is the cloud as it may be asked there."""
@@ -55,6 +62,7 @@ class PoliteCloud:
     at_once: int = AT_ONCE
     times: float = 1.0  # the limits of Microsoft's table, of a subscription that has more
     _slots: dict[tuple[str, Kind | None], datetime] = field(default_factory=dict)  # None: places
+    _turns: dict[str, _Turn] = field(default_factory=dict)  # by row that found no place
     _blocks: dict[tuple[str, Kind], _Block] = field(default_factory=dict)
     _taking: defaultdict[tuple[str, Kind], asyncio.Lock] = field(
         default_factory=lambda: defaultdict(asyncio.Lock)
@@ -66,16 +74,27 @@ class PoliteCloud:
     _under_way: Counter[str] = field(default_factory=Counter)
     _takes: dict[str, float] = field(default_factory=dict)  # seconds of a call there
 
-    def at(self, region: str) -> "At":
-        """The cloud in this region."""
-        return At(polite=self, region=region)
+    def at(self, region: str, claim: Claim | None = None) -> "At":
+        """The cloud in this region; ``claim``: of the row for which it is asked."""
+        return At(polite=self, region=region, claim=claim)
+
+    def until_turn(self, claim: Claim) -> timedelta | None:
+        """How long until its turn for a place; None: it has come, or there is news of the row."""
+        turn = self._turns.get(claim.row_id)
+        if turn is None or turn.hints != claim.hints or turn.until <= self.now():
+            return None
+        return turn.until - self.now()
 
     async def ask(
-        self, region: str, kinds: Collection[Kind], call: Callable[[], Awaitable[T]]
+        self,
+        region: str,
+        kinds: Collection[Kind],
+        call: Callable[[], Awaitable[T]],
+        claim: Claim | None = None,
     ) -> T:
         """Do it, if it may be done now. Raises Throttled, and whatever ``call`` raises."""
         began = self.now()
-        async with self._place(region):
+        async with self._place(region, claim):
             probes = await self._admit(region, kinds)
             with remaining.gathered() as left:
                 try:
@@ -168,21 +187,38 @@ class PoliteCloud:
                     await politeness.answered(conn, region, kind, limit, found, self.now())
 
     @asynccontextmanager
-    async def _place(self, region: str) -> AsyncIterator[None]:
+    async def _place(self, region: str, claim: Claim | None) -> AsyncIterator[None]:
         """Taken before anything is awaited: else a crowd would find it free."""
         if self._under_way[region] >= self.at_once:
-            raise self._no_place(region)
+            raise self._no_place(region, claim)
         self._under_way[region] += 1
+        if claim is not None:
+            self._turns.pop(claim.row_id, None)
         try:
             yield
         finally:
             self._under_way[region] -= 1
 
-    def _no_place(self, region: str) -> NoPlace:
-        """Each is told to come when one is likely to be free for it: a look in vain costs most."""
-        apart = timedelta(seconds=self._usually(region) / self.at_once)
-        wait = _SHORTEST_WAIT + self._turn(region, None, apart, _LONGEST_WAIT)
+    def _no_place(self, region: str, claim: Claim | None = None) -> NoPlace:
+        """Each is told to come when one is likely to be free for it: a look in vain costs most.
+
+        Who comes before its turn is told the same again, and takes nobody's after it.
+        """
+        now, before = self.now(), self._turns.get(claim.row_id) if claim else None
+        if before is not None and before.until > now:
+            wait = (before.until - now).total_seconds()
+        else:
+            apart = timedelta(seconds=self._usually(region) / self.at_once)
+            wait = _SHORTEST_WAIT + self._turn(region, None, apart, _LONGEST_WAIT)
+        if claim is not None:
+            self._keep(claim, now + timedelta(seconds=wait))
         return NoPlace(f"{self.at_once} calls to {region} are under way", "", wait)
+
+    def _keep(self, claim: Claim, until: datetime) -> None:
+        """A row whose turn has long come was taken by another replica, or is over."""
+        self._turns[claim.row_id] = _Turn(until, claim.hints)
+        while (first := next(iter(self._turns))) and self._turns[first].until <= self.now():
+            del self._turns[first]
 
     def _note(self, region: str, began: datetime) -> None:
         """A place was held since then, its tokens and a busy database's time included."""
@@ -200,19 +236,19 @@ class At:
 
     polite: PoliteCloud
     region: str
+    claim: Claim | None = None
 
     async def create(self, spec: ScaleSetSpec) -> None:
         """As CloudProvider.create; raises Throttled too."""
-        await self.polite.ask(self.region, [Kind.CREATE], lambda: self._cloud.create(spec))
+        await self._ask([Kind.CREATE], lambda: self._cloud.create(spec))
 
     async def get(self, name: str) -> ScaleSet:
         """As CloudProvider.get."""
-        kinds = [Kind.GET, Kind.LIST]
-        return await self.polite.ask(self.region, kinds, lambda: self._cloud.get(name))
+        return await self._ask([Kind.GET, Kind.LIST], lambda: self._cloud.get(name))
 
     async def list_owned(self) -> list[ScaleSet]:
         """As CloudProvider.list_owned."""
-        return await self.polite.ask(self.region, [Kind.LIST], self._cloud.list_owned)
+        return await self._ask([Kind.LIST], self._cloud.list_owned)
 
     async def list_tagged(self) -> list[Resource]:
         """As CloudProvider.list_tagged; it counts against no limit of scale sets."""
@@ -221,13 +257,11 @@ class At:
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         """As CloudProvider.refill."""
         kinds = [Kind.GET, Kind.LIST, Kind.UPDATE]
-        await self.polite.ask(
-            self.region, kinds, lambda: self._cloud.refill(name, instance_count, useless)
-        )
+        await self._ask(kinds, lambda: self._cloud.refill(name, instance_count, useless))
 
     async def delete(self, name: str) -> None:
         """As CloudProvider.delete."""
-        await self.polite.ask(self.region, [Kind.DELETE], lambda: self._cloud.delete(name))
+        await self._ask([Kind.DELETE], lambda: self._cloud.delete(name))
 
     async def spot_cores(self, region: str) -> SpotCores:
         """As CloudProvider.spot_cores; rare, so it needs no token."""
@@ -235,6 +269,9 @@ class At:
 
     async def close(self) -> None:
         """Nothing of its own."""
+
+    async def _ask(self, kinds: Collection[Kind], call: Callable[[], Awaitable[T]]) -> T:
+        return await self.polite.ask(self.region, kinds, call, self.claim)
 
     @property
     def _cloud(self) -> CloudProvider:

@@ -28,7 +28,7 @@ from service.db.attempts import AttemptRow
 from service.db.checkpoints import Checkpoint
 from service.db.jobs import JobRow
 from service.db.leases import Claim
-from service.domain import choice, placement
+from service.domain import cadence, choice, placement
 from service.domain.answers import APART, NO_PAST, Past
 from service.domain.budget import Allowance
 from service.domain.choice import NONE_LIVED, Choice, Place, Work
@@ -208,6 +208,7 @@ class Starts:
             seconds_per_step=row.progress.get("seconds_per_step"),
             terms=Terms.from_dict(row.terms),
             leave_s=self.allowance.save.total_seconds(),
+            checkpoint_s=cadence.on_spot(row.progress),
         )
 
     async def _quoted(self, plan: Plan) -> Mapping[Offering, Price]:

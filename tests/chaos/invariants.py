@@ -63,7 +63,8 @@ def unbilled(
     """Machine time that the ledger does not hold, or holds though there was no machine.
 
     ``slack``: how long a machine may be gone before it is seen to be. ``apart``: how far the
-    replicas' clocks are; where they agree, never is less billed than was there.
+    replicas' clocks are; where they agree, never is less billed than was there. That goes for a
+    machine as well that came when its attempt was over: docs/adr/0046.
     """
     rows: dict[str, list[LedgerRow]] = {}
     for row in costs:
@@ -71,7 +72,7 @@ def unbilled(
     for vm_id, first in census.first.items():
         mine = rows.get(vm_id, [])
         if not mine:
-            if census.last[vm_id] - first > slack + apart:
+            if census.last[vm_id] - first > apart:
                 yield f"machine {vm_id} of {census.of[vm_id]} has no row"
             continue
         began, ended = (

@@ -69,7 +69,7 @@ class Life:
     done: set[str] = field(default_factory=set)
     broken: list[str] = field(default_factory=list)  # promises, with what shows it
     rounds: int = 0
-    over: bool = False  # what is made from now on is no attempt's, and for the sweep alone
+    swept: bool = True  # the last sweep came to its end; else it is begun again at once
     waited: int = 0  # rounds, for what may never come
     apart: timedelta = timedelta(0)  # the clocks of the replicas
     slack: timedelta = SLACK
@@ -140,6 +140,11 @@ class Life:
         """Whether no attempt costs anything any more."""
         return all(a.state is AttemptState.ENDED for a in self.attempts)
 
+    async def all_billed(self) -> bool:
+        """Whether no machine is taken to be there."""
+        async with self.world.engine.connect() as conn:
+            return all(row.ended_at for row in await ledger.of_job(conn, self.job_id))
+
     def hold(self, step: int) -> None:
         """No machine trains beyond this step for now."""
         for machine in self.machines.values():
@@ -182,14 +187,14 @@ class Life:
         await self._beside()
         await self.replicas.turn(self.replicas.now.jobs.run_once())
         await self.replicas.turn(self.replicas.now.attempts.run_once())
-        if self.rounds % SWEEP_EVERY == 0:
-            await self.replicas.turn(self.replicas.now.orphans.run_once())
+        if self.rounds % SWEEP_EVERY == 0 or not self.swept:
+            sweep = self.replicas.now.orphans.run_once()
+            self.swept = await self.replicas.turn(sweep) is not None
         for one in self.all:
             await one.look()
             for machine in list(one.machines.values()):
                 await machine.turn()
-        if not self.over:
-            self.census.take(self.cloud, self.world.clock())
+        self.census.take(self.cloud, self.world.clock())
         if self.replicas.strikes > struck:
             self.world.clock.advance(seconds=LEASE.total_seconds() + 1)
 
@@ -249,8 +254,12 @@ class Life:
         return ended and self.play.until <= self.done
 
     async def _afterwards(self) -> None:
-        """What still sleeps wakes, when all is over; the sweep has some rounds to mend it."""
-        self.weather, self.over = None, True
+        """What still sleeps wakes, when all is over; the sweep has some rounds to mend it.
+
+        A machine that is made then is deleted, and billed to the attempt that it was made for: a
+        create that was on its way cannot be called back, but what it cost is in the ledger.
+        """
+        self.weather = None
         self.cloud.fail_next.clear()
         self.replicas.calm()
         await self.replicas.wake()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from alembic import command
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rekindle import postgres
 from service.db.engine import make_engine
@@ -99,14 +99,22 @@ async def restart(engine: AsyncEngine) -> None:
 
 @asynccontextmanager
 async def a_world(engine: AsyncEngine, url: str) -> AsyncIterator[World]:
-    """An empty service; logs of what it was struck with are nobody's news."""
+    """An empty service; logs of what it was struck with are nobody's news.
+
+    ``world.engine`` is ours, who look on: a connection that the weather ends must not end the life.
+    What the replicas have ends in their hands: ``world.parts.engine``.
+    """
     logging.disable(logging.CRITICAL)
     try:
         async with engine.begin() as conn:
             tables = ", ".join(table.name for table in metadata.sorted_tables)
             await conn.execute(text(f"truncate {tables} restart identity cascade"))
         async with open_world(engine, url, Clock()) as world:
-            yield world
+            world.engine = create_async_engine(engine.url, pool_size=1, pool_pre_ping=True)
+            try:
+                yield world
+            finally:
+                await world.engine.dispose()
     finally:
         logging.disable(logging.NOTSET)
 
@@ -123,15 +131,16 @@ async def points_of(engine: AsyncEngine, url: str, play: str) -> list[Point]:
 async def lived(engine: AsyncEngine, url: str, strike: Strike) -> list[str] | None:
     """What of the promises was broken in the life with this strike; None: it missed.
 
-    A crowd's jobs take turns in any order: its last points may not be come to, and where a
-    deadlock was to end a crowd there may be only one.
+    A crowd's jobs take turns in any order, and who asks politely comes back after a while that has
+    chance in it: the last points may not be come to. Where a deadlock was to end a crowd there may
+    be only one.
     """
     async with a_world(engine, url) as world:
-        life = Life(world, strike.play, strike.hook(partial(restart, engine)))
+        life = Life(world, strike.play, strike.hook(partial(restart, world.engine)))
         broken = await life.run()
         if life.hook.struck:
             return broken
-        if life.play.jobs > 1:
+        if life.play.jobs > 1 or life.play.polite:
             return broken or None
         return [*broken, "the point was never come to"]
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -22,7 +23,7 @@ from service.reconciler.polite import PoliteCloud
 from service.reconciler.watch import Watch
 from service.storage.store import StorageError
 from tests.chaos import beside
-from tests.chaos.seams import Hook, HookedCloud, HookedEngine, HookedStore
+from tests.chaos.seams import Hook, HookedCloud, HookedEngine, HookedSingles, HookedStore
 from tests.clock import Clock
 from tests.world import World, client
 
@@ -122,9 +123,10 @@ def start(
 ) -> Replica:
     """A fresh process: nothing of the one before is left but what is outside."""
     hook.clock = world.clock
-    engine = HookedEngine(world.engine, hook)
+    engine = HookedEngine(world.parts.engine, hook)
     seen, store = HookedCloud(cloud, hook), HookedStore(world.store, hook)
     parts = replace(world.parts, engine=engine, store=store, now=clock, long_poll=timedelta(0))
+    parts = replace(parts, singles=partial(HookedSingles, hook=hook))
     reconcile = {"engine": engine, "store": store, "now": clock}
     asked = PoliteCloud(engine=engine, cloud=seen, now=clock) if polite else None
     every = world.attempts.pace.poll

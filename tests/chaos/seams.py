@@ -23,6 +23,7 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.cloud.remaining import HEADER, TellRemaining
 from service.db.leases import LEASE
+from service.db.statements import Driver, Singles
 from service.db.together import Together
 from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.storage.fake import MemoryStore
@@ -199,11 +200,6 @@ class HookedEngine(AsyncEngine):
         async with super().connect() as conn:
             yield conn
 
-    def execution_options(self, **options: Any) -> AsyncEngine:  # noqa: ANN401 - SQLAlchemy's
-        """As `service.db.engine` makes those for single statements."""
-        single = super().execution_options(**options)
-        return HookedWrites(single, self.hook) if options.get("writes") else single
-
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
         place = caller()
@@ -233,15 +229,15 @@ class HookedEngine(AsyncEngine):
             raise OperationalError("connect", None, fault) from fault
 
 
-class HookedWrites(AsyncEngine):
+class HookedSingles(Singles):
     """The same for statements that are transactions of their own: each connection is a point."""
 
     def __init__(self, engine: AsyncEngine, hook: Hook) -> None:
-        super().__init__(engine.sync_engine)
+        super().__init__(engine)
         self.hook = hook
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[AsyncConnection]:  # type: ignore[override] # as it is used
+    async def connect(self) -> AsyncIterator[Driver]:
         place = caller()
         try:
             await self.hook.reach("postgres")

@@ -32,7 +32,7 @@ SLEEPS = 12  # rounds
 CUT_ROUNDS = 8
 HELD_UP = timedelta(minutes=4)  # by a round of slow commits, and by one who looks and is cut off
 PARTS = ("azure", "blob", "postgres")
-_TERMINATE = text(
+TERMINATE = text(
     "select pg_terminate_backend(pid) from pg_stat_activity"
     " where datname = current_database() and pid <> pg_backend_pid()"
 )
@@ -82,7 +82,7 @@ class Crew(Replicas):
             await points.restart(self.world.engine)
         elif luck < 0.05:
             async with self.world.engine.begin() as conn:
-                await conn.execute(_TERMINATE)
+                await conn.execute(TERMINATE)
         elif luck < 0.10:
             faults = self.dice.randrange(1, 6)
             self.cloud.fail_next += [_unreachable() for _ in range(faults)]

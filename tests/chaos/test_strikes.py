@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.together import Together
+from tests.chaos import points, storms
 from tests.chaos.__main__ import _held, _told
+from tests.chaos.life import Life
 from tests.chaos.points import FEW, Share, Strike
 from tests.chaos.seams import Harm, Hook, Point
 
@@ -24,6 +29,20 @@ async def test_after_a_deadlock_the_second_of_the_crowd_is_struck_whatever_is_do
 
     assert struck == "two"
     assert hook.struck
+
+
+async def test_whoever_looks_on_goes_on_where_the_replicas_connections_end(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    async with points.a_world(engine, database_url) as world:
+        life = Life(world, "undisturbed", Hook())
+        await life.submit()
+        await asyncio.gather(*(_ask(engine) for _ in range(3)))
+        async with world.engine.begin() as conn:
+            await conn.execute(storms.TERMINATE)
+        await life.look()
+        with pytest.raises(OperationalError):
+            await _ask(engine)
 
 
 async def test_where_there_was_no_crowd_nobody_is_second() -> None:
@@ -54,6 +73,11 @@ def test_a_kind_of_strike_that_mostly_missed_was_not_tried() -> None:
     share.count(DEADLOCK, None)
     assert share.too_many() == [f"most strikes missed: {DEADLOCK.kind}"]
     assert share.told() == [f"missed {FEW + 1} of {2 * FEW + 1}: {DEADLOCK.kind}"]
+
+
+async def _ask(engine: AsyncEngine) -> None:
+    async with engine.connect() as conn:
+        await conn.execute(text("select pg_sleep(0.01)"))  # so that each has one of its own
 
 
 async def _lived(hook: Hook, items: Sequence[str]) -> str:

@@ -64,7 +64,6 @@ async def immortal(life: Life) -> None:
 
 async def _haunted(life: Life) -> None:
     """A worker that slept through it all makes the set once more."""
-    life.over = True
     there = scale_set_name(life.attempts[-1].id) in life.cloud.costing()
     if "haunted" not in life.done:
         life.cloud.failing_deletes = _FOR_EVER
@@ -74,7 +73,7 @@ async def _haunted(life: Life) -> None:
         life.waited = 0
     elif there:
         _outlast(life, "ghosts")
-    else:
+    elif await life.all_billed():
         life.done.add("laid")
 
 

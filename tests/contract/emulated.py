@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from azure.identity.aio import ClientSecretCredential
 
@@ -32,7 +33,21 @@ def server(folder: Path) -> Iterator[Emulator]:
         emulator.destroy()
 
 
-def sign_in(emulator: Emulator, owner: str) -> AzureCloud:
+class Reachable(Protocol):
+    """An emulator, wherever it runs."""
+
+    @property
+    def arm_url(self) -> str:
+        """Its ARM."""
+        ...
+
+    @property
+    def ca(self) -> str:
+        """The file of its certificate authority."""
+        ...
+
+
+def sign_in(emulator: Reachable, owner: str) -> AzureCloud:
     """The adapter as the deployment ``owner`` would have it."""
     credential = ClientSecretCredential(
         TENANT,

@@ -18,7 +18,6 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from service.cloud.provider import CloudError
 from service.db import tables
 from service.domain.fleet import Offering, Price, scale_set_name
 from service.domain.states import ATTEMPT_WITH_NODES, JOB_TERMINAL, AttemptState
@@ -28,9 +27,10 @@ from service.operations import nodes
 from service.operations.heartbeats import Hearing
 from service.pricing.storage_prices import TABLE
 from service.reconciler.price_watch import PriceWatch
+from tests.integration.budget_skies import Sky
 from tests.integration.stored import put
 from tests.scripted_node import commit, committed, metrics
-from tests.world import PRICE, SPOT, World
+from tests.world import PRICE, World
 from trainer.contract import (
     PROTOCOL,
     DirectiveKind,
@@ -100,6 +100,7 @@ class Hostile:
     world: World
     draw: random.Random
     prices: MovingPrices
+    sky: Sky
     lives: dict[str, Life] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)  # by vm_id
     away_until: datetime | None = None
@@ -143,11 +144,12 @@ class Hostile:
         """Let so much time pass, or less where nothing is left that could cost anything."""
         world, end = self.world, self.world.clock() + timedelta(hours=hours)
         while world.clock() < end and not await self._all_over():
-            self._weather()
+            await self._weather()
             owners = await self._owners()
             seconds = self.draw.uniform(60, 110)
             self._bill(owners, seconds)
             world.clock.advance(seconds=seconds)
+            await self.sky.pass_time()
             if self.away_until and world.clock() < self.away_until:
                 continue
             self.away_until = None
@@ -158,16 +160,14 @@ class Hostile:
                 await world.attempts.run_once(100)
             await self._act(seconds)
 
-    def _weather(self) -> None:
-        draw, cloud, now = self.draw, self.world.cloud, self.world.clock()
-        cloud.create_time = timedelta(minutes=draw.uniform(1, 6))
-        cloud.delete_time = timedelta(minutes=draw.uniform(0.5, 13))
-        cloud.visible_after = timedelta(seconds=draw.uniform(0, 55))
-        cloud.fail_next = []
-        if draw.random() < 0.05:
-            cloud.fail_next = [CloudError("Azure does not answer")] * draw.randint(1, 20)
-        if draw.random() < (_OVER if cloud.sold_out_late else _SHORT):
-            cloud.sold_out_late ^= {SPOT}
+    async def _weather(self) -> None:
+        draw, sky, now = self.draw, self.sky, self.world.clock()
+        create = timedelta(minutes=draw.uniform(1, 6))
+        delete = timedelta(minutes=draw.uniform(0.5, 13))
+        await sky.takes(create, delete, lag=timedelta(seconds=draw.uniform(0, 55)))
+        await sky.fail(draw.randint(1, 20) if draw.random() < 0.05 else 0)
+        if draw.random() < (_OVER if sky.sold_out else _SHORT):
+            await sky.change_capacity()
         if self.away_until is None and draw.random() < 0.01:
             self.away_until = now + timedelta(minutes=draw.uniform(3, 29))
             self.outages += 1
@@ -176,21 +176,16 @@ class Hostile:
                 Decimal("0.0001")
             )
             self.prices.now = Price(hourly=hourly, on_demand_hourly=PRICE.on_demand_hourly)
-        for entry in list(cloud.costing()):
-            if draw.random() < 0.01 and (there := self._machines(entry)):
-                cloud.evict(entry, draw.choice(sorted(there)))
+        for name, there in sky.machines().items():
+            if draw.random() < 0.01 and there:
+                await sky.evict(name, draw.choice(sorted(there)))
                 self.evicted += 1
 
     def _bill(self, owners: dict[str, str], seconds: float) -> None:
         """From the order until it is gone, each machine at the price of now."""
-        for name in self.world.cloud.costing():
-            count = len(self._machines(name))
-            life = self.lives[owners[name]]
-            life.bill += count * self.prices.now.hourly * Decimal(str(seconds)) / 3600
-
-    def _machines(self, name: str) -> tuple[str, ...]:
-        """Ids of all that exist, whether Azure shows them yet or not."""
-        return tuple(self.world.cloud.machines(name))
+        each = self.prices.now.hourly * Decimal(str(seconds)) / 3600
+        for name, amount in self.sky.bill(each):
+            self.lives[owners[name]].bill += amount
 
     async def _owners(self) -> dict[str, str]:
         """The job of each scale set that there was ever."""

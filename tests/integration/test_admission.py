@@ -232,6 +232,31 @@ async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: W
     assert shown["status_reason"]["message"].startswith(
         "0 of 96 Spot cores are free in eastus, and 96 are needed. It is looked at again at "
     )
+    assert shown["forecast"]["let_in"]["p50"] < shown["forecast"]["finish"]["p50"]
+
+
+async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecast_to_end(
+    world: World,
+) -> None:
+    first = await submitted(world)
+    await train(world, await boot(world, first), step=1)
+    queue = admissions(world)
+    await region(world, queue, machines=2)
+    second, third = await submitted(world), await submitted(world)
+    await queue.run_once()
+    early, soon, late = [await world.job(job) for job in (first, second, third)]
+    await region(world, queue, machines=4, others=4)
+    await queue.run_once()
+    never = await world.job(second)
+
+    assert soon["phase"] == "waiting_capacity"
+    ends = early["forecast"]["finish"]
+    assert soon["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=2)
+    assert soon["estimated_finish"] > ends["p50"] + 300
+    assert late["forecast"]["let_in"]["p50"] > soon["forecast"]["let_in"]["p50"] + 300
+    assert never["estimated_finish"] is None
+    assert never["forecast"]["finish"] is None
+    assert never["forecast"]["unknown_because"].startswith("Others in the subscription hold")
 
 
 async def test_a_job_that_an_earlier_release_let_in_is_counted_and_keeps_its_place(

@@ -5,7 +5,8 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -20,7 +21,7 @@ from service.domain.fleet import Instance, ScaleSet
 from tests.scripted_node import ScriptedNode, boot, train
 from tests.waiting import on, until
 from tests.world import SECRET, World, client
-from trainer.contract import Directive, DirectiveKind, NodePhase
+from trainer.contract import Directive, DirectiveKind, Heartbeat, NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
 
@@ -121,7 +122,32 @@ async def test_machines_that_come_too_early_have_their_attempt_looked_at_once_fo
 
     async with world.engine.connect() as conn:
         due_at, after = (await conn.execute(query)).one()
-    assert (due_at, after) == (now + timedelta(seconds=2), hints + 1)
+    assert (due_at, after) == (now + timedelta(seconds=2), hints)  # it is no news of the attempt
+
+
+async def test_a_machine_has_its_attempt_looked_at_once_it_names_a_port_and_not_before(
+    world: World,
+) -> None:
+    node = await provisioned(world)
+    await node.register()
+    await world.tick()
+    c, now = tables.attempts.c, world.clock()
+    query = select(c.due_at, c.hints)
+    async with world.engine.begin() as conn:
+        await conn.execute(update(tables.attempts).values(due_at=now + timedelta(seconds=15)))
+        _, hints = (await conn.execute(query)).one()
+
+    told = []
+    for say in (
+        node.register,
+        partial(node.say, NodePhase.READY),
+        partial(node.say, NodePhase.READY),
+    ):
+        assert (await say()).status_code == 200
+        async with world.engine.connect() as conn:
+            told.append(tuple((await conn.execute(query)).one()))
+
+    assert told == [(now + timedelta(seconds=15), hints), (now, hints + 1), (now, hints + 1)]
 
 
 async def test_registering_twice_is_one_node_with_one_token(world: World) -> None:
@@ -211,6 +237,49 @@ async def test_a_malformed_message_names_the_member(
 
     assert error(answer) == (400, "invalid_value")
     assert named in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected", "param"),
+    [
+        ("GET", "", (405, "method_not_allowed"), None),
+        ("GET", "/N/heartbeat", (405, "method_not_allowed"), None),
+        ("POST", "/N/directive?after=0", (405, "method_not_allowed"), None),
+        ("GET", "/N", (404, "unknown_url"), None),
+        ("GET", "/N/what", (404, "unknown_url"), None),
+        ("GET", "/N/directive", (400, "missing_required_parameter"), "after"),
+        ("GET", "/N/directive?after=", (400, "invalid_value"), "after"),
+        ("GET", "/N/directive?after=1.5", (400, "invalid_value"), "after"),
+        ("GET", "/N/directive?after=2147483648", (400, "invalid_value"), "after"),
+    ],
+)
+async def test_what_the_protocol_does_not_know_is_refused_like_any_request(
+    world: World, method: str, path: str, expected: tuple[int, str], param: str | None
+) -> None:
+    token = tokens.node_token(SECRET, "N")
+    headers = {"authorization": f"Bearer {token}", "x-request-id": "mine"}
+    answer = await world.http.request(method, f"/internal/nodes{path}", headers=headers)
+
+    assert error(answer) == expected
+    assert answer.json()["error"]["param"] == param
+    assert answer.headers["x-request-id"] == "mine"
+    assert ("allow" in answer.headers) == (expected[0] == 405)
+
+
+async def test_what_nobody_foresaw_is_answered_as_anywhere_else(world: World) -> None:
+    def broken() -> datetime:
+        raise RuntimeError("no clock")
+
+    async with client(make_app(replace(world.parts, now=broken))) as http:
+        path, token = "/internal/nodes/N/heartbeat", tokens.node_token(SECRET, "N")
+        message = Heartbeat(
+            epoch=1, seq=1, phase=NodePhase.READY, generation=0, step=0, free_port=1
+        )
+        headers = {"authorization": f"Bearer {token}"}
+        answer = await http.post(path, content=message.to_json(), headers=headers)
+
+    assert error(answer) == (500, "internal_error")
+    assert answer.headers["x-request-id"].startswith("req-")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 60_000, b"{}"])

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import psycopg
 from sqlalchemy import event, text
 
 from service.db import files as file_rows
@@ -19,12 +20,23 @@ def statements(world: World) -> Iterator[list[str]]:
     """What PostgreSQL is asked meanwhile."""
     said: list[str] = []
 
-    def note(*given: Any) -> None:  # noqa: ANN401 - of SQLAlchemy
-        said.append(given[2])
+    class Noting(psycopg.AsyncCursor[Any]):
+        async def execute(self, query: Any, *given: Any, **more: Any) -> Any:  # noqa: ANN401
+            said.append(query)
+            return await super().execute(query, *given, **more)
 
-    event.listen(world.engine.sync_engine, "before_cursor_execute", note)
+    def note(conn: Any, *_: object) -> None:  # noqa: ANN401 - the driver's, as SQLAlchemy has it
+        conn.driver_connection.cursor_factory = Noting
+
+    def leave(conn: Any, *_: object) -> None:  # noqa: ANN401
+        conn.driver_connection.cursor_factory = psycopg.AsyncCursor
+
+    pool = world.engine.sync_engine.pool
+    event.listen(pool, "checkout", note)
+    event.listen(pool, "checkin", leave)
     yield said
-    event.remove(world.engine.sync_engine, "before_cursor_execute", note)
+    event.remove(pool, "checkout", note)
+    event.remove(pool, "checkin", leave)
 
 
 async def send(world: World, file: str, **more: Any) -> httpx.Response:  # noqa: ANN401 - JSON

@@ -4,6 +4,8 @@ import json
 import random
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -12,6 +14,7 @@ from service.db.engine import driver_url
 from service.reconciler.jobs import JobReconciler
 from tests.clock import Clock
 from tests.integration.budget_lives import Hostile, MovingPrices
+from tests.integration.budget_skies import FakeSky, Sky, emulated
 from tests.world import PRICE, World, open_world
 
 
@@ -30,13 +33,24 @@ async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIt
         yield made
 
 
-async def lived(world: World, seed: int, many: int, hours: float) -> Hostile:
+@pytest.fixture(params=["fake", "emulator"])
+async def sky(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> AsyncIterator[Sky]:
+    """A cloud of either kind, in which the service has its machines."""
+    if request.param == "fake":
+        yield FakeSky(world.cloud)
+        return
+    async with emulated(tmp_path / "azure", world.clock) as made:
+        world.attempts = replace(world.attempts, cloud=made.cloud)
+        yield made
+
+
+async def lived(world: World, sky: Sky, seed: int, many: int, hours: float) -> Hostile:
     """So many jobs after so long a time."""
     prices = MovingPrices(PRICE)
     world.jobs = JobReconciler(
         engine=world.engine, store=world.store, prices=prices, now=world.clock
     )
-    hostile = Hostile(world=world, draw=random.Random(seed), prices=prices)
+    hostile = Hostile(world=world, draw=random.Random(seed), prices=prices, sky=sky)
     await hostile.submit(many)
     await hostile.live(hours)
     return hostile
@@ -47,8 +61,8 @@ def worst(hostile: Hostile) -> float:
     return max(float(life.bill / life.cap) for life in hostile.lives.values())
 
 
-async def test_no_job_costs_more_than_its_budget(world: World) -> None:
-    hostile = await lived(world, seed=3, many=1, hours=1)
+async def test_no_job_costs_more_than_its_budget(world: World, sky: Sky) -> None:
+    hostile = await lived(world, sky, seed=3, many=1, hours=1)
 
     assert 0 < worst(hostile) <= 1
 
@@ -57,11 +71,12 @@ async def test_no_job_costs_more_than_its_budget(world: World) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(8))
 async def test_of_200_jobs_none_costs_more_than_its_budget(
-    world: World, seed: int, capsys: pytest.CaptureFixture[str]
+    world: World, sky: Sky, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hostile = await lived(world, seed=seed, many=25, hours=10)
+    hostile = await lived(world, sky, seed=seed, many=25, hours=10)
     states, told = await hostile.over(), await hostile.told()
     found = {
+        "sky": type(sky).__name__,
         "seed": seed,
         "lives": len(hostile.lives),
         "worst_share": round(worst(hostile), 4),

@@ -3,9 +3,14 @@
 from datetime import timedelta
 from decimal import Decimal
 
+import pytest
+
 from service.cloud.provider import CloudError, InsufficientCapacity, Misconfigured, Throttled
-from service.db import events
+from service.db import attempts, events
+from service.db.leases import LEASE
+from service.domain.errors import LeaseLost
 from service.domain.fleet import scale_set_name
+from service.domain.states import AttemptState
 from tests.scripted_node import boot, commit, committed, train
 from tests.world import SPOT, World
 from trainer.contract import HEAD, NodePhase
@@ -42,6 +47,23 @@ async def test_a_create_whose_answer_was_lost_makes_no_second_scale_set(world: W
     assert world.cloud.lose_answers == 0
     assert world.cloud.costing() == {scale_set_name(nodes[0].attempt_id)}
     assert len(await world.attempts_of(job["id"])) == 1
+
+
+async def test_a_worker_that_lost_its_lease_after_it_looked_makes_no_machines(world: World) -> None:
+    await world.submit()
+    await world.tick(2, seconds=1)
+    world.clock.advance(seconds=60)
+    async with world.engine.begin() as conn:
+        ((late, row),) = await attempts.claim_due(conn, world.clock(), 1)
+    world.clock.advance(seconds=LEASE.total_seconds() + 1)
+    async with world.engine.begin() as conn:
+        await attempts.claim_due(conn, world.clock(), 1)
+
+    with pytest.raises(LeaseLost):
+        await world.attempts._create(late, row)  # what it had decided upon
+
+    assert row.state is AttemptState.PROVISIONING
+    assert world.cloud.costing() == set()
 
 
 async def test_a_used_up_quota_is_told_with_its_name_and_where_to_raise_it(world: World) -> None:

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from service.cloud.provider import Misconfigured
-from service.db import ledger
+from service.db import experience, ledger
 from service.domain.fleet import scale_set_name
 from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
 from tests.world import DATASET, PRICE, SPOT, World
@@ -79,6 +79,8 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     await commit(world, job_id, committed(2, number))
     survivors = await _lose(world, nodes, number)
     after = await train(world, survivors, step=4)
+    async with world.engine.connect() as conn:
+        lived = (await experience.of(conn, [SPOT], world.clock()))[SPOT]
 
     row = survivors[0].last.generation if survivors[0].last else None
     assert row is not None
@@ -98,6 +100,9 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
         "Going on with 2 of 3 nodes from step 2 (generation 2)",
     ) in told
     assert ("node.evicted", "Azure took 1 of 3 machines back without notice") in told
+    assert sum(lived.holds.ends) == 1
+    assert lived.evicted_s is not None
+    assert lived.evicted_s < 120
 
 
 async def test_a_replacement_that_never_joins_is_given_back_and_another_one_asked_for(

@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from service.cloud.provider import (
     ATTEMPT_TAG,
@@ -13,8 +14,10 @@ from service.cloud.provider import (
     Misconfigured,
     Throttled,
 )
-from service.db import attempts
+from service.db import attempts, ledger
+from service.db.attempts import AttemptRow
 from service.domain.fleet import Resource, scale_set_name
+from service.domain.states import AttemptState
 from tests.scripted_node import boot
 from tests.world import World
 
@@ -74,6 +77,67 @@ async def test_an_orphan_that_goes_is_no_alarm(
 
     assert "leak.will_not_die" not in caplog.messages
     assert world.cloud.costing() == {scale_set_name(await _newest(world))}
+
+
+async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_they_are_gone(
+    world: World,
+) -> None:
+    job = await world.submit()
+    row = await _ended(world, job["id"])
+    before = await world.job(job["id"])
+    born = world.clock()
+    await world.cloud.create(world.attempts.specs.spec(row))  # it was on its way all that time
+    world.clock.advance(minutes=5)
+    await world.orphans.run_once()
+    during = await world.job(job["id"])
+    world.clock.advance(minutes=3)
+    gone = world.clock()
+    for _ in range(2):
+        await world.orphans.run_once()
+        world.clock.advance(minutes=1)
+
+    async with world.engine.connect() as conn:
+        rows = await ledger.of_job(conn, job["id"])
+        after = await attempts.find(conn, row.id)
+    late = [r for r in rows if r.started_at >= born]
+    assert [(r.started_at, r.ended_at) for r in late] == [(born, gone)] * 2
+    assert [j["cost"]["final"] for j in (before, during, await world.job(job["id"]))] == [
+        *(True, False, True),
+    ]
+    assert after is not None
+    assert after.ended_at == gone  # a bill of that time counts it
+    told = (await world.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/events")).json()["data"]
+    assert [e["code"] for e in told].count("attempt.made_late") == 1
+
+
+async def test_an_orphan_is_deleted_though_what_it_costs_cannot_be_written_down(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await world.submit()
+    row = await _ended(world, job["id"])
+    await world.cloud.create(world.attempts.specs.spec(row))
+    world.clock.advance(minutes=5)
+
+    async def refuse(*_: object) -> None:
+        raise IntegrityError("insert", None, Exception("a bug of ours"))
+
+    monkeypatch.setattr(ledger, "meter", refuse)
+    await world.orphans.run_once()
+    world.clock.advance(minutes=5)
+
+    assert world.cloud.costing() == set()
+    assert "sweep.not_billed" in caplog.messages
+
+
+async def _ended(world: World, job_id: str) -> AttemptRow:
+    """Its only attempt, booted, cancelled and gone."""
+    await boot(world, job_id)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel")
+    await world.tick(20)
+    async with world.engine.connect() as conn:
+        (row,) = await attempts.of_job(conn, job_id)
+    assert row.state is AttemptState.ENDED
+    return row
 
 
 async def _newest(world: World) -> str:

@@ -30,6 +30,7 @@ from service.db import (
     pruning,
     tables,
     traces,
+    turns,
 )
 from service.db.heartbeats import Progress
 from service.db.pruning import Rows
@@ -145,6 +146,8 @@ HOT: dict[str, Query] = {
     "attempts that live": lambda conn, _: attempts.live_ids(conn),
     "what attempts saw of Spot": seen_of_spot,
     "what trains": lambda conn, _: cadences.training(conn),
+    "what holds cores": lambda conn, _: turns.holding(conn, [SPOT.region]),
+    "the last eviction": lambda conn, clock: cadences.evicted(conn, clock()),
     "evictions somewhere": lambda conn, clock: cadences.lived(conn, [place_of(SPOT)], clock()),
     "nodes of an attempt": lambda conn, _: nodes.of_attempt(conn, "att-of-7"),
     "the newest generation": lambda conn, _: generations.current(conn, "att-1"),
@@ -169,7 +172,8 @@ HOT: dict[str, Query] = {
 async def full(engine: AsyncEngine, clock: Clock) -> AsyncIterator[AsyncConnection]:
     """A database with a year's rows, of which few are of any use today; taken back afterwards."""
     async with engine.connect() as conn:
-        await add_job(conn, clock(), state="running")
+        option = {"seconds_per_step": 1.0, "duration_p50": 10.0, "expected_evictions": 0.0}
+        await add_job(conn, clock(), state="running", plan={"options": [option]})
         await add_attempt(conn, clock())
         for statement in _FILL.split(";"):
             if statement.strip():

@@ -99,3 +99,27 @@ def test_what_others_are_given_again_and_again_is_a_sign() -> None:
     assert past(*twice, hours=1.5, nodes=4).given_since == {}
     assert past(*twice, hours=3).given_since == {}
     assert past(twice[0], refused, twice[1], hours=1.5).given_since == {}
+
+
+def test_where_machines_were_taken_from_a_hold_that_goes_on_there_was_no_room_then() -> None:
+    taken = NOON + timedelta(hours=3)
+    known = past(asked(EAST, 1, granted=True, outlived_at=taken), hours=6)
+
+    assert known.down_at == {EAST: taken}
+    assert known.hops == (0, 0)
+
+
+def test_an_eviction_was_made_good_where_the_job_was_given_machines_soon_after() -> None:
+    taken = {"evicted_at": NOON + timedelta(hours=3)}
+    gone = {"evicted_at": NOON + timedelta(hours=9)}
+    known = past(
+        asked(EAST, 1, granted=True, **taken),
+        asked(EAST, 2, granted=True, job_id="other", **taken),
+        asked(EAST, 3.01, granted=True),
+        asked(EAST, 3.01, granted=False, job_id="other"),
+        asked(WEST, 4, granted=True, job_id="other"),
+        asked(WEST, 5, granted=True, job_id="never asks again", **gone),
+        hours=12,
+    )
+
+    assert known.given_again == (2, 1)

@@ -219,3 +219,9 @@ def test_who_is_told_nothing_and_says_nothing_reads_as_before() -> None:
 
     assert "cadence" not in answer.to_plain()
     assert "saving" not in beat.to_plain()
+
+
+def test_what_is_kept_on_demand_says_nothing_of_spot() -> None:
+    assert cadence.on_spot({"save_every": 500.0}) == 500.0
+    assert cadence.on_spot({"save_every": 3600.0}) is None
+    assert cadence.on_spot({}) is None

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from service.domain import forecast
 from service.domain.ages import BUCKETS, DROUGHT_PRIOR, Ages, expected_rest, quantile
 from service.domain.answers import NO_PAST, Answer, Past
-from service.domain.droughts import lasts, rates, wait
-from service.domain.forecast import ToCome
+from service.domain.droughts import after_evictions, lasts, rates, wait, with_waits
+from service.domain.forecast import NOTHING_SEEN, Course, Seen, ToCome
 from service.domain.shortage import Shortage
 from tests.world import SPOT
 
@@ -105,10 +106,70 @@ def test_eight_of_ten_jobs_that_wait_are_done_within_the_interval() -> None:
     assert within / 2000 == pytest.approx(0.78, abs=0.03)
 
 
+COURSE = Course(
+    seconds_per_step=20.0,
+    recovery_seconds=600.0,
+    checkpoint_seconds=300.0,
+    evictions_per_second=0.2 / 3600,
+)
+CALM = ToCome(p10=70_000.0, p50=80_000.0, p90=90_000.0)
+
+
+def ends(past: Past = NO_PAST, spots: int = 1, seen: Seen = NOTHING_SEEN) -> ToCome:
+    return with_waits(COURSE, CALM, seen, after_evictions(past, spots))
+
+
+def test_evictions_to_come_are_followed_by_waits_where_spot_is_seldom_there_again() -> None:
+    at_once = Past(given_again=(40, 40))
+    never, other = Past(given_again=(40, 0)), 2
+
+    assert CALM.p50 < ends(at_once).p50 < ends().p50 < ends(never).p50 + 60
+    assert ends(never).p90 - ends(never).p50 > 2 * (ends(at_once).p90 - ends(at_once).p50)
+    assert ends(spots=other).p50 < ends().p50
+    assert ends(seen=Seen(evictions=20, trained_s=3600.0)).p50 > ends().p50
+    assert with_waits(COURSE.calm, CALM, NOTHING_SEEN, after_evictions(never, 1)) == CALM
+
+
+def test_a_job_that_may_buy_on_demand_waits_no_longer_than_its_deadline_allows() -> None:
+    told = ends().no_later(1000.0, than=CALM)
+
+    assert told == ToCome(p10=min(ends().p10, 71_000.0), p50=81_000.0, p90=91_000.0)
+    assert ends().no_later(-5.0, than=CALM) == CALM
+
+
+@pytest.mark.parametrize("per_hour", [0.03, 0.2])
+@pytest.mark.parametrize("many", [0, 20])
+def test_eight_of_ten_jobs_end_within_the_interval_with_all_their_waits(
+    per_hour: float, many: int
+) -> None:
+    """1,000 lives at rates that differ as the priors have it, ``many`` droughts seen before."""
+    draw, within = random.Random(3), 0
+    course = replace(COURSE, evictions_per_second=per_hour / 3600)
+    for _ in range(1000):
+        of = tuple(draw.gammavariate(3.0, rate / 3.0) for rate in DROUGHT_PRIOR)
+        seen = Ages.of([(quantile(of, 0.0, draw.random()), True) for _ in range(many)])
+        steps = draw.randint(500, 8000)
+        work = steps * draw.gauss(20.0, 1.56)
+        rate = per_hour * draw.gammavariate(2, 0.5)
+        calm = forecast.of(course.calm, steps=steps, seconds_per_step=20.0, running=True)
+        told = with_waits(course, calm, NOTHING_SEEN, after_evictions(Past(droughts=seen), spots=1))
+        within += told.p10 <= _lived(work, rate, of, draw) <= told.p90
+
+    assert 0.75 <= within / 1000 <= 0.85
+
+
+def _lived(work: float, per_hour: float, of: tuple[float, ...], draw: random.Random) -> float:
+    """Seconds until it is done, with a drought after each eviction."""
+    took = 0.0
+    while (life := draw.expovariate(per_hour / 3600)) < work:
+        work -= life - min(life, draw.uniform(0, COURSE.checkpoint_seconds))
+        took += life + COURSE.recovery_seconds + quantile(of, 0.0, draw.random()) * 3600
+    return took + work
+
+
 def test_a_wait_makes_the_end_later_and_less_sure() -> None:
     told = WORK.after(waits(1.0))
 
     assert told.p50 == WORK.p50 + waits(1.0).p50
     assert told.p90 - told.p50 > WORK.p90 - WORK.p50
     assert told.p10 >= waits(1.0).p10
-    assert WORK.after(waits(1.0).at_most(-5.0)) == WORK

@@ -118,6 +118,16 @@ class Deadlock(Exception):
     sqlstate = "40P01"
 
 
+async def test_who_has_time_waits_for_others_until_they_are_enough() -> None:
+    work = Work()
+    together = Together(work, breath=3600.0, enough=5)
+    await asyncio.gather(*(together.do(n) for n in (1, 2)))
+
+    await asyncio.wait_for(asyncio.gather(*(together.do(n) for n in range(30, 35))), 10)
+
+    assert work.crowds[-1] == 5
+
+
 async def test_a_crowd_that_met_a_deadlock_is_done_one_by_one() -> None:
     crowds: list[int] = []
 

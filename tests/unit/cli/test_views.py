@@ -212,6 +212,8 @@ def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
     assert "3rd in the queue: it is full." in shown
     assert ", looked at again by " in shown
     assert "priority     high" in shown
+    nobody = {"estimated_finish": None, "forecast": {"unknown_because": "Others hold it."}}
+    assert "Others hold it." in "".join(map(drawn, job_view.job(QUEUED | nobody, [], NOW)))
     assert "queued (3)" in drawn(job_view.jobs_table([QUEUED], NOW), 160)
     assert "waits since" not in "".join(drawn(part) for part in job_view.job(JOB, [], NOW))
 

@@ -1,0 +1,54 @@
+"""Routes that spare what FastAPI does for parameters that nobody has sent."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+
+from service.api.deps import get_caller
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Answering = Callable[..., Coroutine[Any, Any, Response]]
+
+
+def post(router: APIRouter, path: str) -> Callable[[Answering], Answering]:
+    """Add a handler as ``router.post`` does, on a quick route; it answers with JSON."""
+
+    def add(handler: Answering) -> Answering:
+        router.add_api_route(
+            path,
+            handler,
+            methods=["POST"],
+            response_model=dict[str, Any],
+            route_class_override=QuickRoute,
+        )
+        return handler
+
+    return add
+
+
+class QuickRoute(APIRoute):
+    """Of a handler that takes ``request``, ``caller``, the path, and what has a default.
+
+    A query, or a header that says anything but the default, goes FastAPI's way.
+    """
+
+    def get_route_handler(self) -> Handler:
+        """The way of both."""
+        whole, endpoint = super().get_route_handler(), self.endpoint
+        usual = {
+            field.alias.replace("_", "-"): None if field.default is None else str(field.default)
+            for field in self.dependant.header_params
+        }
+
+        async def handle(request: Request) -> Response:
+            headers = request.headers
+            said = (headers.get(name, default) != default for name, default in usual.items())
+            if request.scope["query_string"] or any(said):
+                return await whole(request)
+            caller = await get_caller(request, headers.get("authorization"))
+            answer: Response = await endpoint(request=request, caller=caller, **request.path_params)
+            return answer
+
+        return handle

@@ -1,0 +1,94 @@
+"""Bills machines that came when their attempt was over: a create that was on its way too long.
+
+Whoever asks for machines looks at its lease right before. A process that stands still between that
+look and the call, or a request that Azure takes in late, can still make a scale set that nobody
+waits for. The sweep deletes it (`orphans.py`), and what it cost is in the ledger of its attempt.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
+from service.db import attempts, events, ledger, versions
+from service.db.attempts import AttemptRow
+from service.db.leases import LEASE
+from service.db.ledger import Exist
+from service.domain.fleet import ScaleSet, scale_set_name
+from service.domain.states import AttemptState
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateCosts:
+    """Opens and closes the ledger's rows of attempts that have ended, by what Azure says."""
+
+    engine: AsyncEngine
+    asked: Callable[[str], CloudProvider]  # the cloud, as it may be asked in a region
+    now: Callable[[], datetime]
+
+    async def meter(self, orphans: Iterable[ScaleSet]) -> None:
+        """Of these sets, and of those that were billed at the last look."""
+        tagged = [(one.tags.get(ATTEMPT_TAG, ""), one.name) for one in orphans]
+        made = {attempt_id for attempt_id, name in tagged if scale_set_name(attempt_id) == name}
+        async with self.engine.connect() as conn:
+            billed = await ledger.open_after_the_end(conn)
+            found = [await attempts.find(conn, i) for i in sorted(made | billed)]
+        for row in found:
+            if row is not None and row.state is AttemptState.ENDED:
+                await self._look(row, billed=row.id in billed)
+
+    async def _look(self, row: AttemptRow, *, billed: bool) -> None:
+        at, name = self.now(), scale_set_name(row.id)
+        try:
+            found = await self.asked(row.offering.region).get(name)
+        except ScaleSetNotFound:
+            found = None
+        except CloudError as fault:  # the rows stay as they are; there is a next sweep
+            log.warning("sweep.look_failed", extra={"scale_set": name, "cause": str(fault)})
+            return
+        seen = _exist(row, found, at)
+        if not (seen.vm_ids or billed):
+            return
+        async with self.engine.begin() as conn:
+            if self.now() - at > LEASE:  # another replica may know better by now
+                return
+            await _write(conn, row, seen, at)
+
+
+def _exist(row: AttemptRow, found: ScaleSet | None, at: datetime) -> Exist:
+    """As `sights.py` has it for the first machines of an attempt that goes on."""
+    made_at = found.created_at if found and found.created_at else at
+    return Exist(
+        job_id=row.job_id,
+        attempt_id=row.id,
+        vm_ids=[i.vm_id for i in found.instances if i.vm_id] if found else [],
+        price=row.price,
+        since=min(at, max(row.created_at, made_at)),
+    )
+
+
+async def _write(conn: AsyncConnection, row: AttemptRow, seen: Exist, at: datetime) -> None:
+    """The attempt's end moves to ``at``: sums of a stretch of time leave out who ended before."""
+    if not await attempts.ends_later(conn, row.id, at):
+        return
+    await ledger.meter(conn, [seen], at)
+    facts = {"scale_set": scale_set_name(row.id)}
+    if not seen.vm_ids or await events.known(conn, row.job_id, "attempt.made_late", facts):
+        await versions.raise_one(conn, row.job_id, at)  # what was spent is another sum now
+        return
+    await events.add(
+        conn,
+        row.job_id,
+        at,
+        "attempt.made_late",
+        f"Attempt {row.number}: Azure has made its machines after it was over, since a request was"
+        " on its way for so long. They are deleted, and cost until they are gone.",
+        attempt_id=row.id,
+        level="warn",
+        data=facts,
+    )

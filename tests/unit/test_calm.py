@@ -1,0 +1,67 @@
+"""How long members that are told to stop are left alone, and which news of theirs is urgent."""
+
+from datetime import timedelta
+
+import pytest
+
+from service.domain.attempt import Pace, Seen
+from service.domain.generation import Halt
+from service.domain.node import NodeRecord, heard
+from service.operations.nodes import must_act
+from service.reconciler import calm
+from tests.unit.attempt_facts import NOW, SAVE_AND_STOP, SECOND, START, STOP, TRAINS
+from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat
+
+PACE = Pace(poll=10 * SECOND, settle=60 * SECOND, save=900 * SECOND)
+NODE = NodeRecord(
+    node_id="n",
+    attempt_id="a",
+    vm_id="v",
+    boot_id="b",
+    address="10.0.0.4",
+    phase=TRAINS,
+    generation=2,
+    step=5,
+    free_port=29500,
+    directive_kind=START,
+    directive_number=2,
+)
+NOTICE = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "ago", "asked", "pause"),
+    [
+        (None, 0, SAVE_AND_STOP, 10.0),
+        (SAVE_AND_STOP, 600, SAVE_AND_STOP, 10.0),
+        (SAVE_AND_STOP, 897, SAVE_AND_STOP, 3.1),
+        (STOP, 55, STOP, 5.1),
+        (STOP, 60, STOP, 0.1),
+        (SAVE_AND_STOP, 600, STOP, 10.0),  # the time for STOP begins now
+    ],
+)
+def test_members_that_stop_are_left_alone_for_a_poll_and_never_beyond_their_time(
+    told: DirectiveKind | None, ago: int, asked: DirectiveKind, pause: float
+) -> None:
+    halted_at = NOW - timedelta(seconds=ago) if told else None
+    seen = Seen(scale_set=None, halted_at=halted_at, halt_kind=told)
+    step = Halt(kind=asked, node_ids=("n",), reason="")
+
+    assert calm.while_stopping(seen, step, PACE, NOW) == timedelta(seconds=pause)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "urgent"),
+    [(START, 2, True), (SAVE_AND_STOP, 2, False), (STOP, 2, False), (STOP, 1, True)],
+)
+def test_a_notice_is_urgent_unless_the_machine_stops_already(
+    kind: DirectiveKind, number: int, urgent: bool
+) -> None:
+    before = NodeRecord(**vars(NODE) | {"directive_kind": kind, "directive_number": number})
+    said = Heartbeat(
+        epoch=1, seq=1, phase=TRAINS, generation=2, step=5, free_port=29500, eviction=NOTICE
+    )
+    after = heard(before, said, 0.0)
+
+    assert isinstance(after, NodeRecord)
+    assert must_act(before, after, said) is urgent
