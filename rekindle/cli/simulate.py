@@ -25,7 +25,10 @@ def simulate(
     job: JobArgument,
     deadline: Annotated[
         float | None,
-        typer.Option(metavar="HOURS", help="Done within so many hours; else the job's own."),
+        typer.Option(
+            metavar="HOURS",
+            help="Done within so many hours; else by the job's own, if on demand may keep it.",
+        ),
     ] = None,
     lives: Annotated[int, typer.Option(min=1, max=100, help="More are surer, and slower.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Another one invents other weather.")] = 1,

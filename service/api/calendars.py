@@ -27,9 +27,9 @@ Named = Annotated[dict[str, dict[str, Any]], Field(min_length=1, max_length=16)]
 
 
 class CalendarRequest(Strict):
-    """In whose capacity, and by when it must be done."""
+    """In whose capacity, and by when; its own deadline counts if on demand may keep it."""
 
-    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None  # None: the job's own
+    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None  # None: its own
     weeks: Annotated[int, Field(ge=1, le=12)] = 4
     traces: Named | None = None  # by name; None: what the project's attempts have seen
 
@@ -49,9 +49,7 @@ async def take(
             known = await calendars.recorded(conn, caller.project_id, options, body.weeks, now)
         else:
             known = calendars.given(options, brought)
-    deadline = Terms.from_dict(job.terms).kept_seconds(job.created_at)
-    if body.deadline_hours is not None:
-        deadline = body.deadline_hours * 3600
+    deadline = Terms.from_dict(job.terms).kept_seconds(job.created_at, body.deadline_hours)
     async with _ONE_AT_A_TIME:
         found = await asyncio.to_thread(calendars.lived, known, deadline)
     return {"object": "capacity_calendar", "job": job_id} | _shown(found)

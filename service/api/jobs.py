@@ -23,7 +23,6 @@ from service.api.pages import After, clamp, known, page
 from service.api.terms_requests import JobPatch
 from service.db import job_facts
 from service.db import jobs as rows
-from service.db import tiers as tier_rows
 from service.db.job_facts import Around
 from service.db.keys import Caller
 from service.domain.terms import Terms
@@ -140,10 +139,7 @@ async def pause(request: Request, caller: CallerDep, job_id: str) -> Response:
 async def resume(request: Request, caller: CallerDep, job_id: str) -> Response:
     """Take a pause back."""
     parts = parts_of(request)
-    async with parts.looking.connect() as conn:
-        has_saved = await tier_rows.has_places(conn, job_id)
-    if has_saved:
-        await tiers.may_resume(parts.reading, parts.outside, caller.project_id, job_id)
+    await tiers.may_resume(parts.reading, parts.outside, caller.project_id, job_id)
     return await _wished(parts, caller, job_id, jobs.request_resume)
 
 

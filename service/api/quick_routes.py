@@ -37,9 +37,13 @@ class QuickRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         """The way of both."""
         whole, endpoint = super().get_route_handler(), self.endpoint
+        needs = self.dependant
+        assert [each.call for each in needs.dependencies] == [get_caller], "else it is not asked"
+        assert not needs.cookie_params
+        assert not needs.body_params
         usual = {
             field.alias.replace("_", "-"): None if field.default is None else str(field.default)
-            for field in self.dependant.header_params
+            for field in needs.header_params
         }
 
         async def handle(request: Request) -> Response:

@@ -21,9 +21,9 @@ _ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is a second or more of computing
 
 
 class SimulationRequest(Strict):
-    """How often, and by when it must be done."""
+    """How often, and by when it must be done; its own deadline counts if on demand may keep it."""
 
-    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None  # None: the job's own
+    deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None  # None: its own
     lives: Annotated[int, Field(ge=1, le=100)] = 20
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
 
@@ -37,9 +37,7 @@ async def simulate(
         job = await jobs.get(conn, caller.project_id, job_id)
         plan = Plan.from_dict(job.plan)
         lived = await experience.of(conn, [option.offering for option in plan.options], now)
-    deadline = Terms.from_dict(job.terms).kept_seconds(job.created_at)
-    if body.deadline_hours is not None:
-        deadline = body.deadline_hours * 3600
+    deadline = Terms.from_dict(job.terms).kept_seconds(job.created_at, body.deadline_hours)
     async with _ONE_AT_A_TIME:
         found = await asyncio.to_thread(
             trials,

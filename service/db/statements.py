@@ -4,8 +4,8 @@ The connections are those of SQLAlchemy's pool, and so are the faults. Statement
 psycopg's placeholders, and run on either's connections.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
@@ -31,10 +31,12 @@ class Singles:
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Driver]:
         """One of the pool; it goes back as it was, and what broke off in a statement is closed."""
-        pooled = await self._engine.raw_connection()
+        with _told("connect"):
+            pooled = await self._engine.raw_connection()
         driver: Driver = pooled.driver_connection  # type: ignore[assignment] # as the URL says
         try:
-            await driver.set_autocommit(True)
+            with _told("set autocommit", driver):
+                await driver.set_autocommit(True)
             yield driver
         finally:
             if driver.info.transaction_status is TransactionStatus.IDLE:
@@ -54,10 +56,17 @@ async def rows(conn: Conn, query: str, given: Mapping[str, Any]) -> Sequence[Any
     """All rows. A fault is SQLAlchemy's DBAPIError in either case."""
     if isinstance(conn, AsyncConnection):
         return (await conn.exec_driver_sql(query, given)).all()
-    try:
+    with _told(query, conn):
         cursor = await conn.cursor(row_factory=namedtuple_row).execute(query, given)
         return await cursor.fetchall()
+
+
+@contextmanager
+def _told(what: str, conn: Driver | None = None) -> Iterator[None]:
+    """psycopg's faults become SQLAlchemy's."""
+    try:
+        yield
     except psycopg.Error as fault:
         raise DBAPIError.instance(
-            query, None, fault, psycopg.Error, connection_invalidated=conn.closed
+            what, None, fault, psycopg.Error, connection_invalidated=conn is None or conn.closed
         ) from fault

@@ -46,9 +46,10 @@ class NodeRecord:
 
     @property
     def stops(self) -> bool:
-        """True when it has been told to stop the generation that it speaks of."""
+        """True while it runs the generation that it has been told to stop: it will say when."""
         stop = self.directive_kind in (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
-        return stop and self.directive_number >= self.generation
+        told = stop and self.directive_number >= self.generation
+        return told and self.phase is NodePhase.RUNNING
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,13 @@ class Terms:
             priority=Priority(data.get("priority", Priority.NORMAL)),
         )
 
-    def kept_seconds(self, begin: datetime) -> float | None:
-        """From ``begin`` to the deadline, where full price is paid to keep it; None where not."""
+    def kept_seconds(self, begin: datetime, asked_hours: float | None = None) -> float | None:
+        """From ``begin`` to the deadline that was asked for, else to the own one.
+
+        None where there is none, or no full price is paid to keep it.
+        """
+        if asked_hours is not None:
+            return asked_hours * 3600
         if self.deadline is None or self.on_deadline_risk is not OnRisk.SWITCH:
             return None
         return (self.deadline - begin).total_seconds()

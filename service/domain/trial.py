@@ -22,7 +22,7 @@ from service.domain.states import CapacityType
 HOUR = 3600.0
 FINEST_S = 300.0  # of a calendar, and of work that is long enough
 _FEWEST = 20  # ticks of short work
-_MOST = 2_000  # ticks until a far deadline
+_MOST = 2_000  # ticks until a deadline, if it is not too far for that
 _TICKS = 150  # of work: finer ones change little and take longer
 _PATIENCE = 6  # so many times its work a job without a deadline is followed
 _LONG = 1000.0  # hours
@@ -69,7 +69,7 @@ def trials(
 def _finest(first: Option, deadline_s: float | None) -> float:
     """Seconds of a tick at least: minutes of work are no hour for being rounded up."""
     work_s = first.total_steps * first.seconds_per_step
-    return max(min(FINEST_S, work_s / _FEWEST), (deadline_s or 0.0) / _MOST)
+    return min(FINEST_S, max(work_s / _FEWEST, (deadline_s or 0.0) / _MOST))
 
 
 def zones_of(options: Sequence[Option], holds: dict[Offering, Ages]) -> tuple[Candidate, ...]:

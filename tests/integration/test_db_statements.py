@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import statements
 from service.db.engine import make_engine
 from service.db.statements import Singles
+from tests import waiting
 
 PID = "select pg_backend_pid() pid"
 KEPT = "create table if not exists kept (n int primary key)"
@@ -29,6 +30,15 @@ async def narrow(database_url: str) -> AsyncIterator[AsyncEngine]:
 async def pid(engine: AsyncEngine) -> int:
     async with engine.connect() as conn:
         return int((await conn.execute(text(PID))).scalar_one())
+
+
+async def sleeping(engine: AsyncEngine) -> int:
+    """How many statements of the test below the server is still at."""
+    query = (
+        "select count(*) from pg_stat_activity where state = 'active' and query like '%sleep(6_)'"
+    )
+    async with engine.connect() as conn:
+        return int((await conn.execute(text(query))).scalar_one())
 
 
 async def test_a_statement_is_committed_and_its_connection_goes_back_as_it_was(
@@ -80,4 +90,14 @@ async def test_who_is_cancelled_within_a_statement_leaves_nothing_under_way(
         async with asyncio.timeout(0.2), Singles(narrow).connect() as conn:
             await statements.one(conn, "select pg_sleep(60)", {})
 
-    assert await asyncio.wait_for(pid(narrow), 10) > 0
+    await asyncio.wait_for(waiting.until(lambda: sleeping(narrow), lambda n: n == 0), 10)
+
+
+async def test_a_server_that_refuses_is_sqlalchemys_fault_too() -> None:
+    nobody = make_engine("postgresql+psycopg://rekindle@127.0.0.1:9/rekindle", pool_size=1)
+
+    with pytest.raises(OperationalError):
+        async with Singles(nobody).connect():
+            pass
+
+    await nobody.dispose()

@@ -10,7 +10,7 @@ from service.domain.node import NodeRecord, heard
 from service.operations.nodes import must_act
 from service.reconciler import calm
 from tests.unit.attempt_facts import NOW, SAVE_AND_STOP, SECOND, START, STOP, TRAINS
-from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat
+from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat, NodePhase
 
 PACE = Pace(poll=10 * SECOND, settle=60 * SECOND, save=900 * SECOND)
 NODE = NodeRecord(
@@ -51,15 +51,22 @@ def test_members_that_stop_are_left_alone_for_a_poll_and_never_beyond_their_time
 
 
 @pytest.mark.parametrize(
-    ("kind", "number", "urgent"),
-    [(START, 2, True), (SAVE_AND_STOP, 2, False), (STOP, 2, False), (STOP, 1, True)],
+    ("kind", "number", "phase", "urgent"),
+    [
+        (START, 2, TRAINS, True),
+        (SAVE_AND_STOP, 2, TRAINS, False),
+        (STOP, 2, TRAINS, False),
+        (STOP, 1, TRAINS, True),
+        (STOP, 2, NodePhase.STOPPED, True),  # it has said so, and says nothing more
+    ],
 )
-def test_a_notice_is_urgent_unless_the_machine_stops_already(
-    kind: DirectiveKind, number: int, urgent: bool
+def test_a_notice_is_urgent_unless_the_machine_is_about_to_say_that_it_stopped(
+    kind: DirectiveKind, number: int, phase: NodePhase, urgent: bool
 ) -> None:
-    before = NodeRecord(**vars(NODE) | {"directive_kind": kind, "directive_number": number})
+    told = {"directive_kind": kind, "directive_number": number, "phase": phase}
+    before = NodeRecord(**vars(NODE) | told)
     said = Heartbeat(
-        epoch=1, seq=1, phase=TRAINS, generation=2, step=5, free_port=29500, eviction=NOTICE
+        epoch=1, seq=1, phase=phase, generation=2, step=5, free_port=29500, eviction=NOTICE
     )
     after = heard(before, said, 0.0)
 
