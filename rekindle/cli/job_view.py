@@ -223,6 +223,7 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "why", words.safe(why)
     if since := part(shown, "queue").get("since"):
         yield "waits since", f"{words.clock(since)}, looked at again {_next_look(shown)}"
+    yield from let_in(shown, now)
     if fault := part(shown, "error").get("message"):
         yield "error", words.safe(fault)
     yield "model", words.safe(shown.get("model", NOTHING))
@@ -248,6 +249,12 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "finishes in", words.safe(unknown)
     if shown.get("fine_tuned_model"):
         yield "result", words.safe(shown["fine_tuned_model"])
+
+
+def let_in(shown: Json, now: float) -> Iterator[tuple[str, str]]:
+    """When its turn for machines is likely to come, while it waits for that."""
+    if at := part(part(shown, "forecast"), "let_in").get("p50"):
+        yield "let in", f"in about {words.duration(at - now)}, {words.clock(at)}"
 
 
 def _next_look(shown: Json) -> str:

@@ -113,7 +113,10 @@ def _facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
     if checkpoint := part(job, "latest_checkpoint"):
         when = words.ago(checkpoint.get("created_at"), now)
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
+    yield from job_view.let_in(job, now)
     yield "time", _time(job, now)
+    if unknown := part(job, "forecast").get("unknown_because"):
+        yield "finishes in", words.safe(unknown)
 
 
 def _time(job: Json, now: float) -> str:

@@ -11,54 +11,70 @@ from service.domain.admission import Want
 from service.domain.catalogue import lookup
 from service.domain.forecast import Course, Seen, ToCome
 from service.domain.states import AttemptState
-from service.domain.turns import MANY, Asks, Holds
+from service.domain.turns import FOR_CORES, MANY, Asks, Holds
 
 _LEAVES = ToCome(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
 _HELD = text("""
-select a.region, a.vm_size, a.state, a.instance_count, jsonb_array_length(a.vm_ids) as running,
-  0 as cores, j.total_steps, j.progress, j.plan #> '{options,0}' as option,
+select j.project_id, a.region, a.vm_size, a.state, a.instance_count,
+  jsonb_array_length(a.vm_ids) as running, 0 as cores, j.total_steps, j.progress,
+  j.plan #> '{options,0}' as option,
   (select count(*) filter (where outcome = 'evicted') + coalesce(sum(survived), 0)
     from attempts where job_id = j.id) as evictions
 from attempts a join jobs j on j.id = a.job_id
 where a.capacity_type = 'spot' and a.state <> 'ended' and a.region = any(:regions)
 union all
-select q.region, '', 'pending', 0, 0, q.cores, j.total_steps, j.progress, j.plan #> '{options,0}', 0
+select j.project_id, q.region, '', 'pending', 0, 0, q.cores, j.total_steps, j.progress,
+  j.plan #> '{options,0}', 0
 from queue q join jobs j on j.id = q.job_id
-where q.admitted_at is not null and q.cores > 0 and q.region = any(:regions) and not exists (
-  select from attempts where job_id = q.job_id and state not in ('terminating', 'ended')
-)
+where q.admitted_at is not null and q.cores > 0 and q.region = any(:regions)
+  and q.job_id <> :besides and not exists (
+    select from attempts where job_id = q.job_id and state not in ('terminating', 'ended')
+  )
 limit :most
 """)
 _QUEUE = text("""
-select q.job_id, q.wants, j.total_steps, j.progress, j.plan #> '{options,0}' as option,
-  0 as evictions
+select q.job_id, j.project_id, q.waits_since, q.wants, j.total_steps, j.progress,
+  j.plan #> '{options,0}' as option, 0 as evictions
 from queue q join jobs j on j.id = q.job_id
-where q.waits_since is not null and (q.position < :place or q.job_id = :job)
+where q.waits_since is not null
+  and (q.position < :place and q.code = any(:for_cores) or q.job_id = :job)
 order by q.job_id = :job, q.position
 """)
 
 
 async def queue_to(conn: AsyncConnection, job_id: str, place: int) -> list[Asks]:
-    """Those ahead of this job, which is at that place, and it last; none where it waits no more."""
-    rows = list(await conn.execute(_QUEUE, {"job": job_id, "place": place}))
+    """Those ahead of this job, which is at that place, and it last; none where it waits no more.
+
+    Whoever waits for its project to hold less takes no cores before, and nobody knows when.
+    """
+    given = {"job": job_id, "place": place, "for_cores": list(FOR_CORES)}
+    rows = list(await conn.execute(_QUEUE, given))
     return [_asks(row) for row in rows] if rows and rows[-1].job_id == job_id else []
 
 
-async def holding(conn: AsyncConnection, regions: Collection[str]) -> list[Holds]:
-    """Everything of ours that holds Spot cores there, or has some kept; not many more than MANY."""
-    rows = await conn.execute(_HELD, {"regions": sorted(regions), "most": MANY + 1})
-    return [_holds(row) for row in rows]
+async def holding(
+    conn: AsyncConnection, regions: Collection[str], *, besides: str = ""
+) -> list[Holds] | None:
+    """Everything of ours that holds Spot cores there, or has some kept; None: more than MANY.
+
+    ``besides``: a job whose own kept ones are not counted.
+    """
+    given = {"regions": sorted(regions), "besides": besides, "most": MANY + 1}
+    rows = list(await conn.execute(_HELD, given))
+    return None if len(rows) > MANY else [_holds(row) for row in rows]
 
 
 def _asks(row: Row[Any]) -> Asks:
     wants = tuple(Want(region=region, cores=cores) for region, cores in row.wants)
-    return Asks(wants=wants, lasts=_left(row, running=False))
+    left = _left(row, running=False)
+    return Asks(project_id=row.project_id, since=row.waits_since, wants=wants, lasts=left)
 
 
 def _holds(row: Row[Any]) -> Holds:
     leaves = row.state == AttemptState.TERMINATING
     machines, sku = row.running if leaves else row.instance_count, lookup(row.vm_size)
     return Holds(
+        project_id=row.project_id,
         region=row.region,
         cores=row.cores + machines * (sku.vcpus if sku else 0),
         ends=_LEAVES if leaves else _left(row, running=row.state == AttemptState.RUNNING),

@@ -242,7 +242,7 @@ class _Round:
             why = f"it needs {job.gpus} GPUs, and {name} may hold {quota.max_gpus} in all"
             return Code.NEVER, f"{why}; whoever runs the service can raise that"
         if first := self._closed.get(project.id):
-            return Code.GANG, f"a job of {name} that needs {first.gpus} GPUs waits longer"
+            return Code.GPUS, f"a job of {name} that needs {first.gpus} GPUs waits longer"
         if project.gpus + job.gpus <= quota.max_gpus:
             return None
         if self._is_old(job):

@@ -96,12 +96,10 @@ def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -
     log-normal, as droughts themselves are. The rate's uncertainty is lopsided, and the droughts'
     own is shared by all of them: neither is averaged out by many evictions.
     """
-    counts, rate = BELIEF + seen.evictions, course.rate(seen)
-    if rate <= 0:
+    counts, expected = BELIEF + seen.evictions, course.expected(work, seen)
+    if expected <= 0:
         return ToCome(p10=0.0, p50=0.0, p90=0.0)
     each, apart, drought = _one_takes(course, after)
-    useful = max(1 - rate * (course.recovery_seconds + course.checkpoint_seconds / 2), 0.05)
-    expected = rate * work / useful
     some = -math.expm1(-counts * math.log1p(expected / counts))
     many, spread = _counted(expected, 1 + 1 / counts, some)
     by_chance, chance = _counted(expected, 1.0, -math.expm1(-expected))
@@ -121,11 +119,9 @@ def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -
 
 def _one_takes(course: Course, after: Aftermath) -> tuple[float, float, float]:
     """Seconds that one eviction takes on average; its variance, and the mean's, over its square."""
-    recovery, every = course.recovery_seconds, course.checkpoint_seconds
-    sigma = math.log(after.p90 / after.p50) / Z
-    lost, waits = recovery + every / 2, after.share * after.p50 * math.exp(sigma**2 / 2)
-    squares = recovery**2 + recovery * every + every**2 / 3 + 2 * lost * waits
-    squares += after.share * after.p50**2 * math.exp(2 * sigma**2)
+    (lost, square), sigma = course.one_takes, math.log(after.p90 / after.p50) / Z
+    waits = after.share * after.p50 * math.exp(sigma**2 / 2)
+    squares = square + 2 * lost * waits + after.share * after.p50**2 * math.exp(2 * sigma**2)
     each = lost + waits
     return each, squares / each**2 - 1, _DOUBT / after.seen * (waits / each) ** 2
 

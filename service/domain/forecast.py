@@ -115,6 +115,20 @@ class Course:
         hours = BELIEF / self.evictions_per_second + seen.trained_s
         return (BELIEF + seen.evictions) / hours
 
+    def expected(self, work: float, seen: Seen) -> float:
+        """Evictions in so many seconds of work, those in what they cost included."""
+        rate = self.rate(seen)
+        return rate * work / max(1 - rate * self.one_takes[0], 0.05)
+
+    @property
+    def one_takes(self) -> tuple[float, float]:
+        """Seconds that one eviction takes on average, a drought apart, and their square's mean.
+
+        A recovery, and of a checkpoint interval a part that is drawn evenly.
+        """
+        recovery, every = self.recovery_seconds, self.checkpoint_seconds
+        return recovery + every / 2, recovery**2 + recovery * every + every**2 / 3
+
     def steps_take(
         self, measured: float | None, steps: int, seen: Seen
     ) -> tuple[float, float, float]:
@@ -213,15 +227,10 @@ def _with_evictions(
     """Seconds as expected, how many fewer it takes with good luck, and how many more with bad.
 
     As many evictions as only one job in ten has more of, each for what it costs in the square
-    mean: of half a checkpoint interval that is drawn evenly, the whole. And a rate that only one
-    in ten such offerings is above.
+    mean. And a rate that only one in ten such offerings is above.
     """
-    recovery, every = course.recovery_seconds, course.checkpoint_seconds
-    rate, counts = course.rate(seen), BELIEF + seen.evictions
-    lost = recovery + every / 2
-    useful = max(1 - rate * lost, 0.05)
-    expected = rate * (start + work) / useful
-    square = recovery**2 + recovery * every + every**2 / 3
+    counts, expected = BELIEF + seen.evictions, course.expected(start + work, seen)
+    lost, square = course.one_takes
     chance = Z * math.sqrt(expected * square)
     calm, wild = (abs(gamma_at(counts, z) - 1) * expected * lost for z in (-Z, Z))
     return start + work + expected * lost, math.hypot(chance, calm), math.hypot(chance, wild)

@@ -5,15 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import experience, quotas, shortages
 from service.db import turns as turn_rows
 from service.db.job_facts import Around
 from service.domain import droughts, forecast, turns
-from service.domain.admission import Standing
+from service.domain.admission import Code, Cores, Standing, Want
 from service.domain.answers import Past
 from service.domain.choice import gpus_of
 from service.domain.fleet import Offering, Price
@@ -46,18 +47,21 @@ class Waits:
             return around
         if facts.queue is not None:
             around = replace(around, turn=await self._turn(job.id, facts.queue, now))
+        elastic, asks = job.plan.get("elastic"), facts.queue is None and _waits_now(around)
+        if elastic and not asks and facts.queue is None:  # it goes on with fewer machines
+            return around
         terms, nodes = Terms.from_dict(job.terms), job.plan["options"][0]["nodes"]
-        kept = await self._kept(terms, _offerings(job.plan))
+        kept = await self._kept(terms, job.plan)
         spots = [o for o in kept if o.capacity_type is CapacityType.SPOT]
         if not spots:
             return around
         if len(kept) > len(spots):
             around = replace(around, slack=_slack(terms, around, now))
-        if facts.queue is None and _waits_now(around):
+        if asks:
             around = await self._waiting(around, spots, nodes, now)
             if around.wait is None and job.waits_for:
                 around = replace(around, turn=await self._short(around, now))
-        if not job.plan.get("elastic"):  # that goes on with fewer machines
+        if not elastic:
             past = await self._past(spots, nodes, now)
             around = replace(around, aftermath=droughts.after_evictions(past, len(spots)))
         return around
@@ -80,20 +84,20 @@ class Waits:
             return turns.unforeseen(standing)
         async with self.engine.connect() as conn:
             queue = await turn_rows.queue_to(conn, job_id, standing.position or 1)
-            free = {name: c.free for name, c in (await quotas.regions(conn, now)).items()}
-            holds = await turn_rows.holding(conn, free)
-        return turns.turn(queue, free, holds) if queue else None
+            if not queue:
+                return None
+            known, passed = await quotas.regions(conn, now), standing.code is Code.GANG
+            return await _let_in(conn, queue, known, now, passed_over=passed)
 
     async def _short(self, around: Around, now: datetime) -> Turn | None:
         """The same of a job that was let in, and whose next region has no cores for it."""
-        wants = admission.gang_of(around.job).wants
+        job, wants = around.job, admission.gang_of(around.job).wants
+        asks = Asks(project_id=job.project_id, since=now, wants=wants, lasts=around.to_come)
         async with self.engine.connect() as conn:
-            known = await quotas.regions(conn, now, besides=around.job.id)
-            free = {name: cores.free for name, cores in known.items()}
-            if any(want.cores <= free.get(want.region, want.cores) for want in wants):
+            known = await quotas.regions(conn, now, besides=job.id)
+            if any(_fits(want, known.get(want.region)) for want in wants):
                 return None
-            holds = await turn_rows.holding(conn, free)
-        return turns.turn([Asks(wants=wants, lasts=around.to_come)], free, holds)
+            return await _let_in(conn, [asks], known, now, besides=job.id)
 
     async def _past(self, spots: Sequence[Offering], nodes: int, now: datetime) -> Past:
         """What requests for them were answered, a few minutes ago."""
@@ -109,14 +113,41 @@ class Waits:
             del self.known[old]
         self.known[frozenset(spots), nodes] = (now, past)
 
-    async def _kept(self, terms: Terms, planned: dict[Offering, Price]) -> list[Offering]:
+    async def _kept(self, terms: Terms, plan: Mapping[str, Any]) -> list[Offering]:
         """Those that may be taken at today's prices, as `choice.choose` has it."""
+        places = [_offering(o["region"], o["vm_size"], o["capacity_type"]) for o in plan["options"]]
+        prices: dict[Offering, Price] = {}
         if terms.max_price is not None:
+            prices = dict(zip(places, map(_price, plan["options"]), strict=True))
             with contextlib.suppress(PricesUnavailable):  # then the plan's hold
-                planned |= await self.prices.prices(list(planned))
+                prices |= await self.prices.prices(places)
         return [
-            o for o, price in planned.items() if not terms.forbids(o, price, gpus_of(o.vm_size))
+            o
+            for o in dict.fromkeys(places)
+            if not terms.forbids(o, prices.get(o), gpus_of(o.vm_size))
         ]
+
+
+async def _let_in(
+    conn: AsyncConnection,
+    queue: Sequence[Asks],
+    known: Mapping[str, Cores],
+    now: datetime,
+    *,
+    besides: str = "",
+    passed_over: bool = False,
+) -> Turn:
+    """Of the last in the queue, by what holds cores where somebody in it wants some."""
+    wanted = {want.region for asks in queue for want in asks.wants}
+    free = {region: cores.free for region, cores in known.items() if region in wanted}
+    holds = await turn_rows.holding(conn, free, besides=besides)
+    if holds is None:
+        return turns.TOO_MANY
+    return turns.turn(queue, free, holds, now, passed_over=passed_over)
+
+
+def _fits(want: Want, cores: Cores | None) -> bool:
+    return not want.cores or cores is None or want.cores <= cores.free
 
 
 def _waits_now(around: Around) -> bool:
@@ -124,15 +155,16 @@ def _waits_now(around: Around) -> bool:
     return around.facts.state in _WAITING and not (attempt and attempt.state in _GIVEN)
 
 
-def _offerings(plan: Mapping[str, Any]) -> dict[Offering, Price]:
-    """Those of a plan as it is stored; a job is shown too often to read all of it."""
-    found = {}
-    for told in plan["options"]:
-        capacity = CapacityType(told["capacity_type"])
-        place = Offering(region=told["region"], vm_size=told["vm_size"], capacity_type=capacity)
-        hourly, listed = (Decimal(told[name]) for name in ("hourly", "on_demand_hourly"))
-        found[place] = Price(hourly=hourly, on_demand_hourly=listed)
-    return found
+@lru_cache(maxsize=4096)  # a job is shown too often to make them anew
+def _offering(region: str, vm_size: str, capacity_type: str) -> Offering:
+    capacity = CapacityType(capacity_type)
+    return Offering(region=region, vm_size=vm_size, capacity_type=capacity)
+
+
+def _price(option: Mapping[str, Any]) -> Price:
+    """Of an option of a plan as it is stored."""
+    hourly, listed = (Decimal(option[name]) for name in ("hourly", "on_demand_hourly"))
+    return Price(hourly=hourly, on_demand_hourly=listed)
 
 
 def _slack(terms: Terms, around: Around, now: datetime) -> float | None:

@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 
 from service import console
 from service.db import queue_tables, tables
-from service.domain.admission import NO_QUOTA, RESERVES, Quota
+from service.domain import turns
+from service.domain.admission import NO_QUOTA, RESERVES, Code, Quota
 from service.domain.errors import InvalidRequest
 from service.domain.fleet import SpotCores, scale_set_name
 from service.operations import admission
@@ -194,13 +195,14 @@ async def test_a_large_gang_is_let_in_though_small_jobs_keep_coming(world: World
     await queue.read_cores()
     small = await submitted(world)
     await settle(world, queue)
-    behind = await world.job(small)
+    first, behind = [await world.job(job) for job in (large, small)]
     await world.call("POST", f"{JOBS}/{runs}/cancel")
     await settle(world, queue, 6, seconds=60)
 
     assert told["code"] == "region_cores"
     assert told["message"].endswith("it needs 384 Spot cores in eastus, and 192 of 384 are free.")
     assert (behind["queue"]["code"], behind["phase"]) == ("larger_job", "queued")
+    assert behind["forecast"]["let_in"]["p50"] > first["forecast"]["let_in"]["p50"] + 300
     assert (await asks(world, large), await asks(world, small)) == (1, 0)
 
 
@@ -232,11 +234,27 @@ async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: W
     assert shown["status_reason"]["message"].startswith(
         "0 of 96 Spot cores are free in eastus, and 96 are needed. It is looked at again at "
     )
-    assert shown["forecast"]["let_in"]["p50"] < shown["forecast"]["finish"]["p50"]
+    ends = (await world.job(first))["forecast"]["finish"]
+    assert shown["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=15)
+
+
+async def test_cores_that_are_kept_for_a_job_do_not_come_free_for_it(world: World) -> None:
+    queue = admissions(world)
+    await region(world, queue, machines=1)
+    job = await submitted(world, nodes=1)
+    await train(world, await boot(world, job), step=1)
+    await region(world, queue, machines=1, others=1)
+    world.cloud.evict(scale_set_name((await world.attempts_of(job))[0]["id"]))
+    await world.tick(4)
+
+    told = (await world.job(job))["forecast"]
+
+    assert (told["let_in"], told["finish"]) == (None, None)
+    assert told["unknown_because"].startswith("Others in the subscription hold")
 
 
 async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecast_to_end(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await submitted(world)
     await train(world, await boot(world, first), step=1)
@@ -245,6 +263,15 @@ async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecas
     second, third = await submitted(world), await submitted(world)
     await queue.run_once()
     early, soon, late = [await world.job(job) for job in (first, second, third)]
+    async with world.engine.begin() as conn:
+        mine = queue_tables.queue.c.job_id == second
+        await conn.execute(update(queue_tables.queue).where(mine).values(code=Code.JOBS))
+    world.clock.advance(seconds=6)  # answers are kept for 5
+    past = await world.job(third)
+    world.clock.advance(seconds=6)
+    with monkeypatch.context() as few:
+        few.setattr("service.db.turns.MANY", 0)
+        crowd = (await world.job(third))["forecast"]
     await region(world, queue, machines=4, others=4)
     await queue.run_once()
     never = await world.job(second)
@@ -254,6 +281,8 @@ async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecas
     assert soon["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=2)
     assert soon["estimated_finish"] > ends["p50"] + 300
     assert late["forecast"]["let_in"]["p50"] > soon["forecast"]["let_in"]["p50"] + 300
+    assert past["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"] + 6, abs=2)
+    assert (crowd["let_in"], crowd["unknown_because"]) == (None, turns.TOO_MANY.why)
     assert never["estimated_finish"] is None
     assert never["forecast"]["finish"] is None
     assert never["forecast"]["unknown_because"].startswith("Others in the subscription hold")

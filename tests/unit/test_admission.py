@@ -178,7 +178,8 @@ def test_a_project_with_a_large_old_job_keeps_its_gpus_for_it() -> None:
     old = job("old", gpus=32, since=ago(hours=1))
     decision = decide([old, job("new")], [project(jobs=1, gpus=8, max_gpus=32)], {}, NOW)
     assert names(decision) == []
-    assert told(decision, "new").code is Code.GANG
+    assert told(decision, "new").code is Code.GPUS
+    assert "needs 32 GPUs waits longer" in told(decision, "new").why
 
 
 def test_projects_that_wait_take_turns_in_the_queue() -> None:
@@ -247,7 +248,7 @@ def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
 
     assert sorted([*names(decision), *(t.job_id for t in decision.told)]) == sorted(by_id)
     for waits in decision.told:
-        if waits.code is not Code.GANG:  # something is kept for an older job
+        if waits.code is not Code.GANG and "waits longer" not in waits.why:  # else it is kept
             assert not _fits(by_id[waits.job_id], held, free), waits
 
     shuffled = list(jobs)

@@ -205,6 +205,10 @@ QUEUED: dict[str, Any] = JOB | {
 }
 
 
+def watched(job: dict[str, Any]) -> str:
+    return drawn(picture(job, [], NOW))
+
+
 def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
     shown = "\n".join(drawn(part) for part in job_view.job(QUEUED, [], NOW))
 
@@ -213,7 +217,11 @@ def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
     assert ", looked at again by " in shown
     assert "priority     high" in shown
     nobody = {"estimated_finish": None, "forecast": {"unknown_because": "Others hold it."}}
-    assert "Others hold it." in "".join(map(drawn, job_view.job(QUEUED | nobody, [], NOW)))
+    soon = {"forecast": {"let_in": {"p10": NOW, "p50": NOW + 7500, "p90": NOW + 9000}}}
+    for view in (lambda job: "".join(map(drawn, job_view.job(job, [], NOW))), watched):
+        assert "Others hold it." in view(QUEUED | nobody)
+        assert "in about 2 h 05 min, " in view(QUEUED | soon)
+        assert "let in" not in view(QUEUED | nobody)
     assert "queued (3)" in drawn(job_view.jobs_table([QUEUED], NOW), 160)
     assert "waits since" not in "".join(drawn(part) for part in job_view.job(JOB, [], NOW))
 
