@@ -9,8 +9,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Expand only: of what the release before counts the date is not known."""
+    """Expand only: of what the release before counts the date is not known, so there are fewer."""
     op.execute("alter table attempts add column outlived timestamptz[] not null default '{}'")
+    op.execute(
+        "alter table attempts add constraint attempts_outlived_is_counted_check"
+        " check (cardinality(outlived) <= survived)"
+    )
 
 
 def downgrade() -> None:

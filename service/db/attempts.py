@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, func, insert, or_, select, text, update
+from sqlalchemy import Row, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import leases, notices
@@ -155,10 +155,10 @@ async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> li
 
 
 async def ends_later(conn: AsyncConnection, attempt_id: str, at: datetime) -> bool:
-    """Its end is not before ``at``, and its row is locked; False: it has not ended."""
+    """Its end is ``at``, and its row is locked; False: it has not ended, or is known to later."""
     c = attempts.c
-    over = update(attempts).where(c.id == attempt_id, c.state == AttemptState.ENDED)
-    later = over.values(ended_at=func.greatest(c.ended_at, at)).returning(c.id)
+    over = (c.id == attempt_id, c.state == AttemptState.ENDED, c.ended_at <= at)
+    later = update(attempts).where(*over).values(ended_at=at).returning(c.id)
     return (await conn.execute(later)).one_or_none() is not None
 
 

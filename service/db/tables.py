@@ -221,6 +221,7 @@ attempts = Table(
         "(state in ('terminating', 'ended')) = (outcome is not null)", name="outcome_known"
     ),
     CheckConstraint("(state = 'ended') = (ended_at is not null)", name="end_is_dated"),
+    CheckConstraint("cardinality(outlived) <= survived", name="outlived_is_counted"),
     Index(
         "attempts_one_live_per_job",
         "job_id",

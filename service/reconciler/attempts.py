@@ -183,8 +183,9 @@ class AttemptReconciler:
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
         """Of a worker that stood still for long the attempt may have ended: nobody waits for it."""
-        async with self.engine.connect() as conn:
-            await leases.check(conn, claim)
+        if self.polite is None:  # it looks itself, once the tokens are there
+            async with self.engine.connect() as conn:
+                await leases.check(conn, claim)
         try:
             await self._cloud(row, claim).create(self.specs.spec(row))
         except InsufficientCapacity as refusal:

@@ -6,7 +6,7 @@ waits for. The sweep deletes it (`orphans.py`), and what it cost is in the ledge
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -31,18 +31,19 @@ class LateCosts:
     asked: Callable[[str], CloudProvider]  # the cloud, as it may be asked in a region
     now: Callable[[], datetime]
 
-    async def meter(self, orphans: Iterable[ScaleSet]) -> None:
-        """Of these sets, and of those that were billed at the last look."""
-        tagged = [(one.tags.get(ATTEMPT_TAG, ""), one.name) for one in orphans]
-        made = {attempt_id for attempt_id, name in tagged if scale_set_name(attempt_id) == name}
-        async with self.engine.connect() as conn:
-            billed = await ledger.open_after_the_end(conn)
-            found = [await attempts.find(conn, i) for i in sorted(made | billed)]
-        for row in found:
-            if row is not None and row.state is AttemptState.ENDED:
-                await self._look(row, billed=row.id in billed)
+    async def meter(self, attempt_id: str, *, billed: bool) -> bool:
+        """As it is now; ``billed``: it was there at the last look.
 
-    async def _look(self, row: AttemptRow, *, billed: bool) -> None:
+        False: what it costs is not written down, since Azure does not answer or another replica has
+        looked later. True as well of what is no ended attempt of ours.
+        """
+        async with self.engine.connect() as conn:
+            row = await attempts.find(conn, attempt_id)
+        if row is None or row.state is not AttemptState.ENDED:
+            return True
+        return await self._look(row, billed=billed)
+
+    async def _look(self, row: AttemptRow, *, billed: bool) -> bool:
         at, name = self.now(), scale_set_name(row.id)
         try:
             found = await self.asked(row.offering.region).get(name)
@@ -50,14 +51,20 @@ class LateCosts:
             found = None
         except CloudError as fault:  # the rows stay as they are; there is a next sweep
             log.warning("sweep.look_failed", extra={"scale_set": name, "cause": str(fault)})
-            return
+            return False
         seen = _exist(row, found, at)
         if not (seen.vm_ids or billed):
-            return
+            return True
         async with self.engine.begin() as conn:
             if self.now() - at > LEASE:  # another replica may know better by now
-                return
-            await _write(conn, row, seen, at)
+                return False
+            return await _write(conn, row, seen, at)
+
+
+def maker(orphan: ScaleSet) -> str:
+    """The attempt that has made it, as its tag and its name say; else empty."""
+    attempt_id = orphan.tags.get(ATTEMPT_TAG, "")
+    return attempt_id if scale_set_name(attempt_id) == orphan.name else ""
 
 
 def _exist(row: AttemptRow, found: ScaleSet | None, at: datetime) -> Exist:
@@ -72,15 +79,18 @@ def _exist(row: AttemptRow, found: ScaleSet | None, at: datetime) -> Exist:
     )
 
 
-async def _write(conn: AsyncConnection, row: AttemptRow, seen: Exist, at: datetime) -> None:
-    """The attempt's end moves to ``at``: sums of a stretch of time leave out who ended before."""
+async def _write(conn: AsyncConnection, row: AttemptRow, seen: Exist, at: datetime) -> bool:
+    """The attempt's end moves to ``at``: sums of a stretch of time leave out who ended before.
+
+    False, and nothing is written, where somebody has looked after ``at``.
+    """
     if not await attempts.ends_later(conn, row.id, at):
-        return
+        return False
     await ledger.meter(conn, [seen], at)
     facts = {"scale_set": scale_set_name(row.id)}
     if not seen.vm_ids or await events.known(conn, row.job_id, "attempt.made_late", facts):
         await versions.raise_one(conn, row.job_id, at)  # what was spent is another sum now
-        return
+        return True
     await events.add(
         conn,
         row.job_id,
@@ -92,3 +102,4 @@ async def _write(conn: AsyncConnection, row: AttemptRow, seen: Exist, at: dateti
         level="warn",
         data=facts,
     )
+    return True

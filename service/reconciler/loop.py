@@ -64,11 +64,14 @@ class Loop:
         await asyncio.gather(*under_way)
 
     async def every(self, seconds: float, name: str, run: Callable[[], Awaitable[object]]) -> None:
-        """Run at a steady beat."""
+        """Run at a steady beat; after a fault soon, and later each time that it fails again."""
+        pause, again = seconds, 0.0
         while not self.stop.is_set():
-            await self._pause(asyncio.Event(), seconds)
+            await self._pause(asyncio.Event(), pause)
             if not self.stop.is_set():
-                await self._guarded(name, run)
+                well = await self._guarded(name, partial(_whole, run))
+                pause = seconds if well else again
+                again = 0.0 if well else min(2 * again + _AFTER_FAULT_SECONDS, seconds)
 
     async def whenever(
         self, topic: str, seconds: float, name: str, run: Callable[[], Awaitable[object]]
@@ -93,7 +96,7 @@ class Loop:
             log.warning("loop.database_failed", extra={"loop": name, "cause": str(fault)})
         except Exception:
             log.exception("loop.failed", extra={"loop": name})
-        await asyncio.sleep(_AFTER_FAULT_SECONDS)
+        await self._pause(asyncio.Event(), _AFTER_FAULT_SECONDS)
         return None
 
     async def _pause(
@@ -107,3 +110,8 @@ class Loop:
         await asyncio.wait([*own, *ends], return_when=asyncio.FIRST_COMPLETED)
         for task in own:
             task.cancel()
+
+
+async def _whole(run: Callable[[], Awaitable[object]]) -> bool:
+    await run()
+    return True

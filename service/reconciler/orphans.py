@@ -1,23 +1,23 @@
 """Deletes scale sets that no live attempt owns: the backstop for every leak nobody foresaw.
 
-What it finds is billed first, where an attempt of ours made it: `late_costs.py`.
+What it finds is billed right before, where an attempt of ours made it: `late_costs.py`.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
-from service.db import attempts, events
+from service.db import attempts, events, ledger
 from service.db.listings import ALL
 from service.domain.attempt import TOO_LONG_TO_DELETE
 from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
-from service.reconciler.late_costs import LateCosts
+from service.reconciler.late_costs import LateCosts, maker
 from service.reconciler.polite import PoliteCloud
 
 log = logging.getLogger(__name__)
@@ -34,9 +34,13 @@ class OrphanSweep:
     polite: PoliteCloud | None = None  # None: the cloud is asked as often as there is a reason
     _since: dict[str, datetime] = field(default_factory=dict)  # orphans, as this process knows
     _told: dict[str, datetime] = field(default_factory=dict)  # of which alarm was raised, and when
+    _left: dict[str, datetime] = field(default_factory=dict)  # for the next sweep, once, unbilled
 
     async def run_once(self) -> list[str]:
-        """Begin deleting every orphan; return their names."""
+        """Begin deleting every orphan; return their names.
+
+        Raises at its end, when all else is done, what kept a bill from being written.
+        """
         try:
             owned = await self._asked(ALL).list_owned()  # list first: the row is older than its set
         except CloudError as fault:
@@ -44,26 +48,41 @@ class OrphanSweep:
             return []
         async with self.engine.connect() as conn:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
+            billed = await ledger.open_after_the_end(conn)
         orphans = [s for s in owned if s.name not in live]
         self._remember({o.name for o in orphans})
-        await self._bill(orphans)
+        faults = list[SQLAlchemyError]()
         for orphan in orphans:
-            refusal = ""
-            if orphan.phase is not ScaleSetPhase.DELETING:
-                log.error("sweep.orphan", extra={"scale_set": orphan.name})
-                refusal = await self._delete(orphan)
-            if self._is_late(orphan.name):
-                await self._raise_alarm(orphan, refusal)
+            known = await self._bill(maker(orphan), billed, faults)
+            await self._see_to(orphan, known=known)
+        for attempt_id in sorted(billed - {maker(o) for o in orphans}):
+            await self._bill(attempt_id, billed, faults)
+        if faults:
+            raise faults[0]
         return [o.name for o in orphans]
 
-    async def _bill(self, orphans: Sequence[ScaleSet]) -> None:
-        """While the database is away the sweep is, and comes again; nothing else stops deleting."""
+    async def _see_to(self, orphan: ScaleSet, *, known: bool) -> None:
+        """Delete it; ``known``: what it costs. Once it is left to the next sweep, to be billed."""
+        if not known and orphan.name not in self._left:
+            self._left[orphan.name] = self.now()
+            return
+        refusal = ""
+        if orphan.phase is not ScaleSetPhase.DELETING:
+            log.error("sweep.orphan", extra={"scale_set": orphan.name})
+            refusal = await self._delete(orphan)
+        if self._is_late(orphan.name):
+            await self._raise_alarm(orphan, refusal)
+
+    async def _bill(self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]) -> bool:
+        """False: it is not. What is of this bill alone holds up no other one."""
         try:
-            await self._late_costs.meter(orphans)
-        except OperationalError:
-            raise
-        except SQLAlchemyError:
-            log.exception("sweep.not_billed")
+            return await self._late_costs.meter(attempt_id, billed=attempt_id in billed)
+        except SQLAlchemyError as fault:
+            if _is_away(fault):
+                raise
+            log.exception("sweep.not_billed", extra={"attempt": attempt_id})
+            faults.append(fault)
+            return False
 
     @cached_property
     def _late_costs(self) -> LateCosts:
@@ -87,7 +106,7 @@ class OrphanSweep:
         return ""
 
     def _remember(self, names: set[str]) -> None:
-        for known in (self._since, self._told):
+        for known in (self._since, self._told, self._left):
             for gone in known.keys() - names:
                 del known[gone]
         for name in names:
@@ -120,3 +139,10 @@ class OrphanSweep:
                 level="error",
                 data=facts,
             )
+
+
+def _is_away(fault: SQLAlchemyError) -> bool:
+    """Whether PostgreSQL is: a deadlock, or a statement that it ends, has a state of SQL."""
+    if isinstance(fault, DBAPIError) and fault.connection_invalidated:
+        return True
+    return isinstance(fault, OperationalError) and not getattr(fault.orig, "sqlstate", None)

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud import remaining
 from service.cloud.provider import CloudError, CloudProvider, Throttled
-from service.db import politeness
+from service.db import leases, politeness
 from service.db.leases import Claim
 from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.domain.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
@@ -211,13 +211,13 @@ class PoliteCloud:
             apart = timedelta(seconds=self._usually(region) / self.at_once)
             wait = _SHORTEST_WAIT + self._turn(region, None, apart, _LONGEST_WAIT)
         if claim is not None:
-            self._keep(claim, now + timedelta(seconds=wait))
+            self._keep(claim, now + timedelta(seconds=wait), now)
         return NoPlace(f"{self.at_once} calls to {region} are under way", "", wait)
 
-    def _keep(self, claim: Claim, until: datetime) -> None:
+    def _keep(self, claim: Claim, until: datetime, now: datetime) -> None:
         """A row whose turn has long come was taken by another replica, or is over."""
         self._turns[claim.row_id] = _Turn(until, claim.hints)
-        while (first := next(iter(self._turns))) and self._turns[first].until <= self.now():
+        while self._turns and self._turns[first := next(iter(self._turns))].until <= now:
             del self._turns[first]
 
     def _note(self, region: str, began: datetime) -> None:
@@ -239,8 +239,15 @@ class At:
     claim: Claim | None = None
 
     async def create(self, spec: ScaleSetSpec) -> None:
-        """As CloudProvider.create; raises Throttled too."""
-        await self._ask([Kind.CREATE], lambda: self._cloud.create(spec))
+        """As CloudProvider.create; raises Throttled too, and LeaseLost while it got its tokens."""
+
+        async def create() -> None:
+            if self.claim is not None:
+                async with self.polite.engine.connect() as conn:
+                    await leases.check(conn, self.claim)
+            await self._cloud.create(spec)
+
+        await self._ask([Kind.CREATE], create)
 
     async def get(self, name: str) -> ScaleSet:
         """As CloudProvider.get."""

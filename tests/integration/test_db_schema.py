@@ -1,6 +1,6 @@
 """The schema refuses each row that the life cycle cannot have."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from service.db import tables
 from tests.clock import Clock
 from tests.integration.rows import add, add_attempt, add_job, transact
 
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 _OVER = {"state": "terminating", "outcome": "evicted"}
 
 
@@ -23,6 +24,7 @@ _OVER = {"state": "terminating", "outcome": "evicted"}
         ("attempts_outcome_known_check", {"state": "terminating"}),
         ("attempts_outcome_known_check", {"state": "running", "outcome": "evicted"}),
         ("attempts_end_is_dated_check", {"state": "ended", "outcome": "evicted"}),
+        ("attempts_outlived_is_counted_check", {"survived": 1, "outlived": [NOON, NOON]}),
     ],
 )
 async def test_an_impossible_attempt_is_refused(

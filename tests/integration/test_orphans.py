@@ -1,11 +1,14 @@
 """The orphan sweep: what nobody owns goes, and what will not go is told of."""
 
 import logging
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 
 import pytest
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import update
+from sqlalchemy.exc import DataError
 
+from service.cloud.fake import FakeCloud
 from service.cloud.provider import (
     ATTEMPT_TAG,
     JOB_TAG,
@@ -14,10 +17,12 @@ from service.cloud.provider import (
     Misconfigured,
     Throttled,
 )
-from service.db import attempts, ledger
+from service.db import attempts, ledger, tables
 from service.db.attempts import AttemptRow
-from service.domain.fleet import Resource, scale_set_name
+from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.states import AttemptState
+from service.reconciler.late_costs import LateCosts
+from tests.integration.rows import add, add_attempt, add_job
 from tests.scripted_node import boot
 from tests.world import World
 
@@ -110,23 +115,122 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
     assert [e["code"] for e in told].count("attempt.made_late") == 1
 
 
-async def test_an_orphan_is_deleted_though_what_it_costs_cannot_be_written_down(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_an_orphan_is_deleted_by_the_second_sweep_that_cannot_bill_it_others_by_the_first(
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = await world.submit()
-    row = await _ended(world, job["id"])
-    await world.cloud.create(world.attempts.specs.spec(row))
+    cloud = WatchedCloud(now=world.clock)
+    for name in "ab":
+        await cloud.create(world.attempts.specs.spec(await _over(world, name)))
+    async with world.engine.begin() as conn:
+        full = update(tables.jobs).where(tables.jobs.c.id == "job-a")
+        await conn.execute(full.values(version=2**63 - 1))  # what it is told raises it
+    world.clock.advance(minutes=5)
+    sweep = replace(world.orphans, cloud=cloud)
+
+    with pytest.raises(DataError):
+        await sweep.run_once()
+    first = cloud.dying()
+    with pytest.raises(DataError):
+        await sweep.run_once()
+
+    assert (first, cloud.dying()) == ({"rk-b"}, {"rk-a", "rk-b"})
+    assert caplog.messages.count("sweep.not_billed") == 2
+
+
+@pytest.mark.parametrize(("refusals", "billed"), [(1, 2), (2, 0)])
+async def test_a_late_set_that_azure_does_not_describe_is_left_once_to_be_billed(
+    world: World, refusals: int, billed: int
+) -> None:
+    cloud = WatchedCloud(now=world.clock, refusals=refusals)
+    await cloud.create(world.attempts.specs.spec(await _over(world, "a")))
+    world.clock.advance(minutes=5)
+    sweep = replace(world.orphans, cloud=cloud)
+
+    await sweep.run_once()
+    first = cloud.dying()
+    await sweep.run_once()
+
+    assert (first, cloud.dying()) == (set(), {"rk-a"})
+    async with world.engine.connect() as conn:
+        assert len(await ledger.of_job(conn, "job-a")) == billed
+
+
+async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_after_all_deletes(
+    world: World,
+) -> None:
+    cloud = WatchedCloud(now=world.clock)
+    for name in "bc":
+        await cloud.create(world.attempts.specs.spec(await _over(world, name)))
+    await _over(world, "a")
+    money = {"hourly": 8, "on_demand_hourly": 32, "started_at": world.clock()}
+    async with world.engine.begin() as conn:
+        await add(conn, tables.ledger, job_id="job-a", attempt_id="a", vm_id="vm", **money)
     world.clock.advance(minutes=5)
 
-    async def refuse(*_: object) -> None:
-        raise IntegrityError("insert", None, Exception("a bug of ours"))
+    await replace(world.orphans, cloud=cloud).run_once()
 
-    monkeypatch.setattr(ledger, "meter", refuse)
-    await world.orphans.run_once()
+    assert cloud.asked == ["get rk-b", "delete rk-b", "get rk-c", "delete rk-c", "get rk-a"]
+
+
+async def test_who_looked_before_another_replica_saw_the_machines_gone_opens_no_bill(
+    world: World,
+) -> None:
+    row = await _over(world, "a")
+    empty = FakeCloud(now=world.clock)
+    other = LateCosts(engine=world.engine, asked=lambda _: empty, now=world.clock)
+
+    async def meanwhile() -> None:
+        world.clock.advance(seconds=2)
+        assert await other.meter(row.id, billed=True)
+
+    cloud = WatchedCloud(now=world.clock, meanwhile=meanwhile)
+    await cloud.create(world.attempts.specs.spec(row))
     world.clock.advance(minutes=5)
+    late = LateCosts(engine=world.engine, asked=lambda _: cloud, now=world.clock)
 
-    assert world.cloud.costing() == set()
-    assert "sweep.not_billed" in caplog.messages
+    assert not await late.meter(row.id, billed=False)
+    async with world.engine.connect() as conn:
+        assert await ledger.of_job(conn, "job-a") == []
+
+
+async def _nothing() -> None:
+    """Happens meanwhile."""
+
+
+@dataclass
+class WatchedCloud(FakeCloud):
+    """It describes no set at first, and lets something happen before it answers."""
+
+    refusals: int = 0
+    meanwhile: Callable[[], Awaitable[None]] = _nothing
+    asked: list[str] = field(default_factory=list)
+
+    async def get(self, name: str) -> ScaleSet:
+        self.asked.append(f"get {name}")
+        if self.refusals:
+            self.refusals -= 1
+            raise Throttled("Our share is used up")
+        found = await super().get(name)
+        await self.meanwhile()
+        return found
+
+    async def delete(self, name: str) -> None:
+        self.asked.append(f"delete {name}")
+        await super().delete(name)
+
+    def dying(self) -> set[str]:
+        return {s.name for s in self.made(()) if s.phase is ScaleSetPhase.DELETING}
+
+
+async def _over(world: World, name: str) -> AttemptRow:
+    """The only attempt of a job "job-{name}", which never had machines."""
+    over = {"state": "ended", "outcome": "cancelled", "ended_at": world.clock()}
+    async with world.engine.begin() as conn:
+        await add_job(conn, world.clock(), id=f"job-{name}")
+        await add_attempt(conn, world.clock(), id=name, job_id=f"job-{name}", **over)
+        row = await attempts.find(conn, name)
+    assert row is not None
+    return row
 
 
 async def _ended(world: World, job_id: str) -> AttemptRow:

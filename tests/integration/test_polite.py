@@ -5,7 +5,7 @@ import heapq
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import pytest
@@ -17,7 +17,9 @@ from service.cloud.provider import CloudError, InsufficientCapacity, Throttled
 from service.db import attempts, listings, politeness, tables
 from service.db.cloud_tables import cloud_tokens
 from service.db.engine import driver_url
+from service.db.leases import LEASE, Claim
 from service.db.notices import Listener
+from service.domain.errors import LeaseLost
 from service.domain.fleet import Offering, ScaleSet, ScaleSetSpec, scale_set_name
 from service.domain.politeness import FAILURES, LIMITS, PROBE, Kind
 from service.reconciler.lister import Lister
@@ -145,6 +147,41 @@ async def test_those_who_find_no_place_come_back_one_after_the_other_and_soon(
 
     assert waits[20] > waits[0] + 8  # a place every half second, as two calls of a second give
     assert max(waits) <= 31
+
+
+async def test_whose_turn_comes_while_it_asks_is_told_so(
+    world: World, engine: AsyncEngine, clock: Clock
+) -> None:
+    claim = await _claimed(world)
+
+    def now() -> datetime:
+        clock.advance(seconds=0.002)  # from one look at it to the next
+        return clock()
+
+    polite = PoliteCloud(engine=engine, cloud=FakeCloud(now=clock), now=now, at_once=2)
+    first = polite._no_place("eastus", claim).retry_after
+    turn = polite._turns[claim.row_id].until
+    clock.advance(seconds=(turn - clock()).total_seconds() - 0.003)
+
+    assert polite._no_place("eastus", claim).retry_after == pytest.approx(0.001)
+    assert first > 1
+
+
+async def test_a_lease_that_is_lost_while_a_create_waits_for_its_tokens_makes_no_machines(
+    world: World, engine: AsyncEngine, clock: Clock
+) -> None:
+    claim = await _claimed(world)
+    polite = PoliteCloud(engine=engine, cloud=world.cloud, now=clock)
+    async with polite._taking["eastus", Kind.CREATE]:
+        asked = asyncio.create_task(polite.at("eastus", claim).create(spec("rk-late")))
+        await waiting.until(_value(lambda: polite._under_way["eastus"]), lambda n: n == 1)
+        clock.advance(seconds=LEASE.total_seconds() + 1)
+        async with engine.begin() as conn:
+            assert len(await attempts.claim_due(conn, clock(), 1)) == 1
+
+    with pytest.raises(LeaseLost):
+        await asked
+    assert world.cloud.costing() == set()
 
 
 async def test_a_crowd_that_comes_back_when_told_soon_has_had_all_its_places(
@@ -326,6 +363,14 @@ async def test_what_an_ill_region_refuses_the_sweep_is_not_asked_again(
 
     assert await sweep.run_once() == []
     assert world.cloud.calls == before
+
+
+async def _claimed(world: World) -> Claim:
+    async with world.engine.begin() as conn:
+        await add_job(conn, world.clock())
+        await add_attempt(conn, world.clock())
+        ((claim, _),) = await attempts.claim_due(conn, world.clock(), 1)
+    return claim
 
 
 async def _described(clock: Clock) -> ScaleSet:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
@@ -94,6 +95,23 @@ async def test_a_step_that_breaks_ends_neither_the_others_nor_the_loop(
         await waiting.until(_length(done), lambda n: n == 2)
 
 
+async def test_what_failed_runs_again_soon_and_later_each_time_it_fails_again() -> None:
+    fails, after = [*[True] * 5, False, True, False], list[float]()
+    loop = TimelessLoop(listener=Listener("postgresql://nobody"), stop=asyncio.Event())
+
+    async def run() -> None:
+        after.append(sum(loop.pauses))
+        loop.pauses.clear()
+        if len(after) == len(fails):
+            loop.stop.set()
+        if fails[len(after) - 1]:
+            raise OperationalError("select", None, Exception("there is no server"))
+
+    await loop.every(60.0, "test", run)
+
+    assert after == [60, 1, 2, 4, 8, 16, 60, 1]
+
+
 async def test_a_region_that_hangs_takes_no_connection_from_the_others(
     world: World, database_url: str
 ) -> None:
@@ -129,6 +147,19 @@ async def test_while_no_step_is_free_nodes_are_heard_all_the_same(world: World) 
     await world.attempts.claim(1)
 
     assert world.attempts.watch.awake_since == since
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimelessLoop(Loop):
+    """Its pauses take no time."""
+
+    pauses: list[float] = field(default_factory=list)
+
+    async def _pause(
+        self, hinted: asyncio.Event, seconds: float, *ends: asyncio.Task[None]
+    ) -> None:
+        self.pauses.append(seconds)
+        await super()._pause(hinted, 0.0, *ends)
 
 
 @dataclass

@@ -13,7 +13,7 @@ URL = "postgresql://rekindle@db.example/rekindle"
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [("", 10), ("?connect_timeout=3", "3")])
-async def test_a_server_that_is_gone_without_a_word_is_missed_after_25_seconds(
+async def test_libpq_is_asked_to_miss_a_server_that_is_gone_without_a_word_after_25_seconds(
     asked: str, seconds: int | str
 ) -> None:
     given = await _asked_of_libpq(URL + asked)
