@@ -8,7 +8,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from service.api import api_keys, attempts, costs, events, files, jobs, logs, models, nodes
+from service.api import api_keys, attempts, costs, events, files, jobs, logs, models
 from service.api.app import make_app
 from tests.world import World
 
@@ -106,7 +106,7 @@ async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
 
 def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:
     """The hottest route would queue for one of a few threads, behind whatever blocks there."""
-    modules = (files, jobs, events, attempts, costs, logs, models, api_keys, nodes)
+    modules = (files, jobs, events, attempts, costs, logs, models, api_keys)
     routes = [r for m in modules for r in m.router.routes if isinstance(r, APIRoute)]
 
     def blocking(dependant: Dependant) -> list[object]:
