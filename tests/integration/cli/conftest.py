@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,16 @@ from service.api.app import make_app
 from tests.clock import Clock
 from tests.served import served
 from tests.world import DATASET, World, open_world
+
+
+@contextlib.contextmanager
+def ctrl_c_is_heard() -> Iterator[None]:
+    """By processes begun within: tests that a shell runs in its background ignore Ctrl-C, and
+    what they begin inherits that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True)

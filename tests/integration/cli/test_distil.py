@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rekindle.cli.main import app
 from rekindle.cli.teacher import LARGEST, TRIES, Later, Teacher
 from rekindle.cli.teacher_messages import Ask, Reply
-from tests.integration.cli.conftest import Ended
+from tests.integration.cli.conftest import Ended, ctrl_c_is_heard
 from tests.integration.cli.teacher_server import Json, Said, Served, answer, failure, teaching
 
 YES = answer("yes")
@@ -333,11 +333,12 @@ def test_a_run_that_was_stopped_goes_on_and_pays_for_nothing_twice(
 
     with teaching(answering) as teacher:
         teacher.count_to = 11  # nine were answered, and two wait for their answer
-        child = subprocess.Popen(
-            [sys.executable, "-m", "rekindle.cli.main", *command(teacher.url, *_TWO)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with ctrl_c_is_heard():
+            child = subprocess.Popen(
+                [sys.executable, "-m", "rekindle.cli.main", *command(teacher.url, *_TWO)],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         try:
             assert teacher.enough.wait(HUNG)
             child.send_signal(how)

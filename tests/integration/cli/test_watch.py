@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests import waiting
-from tests.integration.cli.conftest import Shell
+from tests.integration.cli.conftest import Shell, ctrl_c_is_heard
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
 from trainer.contract import NodePhase, log_path
 
@@ -42,15 +42,13 @@ async def printed(reading: asyncio.StreamReader, part: str) -> str:
 @pytest.fixture
 async def watching(shell: Shell, job: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """`rekindle watch` as a process of its own, without a terminal."""
-    # Tests that a shell runs in its background ignore Ctrl-C, and a process inherits that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rekindle.cli.main", "watch", job),
-        env={"REKINDLE_URL": shell.url, "REKINDLE_API_KEY": shell.key},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    signal.signal(signal.SIGINT, before)
+    with ctrl_c_is_heard():
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rekindle.cli.main", "watch", job),
+            env={"REKINDLE_URL": shell.url, "REKINDLE_API_KEY": shell.key},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
     yield process
     if process.returncode is None:
         process.kill()
