@@ -77,6 +77,7 @@ async def test_whoever_changes_a_job_sees_it_also_before_the_notice(world: World
 
 async def test_a_refusal_makes_nobody_read_again(heard: World) -> None:
     job = await heard.submit()
+    await caught_up(heard)
     path = f"{JOBS}/{job['id']}"
     first = await heard.call("GET", path)
     await changed_behind(heard, job["id"], 4, told=False)
