@@ -53,7 +53,9 @@ async def test_a_refused_member_is_answered_with_those_that_there_are(world: Wor
 async def test_a_bad_limit_is_refused_on_every_list(world: World, path: str, limit: str) -> None:
     where = await paths_of(world, path)
 
-    refused(await world.call("GET", where, params={"limit": limit}), "invalid_value", "limit")
+    answer = await world.call("GET", where, params={"limit": limit})
+
+    assert "limit" in refused(answer, "invalid_value", "limit")
 
 
 @pytest.mark.parametrize("path", LISTS)
@@ -120,5 +122,8 @@ def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:
 
 
 async def test_a_word_that_a_filter_does_not_know_is_refused(world: World) -> None:
-    refused(await world.call("GET", "/v1/files?status=done"), "invalid_value", "status")
-    refused(await world.call("GET", "/v1/files?order=up"), "invalid_value", "order")
+    status = await world.call("GET", "/v1/files?status=done")
+    order = await world.call("GET", "/v1/files?order=up")
+
+    assert "status" in refused(status, "invalid_value", "status")
+    assert "order" in refused(order, "invalid_value", "order")

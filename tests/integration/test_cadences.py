@@ -336,9 +336,7 @@ async def test_replicas_that_look_at_other_times_do_not_contradict_each_other(
 async def test_a_month_of_lives_is_read_once_in_five_minutes(
     engine: AsyncEngine, watch: Cadences, clock: Clock
 ) -> None:
-    async with engine.begin() as conn:
-        await trains(conn, clock)
-    await watch.run_once()
+    await first_told(engine, watch, clock)
     await storm(engine, clock, 6, ago=timedelta(minutes=20))
 
     counts = []
@@ -387,9 +385,7 @@ async def test_an_interval_that_the_user_fixed_stays(
 async def test_of_two_replicas_that_see_the_same_one_tells_the_user(
     engine: AsyncEngine, watch: Cadences, clock: Clock
 ) -> None:
-    async with engine.begin() as conn:
-        await trains(conn, clock)
-    await watch.run_once()
+    await first_told(engine, watch, clock)
     await storm(engine, clock, 6, ago=timedelta(minutes=20))
     clock.advance(minutes=5)
 

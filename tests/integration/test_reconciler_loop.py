@@ -94,6 +94,8 @@ async def test_a_step_that_breaks_ends_neither_the_others_nor_the_loop(
     async with running(database_url, [broken, quick, broken, quick]):
         await waiting.until(_length(done), lambda n: n == 2)
 
+    assert done == [1, 1]
+
 
 async def test_what_failed_runs_again_soon_and_later_each_time_it_fails_again() -> None:
     fails, after = [*[True] * 5, False, True, False], list[float]()
@@ -132,10 +134,14 @@ async def test_a_region_that_hangs_takes_no_connection_from_the_others(
     running = asyncio.create_task(loop.whenever_due("attempts", reconciler.claim))
     await waiting.until(_number(cloud), lambda n: n == 60)
     world.clock.advance(seconds=1)
-    await waiting.until(_state(world, "att-free"), lambda state: state == "provisioning")
+    taken = await waiting.until(_state(world, "att-free"), lambda state: state == "provisioning")
+    still_hang = not gate.is_set() and cloud.waiting >= 60
     stop.set()
     gate.set()
     await running
+
+    assert taken == "provisioning"
+    assert still_hang
 
 
 async def test_while_no_step_is_free_nodes_are_heard_all_the_same(world: World) -> None:
