@@ -9,7 +9,7 @@ from service.domain.fleet import Offering, Price
 from service.domain.memory import MemoryEstimate
 from service.domain.option import Option
 from service.domain.states import CapacityType
-from service.domain.trial import Trial, trials
+from service.domain.trial import Trial, case_of, finest, trials, zones_of
 
 HOUR = 3600.0
 NO_MEMORY = MemoryEstimate(
@@ -84,3 +84,12 @@ def test_minutes_of_work_are_not_rounded_up_to_ticks_of_a_long_job(
 
     assert full.name == "on_demand"
     assert 189 <= full.hours.p50 * HOUR <= most_s
+
+
+def test_a_second_of_work_after_a_long_start_is_lived_in_as_few_ticks() -> None:
+    first = replace(option("eastus", 0.0), total_steps=1, seconds_per_step=1.0)
+    zones = zones_of([first], {})
+
+    case = case_of(first, zones, None, finest_s=finest(first, None))
+
+    assert case.work + case.cold <= 21
