@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, select, text
+from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempts, events, generations, nodes
+from service.db import attempts, checkpoints, events, generations, nodes
 from service.db.attempts import AttemptRow
-from service.db.columns import among
 from service.db.events import Event
 from service.db.generations import Opened
-from service.db.tables import checkpoints
 from service.domain.attempt import Attempt
 from service.domain.ladder import Ladder
 from service.domain.node import NodeRecord
@@ -91,7 +89,7 @@ async def of(
     about = {r["id"]: r for r in (await conn.execute(_JOBS, {"ids": job_ids})).mappings()}
     records = await nodes.of_attempts(conn, ids)
     opened, same = await _generations(conn, ids, [newest for _, newest in asked])
-    kept = await _kept(conn, job_ids)
+    kept = await checkpoints.kept(conn, job_ids)
     return {
         row.id: _facts(
             row, about[row.job_id], records[row.id], opened.get(row.id), same[row.id], kept
@@ -119,7 +117,7 @@ def _facts(
         committed_at=job["committed_at"],
         help=_help(row.job_id, job),
         has_budget=job["has_budget"],
-        kept=kept[row.job_id],
+        kept=kept.get(row.job_id, {}),
     )
 
 
@@ -154,14 +152,3 @@ async def _generations(
         if row.same:
             same[row.attempt_id].append(opened[row.attempt_id].generation)
     return opened, same
-
-
-async def _kept(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-    c = checkpoints.c
-    query = select(c.job_id, c.path, c.kept_as).where(
-        among(c.job_id, job_ids), c.dropped_at.is_(None)
-    )
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    for job_id, path, kept_as in await conn.execute(query):
-        found[job_id][path] = kept_as
-    return found

@@ -19,7 +19,12 @@ from service.domain.fleet import Offering, Price
 from service.domain.states import AttemptState, CapacityType, Outcome
 from service.domain.terms import MOVES, OVER_BUDGET, RETURNS
 
-_DUE = leases.due(attempts, attempts.c.state != AttemptState.ENDED)
+# What trains has a notice to obey, perhaps; machines that come or go can wait for that.
+_DUE = leases.due(
+    attempts,
+    attempts.c.state != AttemptState.ENDED,
+    urgent=attempts.c.state == AttemptState.RUNNING,
+)
 
 # Rows are locked in one order, so that two crowds cannot wait for each other.
 _SAW = text("""

@@ -3,6 +3,7 @@
 Their order is that of their steps, not of their ids: several may be learnt at the same moment.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from sqlalchemy import and_, case, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.columns import among
 from service.db.tables import checkpoints, metrics
 from service.domain.ids import new_id
 from trainer.contract import Committed
@@ -60,6 +62,16 @@ async def known(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> f
     c = checkpoints.c
     query = select(c.path).where(c.job_id == job_id, c.path.in_(paths))
     return frozenset((await conn.execute(query)).scalars())
+
+
+async def kept(conn: AsyncConnection, jobs: Collection[str]) -> dict[str, dict[str, str]]:
+    """By job, the path of each checkpoint that exists, and why it is kept."""
+    c = checkpoints.c
+    query = select(c.job_id, c.path, c.kept_as).where(among(c.job_id, jobs), c.dropped_at.is_(None))
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in await conn.execute(query):
+        found[row.job_id][row.path] = row.kept_as
+    return found
 
 
 async def match(conn: AsyncConnection, job_id: str, kept: Mapping[str, str], now: datetime) -> bool:

@@ -1,13 +1,46 @@
 """What nodes said of checkpoints that they could not load."""
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import checkpoints, findings
 from service.domain.findings import Finding
+
+_BEFORE = text("""
+select j.id, j.run_spec_sha256,
+  array(select path from checkpoints where job_id = j.id and broken_because is not null) as broken,
+  exists (
+    select from findings f join checkpoints k on k.job_id = f.job_id and k.path = f.path
+    where f.job_id = j.id and k.dropped_at is null and k.broken_because is null
+  ) as doubted
+from jobs j where j.id = any(:ids)
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Before:
+    """What is to be known of a job before a generation of it opens."""
+
+    run_spec_sha256: str
+    broken: frozenset[str]  # where checkpoints lie that must not be loaded any more
+    doubted: bool  # whether a node has complained of another one
+
+
+async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Before]:
+    """By job; each was prepared."""
+    return {
+        row.id: Before(
+            run_spec_sha256=row.run_spec_sha256,
+            broken=frozenset(row.broken),
+            doubted=row.doubted,
+        )
+        for row in await conn.execute(_BEFORE, {"ids": list(job_ids)})
+    }
 
 
 async def add(conn: AsyncConnection, job_id: str, path: str, finding: Finding) -> None:

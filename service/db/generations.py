@@ -1,14 +1,17 @@
 """Generation rows: written once; only the wish to halt one is added later."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, text
+from sqlalchemy import Row, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.tables import generations, metrics, nodes
+from service.db.notices import CHANNEL
+from service.db.tables import generations
+from service.db.versions import topic
 from trainer.contract import DirectiveKind, Generation
 
 _HALT = text("""
@@ -25,6 +28,43 @@ with given as (
 update generations g set halted_at = :now, halt_kind = mine.kind, halt_reason = mine.reason
 from mine where g.job_id = mine.job_id and g.number = mine.number returning g.job_id
 """)
+
+
+# Steps that are done again: those that the generation before had done, as far as its nodes had
+# told, beyond the checkpoint that this one loads.
+_BEGIN = text(f"""
+with given as (
+  select * from unnest(
+    cast(:jobs as text[]), cast(:numbers as int[]), cast(:attempts as text[]),
+    cast(:contents as jsonb[]), cast(:starts as int[]), cast(:errors as int[])
+  ) as g (job_id, number, attempt_id, content, start, errors)
+), lost as (
+  select g.job_id, greatest(coalesce(greatest(
+    (select max(m.step) from metrics m where m.job_id = g.job_id and m.generation = l.number),
+    (select max(n.step) from nodes n where n.attempt_id = l.attempt_id and n.generation = l.number)
+  ), 0) - g.start, 0) as steps
+  from given g left join lateral (
+    select number, attempt_id from generations where job_id = g.job_id order by number desc limit 1
+  ) l on true
+), begun as (
+  insert into generations (job_id, number, attempt_id, opened_at, content, lost_steps)
+  select g.job_id, g.number, g.attempt_id, :now, g.content, lost.steps
+  from given g join lost on lost.job_id = g.job_id
+), mine as (
+  select id from jobs where id = any(:jobs) order by id for no key update
+)
+update jobs j set
+  progress = j.progress || jsonb_build_object('step', g.start),
+  lost_steps = j.lost_steps + lost.steps,
+  trainer_errors = j.trainer_errors + g.errors,
+  version = j.version + 1,
+  updated_at = greatest(j.updated_at, :now)
+from mine
+join given g on g.job_id = mine.id
+join lost on lost.job_id = mine.id
+where j.id = mine.id
+returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
+""")  # noqa: S608 - constants
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,18 +111,23 @@ async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[Opened]:
     return [opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
-async def add(conn: AsyncConnection, generation: Generation, now: datetime) -> int:
-    """Write the row; its number must be free (the primary key says so).
+async def begin_all(
+    conn: AsyncConnection, begun: Sequence[Generation], after_error: Collection[str], now: datetime
+) -> None:
+    """Write these rows, one of a job; each number must be free (the primary key says so).
 
-    Returns how many steps it does again: those that the one before had done, as far as its nodes
-    had told, beyond the checkpoint that this one loads.
+    Their jobs, of which those in ``after_error`` have one trainer error more, have news: what is
+    lost is not done. Locks them in one order.
     """
-    start = generation.checkpoint.step if generation.checkpoint else 0
-    lost = max(await _reached(conn, generation.job_id) - start, 0)
-    row = {"job_id": generation.job_id, "number": generation.number, "opened_at": now}
-    row |= {"attempt_id": generation.attempt_id, "content": generation.to_plain()}
-    await conn.execute(insert(generations).values(row | {"lost_steps": lost}))
-    return lost
+    given = {
+        "jobs": [g.job_id for g in begun],
+        "numbers": [g.number for g in begun],
+        "attempts": [g.attempt_id for g in begun],
+        "contents": [json.dumps(g.to_plain()) for g in begun],
+        "starts": [g.checkpoint.step if g.checkpoint else 0 for g in begun],
+        "errors": [int(g.job_id in after_error) for g in begun],
+    }
+    await conn.execute(_BEGIN, given | {"now": now})
 
 
 async def mark_halted(
@@ -100,24 +145,6 @@ async def mark_halted(
     }
     done = await conn.execute(_HALT, given | {"now": now, "stop": str(DirectiveKind.STOP)})
     return set(done.scalars())
-
-
-async def _reached(conn: AsyncConnection, job_id: str) -> int:
-    """The last step that the job's newest generation is known to have done."""
-    c, m, n = generations.c, metrics.c, nodes.c
-    newest = (
-        select(c.number, c.attempt_id)
-        .where(c.job_id == job_id)
-        .order_by(c.number.desc())
-        .limit(1)
-        .subquery()
-    )
-    measured = select(func.max(m.step)).where(m.job_id == job_id, m.generation == newest.c.number)
-    told = select(func.max(n.step)).where(
-        n.attempt_id == newest.c.attempt_id, n.generation == newest.c.number
-    )
-    query = select(func.greatest(measured.scalar_subquery(), told.scalar_subquery()))
-    return (await conn.execute(query.select_from(newest))).scalar_one_or_none() or 0
 
 
 def opened(row: Row[Any]) -> Opened:

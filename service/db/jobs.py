@@ -65,7 +65,11 @@ cross join lateral (
   from attempts where job_id = j.id order by number desc limit 1
 ) a
 """)
-_DUE = leases.due(jobs, jobs.c.state.not_in(JOB_TERMINAL))
+_DUE = leases.due(
+    jobs,
+    jobs.c.state.not_in(JOB_TERMINAL),
+    urgent=jobs.c.state.in_((JobState.RUNNING, JobState.RECOVERING)),
+)
 _COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
 
 
@@ -202,13 +206,6 @@ async def progressed(
     """Training got on: members of ``news`` replace those that were known. Locks the job."""
     merged = jobs.c.progress.concat(news)
     await versions.raise_one(conn, job_id, now, progress=merged)
-
-
-async def count_lost_steps(conn: AsyncConnection, job_id: str, steps: int) -> None:
-    """So many steps are done again."""
-    if steps:
-        more = jobs.c.lost_steps + steps
-        await conn.execute(update(jobs).where(jobs.c.id == job_id).values(lost_steps=more))
 
 
 async def forget_trainer_errors(conn: AsyncConnection, job_id: str) -> None:

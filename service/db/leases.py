@@ -35,6 +35,7 @@ from service.domain.errors import LeaseLost
 
 LEASE = timedelta(seconds=6)  # how long the rows of a killed worker lie still
 RENEW_SECONDS = 2.0
+YIELD = timedelta(seconds=30)  # what is not urgent waits so long for what is: a notice's time
 _RELEASE_SQL = """
 with given as (
   select * from unnest(
@@ -81,14 +82,18 @@ class Due:
     statement: ReturningUpdate[Any]
 
 
-def due(table: Table, live: ColumnElement[bool]) -> Due:
-    """For ``claim_due``; ``live``: rows that are over are due never again."""
+def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | None = None) -> Due:
+    """For ``claim_due``; ``live``: rows that are over are due never again.
+
+    Earliest deadline first: rows that are not ``urgent``, if that is said, may wait YIELD longer.
+    """
     now, c = bindparam("at", type_=Moment), table.c
     free = or_(c.lease_expires_at.is_(None), c.lease_expires_at < now)
+    by = c.due_at if urgent is None else c.due_at + case((urgent, timedelta(0)), else_=YIELD)
     first = (
         select(c.id)
         .where(live, c.due_at <= now, free)
-        .order_by(c.due_at)
+        .order_by(by)
         .limit(bindparam("most", type_=Integer))
         .with_for_update(skip_locked=True, key_share=True)
     )

@@ -1,12 +1,14 @@
-"""Opening and halting generations: the database's part, one transaction each."""
+"""Opening and halting generations: the database's part, one transaction for many."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempt_moves, attempts, events, generations, jobs, leases, nodes, versions
+from service.db import attempt_moves, events, generations, leases, nodes, versions
 from service.db.attempts import AttemptRow
 from service.db.events import Event
 from service.db.leases import Claim
@@ -21,55 +23,81 @@ from trainer.contract import DirectiveKind, Generation, Head, Member
 _SOON = timedelta(seconds=1)
 
 
-async def open_next(
-    conn: AsyncConnection,
-    claim: Claim,
-    row: AttemptRow,
-    step: OpenGeneration,
-    head: Head,
-    run_spec_sha256: str,
-    now: datetime,
-) -> Generation:
-    """Write the row that ``head`` was fenced for, and direct its members to start.
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """A generation that is to begin, under the attempt's lease; HEAD is fenced for it."""
 
-    Raises LeaseLost when another worker has taken over meanwhile; it then does the same.
-    """
-    generation = _generation(row, step, head, run_spec_sha256)
-    before = await generations.current(conn, row.id)
-    ids = [m.node_id for m in generation.members]
-    await nodes.direct(conn, ids, DirectiveKind.START, generation.number)
-    known = (before and before.halted_at) or now
-    counted = await attempt_moves.outlived(conn, row, known) if step.lost else {}
-    await attempts.release(conn, claim, now, _SOON, **counted)  # locks: nodes, attempt, job
-    lost = await generations.add(conn, generation, now)
-    await heads.record(conn, row.job_id, head, now)
-    await jobs.count_lost_steps(conn, row.job_id, lost)
-    from_step = head.newest.step if head.newest else 0
-    await jobs.progressed(conn, row.job_id, now, {"step": from_step})  # what is lost is not done
-    if step.after_error:
-        await jobs.count_trainer_error(conn, row.job_id)
-    if step.lost:
-        await events.add(
-            conn,
-            row.job_id,
-            now,
-            "node.evicted",
-            _taken(row, step),
-            attempt_id=row.id,
-            level="warn",
+    claim: Claim
+    row: AttemptRow
+    step: OpenGeneration
+    head: Head
+    run_spec_sha256: str
+    before: Generation | None = None  # the attempt's one before, and since when it was halted
+    halted_at: datetime | None = None
+
+    @cached_property
+    def generation(self) -> Generation:
+        """The one that begins."""
+        members = tuple(
+            Member(node_id=n.node_id, vm_id=n.vm_id, address=n.address, node_rank=rank)
+            for rank, n in enumerate(self.step.nodes)
         )
-    await events.add(
-        conn,
-        row.job_id,
-        now,
-        "generation.opened",
-        _sentence(row, generation, before.generation if before else None) + _less(step),
-        attempt_id=row.id,
-        level="warn" if step.because else "info",
-        data={"generation": generation.number, "step": from_step, "nodes": len(ids)}
-        | ({"rung": step.rung.to_plain()} if step.rung else {}),
-    )
-    return generation
+        return Generation(
+            number=self.head.generation,
+            job_id=self.row.job_id,
+            attempt_id=self.row.id,
+            members=members,
+            processes_per_node=self.row.processes_per_node,
+            master_address=self.step.nodes[0].address,
+            master_port=self.step.nodes[0].free_port,
+            checkpoint=self.head.newest,
+            run_spec_sha256=self.run_spec_sha256,
+            rung=self.step.rung,
+        )
+
+
+async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
+    """Write the rows that HEAD was fenced for, and direct their members to start.
+
+    Raises LeaseLost if any of the leases is lost: then none of it may be committed. Whoever has
+    taken over does the same.
+    """
+    begun = [one.generation for one in openings]
+    orders = {
+        member.node_id: (DirectiveKind.START, generation.number)
+        for generation in begun
+        for member in generation.members
+    }
+    await nodes.direct_all(conn, orders)
+    await _release(conn, openings, now)  # locks: nodes, attempts, jobs
+    errors = {one.row.job_id for one in openings if one.step.after_error}
+    await generations.begin_all(conn, begun, errors, now)
+    await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
+    await events.add_all(conn, [event for one in openings for event in _opened(one, now)])
+
+
+async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
+    """Each is looked at again soon; those that go on after an eviction count it."""
+    went_on = sorted((one for one in openings if one.step.lost), key=lambda one: one.row.id)
+    for one in went_on:
+        counted = await attempt_moves.outlived(conn, one.row, one.halted_at or now)
+        await leases.write(conn, one.claim, **counted)
+    held = await leases.release_all(conn, [(one.claim, now + _SOON) for one in openings], now)
+    if gone := {one.row.id for one in openings} - held:
+        raise LeaseLost(f"attempts {sorted(gone)}")
+
+
+def _opened(one: Opening, now: datetime) -> Iterator[Event]:
+    """What the user is told, in this order."""
+    step, generation = one.step, one.generation
+    if step.lost:
+        yield _event(one.row, now, "warn", "node.evicted", _taken(one.row, step), None)
+    from_step = generation.checkpoint.step if generation.checkpoint else 0
+    counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
+    data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
+    level = "warn" if step.because else "info"
+    said = _sentence(one.row, generation, one.before) + _less(step)
+    yield _event(one.row, now, level, "generation.opened", said, data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,37 +134,23 @@ async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetim
 
 
 def _halted(one: Halting, now: datetime) -> Event:
-    step = one.step
+    level = "info" if one.step.reason == JOINS else "warn"
+    said = f"Generation {one.generation.number} is stopped: {one.step.reason}"
+    return _event(one.row, now, level, "generation.halted", said, {"kind": one.step.kind})
+
+
+def _event(
+    row: AttemptRow, now: datetime, level: str, code: str, message: str, data: dict[str, Any] | None
+) -> Event:
     return Event(
         id=new_id("ftevent", now),
-        job_id=one.row.job_id,
-        attempt_id=one.row.id,
-        at=now,
-        level="info" if step.reason == JOINS else "warn",
-        code="generation.halted",
-        message=f"Generation {one.generation.number} is stopped: {step.reason}",
-        data={"kind": step.kind},
-    )
-
-
-def _generation(
-    row: AttemptRow, step: OpenGeneration, head: Head, run_spec_sha256: str
-) -> Generation:
-    members = tuple(
-        Member(node_id=n.node_id, vm_id=n.vm_id, address=n.address, node_rank=rank)
-        for rank, n in enumerate(step.nodes)
-    )
-    return Generation(
-        number=head.generation,
         job_id=row.job_id,
         attempt_id=row.id,
-        members=members,
-        processes_per_node=row.processes_per_node,
-        master_address=step.nodes[0].address,
-        master_port=step.nodes[0].free_port,
-        checkpoint=head.newest,
-        run_spec_sha256=run_spec_sha256,
-        rung=step.rung,
+        at=now,
+        level=level,
+        code=code,
+        message=message,
+        data=data,
     )
 
 

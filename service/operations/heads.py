@@ -1,7 +1,7 @@
 """HEAD: taking it for a new generation, and copying what it says into the database."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -62,6 +62,16 @@ async def fence(store: BlobStore, job_id: str, after: int, broken: Collection[st
     if fenced != head:
         await store.write(job_id, HEAD, fenced.to_json().encode(), if_match=etag)
     return fenced
+
+
+async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: datetime) -> None:
+    """The same of many jobs, which the caller has locked; most have nothing new."""
+    known = await checkpoints.kept(conn, heads)
+    for job_id, head in heads.items():
+        if head.model or known.get(job_id, {}) != {
+            c.path: head.kept_as(c) for c in head.checkpoints
+        }:
+            await record(conn, job_id, head, now)
 
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:

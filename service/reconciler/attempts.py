@@ -20,7 +20,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.db import attempts, events, jobs, leases, listings, metrics
+from service.db import attempts, events, leases, listings
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim, Renewals
@@ -42,17 +42,17 @@ from service.domain.fleet import ScaleSet, scale_set_name
 from service.domain.generation import Halt
 from service.domain.listing import as_listed
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, Outcome
-from service.operations import generations, heads, help_wanted, refills
+from service.operations import heads, help_wanted, refills
 from service.operations.generations import Halting
-from service.reconciler import calm, findings
+from service.reconciler import calm
 from service.reconciler.lister import Lister
 from service.reconciler.look import Eyes, Look
+from service.reconciler.openings import Openings
 from service.reconciler.polite import NoPlace, PoliteCloud
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.watch import Watch
 from service.reconciler.writes import Writes
-from service.storage.store import BlobStore, PreconditionFailed, StorageError
-from trainer.contract import Committed
+from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 _SOON = timedelta(seconds=1)
@@ -117,6 +117,10 @@ class AttemptReconciler:
         return Eyes(engine=self.engine, store=self.store, allowance=self.allowance)
 
     @cached_property
+    def _openings(self) -> Openings:
+        return Openings(engine=self.engine, store=self.store, now=self.now)
+
+    @cached_property
     def _writes(self) -> Writes:
         return Writes(engine=self.engine, now=self.now)
 
@@ -174,11 +178,11 @@ class AttemptReconciler:
             case Halt():
                 await self._halt(claim, row, found, step)
             case OpenGeneration():
-                await self._open(claim, row, step, found.newest_number)
+                await self._open(claim, row, found, step)
             case Move():
                 if step.outcome is Outcome.SUCCEEDED:
                     head, _ = await heads.read(self.store, row.job_id)
-                    await self._keep_measured(row, head.model)
+                    await self._openings.keep_measured(row, head.model)
                 await self._move(claim, row, step)
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
@@ -219,39 +223,12 @@ class AttemptReconciler:
             Halting(claim=claim, row=row, generation=generation, step=step, again=again)
         )
 
-    async def _open(self, claim: Claim, row: AttemptRow, step: OpenGeneration, after: int) -> None:
-        """Fence HEAD, then write the row. ``after`` was read with what was decided upon.
-
-        A worker that comes late with it finds HEAD ahead and fences nothing away.
-        """
-        async with self.engine.connect() as conn:
-            job = await jobs.find(conn, row.job_id)
-        assert job is not None
-        assert job.run_spec_sha256 is not None, "a job is prepared before its first attempt"
-        broken = await findings.broken(self.engine, self.store, claim, row, self.now())
-        if isinstance(broken, Move):
-            await self._move(claim, row, broken)
-            return
-        try:
-            head = await heads.fence(self.store, row.job_id, after, broken)
-        except PreconditionFailed:
-            head = None
-        if head is None or head.model is not None:  # look again: somebody was quicker
+    async def _open(self, claim: Claim, row: AttemptRow, found: Look, step: OpenGeneration) -> None:
+        done = await self._openings.open(claim, row, step, found.seen, found.newest_number)
+        if isinstance(done, Move):
+            await self._move(claim, row, done)
+        elif not done:
             await self._release(claim, _SOON)
-            return
-        await self._keep_measured(row, head.newest)
-        async with self.engine.begin() as conn:
-            await generations.open_next(
-                conn, claim, row, step, head, job.run_spec_sha256, self.now()
-            )
-
-    async def _keep_measured(self, row: AttemptRow, entry: Committed | None) -> None:
-        """Nobody does the steps before ``entry`` again: what was measured in them is there now."""
-        if entry is None:
-            return
-        if told := await heads.measured(self.store, row.job_id, entry):
-            async with self.engine.begin() as conn:
-                await metrics.add(conn, row.job_id, entry.generation, told)
 
     async def _move(self, claim: Claim, row: AttemptRow, step: Move) -> None:
         await self._writes.move(Moving(claim=claim, row=row, step=step))

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import checkpoints, findings
+from service.db import findings
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.attempt import Move
@@ -17,17 +17,20 @@ from trainer.contract import Committed
 
 
 async def broken(
-    engine: AsyncEngine, store: BlobStore, claim: Claim, row: AttemptRow, now: datetime
+    engine: AsyncEngine,
+    store: BlobStore,
+    claim: Claim,
+    row: AttemptRow,
+    marked: frozenset[str],
+    now: datetime,
 ) -> frozenset[str] | Move:
     """Where they lie; or, where one machine alone says so, the move that lets others look.
 
-    Blob is looked at only if a node has complained of what it was to load. Raises LeaseLost.
+    Blob is looked at, as a node has complained of what it was to load. ``marked``: those that are
+    given up already. Raises LeaseLost.
     """
     async with engine.connect() as conn:
         said = await findings.open_of(conn, row.job_id)
-        marked = await checkpoints.broken(conn, row.job_id)
-    if not said:
-        return marked
     head, _ = await heads.read(store, row.job_id)
     given_up: list[tuple[Committed, Fault]] = []
     doubt: Move | None = None

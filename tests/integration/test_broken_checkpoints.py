@@ -215,7 +215,8 @@ async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_
     world.clock.advance(seconds=15)
     async with world.engine.begin() as conn:
         ((claim, row),) = await attempt_rows.claim_due(conn, world.clock(), 10)
-    marked = await findings.broken(world.engine, world.store, claim, row, world.clock())
+    given = (world.engine, world.store, claim, row, frozenset[str](), world.clock())
+    marked = await findings.broken(*given)
     before = await head_of(world, job_id)  # here it was killed
     shown = await listed(world, job_id)
     second = await opened(world, nodes)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,20 +18,23 @@ from service.db.job_moves import Moving as JobMoving
 from service.db.leases import Claim
 from service.db.queue import Gang
 from service.domain.admission import Priority
-from service.domain.attempt import Move
+from service.domain.attempt import Move, OpenGeneration, Seen
 from service.domain.errors import Gone, LeaseLost, NodeNotFound
 from service.domain.generation import Halt
 from service.domain.job import Move as JobMove
+from service.domain.node import view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import admission
 from service.operations.generations import Halting
 from service.operations.heartbeats import Hearing
+from service.reconciler.openings import Openings
 from service.reconciler.writes import Writes
+from service.storage.fake import MemoryStore
 from tests.chaos.seams import Harm, Hook, HookedEngine
 from tests.clock import Clock
-from tests.integration.rows import add_attempt, add_job, add_node, generation
+from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, generation
 from tests.world import SPOT
-from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat, NodePhase
+from trainer.contract import HEAD, DirectiveKind, EvictionNotice, Head, Heartbeat, NodePhase
 
 SOME = ("1", "2", "3")
 EVICTED = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
@@ -51,7 +55,7 @@ async def three(
     return sorted(claims, key=lambda claim: claim[1].id)
 
 
-async def told(conn: AsyncConnection, code: str) -> set[str]:
+async def told_of(conn: AsyncConnection, code: str) -> set[str]:
     """The jobs that have an event of this code."""
     e = tables.events.c
     return set((await conn.execute(select(e.job_id).where(e.code == code))).scalars())
@@ -72,7 +76,7 @@ async def test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases(
     assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
         rows = {n: await attempts.find(conn, f"att-{n}") for n in SOME}
-        assert await told(conn, "attempt.terminating") == {"job-1", "job-3"}
+        assert await told_of(conn, "attempt.terminating") == {"job-1", "job-3"}
         hinted = await jobs.claim_due(conn, clock(), 10)
     assert [r.state.value for r in rows.values() if r] == ["terminating", "running", "terminating"]
     assert {claim.row_id for claim, _ in hinted} >= {"job-1", "job-3"}
@@ -146,7 +150,7 @@ async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
             node = await add_node(conn, clock(), "vm-1", row.id)
             made = generation(1, [node], row.id)
             made = type(made)(**vars(made) | {"job_id": row.job_id})
-            await generations.add(conn, made, clock())
+            await generations.begin_all(conn, [made], (), clock())
             step = Halt(kind=GIVE_UP.kind, node_ids=(node.node_id,), reason=GIVE_UP.reason)
             halts.append(Halting(claim=claim, row=row, generation=made, step=step))
     writes = Writes(engine=engine, now=clock)
@@ -156,9 +160,57 @@ async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
     assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
         found = await nodes.of_attempts(conn, [f"att-{n}" for n in SOME])
-        assert await told(conn, "generation.halted") == {"job-1", "job-3"}
+        assert await told_of(conn, "generation.halted") == {"job-1", "job-3"}
     kinds = [str(found[f"att-{n}"][0].directive_kind) for n in SOME]
     assert kinds == ["stop", "carry_on", "stop"]
+
+
+async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_begin(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    none, saved = Head(generation=0), Head(generation=1, checkpoints=(checkpoint(40),))
+    async with engine.begin() as conn:
+        claims = await three(conn, clock)
+        await conn.execute(update(tables.jobs).values(run_spec_sha256="as pinned"))
+        made = {row.id: await add_node(conn, clock(), "vm-" + row.id, row.id) for _, row in claims}
+        first = [replace(generation(1, [made["att-3"]], "att-3"), job_id="job-3")]
+        await generations.begin_all(conn, first, (), clock())
+        c = tables.nodes.c
+        told = update(tables.nodes).where(c.attempt_id == "att-3").values(generation=1, step=47)
+        await conn.execute(told)
+    store = MemoryStore()
+    for job_id, head in (("job-1", none), ("job-2", none), ("job-3", saved)):
+        await store.create_container(job_id)
+        await store.write(job_id, HEAD, head.to_json().encode())
+    opens = Openings(engine=engine, store=store, now=clock)
+
+    done = await asyncio.gather(
+        *(
+            opens.open(
+                claim,
+                row,
+                OpenGeneration(nodes=(view(made[row.id], present=True),)),
+                Seen(scale_set=None),
+                1 if row.job_id == "job-3" else 0,
+            )
+            for claim, row in claims
+        ),
+        return_exceptions=True,
+    )
+
+    assert [type(d) for d in done] == [bool, LeaseLost, bool]
+    async with engine.connect() as conn:
+        begun = {n: await generations.of_job(conn, f"job-{n}") for n in SOME}
+        again = await jobs.find(conn, "job-3")
+        assert await told_of(conn, "generation.opened") == {"job-1", "job-3"}
+        assert await told_of(conn, "checkpoint.committed") == {"job-3"}
+    assert {n: [o.generation.number for o in of] for n, of in begun.items()} == {
+        "1": [1],
+        "2": [],
+        "3": [1, 2],
+    }
+    assert again is not None
+    assert (again.lost_steps, again.progress["step"]) == (7, 40)
 
 
 async def test_jobs_move_in_crowds_as_they_do_alone(engine: AsyncEngine, clock: Clock) -> None:
@@ -205,7 +257,7 @@ async def test_of_a_crowd_of_jobs_that_move_the_one_that_was_lost_does_not(
     assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
         rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
-        assert await told(conn, "job.recovering") == {"job-1", "job-3"}
+        assert await told_of(conn, "job.recovering") == {"job-1", "job-3"}
     assert [(r.state.value, r.version) for r in rows if r] == [
         ("recovering", 2),
         ("running", 1),
@@ -237,7 +289,7 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
         await add_job(conn, clock(), state="running")
         await add_attempt(conn, clock())
         made = [await add_node(conn, clock(), f"vm-{n}") for n in SOME]
-        await generations.add(conn, generation(1, made), clock())
+        await generations.begin_all(conn, [generation(1, made)], (), clock())
         (claim, _), = await attempts.claim_due(conn, clock(), 10)  # fmt: skip
     hearing = Hearing(engine)
 

@@ -41,7 +41,7 @@ from service.domain.states import AttemptState, Outcome
 from service.operations import generations as generation_operations
 from service.operations import heads, news
 from service.operations import nodes as node_operations
-from service.operations.generations import Halting
+from service.operations.generations import Halting, Opening
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, transact
@@ -183,7 +183,8 @@ class Crowd:
             )
             before = await generations.newest(conn, "job")
             head = Head(generation=before.number + 1 if before else 1)
-            await generation_operations.open_next(conn, claim, row, step, head, "", self.clock())
+            opening = Opening(claim=claim, row=row, step=step, head=head, run_spec_sha256="")
+            await generation_operations.open_all(conn, [opening], self.clock())
 
     async def _wish(self, conn: AsyncConnection) -> None:
         told, back = ("job.pause_requested", "Pause was asked for"), self.rng.random() < 0.5

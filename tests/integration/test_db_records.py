@@ -252,8 +252,9 @@ async def test_a_new_checkpoint_breaks_the_row_of_trainer_errors(
 ) -> None:
     head = Head(generation=1, checkpoints=(checkpoint(1),))
     async with engine.begin() as conn:
+        after_error = generation(1, [await add_node(conn, clock(), "vm-1")])
         await heads.record(conn, "job", head, clock())
-        await jobs.count_trainer_error(conn, "job")
+        await generations.begin_all(conn, [after_error], {"job"}, clock())
         await heads.record(conn, "job", head, clock())  # no news
         counted = await jobs.find(conn, "job")
         await heads.record(conn, "job", head.with_checkpoint(checkpoint(2)), clock())
@@ -288,11 +289,11 @@ async def test_a_number_is_given_once_even_to_two_attempts(
         await conn.execute(tables.attempts.update().values(**over))
         await add_attempt(conn, clock(), id="att-2", number=2)
         nodes = [await add_node(conn, clock(), "vm-1")]
-        await generations.add(conn, generation(1, nodes), clock())
+        await generations.begin_all(conn, [generation(1, nodes)], (), clock())
 
     with pytest.raises(IntegrityError):
         async with engine.begin() as conn:
-            await generations.add(conn, generation(1, nodes, "att-2"), clock())
+            await generations.begin_all(conn, [generation(1, nodes, "att-2")], (), clock())
 
 
 async def test_numbers_are_the_jobs_and_the_newest_row_the_attempts(
@@ -301,7 +302,7 @@ async def test_numbers_are_the_jobs_and_the_newest_row_the_attempts(
     async with engine.begin() as conn:
         nodes = [await add_node(conn, clock(), "vm-1")]
         for number in (1, 2):
-            await generations.add(conn, generation(number, nodes), clock())
+            await generations.begin_all(conn, [generation(number, nodes)], (), clock())
         over = {"state": "terminating", "outcome": "evicted"}
         await conn.execute(tables.attempts.update().values(**over))
         await add_attempt(conn, clock(), id="att-2", number=2)
@@ -320,7 +321,7 @@ async def test_the_time_to_stop_starts_anew_when_stop_follows_save_and_stop(
     first = clock()
     async with engine.begin() as conn:
         row = generation(1, [await add_node(conn, clock(), "vm-1")])
-        await generations.add(conn, row, clock())
+        await generations.begin_all(conn, [row], (), clock())
         told = []
         for kind in (save, save, stop, stop, save):
             news = await generations.mark_halted(conn, [(row, kind, "because")], clock())

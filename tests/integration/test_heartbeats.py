@@ -32,7 +32,7 @@ async def training(conn: AsyncConnection, clock: Clock, count: int = 1) -> list[
     ]
     for row in rows:
         await nodes.save(conn, row)
-    await generations.add(conn, generation(1, made), clock())
+    await generations.begin_all(conn, [generation(1, made)], (), clock())
     return rows
 
 

@@ -18,7 +18,7 @@ from service.domain.job import Move as JobMove
 from service.domain.node import view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import generations as generation_operations
-from service.operations.generations import Halting
+from service.operations.generations import Halting, Opening
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import (
@@ -60,7 +60,8 @@ async def _notes_vms(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock
 async def _opens(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
     node = await add_node(conn, clock(), "vm-1")
     step = OpenGeneration(nodes=(view(node, present=True),))
-    await generation_operations.open_next(conn, claim, row, step, Head(generation=1), "", clock())
+    opening = Opening(claim=claim, row=row, step=step, head=Head(generation=1), run_spec_sha256="")
+    await generation_operations.open_all(conn, [opening], clock())
 
 
 WRITES = (_moves, _releases, _notes_vms, _opens)
@@ -184,6 +185,22 @@ async def test_a_row_waits_until_it_is_due(engine: AsyncEngine, clock: Clock) ->
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
 
 
+@pytest.mark.parametrize(("later", "first"), [(29, "att-2"), (31, "att-1")])
+async def test_what_trains_goes_before_machines_that_come_for_as_long_as_a_notice_lasts(
+    engine: AsyncEngine, clock: Clock, later: int, first: str
+) -> None:
+    async with engine.begin() as conn:
+        for n, state, due in ((1, "provisioning", 0), (2, "running", later)):
+            await add_job(conn, clock(), id=f"job-{n}")
+            due_at = clock() + timedelta(seconds=due)
+            attempt = {"id": f"att-{n}", "job_id": f"job-{n}", "state": state, "due_at": due_at}
+            await add_attempt(conn, clock(), **attempt)
+        clock.advance(seconds=60)
+        ((claim, _),) = await attempts.claim_due(conn, clock(), 1)
+
+    assert claim.row_id == first
+
+
 @pytest.mark.usefixtures("_one_attempt")
 async def test_a_hint_wakes_a_row_before_it_is_due(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
@@ -251,7 +268,7 @@ async def test_a_late_halt_tells_nobody_anything(engine: AsyncEngine, clock: Clo
     async with engine.begin() as conn:
         node = await add_node(conn, clock(), "vm-1")
         row = generation(1, [node])
-        await generations.add(conn, row, clock())
+        await generations.begin_all(conn, [row], (), clock())
         late, attempt = await claim_attempt(conn, clock())
     clock.advance(seconds=AFTER_LEASE)
     async with engine.begin() as conn:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,9 @@ from service.db import (
     attempts,
     bills,
     cadences,
+    checkpoints,
     events,
+    findings,
     generations,
     heartbeats,
     job_facts,
@@ -37,7 +40,7 @@ from service.db.pruning import Rows
 from service.domain.fleet import Price
 from service.domain.traces import place_of
 from tests.clock import Clock
-from tests.integration.rows import add_attempt, add_job
+from tests.integration.rows import add_attempt, add_job, generation
 from tests.world import SPOT
 from trainer.contract import Heartbeat, NodePhase
 
@@ -94,6 +97,11 @@ async def claim_jobs(conn: AsyncConnection, clock: Clock) -> None:
     await jobs.claim_due(conn, clock(), 100)
 
 
+async def begin(conn: AsyncConnection, clock: Clock) -> None:
+    begun = replace(generation(3, [], "att-of-7"), job_id="ftjob-7")
+    await generations.begin_all(conn, [begun], (), clock())
+
+
 async def meter(conn: AsyncConnection, clock: Clock) -> None:
     price = Price(hourly=Decimal(1), on_demand_hourly=Decimal(1))
     of_7 = ledger.Exist(
@@ -140,6 +148,9 @@ HOT: dict[str, Query] = {
     "what heartbeats measured": progressed,
     "a long poll": lambda conn, _: heartbeats.orders(conn, [("node-7-1", 0)]),
     "heartbeats with news": lambda conn, _: heartbeats.speakers(conn, ["node-7-1"]),
+    "a generation begins": begin,
+    "what is known before it does": lambda conn, _: findings.before(conn, ["ftjob-7"]),
+    "checkpoints that exist": lambda conn, _: checkpoints.kept(conn, ["ftjob-7"]),
     "claiming attempts": claim_attempts,
     "claiming jobs": claim_jobs,
     "a hint": lambda conn, clock: leases.hint(conn, tables.attempts, "att-of-7", clock()),
