@@ -19,7 +19,7 @@ from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.cadences import Cadences
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
-from service.reconciler.loop import BUSY_AT_ONCE, Loop
+from service.reconciler.loop import Loop
 from service.reconciler.market_watch import MarketWatch
 from service.reconciler.model_copies import ModelCopies
 from service.reconciler.orphans import OrphanSweep
@@ -73,7 +73,7 @@ def reconcilers(
     loop = Loop(listener=world.listener, stop=stop, pulse=pulse)
     return [
         loop.whenever_due("attempts", attempts.claim),
-        loop.whenever_due("jobs", jobs.claim, BUSY_AT_ONCE),
+        loop.whenever_due("jobs", jobs.claim),
         loop.every(settings.poll_seconds / 2, "list", lister.run_once),
         loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
         loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 _IDLE = timedelta(seconds=30)  # between looks at a job that nobody hinted about
 _IN_QUEUE = timedelta(minutes=10)  # between looks at a job that waits to be let in
 _AFTER_FAULT = timedelta(seconds=5)
+_ALONE_AT_ONCE = 40  # of steps that share nothing: behind more, leases could not be renewed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,8 @@ class JobReconciler:
                     await self._starts.keep_in_time(claim, row, job.last_attempt)
                 await self._release(claim, min(delay or _IDLE, _IDLE))
             case Prepare():
-                await self._prepare(claim, job)
+                async with self._alone:
+                    await self._prepare(claim, job)
             case StartAttempt(number=number):
                 await self._start(claim, job, number)
             case Move(to=JobState.FAILED, reason=reason):
@@ -113,7 +115,8 @@ class JobReconciler:
         plain = Plain(claim=claim, job=job, row=row, plan=plan, number=number)
         if plain.is_so and await self._plain.start(plain):
             return
-        await self._start_by_itself(claim, job, number)
+        async with self._alone:
+            await self._start_by_itself(claim, job, number)
 
     async def _start_by_itself(self, claim: Claim, job: Job, number: int) -> None:
         async with self.engine.connect() as conn:  # one for both: thousands may be evicted at once
@@ -136,6 +139,10 @@ class JobReconciler:
     @cached_property
     def _writes(self) -> Writes:
         return Writes(engine=self.engine, now=self.now)
+
+    @cached_property
+    def _alone(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(_ALONE_AT_ONCE)
 
     @cached_property
     def _plain(self) -> PlainStarts:
