@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from service.domain import forecast as live
 from service.domain.ages import Ages
 from service.domain.answers import Past
-from service.domain.droughts import after_evictions, with_waits
+from service.domain.droughts import after_evictions
 from service.domain.odds import Job, Lived, forecast, one_life
 
 JOB = Job(work_s=24 * 3600, cold_start_s=720, lost_s=300)
@@ -79,11 +79,9 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
     job = _Shown(draw)
     job.live_until(draw.uniform(0.02, 0.9) * job.steps)
     seen, steps = job.seen(), round(job.steps - job.done)
-    left, calm = (
-        live.of(course, steps=steps, seconds_per_step=job.pace, running=True, seen=seen)
-        for course in (job.course, job.course.calm)
-    )
-    end = with_waits(job.course, calm, seen, after_evictions(job.past, 1))
+    given = {"steps": steps, "seconds_per_step": job.pace, "running": True, "seen": seen}
+    left = live.of(job.course, **given)
+    end = live.of(job.course, after=after_evictions(job.past, 1), **given)
     began, waited = job.seconds, job.waited
     job.live_until(job.steps)
     took = job.seconds - began

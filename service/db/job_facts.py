@@ -14,11 +14,10 @@ from typing import Any
 from service.db import jobs, statements
 from service.db.jobs import JobRow
 from service.db.statements import Conn
-from service.domain import cadence, droughts, forecast
+from service.domain import cadence, forecast
 from service.domain.admission import Code, Standing
-from service.domain.droughts import Aftermath
 from service.domain.fleet import Offering
-from service.domain.forecast import Course, Seen, ToCome
+from service.domain.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome
 from service.domain.states import JOB_TERMINAL, AttemptState, CapacityType, Outcome
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.story import AttemptFacts, JobFacts
@@ -150,36 +149,26 @@ class Around:
     @cached_property
     def to_come(self) -> ToCome:
         """Until the last step, at the measured pace once there is one; shown in several members."""
-        return self._left(self._course)
+        return self._left(NO_WAIT)
 
     @property
     def finish(self) -> ToCome:
         """The same with the waits for machines, which are not paid for."""
-        left, course = self.to_come, self._course
-        if self.aftermath is not None:
-            left = droughts.with_waits(course, self._left(course.calm), self._seen, self.aftermath)
+        left = self._left(self.aftermath) if self.aftermath else self.to_come
         for wait in (self.wait, self.turn.after if self.turn else None):
             left = left if wait is None else left.after(wait)
         return left if self.slack is None else left.no_later(self.slack, than=self.to_come)
 
-    def _left(self, course: Course) -> ToCome:
-        job = self.job
+    def _left(self, after: Aftermath) -> ToCome:
+        job, every = self.job, cadence.on_spot(self.job.progress)
         return forecast.of(
-            course,
+            Course.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),
             steps=job.total_steps - job.progress.get("step", 0),
             seconds_per_step=job.progress.get("seconds_per_step"),
             running=self.machines.running > 0,
-            seen=self._seen,
+            seen=Seen.of(job.progress, self.facts.evictions),
+            after=after,
         )
-
-    @property
-    def _course(self) -> Course:
-        every = cadence.on_spot(self.job.progress)
-        return Course.of_plan(self.job.plan).as_it_runs(every, on_demand=self.on_demand)
-
-    @property
-    def _seen(self) -> Seen:
-        return Seen.of(self.job.progress, self.facts.evictions)
 
 
 async def of(conn: Conn, job_id: str, project_id: str, now: datetime) -> Around | None:

@@ -1,15 +1,17 @@
 """What is still to come of a job, with how sure that is: time and money at P10, P50 and P90. Pure.
 
-Evictions are Poisson; each costs a recovery and half a checkpoint interval, as in `option.weigh`.
-Their rate is Gamma: the plan's counts for a few evictions, the job's own hours and evictions move
-it and make it sure. The time of a step is the measured one once there is one, and as sure as the
-measured ones are alike. Made anew with every look, in microseconds: nothing of it is kept.
+Evictions are Poisson; each costs a recovery and part of a checkpoint interval, as in `option.weigh`,
+and the time of the end has the waits for machines after them too. Their rate is Gamma: the plan's
+counts for a few evictions, the job's own hours and evictions move it and make it sure. The time of
+a step is the measured one once there is one, and as sure as the measured ones are alike. Made anew
+with every look, in microseconds: nothing of it is kept.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from statistics import NormalDist
 from typing import Any, Self
 
 from service.domain.option import Option
@@ -22,6 +24,8 @@ MEASURED_SPREAD = 0.10  # measured, but too few to say how they differ
 _ENOUGH = 20  # measured steps say how they differ
 _DRIFT = 0.04  # standard deviation: other machines, other rows; jobs alike differ by 0.055
 BELIEF = 2.0  # evictions that the plan's rate counts for, as a band's (`hazard.py`)
+_DOUBT = 1.5  # variance of the log of a drought's mean, over the droughts that it was told by
+_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,19 @@ NOTHING_SEEN = Seen()
 
 
 @dataclass(frozen=True, kw_only=True)
+class Aftermath:
+    """What is to be expected of Spot once it has evicted."""
+
+    share: float  # of evictions after which every offering refuses ...
+    p50: float  # ... for so many seconds ...
+    p90: float
+    seen: float  # ... by what so many droughts told, those that the prior counts for included
+
+
+NO_WAIT = Aftermath(share=0.0, p50=1.0, p90=1.0, seen=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Course:
     """The few figures of an option that a forecast rests on; a job is shown too often for more."""
 
@@ -93,11 +110,6 @@ class Course:
             seconds_per_step_p10=told.get("seconds_per_step_p10", 0.0),
             seconds_per_step_p90=told.get("seconds_per_step_p90", 0.0),
         )
-
-    @property
-    def calm(self) -> Self:
-        """Without any eviction."""
-        return self.as_it_runs(None, on_demand=True)
 
     def as_it_runs(self, every: float | None, *, on_demand: bool) -> Self:
         """With the interval in force (None: as planned). On demand nothing is evicted."""
@@ -197,18 +209,18 @@ def of(
     seconds_per_step: float | None,
     running: bool,
     seen: Seen = NOTHING_SEEN,
+    after: Aftermath = NO_WAIT,
 ) -> ToCome:
-    """Of so many steps that are left; ``running``: machines are there and train."""
+    """Of so many steps that are left; ``running``: machines are there and train.
+
+    ``after``: with the waits after evictions, in which machines are not paid for.
+    """
     steps = max(steps, 0)
     start = 0.0 if running or not steps else course.recovery_seconds
-    low, middle, high = course.steps_take(seconds_per_step, steps, seen)
-    time, lucky, unlucky = _with_evictions(course, start, steps * middle, seen)
-    stretch = time / (start + steps * middle) if time else 1.0
-    return ToCome(
-        p10=max(time - math.hypot(steps * (middle - low) * stretch, lucky), start + steps * low),
-        p50=time,
-        p90=time + math.hypot(steps * (high - middle) * stretch, unlucky),
-    )
+    times = course.steps_take(seconds_per_step, steps, seen)
+    low, middle, high = (start + steps * seconds for seconds in times)
+    calm = ToCome(p10=low, p50=middle, p90=high)
+    return calm.after(_evictions_take(course, middle, seen, after)) if middle > 0 else calm
 
 
 def without_evictions(option: Option) -> float:
@@ -221,19 +233,50 @@ def left_until(deadline: datetime, now: datetime) -> float:
     return (deadline - now).total_seconds()
 
 
-def _with_evictions(
-    course: Course, start: float, work: float, seen: Seen
-) -> tuple[float, float, float]:
-    """Seconds as expected, how many fewer it takes with good luck, and how many more with bad.
+def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -> ToCome:
+    """Seconds of all evictions to come in so much work: recoveries, what is lost, and droughts.
 
-    As many evictions as only one job in ten has more of, each for what it costs in the square
-    mean. And a rate that only one in ten such offerings is above.
+    Their number is negative binomial (a Gamma rate), so none may come; else what they take is about
+    log-normal, as droughts themselves are. The rate's uncertainty is lopsided, and the droughts'
+    own is shared by all of them: neither is averaged out by many evictions.
     """
-    counts, expected = BELIEF + seen.evictions, course.expected(start + work, seen)
-    lost, square = course.one_takes
-    chance = Z * math.sqrt(expected * square)
-    calm, wild = (abs(gamma_at(counts, z) - 1) * expected * lost for z in (-Z, Z))
-    return start + work + expected * lost, math.hypot(chance, calm), math.hypot(chance, wild)
+    counts, expected = BELIEF + seen.evictions, course.expected(work, seen)
+    if expected <= 0:
+        return ToCome(p10=0.0, p50=0.0, p90=0.0)
+    each, apart, drought = _one_takes(course, after)
+    some = -math.expm1(-counts * math.log1p(expected / counts))
+    many, spread = _counted(expected, 1 + 1 / counts, some)
+    by_chance, chance = _counted(expected, 1.0, -math.expm1(-expected))
+    noise = math.log(1 + apart / by_chance + chance / by_chance**2)
+    weight = math.sqrt(max(spread / many**2 - chance / by_chance**2, 0.0) * counts)
+    middle = math.log(many * each) - noise / 2 + weight * math.log(gamma_at(counts, 0.0))
+
+    def at(share: float) -> float:
+        if share + some <= 1:
+            return 0.0
+        z = _NORMAL.inv_cdf(1 - (1 - share) / some)
+        far = math.log(gamma_at(counts, math.copysign(Z, z)) / gamma_at(counts, 0.0)) / Z
+        return math.exp(middle + z * math.sqrt(noise + drought + (weight * far) ** 2))
+
+    return ToCome(p10=at(0.1), p50=at(0.5), p90=at(0.9))
+
+
+def _one_takes(course: Course, after: Aftermath) -> tuple[float, float, float]:
+    """Seconds that one eviction takes on average; its variance, and the mean's, over its square."""
+    (lost, square), sigma = course.one_takes, math.log(after.p90 / after.p50) / Z
+    waits = after.share * after.p50 * math.exp(sigma**2 / 2)
+    squares = square + 2 * lost * waits + after.share * after.p50**2 * math.exp(2 * sigma**2)
+    each = lost + waits
+    return each, squares / each**2 - 1, _DOUBT / after.seen * (waits / each) ** 2
+
+
+def _counted(expected: float, square: float, any_comes: float) -> tuple[float, float]:
+    """Mean and variance of a number of evictions if there are any.
+
+    ``square``: what E[n (n - 1)] is over the square of the mean; 1: Poisson.
+    """
+    mean = expected / any_comes
+    return mean, (expected + square * expected**2) / any_comes - mean**2
 
 
 def gamma_at(shape: float, z: float) -> float:
