@@ -31,6 +31,7 @@ from service.domain.errors import (
 from service.operations import nodes
 from service.operations.heartbeats import Hearing
 from service.operations.nodes import Standing
+from service.operations.registrations import Registering
 from trainer.contract import (
     OLDEST_PROTOCOL,
     PROTOCOL,
@@ -59,7 +60,7 @@ class NodeProtocol:
 
     def __init__(self, app: ASGIApp, parts: Parts) -> None:
         self._app, self._parts = app, parts
-        self._hearing = Hearing(parts.engine)
+        self._hearing, self._registering = Hearing(parts.engine), Registering(parts.engine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """By path and method; what goes wrong is answered as anywhere else."""
@@ -96,8 +97,7 @@ class NodeProtocol:
                 f"This service speaks protocol {PROTOCOL}. Use the image it names."
             )
         now = parts.now()
-        async with parts.engine.begin() as conn:
-            standing = await nodes.register(conn, registration, now)
+        standing = await self._registering.register(registration, now)
         if standing is None:
             raise NotSeenYet(
                 f"VM {registration.vm_id} is not among the instances that Azure lists for this "

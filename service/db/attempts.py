@@ -1,7 +1,7 @@
 """Attempts: their rows. What a move writes is in `attempt_moves.py`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -11,6 +11,7 @@ from sqlalchemy import Row, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import leases, notices
+from service.db.columns import among
 from service.db.leases import Claim
 from service.db.tables import attempts
 from service.domain.attempt import Attempt
@@ -121,6 +122,12 @@ async def find(conn: AsyncConnection, attempt_id: str) -> AttemptRow | None:
     """One attempt, or None."""
     row = (await conn.execute(select(attempts).where(attempts.c.id == attempt_id))).one_or_none()
     return _row(row) if row else None
+
+
+async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, AttemptRow]:
+    """Those of them that there are."""
+    query = select(attempts).where(among(attempts.c.id, ids))
+    return {row.id: _row(row) for row in await conn.execute(query)}
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[AttemptRow]:

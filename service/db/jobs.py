@@ -1,5 +1,6 @@
 """Jobs. The only code that writes a job's state, beside `job_moves.py`, which does it for many."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -8,6 +9,7 @@ from sqlalchemy import ColumnElement, Row, ScalarSelect, and_, func, select, tex
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, leases, notices, queue, results, versions
+from service.db.columns import among
 from service.db.leases import Claim
 from service.db.tables import attempts, jobs, metrics
 from service.domain.errors import IllegalMove, LeaseLost
@@ -88,6 +90,12 @@ async def find(
 async def take_turn(conn: AsyncConnection, what: str) -> None:
     """Wait until no other transaction has its turn at ``what``; ours ends with the transaction."""
     await conn.execute(text("select pg_advisory_xact_lock(hashtextextended(:w, 0))"), {"w": what})
+
+
+async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, JobRow]:
+    """Those of them that there are."""
+    query = select(*_COLUMNS).where(among(jobs.c.id, ids))
+    return {row.id: parsed(row) for row in await conn.execute(query)}
 
 
 async def find_sent_before(

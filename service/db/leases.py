@@ -5,7 +5,7 @@ while the row is claimed is not lost: the row is due again at once when it is re
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -58,8 +58,18 @@ with mine as (
 update {table} t set due_at = least(due_at, :now), hints = hints + 1
 from mine where t.id = mine.id
 """
+_HINT_BY_SQL = """
+with given as (
+  select * from unnest(cast(:ids as text[]), cast(:ats as timestamptz[])) as g (id, at)
+), mine as (
+  select t.id, g.at from {table} t join given g on g.id = t.id
+  where t.due_at > g.at order by t.id for no key update of t
+)
+update {table} t set due_at = mine.at from mine where t.id = mine.id
+"""
 _STATES = ("jobs", "attempts")  # tables whose rows have one
 _RELEASE = {table: text(_RELEASE_SQL.format(table=table)) for table in _STATES}
+_HINT_BY = {table: text(_HINT_BY_SQL.format(table=table)) for table in _STATES}
 _HINT = {table: text(_HINT_SQL.format(table=table)) for table in _STATES}
 
 
@@ -278,17 +288,19 @@ async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) 
     await notices.notify(conn, notices.DUE)
 
 
-async def hint_by(
-    conn: AsyncConnection, table: Table, row_id: str, at: datetime, now: datetime
+async def hint_all_by(
+    conn: AsyncConnection, table: Table, at: Mapping[str, datetime], now: datetime
 ) -> None:
-    """Ask for a look at that time, unless one is to come before it or is being taken.
+    """Ask for looks at those times, unless one is to come before it or is being taken.
 
-    It is no news of the row: who waits for its turn at the cloud goes on waiting.
+    It is no news of the rows: who waits for its turn at the cloud goes on waiting.
     """
-    c, at = table.c, max(at, now)
-    later = update(table).where(c.id == row_id, c.due_at > at)
-    await conn.execute(later.values(due_at=at))
-    if at == now:
+    if not at:
+        return
+    by = {row_id: max(moment, now) for row_id, moment in at.items()}
+    given = {"ids": list(by), "ats": list(by.values())}
+    await conn.execute(_HINT_BY[table.name], given)
+    if now in by.values():
         await notices.notify(conn, notices.DUE)
 
 

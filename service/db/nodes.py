@@ -1,12 +1,13 @@
 """Nodes: the rows that the protocol's pure rules (domain/node.py) change."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, func, select, text, update
+from sqlalchemy import Row, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -34,13 +35,45 @@ select pg_notify(:channel, 'node:' || id) from told
 """)  # ends the long polls of these nodes
 
 
-async def reserve(conn: AsyncConnection, node_id: str) -> None:
-    """Keep others from registering this node until the transaction ends.
+_ADD = text("""
+insert into nodes (id, attempt_id, vm_id, name, address, boot_id, epoch, phase, registered_at,
+  heard_at, spans)
+select id, attempt_id, vm_id, name, address, boot_id, 1, :phase, :now, :now, spans
+from unnest(
+  cast(:ids as text[]), cast(:attempts as text[]), cast(:vms as text[]), cast(:names as text[]),
+  cast(:addresses as text[]), cast(:boots as text[]), cast(:spans as jsonb[])
+) as g (id, attempt_id, vm_id, name, address, boot_id, spans)
+order by id on conflict do nothing returning id
+""")
 
-    A node that is new has no row to lock, and two boots at once would get the same epoch.
-    """
-    key = func.hashtextextended(node_id, 0)
-    await conn.execute(select(func.pg_advisory_xact_lock(key)))
+
+@dataclass(frozen=True, kw_only=True)
+class New:
+    """A node that nobody knows yet, as it has registered."""
+
+    record: NodeRecord
+    name: str
+    spans: list[dict[str, Any]]
+
+
+async def add_all(
+    conn: AsyncConnection, new: Sequence[New], now: datetime
+) -> dict[str, NodeRecord]:
+    """Write those that have no row; returns them. Of two boots at once the first makes the row."""
+    if not new:
+        return {}
+    by_id = {one.record.node_id: one.record for one in new}
+    given = {
+        "ids": list(by_id),
+        "attempts": [one.record.attempt_id for one in new],
+        "vms": [one.record.vm_id for one in new],
+        "names": [one.name for one in new],
+        "addresses": [one.record.address for one in new],
+        "boots": [one.record.boot_id for one in new],
+        "spans": [json.dumps(one.spans) for one in new],
+    }
+    made = await conn.execute(_ADD, given | {"phase": str(NodePhase.READY), "now": now})
+    return {id_: by_id[id_] for id_ in made.scalars()}
 
 
 async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:

@@ -1,10 +1,10 @@
 """What is still to come of a job, with how sure that is: time and money at P10, P50 and P90. Pure.
 
-Evictions are Poisson; each costs a recovery and part of a checkpoint interval, as in `option.weigh`,
-and the time of the end has the waits for machines after them too. Their rate is Gamma: the plan's
-counts for a few evictions, the job's own hours and evictions move it and make it sure. The time of
-a step is the measured one once there is one, and as sure as the measured ones are alike. Made anew
-with every look, in microseconds: nothing of it is kept.
+Evictions are Poisson; each costs a recovery and part of a checkpoint interval, see `option.weigh`.
+The end is later by the waits for machines. Their rate is Gamma: the plan's counts for
+a few evictions, the job's own hours and evictions move it and make it sure. The time of a step is
+the measured one once there is one, and as sure as the measured ones are alike. Made anew with every
+look, in microseconds: nothing of it is kept.
 """
 
 import math

@@ -1,13 +1,12 @@
-"""The service's side of the node protocol: registration, heartbeats, directives.
+"""The service's side of the node protocol: heartbeats and directives.
 
 What a message changes is decided by the pure rules in domain/node.py; here it is read,
 written and passed on to the reconciler. One transaction each.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -35,18 +34,14 @@ from service.domain.node import (
     StaleEpoch,
     heard,
     is_stale,
-    node_id,
-    registered,
 )
 from service.domain.states import ATTEMPT_OVER
-from trainer.contract import Generation, Heartbeat, Registration, Span, Trouble
+from trainer.contract import Generation, Heartbeat, Trouble
 
 _LONGEST = 400  # of what a node says in a sentence
 _SAID = {"notice": "eviction.answered", "training": "training.warned"}  # by kind of trouble
 _OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # told where the method has them
 OVER = "The attempt is over. This node is not needed any more: stop and leave."
-_LIST_AGAIN = timedelta(seconds=2)  # after a look that did not find a machine which is there
-_SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,34 +63,12 @@ class Heard:
     stop_by: datetime | None = None  # as its job's budget allows; None: whatever
 
 
-async def register(
-    conn: AsyncConnection, registration: Registration, now: datetime
-) -> Standing | None:
-    """Make the VM a node of its attempt; the same boot again is answered the same.
-
-    None while ARM has not listed the VM: it is looked at again soon, not each time that a machine
-    asks. Raises Gone when the attempt is over.
-    """
-    attempt = await _live_attempt(conn, registration.attempt_id)
-    if registration.vm_id not in attempt.vm_ids:
-        at = attempt.seen_at + _LIST_AGAIN if attempt.seen_at else now
-        await leases.hint_by(conn, tables.attempts, attempt.id, at, now)
-        return None
-    name = node_id(attempt.id, registration.vm_id)
-    await nodes.reserve(conn, name)
-    before = await nodes.lock(conn, name)
-    record = registered(before, registration, await _current_number(conn, attempt.id))
-    if before is None or before != record:
-        await _welcome(conn, record, registration, attempt, now)
-    return Standing(node=record, attempt=attempt, job=await _job(conn, attempt))
-
-
 async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: datetime) -> Heard:
     """Take in a heartbeat; one without news changes nothing. Raises Gone and NodeNotFound."""
     record = await nodes.lock(conn, node)
     if record is None:
         raise NodeNotFound(f"No node {node}. Register first.")
-    attempt = await _live_attempt(conn, record.attempt_id)
+    attempt = await live_attempt(conn, record.attempt_id)
     after = heard(record, heartbeat, now.timestamp())
     if isinstance(after, StaleEpoch):
         return Heard(node=record, refusal="stale_epoch")
@@ -108,7 +81,7 @@ async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: date
     await _believe_later(conn, attempt, node, heartbeat)
     for trouble in heartbeat.troubles:
         await _complain(conn, attempt, node, trouble, now)
-    number = await _current_number(conn, attempt.id)
+    number = await current_number(conn, attempt.id)
     if heartbeat.metrics and heartbeat.generation == number:
         await _progress(conn, attempt.job_id, heartbeat, now)
     stale = is_stale(heartbeat, number)
@@ -121,11 +94,11 @@ async def standing(conn: AsyncConnection, node: str) -> Standing:
     record = await nodes.find(conn, node)
     if record is None:
         raise NodeNotFound(f"No node {node}. Register first.")
-    attempt = await _live_attempt(conn, record.attempt_id)
+    attempt = await live_attempt(conn, record.attempt_id)
     return Standing(
         node=record,
         attempt=attempt,
-        job=await _job(conn, attempt),
+        job=await job_of(conn, attempt),
         registered_at=await nodes.registered_at(conn, node),
     )
 
@@ -134,44 +107,6 @@ async def generation_of(conn: AsyncConnection, attempt_id: str, number: int) -> 
     """The attempt's newest generation if it has this number."""
     opened = await _current(conn, attempt_id)
     return opened.generation if opened and opened.generation.number == number else None
-
-
-async def _welcome(
-    conn: AsyncConnection,
-    record: NodeRecord,
-    registration: Registration,
-    attempt: AttemptRow,
-    now: datetime,
-) -> None:
-    again = record.epoch > 1
-    known = await nodes.spans(conn, record.node_id) if again else []
-    told = _in_our_time(registration, now.timestamp())
-    spans = [s.to_plain() for s in told if not _is_known(s, known)]
-    record_now = NodeRecord(**vars(record) | {"heard_at": now.timestamp()})
-    await nodes.save(conn, record_now, name=registration.name, registered_at=now)
-    await nodes.add_spans(conn, record.node_id, spans)
-    if again:  # of a new one nothing can be decided before its first heartbeat
-        await nodes.wake(conn, record.node_id)
-        await leases.hint(conn, tables.attempts, attempt.id, now)
-    how = " again (its supervisor restarted)" if again else ""
-    message = f"Node {registration.name} registered{how}"
-    await events.add(conn, attempt.job_id, now, "node.registered", message, attempt_id=attempt.id)
-
-
-def _in_our_time(registration: Registration, now: float) -> list[Span]:
-    """The spans by our clock: the node's may be hours off."""
-    off = now - registration.now if registration.now else 0.0
-    return [
-        replace(s, started_at=s.started_at + off, ended_at=s.ended_at + off)
-        for s in registration.spans
-    ]
-
-
-def _is_known(span: Span, known: Sequence[Span]) -> bool:
-    """True for what was told before: by our clock it starts a little earlier or later each time."""
-    return any(
-        k.name == span.name and abs(k.started_at - span.started_at) < _SAME_SECONDS for k in known
-    )
 
 
 def must_act(before: NodeRecord, after: NodeRecord, heartbeat: Heartbeat) -> bool:
@@ -311,14 +246,16 @@ def printable(text: str) -> str:
     return text.replace("\0", "\ufffd")
 
 
-async def _live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:
+async def live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:
+    """The attempt. Raises Gone when it is over."""
     attempt = await attempts.find(conn, attempt_id)
     if attempt is None or attempt.state in ATTEMPT_OVER:
         raise Gone(OVER)
     return attempt
 
 
-async def _job(conn: AsyncConnection, attempt: AttemptRow) -> JobRow:
+async def job_of(conn: AsyncConnection, attempt: AttemptRow) -> JobRow:
+    """The attempt's job."""
     job = await jobs.find(conn, attempt.job_id)
     assert job is not None, "an attempt has a job: the foreign key says so"
     return job
@@ -328,6 +265,7 @@ async def _current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
     return await generations.current(conn, attempt_id)
 
 
-async def _current_number(conn: AsyncConnection, attempt_id: str) -> int:
+async def current_number(conn: AsyncConnection, attempt_id: str) -> int:
+    """Of the attempt's newest generation; 0 before the first."""
     opened = await _current(conn, attempt_id)
     return opened.generation.number if opened else 0

@@ -23,8 +23,8 @@ from service.domain.fleet import Offering, Price, scale_set_name
 from service.domain.states import ATTEMPT_WITH_NODES, JOB_TERMINAL, AttemptState
 from service.domain.storage_cost import StoragePrices
 from service.domain.tiers import Account
-from service.operations import nodes
 from service.operations.heartbeats import Hearing
+from service.operations.registrations import Registering
 from service.pricing.storage_prices import TABLE
 from service.reconciler.price_watch import PriceWatch
 from tests.integration.budget_skies import Sky
@@ -111,6 +111,11 @@ class Hostile:
     def hearing(self) -> Hearing:
         """As an api process has one."""
         return Hearing(self.world.engine)
+
+    @cached_property
+    def registering(self) -> Registering:
+        """The same."""
+        return Registering(self.world.engine)
 
     @property
     def watch(self) -> PriceWatch:
@@ -244,8 +249,7 @@ class Hostile:
             address="127.0.0.9",
             gpus=0,
         )
-        async with self.world.engine.begin() as conn:
-            seat = await nodes.register(conn, message, self.world.clock())
+        seat = await self.registering.register(message, self.world.clock())
         if seat is not None:
             node.node_id, node.epoch = seat.node.node_id, seat.node.epoch
         return seat is not None

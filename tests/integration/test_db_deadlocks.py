@@ -42,6 +42,13 @@ from service.operations import generations as generation_operations
 from service.operations import heads, news
 from service.operations import nodes as node_operations
 from service.operations.generations import Halting, Opening
+from service.operations.registrations import (
+    Asks,
+    Other,
+    Registering,
+    register_again,
+    register_all,
+)
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, transact
@@ -121,7 +128,9 @@ class Crowd:
     async def _register(self, conn: AsyncConnection) -> None:
         vm_id, boot_id = self.rng.choice(VMS), self.rng.choice(("boot-1", "boot-2"))
         registration = replace(_REGISTRATION, vm_id=vm_id, boot_id=boot_id)
-        await node_operations.register(conn, registration, self.clock())
+        (answer,) = await register_all(conn, [Asks(registration, self.clock())])
+        if answer is Other.KNOWN:
+            await register_again(conn, registration, self.clock())
 
     async def _heartbeat(self, conn: AsyncConnection) -> None:
         known = await node_rows.of_attempt(conn, "att-2")
@@ -229,10 +238,11 @@ async def test_two_boots_that_register_a_machine_at_once_are_told_apart(
         await add_job(conn, clock(), state="running")
         await add_attempt(conn, clock(), vm_ids=machines)
 
+    replicas, rng = [Registering(crowd) for _ in range(2)], Random(5)
+
     async def register(vm_id: str, boot_id: str) -> int:
         message = replace(_REGISTRATION, attempt_id="att-1", vm_id=vm_id, boot_id=boot_id)
-        async with crowd.begin() as conn:
-            standing = await node_operations.register(conn, message, clock())
+        standing = await rng.choice(replicas).register(message, clock())
         assert standing is not None
         return standing.node.epoch
 

@@ -21,6 +21,7 @@ from service.domain.node import NodeRecord
 from service.domain.states import ATTEMPT_OVER, AttemptState, JobState, Outcome
 from service.operations import heads
 from service.operations import nodes as node_operations
+from service.operations.registrations import Registering
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.jobs import JobReconciler
 from tests.integration.killable import (
@@ -145,8 +146,7 @@ class Life:
             address="10.0.0.4",
             gpus=8,
         )
-        async with self.world.engine.begin() as conn:
-            seat = await node_operations.register(conn, message, self.world.clock())
+        seat = await Registering(self.world.engine).register(message, self.world.clock())
         assert seat is not None
         await self._say(seat.node, NodePhase.READY, 0, 0)
 

@@ -49,7 +49,7 @@ async def test_a_machine_that_registers_early_costs_its_attempt_neither_turn_nor
             async with engine.begin() as conn:
                 # Without a hint: only who looks all the same would see it.
                 await conn.execute(update(tables.jobs).values(cancel_requested_at=clock()))
-                await leases.hint_by(conn, tables.attempts, "att-1", clock(), clock())
+                await leases.hint_all_by(conn, tables.attempts, {"att-1": clock()}, clock())
 
     assert due[0] > clock() + FAR - timedelta(seconds=5)
     assert due == [due[0]] * 3

@@ -1,0 +1,186 @@
+"""Machines become nodes of their attempt: thousands boot at a time, and ask until Azure lists them.
+
+Those that are new share a transaction; a boot of a machine that is known has one of its own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from functools import cached_property, partial
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db import attempts, events, jobs, leases, nodes, tables, versions
+from service.db.attempts import AttemptRow
+from service.db.events import Event
+from service.db.jobs import JobRow
+from service.db.nodes import New
+from service.db.together import Together
+from service.domain.errors import Gone
+from service.domain.ids import new_id
+from service.domain.node import NodeRecord, node_id, registered
+from service.domain.states import ATTEMPT_OVER
+from service.operations import nodes as nodes_operations
+from service.operations.nodes import OVER, Standing
+from trainer.contract import Registration, Span
+
+_LIST_AGAIN = timedelta(seconds=2)  # after a look that did not find a machine which is there
+_SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
+
+
+@dataclass(frozen=True)
+class Asks:
+    """A registration, and when it came."""
+
+    said: Registration
+    at: datetime
+
+    @cached_property
+    def node(self) -> str:
+        return node_id(self.said.attempt_id, self.said.vm_id)
+
+
+class Other(Enum):
+    """What came of one that made no node."""
+
+    UNSEEN = auto()  # ARM has not listed the machine
+    KNOWN = auto()  # it has a node
+
+
+Answer = Standing | Other | Gone
+
+
+class Registering:
+    """One per api process."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        crowd = partial(_all, engine)
+        self._crowd: Together[Asks, Answer] = Together(crowd, key=lambda one: one.node)
+
+    async def register(self, registration: Registration, now: datetime) -> Standing | None:
+        """Make the VM a node of its attempt; the same boot again is answered the same.
+
+        None while ARM has not listed the VM: it is looked at again soon, not each time that a
+        machine asks. Raises Gone when the attempt is over.
+        """
+        answer = await self._crowd.do(Asks(registration, now))
+        if answer is Other.KNOWN:
+            async with self._engine.begin() as conn:
+                return await register_again(conn, registration, now)
+        return answer if isinstance(answer, Standing) else None
+
+
+async def _all(engine: AsyncEngine, asked: Sequence[Asks]) -> list[Answer]:
+    async with engine.begin() as conn:
+        return await register_all(conn, asked)
+
+
+async def register_all(conn: AsyncConnection, asked: Sequence[Asks]) -> list[Answer]:
+    """Machines of different nodes, in their order; only new ones become nodes."""
+    now = max(one.at for one in asked)
+    found = await attempts.find_all(conn, {one.said.attempt_id for one in asked})
+    live = {id_: row for id_, row in found.items() if row.state not in ATTEMPT_OVER}
+    listed = {one.node: one for one in asked if _is_listed(one, live)}
+    made = await nodes.add_all(conn, [_fresh(one) for one in listed.values()], now)
+    unseen = {one.said.attempt_id for one in asked if one.node not in listed}
+    await _look_again(conn, [live[id_] for id_ in unseen & live.keys()], now)
+    known = await _welcome(conn, [listed[node] for node in made], live, now)
+
+    def answer(one: Asks) -> Answer:
+        attempt = live.get(one.said.attempt_id)
+        if attempt is None:
+            return Gone(OVER)
+        if one.node not in made:
+            return Other.KNOWN if one.node in listed else Other.UNSEEN
+        return Standing(node=made[one.node], attempt=attempt, job=known[attempt.job_id])
+
+    return [answer(one) for one in asked]
+
+
+def _is_listed(one: Asks, live: Mapping[str, AttemptRow]) -> bool:
+    attempt = live.get(one.said.attempt_id)
+    return attempt is not None and one.said.vm_id in attempt.vm_ids
+
+
+def _fresh(one: Asks) -> New:
+    record = registered(None, one.said, 0)
+    spans = [s.to_plain() for s in _in_our_time(one.said, one.at.timestamp())]
+    return New(record=record, name=one.said.name, spans=spans)
+
+
+async def _look_again(conn: AsyncConnection, seen: Iterable[AttemptRow], now: datetime) -> None:
+    at = {row.id: row.seen_at + _LIST_AGAIN if row.seen_at else now for row in seen}
+    await leases.hint_all_by(conn, tables.attempts, at, now)
+
+
+async def _welcome(
+    conn: AsyncConnection, begun: Sequence[Asks], live: Mapping[str, AttemptRow], now: datetime
+) -> dict[str, JobRow]:
+    """Tell the jobs; returns them. Nothing can be decided before a node's first heartbeat."""
+    job_ids = {live[one.said.attempt_id].job_id for one in begun}
+    await versions.raise_all(conn, job_ids, now)
+    told = [_event(live[one.said.attempt_id], one.said, "", now) for one in begun]
+    await events.add_all(conn, told)
+    return await jobs.find_all(conn, job_ids)
+
+
+async def register_again(conn: AsyncConnection, said: Registration, now: datetime) -> Standing:
+    """A machine that has a node; another boot of it is news. Raises Gone."""
+    attempt = await nodes_operations.live_attempt(conn, said.attempt_id)
+    before = await nodes.lock(conn, node_id(attempt.id, said.vm_id))
+    assert before is not None, "who has a node is told so by its row"
+    record = registered(before, said, await nodes_operations.current_number(conn, attempt.id))
+    if before != record:
+        await _welcome_back(conn, record, said, attempt, now)
+    job = await nodes_operations.job_of(conn, attempt)
+    return Standing(node=record, attempt=attempt, job=job)
+
+
+async def _welcome_back(
+    conn: AsyncConnection,
+    record: NodeRecord,
+    said: Registration,
+    attempt: AttemptRow,
+    now: datetime,
+) -> None:
+    known = await nodes.spans(conn, record.node_id)
+    told = _in_our_time(said, now.timestamp())
+    spans = [s.to_plain() for s in told if not _is_known(s, known)]
+    record_now = replace(record, heard_at=now.timestamp())
+    await nodes.save(conn, record_now, name=said.name, registered_at=now)
+    await nodes.add_spans(conn, record.node_id, spans)
+    await nodes.wake(conn, record.node_id)
+    await leases.hint(conn, tables.attempts, attempt.id, now)
+    await versions.raise_all(conn, [attempt.job_id], now)
+    await events.add_all(conn, [_event(attempt, said, " again (its supervisor restarted)", now)])
+
+
+def _event(attempt: AttemptRow, said: Registration, how: str, now: datetime) -> Event:
+    return Event(
+        id=new_id("ftevent", now),
+        job_id=attempt.job_id,
+        attempt_id=attempt.id,
+        at=now,
+        level="info",
+        code="node.registered",
+        message=f"Node {said.name} registered{how}",
+        data=None,
+    )
+
+
+def _in_our_time(registration: Registration, now: float) -> list[Span]:
+    """The spans by our clock: the node's may be hours off."""
+    off = now - registration.now if registration.now else 0.0
+    return [
+        replace(s, started_at=s.started_at + off, ended_at=s.ended_at + off)
+        for s in registration.spans
+    ]
+
+
+def _is_known(span: Span, known: Sequence[Span]) -> bool:
+    """True for what was told before: by our clock it starts a little earlier or later each time."""
+    return any(
+        k.name == span.name and abs(k.started_at - span.started_at) < _SAME_SECONDS for k in known
+    )
