@@ -79,9 +79,17 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
     job = _Shown(draw)
     job.live_until(draw.uniform(0.02, 0.9) * job.steps)
     seen, steps = job.seen(), round(job.steps - job.done)
-    given = {"steps": steps, "seconds_per_step": job.pace, "running": True, "seen": seen}
-    left = live.of(job.course, **given)
-    end = live.of(job.course, after=after_evictions(job.past, 1), **given)
+    left, end = (
+        live.of(
+            job.course,
+            steps=steps,
+            seconds_per_step=job.pace,
+            running=True,
+            seen=seen,
+            after=after,
+        )
+        for after in (live.NO_WAIT, after_evictions(job.past, 1))
+    )
     began, waited = job.seconds, job.waited
     job.live_until(job.steps)
     took = job.seconds - began

@@ -28,7 +28,8 @@ NOTES = [
     "eviction_burst_s, cancel_2000_s and submit_10000_s are in proportion where there were fewer",
     "eviction burst: every node tells a notice at once and stops as soon as it is told to",
     "cpu: of api, reconciler and PostgreSQL; the cloud's and Blob's own clients are not in it",
-    "heartbeats come over 64 kept connections per api process, long polls over one per node",
+    "heartbeats come over 512 kept connections per api process (a real node has its own), long"
+    " polls over one per node",
     "nobody else has published any of these figures; pgbench does the heartbeat's write alone",
 ]
 

@@ -10,7 +10,7 @@ import pytest
 from service.domain import forecast
 from service.domain.ages import BUCKETS, DROUGHT_PRIOR, Ages, expected_rest, quantile
 from service.domain.answers import NO_PAST, Answer, Past
-from service.domain.droughts import after_evictions, lasts, rates, wait, with_waits
+from service.domain.droughts import after_evictions, lasts, rates, wait
 from service.domain.forecast import NOTHING_SEEN, Course, Seen, ToCome
 from service.domain.shortage import Shortage
 from tests.world import SPOT
@@ -112,11 +112,17 @@ COURSE = Course(
     checkpoint_seconds=300.0,
     evictions_per_second=0.2 / 3600,
 )
-CALM = ToCome(p10=70_000.0, p50=80_000.0, p90=90_000.0)
+STEPS = 4000
+CALM = ToCome(p10=72_000.0, p50=80_000.0, p90=88_000.0)
 
 
-def ends(past: Past = NO_PAST, spots: int = 1, seen: Seen = NOTHING_SEEN) -> ToCome:
-    return with_waits(COURSE, CALM, seen, after_evictions(past, spots))
+def ends(
+    past: Past = NO_PAST, spots: int = 1, seen: Seen = NOTHING_SEEN, course: Course = COURSE
+) -> ToCome:
+    after = after_evictions(past, spots)
+    return forecast.of(
+        course, steps=STEPS, seconds_per_step=20.0, running=True, seen=seen, after=after
+    )
 
 
 def test_evictions_to_come_are_followed_by_waits_where_spot_is_seldom_there_again() -> None:
@@ -127,13 +133,13 @@ def test_evictions_to_come_are_followed_by_waits_where_spot_is_seldom_there_agai
     assert ends(never).p90 - ends(never).p50 > 2 * (ends(at_once).p90 - ends(at_once).p50)
     assert ends(spots=other).p50 < ends().p50
     assert ends(seen=Seen(evictions=20, trained_s=3600.0)).p50 > ends().p50
-    assert with_waits(COURSE.calm, CALM, NOTHING_SEEN, after_evictions(never, 1)) == CALM
+    assert ends(never, course=COURSE.as_it_runs(None, on_demand=True)) == CALM
 
 
 def test_a_job_that_may_buy_on_demand_waits_no_longer_than_its_deadline_allows() -> None:
     told = ends().no_later(1000.0, than=CALM)
 
-    assert told == ToCome(p10=min(ends().p10, 71_000.0), p50=81_000.0, p90=91_000.0)
+    assert told == ToCome(p10=min(ends().p10, 73_000.0), p50=81_000.0, p90=89_000.0)
     assert ends().no_later(-5.0, than=CALM) == CALM
 
 
@@ -151,8 +157,8 @@ def test_eight_of_ten_jobs_end_within_the_interval_with_all_their_waits(
         steps = draw.randint(500, 8000)
         work = steps * draw.gauss(20.0, 1.56)
         rate = per_hour * draw.gammavariate(2, 0.5)
-        calm = forecast.of(course.calm, steps=steps, seconds_per_step=20.0, running=True)
-        told = with_waits(course, calm, NOTHING_SEEN, after_evictions(Past(droughts=seen), spots=1))
+        waits = after_evictions(Past(droughts=seen), spots=1)
+        told = forecast.of(course, steps=steps, seconds_per_step=20.0, running=True, after=waits)
         within += told.p10 <= _lived(work, rate, of, draw) <= told.p90
 
     assert 0.75 <= within / 1000 <= 0.85

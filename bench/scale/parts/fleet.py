@@ -23,7 +23,7 @@ from bench.scale.parts.wire import Pool, Wire
 from service.domain import tokens
 
 LOOK_SECONDS = 0.5  # for machines that have come up
-POOL = 64  # connections for heartbeats, per api process
+POOL = 512  # connections for heartbeats, per api process
 COLLECT_AFTER = (100_000, 20, 20)
 
 
