@@ -27,8 +27,6 @@ from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import admission
 from service.operations.generations import Halting
 from service.operations.heartbeats import Hearing
-from service.operations.nodes import Standing
-from service.operations.registrations import Registering
 from service.reconciler.openings import Openings
 from service.reconciler.writes import Writes
 from service.storage.fake import MemoryStore
@@ -38,14 +36,11 @@ from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, g
 from tests.world import SPOT
 from trainer.contract import (
     HEAD,
-    PROTOCOL,
     DirectiveKind,
     EvictionNotice,
     Head,
     Heartbeat,
     NodePhase,
-    Registration,
-    Span,
 )
 
 SOME = ("1", "2", "3")
@@ -223,77 +218,6 @@ async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_beg
     }
     assert again is not None
     assert (again.lost_steps, again.progress["step"]) == (7, 40)
-
-
-def machine(attempt_id: str, vm_id: str, boot_id: str = "boot-1") -> Registration:
-    """One that registers."""
-    return Registration(
-        protocol=PROTOCOL,
-        attempt_id=attempt_id,
-        vm_id=vm_id,
-        boot_id=boot_id,
-        name=vm_id,
-        address="10.0.0.4",
-        gpus=8,
-        spans=(Span(name="boot", started_at=1.0, ended_at=2.0),),
-    )
-
-
-async def test_of_a_crowd_of_machines_each_is_told_what_it_would_be_told_alone(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    registering = Registering(engine)
-    async with engine.begin() as conn:
-        for n in SOME:
-            await add_job(conn, clock(), id=f"job-{n}", state="running")
-            there = {"vm_ids": ["vm-a", "vm-b"], "due_at": clock() + timedelta(minutes=5)}
-            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}", **there)
-        over = {"state": "terminating", "outcome": "evicted"}
-        await conn.execute(
-            update(tables.attempts).where(tables.attempts.c.id == "att-3").values(over)
-        )
-    first = await registering.register(machine("att-1", "vm-a"), clock())
-
-    answers = await asyncio.gather(
-        *(
-            registering.register(said, clock())
-            for said in (
-                machine("att-1", "vm-a"),
-                machine("att-1", "vm-a", "boot-2"),
-                machine("att-1", "vm-b"),
-                machine("att-2", "vm-a"),
-                machine("att-2", "vm-c"),
-                machine("att-3", "vm-a"),
-                machine("att-none", "vm-a"),
-            )
-        ),
-        return_exceptions=True,
-    )
-
-    assert first is not None
-    same, again, *fresh, unseen, over_now, unknown = answers
-    assert isinstance(same, Standing)
-    assert isinstance(again, Standing)
-    assert (same.node.epoch, again.node.epoch) == (1, 2)
-    assert [(s.node.vm_id, s.job.id) for s in fresh if isinstance(s, Standing)] == [
-        ("vm-b", "job-1"),
-        ("vm-a", "job-2"),
-    ]
-    assert unseen is None
-    assert (type(over_now), type(unknown)) == (Gone, Gone)
-    async with engine.begin() as conn:
-        said = select(tables.events.c.message).where(tables.events.c.code == "node.registered")
-        told = sorted((await conn.execute(said)).scalars())
-        spans = [await nodes.spans(conn, s.node.node_id) for s in fresh if isinstance(s, Standing)]
-        looked_at = {claim.row_id for claim, _ in await attempts.claim_due(conn, clock(), 10)}
-    assert told == [
-        "Node vm-a registered",
-        "Node vm-a registered",
-        "Node vm-a registered again (its supervisor restarted)",
-        "Node vm-b registered",
-    ]
-    assert [[s.name for s in of] for of in spans] == [["boot"], ["boot"]]
-    assert looked_at >= {"att-1", "att-2"}, "a new boot, and a machine that was not seen"
 
 
 async def test_jobs_move_in_crowds_as_they_do_alone(engine: AsyncEngine, clock: Clock) -> None:
