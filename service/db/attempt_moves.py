@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, notices, shortages, versions
 from service.db.attempts import AttemptRow
 from service.db.events import Event
 from service.db.leases import Claim
-from service.db.tables import attempts
 from service.domain import wording
 from service.domain.attempt import Move
 from service.domain.errors import IllegalMove, LeaseLost
@@ -56,6 +55,16 @@ select a.id, a.vm_ids, a.instance_count,
   (select count(distinct vm_id) from ledger where attempt_id = a.id) as billed,
   array(select vm_id from nodes where attempt_id = a.id and evicting) as noticed
 from attempts a where a.id = any(:ids)
+""")
+
+_OUTLIVE = text("""
+update attempts a set survived = a.survived + 1, outlived = array_append(a.outlived, g.at),
+  evicted_noticed = g.noticed, evicted_unnoticed = g.unnoticed
+from unnest(
+  cast(:ids as text[]), cast(:ats as timestamptz[]), cast(:noticed as int[]),
+  cast(:unnoticed as int[])
+) as g (id, at, noticed, unnoticed)
+where a.id = g.id
 """)
 
 
@@ -111,12 +120,18 @@ async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str
     return found
 
 
-async def outlived(conn: AsyncConnection, row: AttemptRow, at: datetime) -> dict[str, object]:
-    """What to write when the attempt goes on after an eviction, known since ``at``."""
-    noticed, unnoticed = (await evicted(conn, [row]))[row.id]
-    dated = func.array_append(attempts.c.outlived, at)
-    more = {"survived": attempts.c.survived + 1, "outlived": dated}
-    return more | {"evicted_noticed": noticed, "evicted_unnoticed": unnoticed}
+async def outlive(conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, datetime]]) -> None:
+    """Count an eviction, known since then, of attempts that go on. The caller has locked them."""
+    if not went_on:
+        return
+    lost = await evicted(conn, [row for row, _ in went_on])
+    given = {
+        "ids": [row.id for row, _ in went_on],
+        "ats": [at for _, at in went_on],
+        "noticed": [lost[row.id][0] for row, _ in went_on],
+        "unnoticed": [lost[row.id][1] for row, _ in went_on],
+    }
+    await conn.execute(_OUTLIVE, given)
 
 
 async def _write(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -159,8 +159,9 @@ async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> li
     bought = c.capacity_type == offering.capacity_type
     other = or_(c.hourly != price.hourly, c.on_demand_hourly != price.on_demand_hourly)
     live = c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
-    found = select(c.id).where(*there, bought, other, live).order_by(c.id).with_for_update()
-    ids = list((await conn.execute(found)).scalars())
+    found = select(c.id).where(*there, bought, other, live).order_by(c.id)
+    # Whoever writes a node's row holds its attempt's key, in no order of attempts.
+    ids = list((await conn.execute(found.with_for_update(key_share=True))).scalars())
     values = {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
     await conn.execute(update(attempts).where(c.id.in_(ids)).values(values))
     return ids
@@ -225,13 +226,6 @@ async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> set[str]:
         "whole": [s.whole for s in seen],
     }
     return set((await conn.execute(_SAW, given)).scalars())
-
-
-async def release(
-    conn: AsyncConnection, claim: Claim, now: datetime, delay: timedelta, **values: object
-) -> None:
-    """Give the lease back and ask to be looked at again after ``delay``; write what was counted."""
-    await leases.release(conn, claim, now, now + delay, **values)
 
 
 async def note_refill(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:

@@ -99,13 +99,6 @@ async def condemn(conn: AsyncConnection, job_id: str, path: str, because: str) -
     return (await conn.execute(marked)).first() is not None
 
 
-async def broken(conn: AsyncConnection, job_id: str) -> frozenset[str]:
-    """Where those lie that must not be loaded any more."""
-    c = checkpoints.c
-    query = select(c.path).where(c.job_id == job_id, c.broken_because.is_not(None))
-    return frozenset((await conn.execute(query)).scalars())
-
-
 async def newest(
     conn: AsyncConnection, job_id: str, *, after: str | None, limit: int
 ) -> list[Checkpoint] | None:

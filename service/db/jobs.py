@@ -202,12 +202,6 @@ async def set_metadata(conn: AsyncConnection, job_id: str, metadata: dict[str, s
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(request=request))
 
 
-async def count_trainer_error(conn: AsyncConnection, job_id: str) -> None:
-    """One more trainer error in a row."""
-    one_more = jobs.c.trainer_errors + 1
-    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(trainer_errors=one_more))
-
-
 async def progressed(
     conn: AsyncConnection, job_id: str, now: datetime, news: dict[str, Any]
 ) -> None:

@@ -127,13 +127,6 @@ async def wake(conn: AsyncConnection, node_id: str) -> None:
     await notices.notify(conn, f"node:{node_id}")
 
 
-async def direct(
-    conn: AsyncConnection, node_ids: Sequence[str], kind: DirectiveKind, number: int
-) -> None:
-    """Give these nodes a directive."""
-    await direct_all(conn, dict.fromkeys(node_ids, (kind, number)))
-
-
 async def direct_all(
     conn: AsyncConnection, orders: Mapping[str, tuple[DirectiveKind, int]]
 ) -> None:

@@ -241,7 +241,7 @@ def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -
     own is shared by all of them: neither is averaged out by many evictions.
     """
     counts, expected = BELIEF + seen.evictions, course.expected(work, seen)
-    if expected <= 0:
+    if expected <= 0 or course.one_takes[0] <= 0:
         return ToCome(p10=0.0, p50=0.0, p90=0.0)
     each, apart, drought = _one_takes(course, after)
     some = -math.expm1(-counts * math.log1p(expected / counts))

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempt_moves, events, generations, leases, nodes, versions
+from service.db import attempt_moves, events, generations, leases, nodes, queue, versions
 from service.db.attempts import AttemptRow
 from service.db.events import Event
 from service.db.leases import Claim
@@ -70,21 +70,21 @@ async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: date
     }
     await nodes.direct_all(conn, orders)
     await _release(conn, openings, now)  # locks: nodes, attempts, jobs
+    await queue.lock_jobs(conn, [one.row.job_id for one in openings])
+    await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
     errors = {one.row.job_id for one in openings if one.step.after_error}
     await generations.begin_all(conn, begun, errors, now)
-    await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
     await events.add_all(conn, [event for one in openings for event in _opened(one, now)])
 
 
 async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
     """Each is looked at again soon; those that go on after an eviction count it."""
-    went_on = sorted((one for one in openings if one.step.lost), key=lambda one: one.row.id)
-    for one in went_on:
-        counted = await attempt_moves.outlived(conn, one.row, one.halted_at or now)
-        await leases.write(conn, one.claim, **counted)
-    held = await leases.release_all(conn, [(one.claim, now + _SOON) for one in openings], now)
-    if gone := {one.row.id for one in openings} - held:
+    held = await leases.hold_all(conn, [one.claim for one in openings])
+    if gone := {one.row.id for one in openings} - held.keys():
         raise LeaseLost(f"attempts {sorted(gone)}")
+    went_on = [(one.row, one.halted_at or now) for one in openings if one.step.lost]
+    await attempt_moves.outlive(conn, went_on)
+    await leases.release_all(conn, [(one.claim, now + _SOON) for one in openings], now)
 
 
 def _opened(one: Opening, now: datetime) -> Iterator[Event]:

@@ -64,19 +64,9 @@ async def fence(store: BlobStore, job_id: str, after: int, broken: Collection[st
     return fenced
 
 
-async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: datetime) -> None:
-    """The same of many jobs, which the caller has locked; most have nothing new."""
-    known = await checkpoints.kept(conn, heads)
-    for job_id, head in heads.items():
-        if head.model or known.get(job_id, {}) != {
-            c.path: head.kept_as(c) for c in head.checkpoints
-        }:
-            await record(conn, job_id, head, now)
-
-
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     """Copy what is new in HEAD; True when there was something new."""
-    kept = {c.path: head.kept_as(c) for c in head.checkpoints}
+    kept = named(head)
     known = await checkpoints.known(conn, job_id, kept)
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
@@ -89,6 +79,19 @@ async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) 
     if head.model is not None:
         await jobs.remember_result(conn, job_id, head.model.to_plain())
     return bool(news)
+
+
+async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: datetime) -> None:
+    """The same of many jobs, which the caller has locked; most have nothing new."""
+    known = await checkpoints.kept(conn, heads)
+    for job_id, head in heads.items():
+        if head.model or known.get(job_id, {}) != named(head):
+            await record(conn, job_id, head, now)
+
+
+def named(head: Head) -> dict[str, str]:
+    """By path, the checkpoints that it names, and why each is kept."""
+    return {c.path: head.kept_as(c) for c in head.checkpoints}
 
 
 def _sentence(entry: Committed) -> str:

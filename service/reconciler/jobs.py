@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 _IDLE = timedelta(seconds=30)  # between looks at a job that nobody hinted about
 _IN_QUEUE = timedelta(minutes=10)  # between looks at a job that waits to be let in
 _AFTER_FAULT = timedelta(seconds=5)
-_ALONE_AT_ONCE = 40  # of steps that share nothing: behind more, leases could not be renewed
+_ALONE_AT_ONCE = 20  # of steps that share nothing: behind more, leases could not be renewed
+_PREPARED_AT_ONCE = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,20 +90,22 @@ class JobReconciler:
         match next_step(job, self.now()):
             case Wait(delay):
                 if job.last_attempt and job.has_deadline:
-                    row = await self._row(job)
-                    await self._starts.keep_in_time(claim, row, job.last_attempt)
+                    async with self._alone:
+                        row = await self._row(job)
+                        await self._starts.keep_in_time(claim, row, job.last_attempt)
                 await self._release(claim, min(delay or _IDLE, _IDLE))
             case Prepare():
-                async with self._alone:
+                async with self._preparing:
                     await self._prepare(claim, job)
             case StartAttempt(number=number):
                 await self._start(claim, job, number)
             case Move(to=JobState.FAILED, reason=reason):
                 assert job.last_attempt is not None
                 code = str(job.last_attempt.outcome)
-                await self._fail(claim, job, code, await self._with_log(job, reason))
+                async with self._alone:
+                    await self._fail(claim, job, code, await self._with_log(job, reason))
             case Move(to=JobState.SUCCEEDED) as move:
-                async with self.engine.begin() as conn:
+                async with self._alone, self.engine.begin() as conn:
                     await jobs.move(conn, claim, job, move, self.now())
                     await storage_cost.begin(conn, job.id, self.now())  # of an older release's job
             case Move() as move:
@@ -143,6 +146,11 @@ class JobReconciler:
     @cached_property
     def _alone(self) -> asyncio.Semaphore:
         return asyncio.Semaphore(_ALONE_AT_ONCE)
+
+    @cached_property
+    def _preparing(self) -> asyncio.Semaphore:
+        """Of new jobs, by themselves: who has trained does not wait behind them."""
+        return asyncio.Semaphore(_PREPARED_AT_ONCE)
 
     @cached_property
     def _plain(self) -> PlainStarts:

@@ -118,7 +118,7 @@ def _needs_more(
 ) -> bool:
     if facts.has_budget or row.stop_by is not None:
         return True
-    if head and (head.model or facts.kept != {c.path: head.kept_as(c) for c in head.checkpoints}):
+    if head and (head.model or facts.kept != heads.named(head)):
         return True
     return outlook.is_wanted(facts.attempt, scale_set, facts.opened)
 

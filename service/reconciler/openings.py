@@ -39,6 +39,7 @@ class Openings:
         False: somebody was quicker, so look again. A move: only others can tell what to load.
         """
         known = await self._reads.do(row.job_id)
+        assert known.run_spec_sha256, "a job is prepared before its first attempt"
         broken: frozenset[str] | Move = known.broken
         if known.doubted:
             given = (self.engine, self.store, claim, row, known.broken, self.now())

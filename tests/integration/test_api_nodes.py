@@ -339,7 +339,7 @@ async def test_a_directive_wakes_a_long_poll_within_a_second(
     waiting = asyncio.create_task(poll(polled, nodes[0]))
     await subscribed(world, 1)
     async with world.engine.begin() as conn:
-        await node_rows.direct(conn, [nodes[0].seat.node_id], DirectiveKind.STOP, 1)
+        await node_rows.direct_all(conn, {nodes[0].seat.node_id: (DirectiveKind.STOP, 1)})
     given = loop.time()
 
     directive = await waiting

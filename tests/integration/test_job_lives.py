@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db import attempts as attempt_rows
+from service.db import leases
 from service.db.storage_tables import storage_meters
 from service.domain.fleet import scale_set_name
 from service.operations import heads
@@ -304,7 +305,7 @@ async def test_a_hint_during_a_claim_is_not_lost(world: World) -> None:
         ((claim, _),) = await attempt_rows.claim_due(conn, world.clock(), 10)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
     async with world.engine.begin() as conn:
-        await attempt_rows.release(conn, claim, world.clock(), timedelta(hours=1))
+        await leases.release(conn, claim, world.clock(), world.clock() + timedelta(hours=1))
     async with world.engine.begin() as conn:
         due_at_once = await attempt_rows.claim_due(conn, world.clock(), 10)
 

@@ -50,7 +50,7 @@ async def _moves(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Cl
 
 
 async def _releases(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
-    await attempts.release(conn, claim, clock(), timedelta(hours=1))
+    await leases.release(conn, claim, clock(), clock() + timedelta(hours=1))
 
 
 async def _notes_vms(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
@@ -94,7 +94,7 @@ async def test_a_worker_that_gave_its_lease_back_writes_nothing(
     async with engine.begin() as conn:
         claim, row = await claim_attempt(conn, clock())
     async with engine.begin() as conn:
-        await attempts.release(conn, claim, clock(), timedelta(0))
+        await leases.release(conn, claim, clock(), clock() + timedelta(0))
     before = await _everything(engine)
 
     with pytest.raises(LeaseLost):
@@ -176,7 +176,7 @@ async def test_a_lease_that_has_expired_is_anybodys(engine: AsyncEngine, clock: 
 async def test_a_row_waits_until_it_is_due(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         claim, _ = await claim_attempt(conn, clock())
-        await attempts.release(conn, claim, clock(), timedelta(seconds=30))
+        await leases.release(conn, claim, clock(), clock() + timedelta(seconds=30))
     clock.advance(seconds=29)
     async with engine.begin() as conn:
         assert await attempts.claim_due(conn, clock(), 10) == []
@@ -201,11 +201,23 @@ async def test_what_trains_goes_before_machines_that_come_for_as_long_as_a_notic
     assert claim.row_id == first
 
 
+async def test_a_job_that_has_trained_goes_before_those_that_are_new(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        for n, state in enumerate(("validating", "queued", "recovering")):
+            await add_job(conn, clock(), id=f"job-{n}", state=state)
+            clock.advance(seconds=9)
+        ((claim, _),) = await jobs.claim_due(conn, clock(), 1)
+
+    assert claim.row_id == "job-2"
+
+
 @pytest.mark.usefixtures("_one_attempt")
 async def test_a_hint_wakes_a_row_before_it_is_due(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         claim, _ = await claim_attempt(conn, clock())
-        await attempts.release(conn, claim, clock(), timedelta(hours=1))
+        await leases.release(conn, claim, clock(), clock() + timedelta(hours=1))
         await leases.hint(conn, tables.attempts, "att-1", clock())
 
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
@@ -221,7 +233,7 @@ async def test_a_hint_while_the_row_is_claimed_is_not_lost(
         await leases.hint(conn, tables.attempts, "att-1", clock())
     async with engine.begin() as conn:
         assert await attempts.claim_due(conn, clock(), 10) == [], "it is still claimed"
-        await attempts.release(conn, claim, clock(), timedelta(hours=1))
+        await leases.release(conn, claim, clock(), clock() + timedelta(hours=1))
 
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
 
