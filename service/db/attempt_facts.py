@@ -28,11 +28,14 @@ select j.id, j.cancel_requested_at, j.pause_requested_at, j.over_budget_at, j.mo
   j.returns_since, j.trainer_errors, j.terms ->> 'budget' is not null as has_budget,
   p.elastic, p.global_batch, p.micro_batch, p.processes_per_node,
   cast(p.recipe ->> 'gradient_checkpointing' as boolean) as checkpointing,
+  (select max(cast(o ->> 'seconds_per_step_p90' as float)) from jsonb_array_elements(p.options) o)
+    as step_p90,
   committed.at as committed_at, newest.content as newest, short.step as short_step,
   help.id as help_id, help.attempt_id, help.at, help.level, help.code, help.message, help.data
 from jobs j
 cross join lateral jsonb_to_record(j.plan)
-  as p (elastic jsonb, global_batch int, micro_batch int, processes_per_node int, recipe jsonb)
+  as p (elastic jsonb, global_batch int, micro_batch int, processes_per_node int, recipe jsonb,
+    options jsonb)
 left join lateral (
   select at from events where job_id = j.id and code = 'checkpoint.committed'
   order by seq desc limit 1

@@ -202,6 +202,7 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
         elastic=Elastic.of_plan(job),
         refills=row.refills,
         refilled_at=row.refilled_at,
+        step_seconds=job["step_p90"] or 0.0,  # plans of a release before do not say
     )
 
 

@@ -64,6 +64,7 @@ class Attempt:
     elastic: Elastic | None = None  # None: the world size is kept
     refills: int = 0  # how often machines were asked for in place of lost ones, in a row ...
     refilled_at: datetime | None = None  # ... and when last
+    step_seconds: float = 0.0  # of a training step as planned, at P90, wherever it is slowest
 
     @property
     def scale_set_name(self) -> str:
@@ -393,7 +394,7 @@ def _silent(seen: Seen, now: datetime, pace: Pace) -> Move | None:
 
 def _out_of_time(attempt: Attempt, now: datetime) -> Move | None:
     allowed, outcome = TIME_LIMITS[attempt.state]
-    spent = now - attempt.since
-    if spent <= allowed:
-        return None
+    step = attempt.step_seconds if attempt.state is AttemptState.STARTING else 0.0
+    if (spent := now - attempt.since) <= allowed + 2 * timedelta(seconds=step):
+        return None  # it has started once a step is done, which may take long
     return _end(outcome, f"{attempt.state} for {wording.duration(spent.total_seconds())}")

@@ -375,13 +375,17 @@ def test_whatever_is_seen_the_move_exists_and_its_outcome_is_known_in_time(
         assert (step.to in (TERMINATING, ENDED)) == (step.outcome is not None)
 
 
-@pytest.mark.parametrize("state", sorted(set(TIME_LIMITS)))
-def test_a_time_limit_is_over_only_when_it_has_passed(state: AttemptState) -> None:
+@pytest.mark.parametrize(("state", "steps"), [(PROVISIONING, 0), (STARTING, 2)])
+@pytest.mark.parametrize("planned", [0 * SECOND, 30 * MINUTE])
+def test_a_time_limit_is_over_only_when_it_has_passed_with_its_steps(
+    state: AttemptState, steps: int, planned: timedelta
+) -> None:
     limit, outcome = TIME_LIMITS[state]
     seen = Seen(scale_set=machines(CREATING, 0)) if state is PROVISIONING else BOOTED
+    ago, plan = limit + steps * planned, {"step_seconds": planned.total_seconds()}
+    rows = [replace(attempt(state, ago=a), **plan) for a in (ago, ago + SECOND)]
 
-    just = next_step(attempt(state, ago=limit), seen, NOW, PACE)
-    past = next_step(attempt(state, ago=limit + SECOND), seen, NOW, PACE)
+    just, past = (next_step(row, seen, NOW, PACE) for row in rows)
 
     assert just == Wait()
     assert isinstance(past, Move)
