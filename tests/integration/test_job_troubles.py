@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from sqlalchemy import text
+
 from service.cloud.provider import Misconfigured
 from service.domain.fleet import Offering, Price, scale_set_name
 from service.domain.storage_cost import StoragePrices
@@ -66,6 +68,24 @@ async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: 
     assert "REKINDLE_PUBLIC_URL" in failed["error"]["message"]
     assert [a["outcome"] for a in await world.attempts_of(job["id"])] == ["unresponsive"] * 3
     assert await world.cloud.list_owned() == []
+
+
+async def test_a_job_whose_steps_take_an_hour_is_given_the_time_for_its_first(world: World) -> None:
+    job = await world.submit()
+    longer = "jsonb_set(plan, '{options,0,seconds_per_step_p90}', '3600')"
+    async with world.engine.begin() as conn:
+        await conn.execute(text(f"update jobs set plan = {longer}"))
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=0)
+    for _ in range(30):
+        world.clock.advance(minutes=4)
+        for node in nodes:
+            await node.say(NodePhase.RUNNING, number, step=0)
+        await world.tick()
+    (first,) = await world.attempts_of(job["id"])
+
+    assert first["state"] == "starting"
+    assert first["outcome"] is None
 
 
 async def test_a_job_whose_head_is_lost_can_be_cancelled_and_says_what_is_wrong(
