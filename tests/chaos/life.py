@@ -192,11 +192,21 @@ class Life:
             self.swept = await self.replicas.turn(sweep) is not None
         for one in self.all:
             await one.look()
-            for machine in list(one.machines.values()):
-                await machine.turn()
+        await self._machines()
         self.census.take(self.cloud, self.world.clock())
         if self.replicas.strikes > struck:
             self.world.clock.advance(seconds=LEASE.total_seconds() + 1)
+
+    async def _machines(self) -> None:
+        """Those that have booted register at a time; the others have their turns."""
+        there = [machine for one in self.all for machine in one.machines.values()]
+        seated = [machine for machine in there if machine.seat is not None]
+        if new := [machine for machine in there if machine.seat is None and not machine.silent]:
+            answers = await self.replicas.ask_all([machine.registration() for machine in new])
+            for machine, answer in zip(new, answers, strict=True):
+                machine.be_seated(answer)
+        for machine in seated:
+            await machine.turn()
 
     async def _beside(self) -> None:
         if lister := self.replicas.now.attempts.lister:

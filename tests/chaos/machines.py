@@ -5,6 +5,7 @@ Blob by itself, as rank 0's node does.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 
@@ -51,6 +52,7 @@ class Machine:
     number: int = 0  # of the newest generation that was started or stopped here
     broken: BrokenCheckpoint | None = None  # why that one stopped
     step: int = 0
+    boots: int = 1  # of its supervisor
     seq: int = 0
     heard: int = 0  # the newest directive
     news: bool = True  # the service has not answered to what is so
@@ -64,28 +66,35 @@ class Machine:
 
     async def turn(self) -> None:
         """Talk to the service, obey it, do a step, say what is new."""
-        if self.silent:
-            return
-        if self.seat is None:
-            await self._register()
+        if self.silent or self.seat is None:
             return
         await self._obey()
         await self._train()
         if self.news or self.chatty:
             await self._say()
 
-    async def _register(self) -> None:
+    def restart(self) -> None:
+        """Its supervisor starts again, and knows of nothing."""
+        self.boots += 1
+        self.seat = self.generation = self.broken = None
+        self.phase, self.number, self.step, self.heard = NodePhase.READY, 0, 0, 0
+
+    def registration(self) -> dict[str, Any]:
+        """The request that it repeats until it has a seat."""
         message = Registration(
             protocol=PROTOCOL,
             attempt_id=self.attempt_id,
             vm_id=self.vm_id,
-            boot_id="boot-1",
+            boot_id=f"boot-{self.boots}",
             name=self.vm_id,
             address="127.0.0.9",
             gpus=0,
         )
         token = tokens.bootstrap_token(SECRET, self.attempt_id)
-        answer = await self._ask("POST", NODES, token, message.to_json())
+        return {"method": "POST", "url": NODES} | _as(token, message.to_json())
+
+    def be_seated(self, answer: httpx.Response | None) -> None:
+        """What came of its registration."""
         if answer is not None and answer.status_code == 200:
             self.seat, self.seq, self.news = Registered.from_json(answer.content), 0, True
 
@@ -200,5 +209,9 @@ class Machine:
         self, method: str, path: str, token: str, body: str | None = None
     ) -> httpx.Response | None:
         """None: it did not answer; the same is asked again in the next turn."""
-        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-        return await self.replicas.ask(method, path, content=body, headers=headers)
+        return await self.replicas.ask(method, path, **_as(token, body))
+
+
+def _as(token: str, body: str | None) -> dict[str, Any]:
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    return {"content": body, "headers": headers}

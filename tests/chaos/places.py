@@ -12,6 +12,7 @@ from tests.chaos.seams import WRITES
 
 FOLDERS = ("api", "operations", "reconciler")
 CLOUD = frozenset({"create", "refill", "delete"})
+CLOUDS = frozenset({"cloud", "asked"})  # what it is called
 COMMITS = {("engine", "begin"), ("writing", "connect")}
 EXCUSED = {  # no play comes there, and why
     "commit reconciler/starts.py _come_back": "another job must take the cores between two"
@@ -20,6 +21,11 @@ EXCUSED = {  # no play comes there, and why
     " tests/integration/test_deadlines.py; what it writes is a wish, as in keep_in_time",
     "commit api/deps.py get_connection": "only API keys are written there, and a life has its own:"
     " tests/integration/test_api_keys.py; one that was made and never told of opens nothing",
+    "commit operations/files.py look": "it writes how far a long upload is, and a life's takes no"
+    " time; without it nothing is lost but what is shown: tests/integration/test_upload_sweep.py",
+    "delete reconciler/polite.py delete": "it hands its call on: met as that of ask, which waits",
+    "refill reconciler/polite.py refill": "it hands its call on to ask as delete does; no life that"
+    " asks politely is elastic, and in elastic the same refill is struck at attempts.py",
     "commit reconciler/pruning.py run_once": "it deletes what Azure told over a year ago, and a"
     " life has none: tests/integration/test_pruning.py; done twice it deletes nothing more",
 }
@@ -65,13 +71,13 @@ def _of(tree: ast.AST, file: str) -> Iterator[str]:
             seam, verb = _last_name(node.func.value), node.func.attr
             if (seam, verb) in COMMITS:
                 yield f"commit {file} {function.name}"
-            if (seam == "cloud" and verb in CLOUD) or (seam == "store" and verb in WRITES):
+            if (seam in CLOUDS and verb in CLOUD) or (seam == "store" and verb in WRITES):
                 yield f"{verb} {file} {function.name}"
 
 
 def _last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Call):  # self._cloud(row).create(...)
-        return _last_name(node.func).lstrip("_")
-    if isinstance(node, ast.Attribute):
-        return node.attr
+        return _last_name(node.func)
+    if isinstance(node, ast.Attribute):  # self._engine.begin()
+        return node.attr.lstrip("_")
     return node.id if isinstance(node, ast.Name) else ""

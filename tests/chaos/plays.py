@@ -46,6 +46,15 @@ async def noticed(life: Life) -> None:
     life.finish() if "gone" in life.done else life.hold(3)
 
 
+async def restarted(life: Life) -> None:
+    """A machine's supervisor starts again and knows of nothing; the attempt goes on with it."""
+    if "restarted" not in life.done and life.training(step=3):
+        life.mine()[0].restart()
+        life.done.add("restarted")
+    began_again = any(m.number >= 2 for m in life.mine()) or len(life.attempts) > 1
+    life.finish() if "restarted" in life.done and began_again else life.hold(3)
+
+
 async def paused(life: Life) -> None:
     """The user pauses it, finds no machine left, and resumes it."""
     life.hold(3)
@@ -131,6 +140,7 @@ PLAYS: dict[str, Play] = {
     "undisturbed": Play(undisturbed),
     "evicted": Play(evicted),
     "noticed": Play(noticed),
+    "restarted": Play(restarted),
     "paused": Play(paused),
     "cancelled": Play(cancelled, JobState.CANCELLED),
     "cancelled early": Play(cancelled_early, JobState.CANCELLED),

@@ -48,7 +48,12 @@ class Strike:
         return f"{self.harm}{second}{crowd}"
 
     def hook(self, restart: Restart) -> Hook:
-        """A fresh hook that does it. What stalls over a commit does so before it begins."""
+        """A fresh hook that does it. What stalls over a commit does so before it begins.
+
+        Crowds come in any order, and so do their points: there it is known by its name.
+        """
+        if PLAYS[self.play].jobs > 1:
+            return Hook(aim=self.point, harm=self.harm, then=self.then, restart=restart)
         if self.harm in STALLS and self.point.door:
             return Hook(harm=self.harm, at_door=self.point.door)
         return Hook(at=self.number, harm=self.harm, then=self.then, restart=restart)
@@ -131,9 +136,9 @@ async def points_of(engine: AsyncEngine, url: str, play: str) -> list[Point]:
 async def lived(engine: AsyncEngine, url: str, strike: Strike) -> list[str] | None:
     """What of the promises was broken in the life with this strike; None: it missed.
 
-    A crowd's jobs take turns in any order, and who asks politely comes back after a while that has
-    chance in it: the last points may not be come to. Where a deadlock was to end a crowd there may
-    be only one.
+    A crowd's jobs take turns in any order, so that not always the same of them share a transaction,
+    and who asks politely comes back after a while that has chance in it: the last points may not be
+    come to.
     """
     async with a_world(engine, url) as world:
         life = Life(world, strike.play, strike.hook(partial(restart, world.engine)))

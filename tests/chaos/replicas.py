@@ -1,7 +1,7 @@
 """The replicas of the service that are there now: asked, struck, replaced."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -66,8 +66,12 @@ class Replicas:
 
     async def ask(self, method: str, path: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
         """One request; None when nobody answered, or nothing useful."""
-        answer = await self.turn(self.now.http.request(method, path, **more))
-        return None if answer is None or answer.status_code >= 500 else answer
+        return _useful(await self.turn(self.now.http.request(method, path, **more)))
+
+    async def ask_all(self, asked: Sequence[Mapping[str, Any]]) -> list[httpx.Response | None]:
+        """Requests that come at a time, so that they share what crowds do; each as in ``ask``."""
+        answers = await self.turn(_at_once(self.now.http, asked))
+        return [_useful(a) for a in answers] if answers else [None] * len(asked)
 
     async def turn(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Let the replica do ``work``; None when it died or stalled over it."""
@@ -140,6 +144,22 @@ def start(
         orphans=OrphanSweep(engine=engine, now=clock, **shared),  # type: ignore[arg-type]
         beside=beside.of(engine, seen, store, parts.prices, clock, asked),
     )
+
+
+def _useful(answer: httpx.Response | None) -> httpx.Response | None:
+    return None if answer is None or answer.status_code >= 500 else answer
+
+
+async def _at_once(
+    http: httpx.AsyncClient, asked: Sequence[Mapping[str, Any]]
+) -> list[httpx.Response | None]:
+    requests = [http.request(**one) for one in asked]
+    answers: list[httpx.Response | None] = []
+    for answer in await asyncio.gather(*requests, return_exceptions=True):
+        if isinstance(answer, BaseException) and not isinstance(answer, FAULTS):
+            raise answer
+        answers.append(answer if isinstance(answer, httpx.Response) else None)
+    return answers
 
 
 async def _those_beside_it_die(others: set[asyncio.Task[Any]]) -> None:

@@ -70,6 +70,7 @@ class Point:
     what: str  # e.g. "create reconciler/attempts.py _create"
     door: int = 0  # of a commit: the number of its transaction, among all that began
     crowd: bool = False  # whether many share that transaction
+    nth: int = 1  # of those of this name that are in a crowd as this one is, or are not
 
 
 @dataclass
@@ -81,6 +82,8 @@ class Hook:
     then: Harm | None = None  # after a deadlock: what befalls the second that is done by itself
     second: object = None  # that one, once its crowd has ended in a deadlock
     at_door: int = 0  # instead: where a transaction begins, by its own number
+    aim: Point | None = None  # instead of both: that one, where numbers differ between two lives
+    met: int = 0  # of the aim's name
     clock: Clock = field(default_factory=Clock)  # the world's; a slow disk lets it go on
     restart: Restart = _no_server  # PostgreSQL
     drag: float = 0.0  # seconds that each commit takes
@@ -114,8 +117,12 @@ class Hook:
     async def come_to(self, what: str, door: int = 0) -> int:
         """A point begins; returns its number."""
         await self.alive()
-        self.points.append(Point(what, door, crowd=len(served()) > 1))
+        crowd = len(served()) > 1
+        before = sum((p.what, p.crowd) == (what, crowd) for p in self.points)
+        self.points.append(Point(what, door, crowd, before + 1))
         number = len(self.points)
+        if self._is_aim(what, at_door=False):
+            self.at = number
         if door and self.drag:
             self.clock.advance(seconds=self.drag)
         if self._is_second():
@@ -136,10 +143,12 @@ class Hook:
         if self.harm is Harm.LOST:
             raise ConnectionLost
 
-    async def door(self) -> int:
+    async def door(self, place: str = "") -> int:
         """A transaction begins: what stalls there does so before it holds any lock."""
         await self.alive()
         self.doors += 1
+        if self._is_aim(f"commit {place}", at_door=True):
+            self.at_door = self.doors
         if self.doors == self.at_door or (self.harm in STALLS and self._is_second()):
             self.second = None
             await self._before()
@@ -171,6 +180,15 @@ class Hook:
             return
         self.harm, self.then, self.struck, self.at = self.then, None, False, 0
         self.second = next(iter(served()[1:]), None)
+
+    def _is_aim(self, what: str, *, at_door: bool) -> bool:
+        """Whether this is the one: of what stalls over a commit its door is, else the point."""
+        if self.aim is None or at_door != bool(self.harm in STALLS and self.aim.door):
+            return False
+        if (what, len(served()) > 1) != (self.aim.what, self.aim.crowd):
+            return False
+        self.met += 1
+        return self.met == self.aim.nth
 
     def _is_second(self) -> bool:
         return self.second is not None and any(one is self.second for one in served())
@@ -208,7 +226,7 @@ class HookedEngine(AsyncEngine):
             async with super().connect() as conn, conn.begin():
                 yield conn
             return
-        door = await self.hook.door()
+        door = await self.hook.door(place)
         try:
             number = 0
             async with super().connect() as conn, conn.begin():
@@ -241,7 +259,7 @@ class HookedSingles(Singles):
         place = caller()
         try:
             await self.hook.reach("postgres")
-            door = await self.hook.door()
+            door = await self.hook.door(place)
             number = await self.hook.come_to(f"commit {place}", door)
             async with super().connect() as conn:
                 yield conn

@@ -31,6 +31,18 @@ async def test_after_a_deadlock_the_second_of_the_crowd_is_struck_whatever_is_do
     assert hook.struck
 
 
+@pytest.mark.parametrize("harm", [Harm.FAILS, Harm.LATE])
+async def test_a_strike_in_a_crowd_befalls_the_one_of_its_name_however_many_come_before_it(
+    harm: Harm,
+) -> None:
+    hook = Hook(aim=Point("commit one", 7, crowd=False, nth=2), harm=harm)
+    came = ("two", "one", "two", "two", "one", "one")
+    struck = [n for n, what in enumerate(came) if await _is_struck(hook, what)]
+
+    assert struck == [4]
+    assert [p.nth for p in hook.points] == [1, 1, 2, 3, 2, 3]
+
+
 async def test_whoever_looks_on_goes_on_where_the_replicas_connections_end(
     engine: AsyncEngine, database_url: str
 ) -> None:
@@ -73,6 +85,24 @@ def test_a_kind_of_strike_that_mostly_missed_was_not_tried() -> None:
     share.count(DEADLOCK, None)
     assert share.too_many() == [f"most strikes missed: {DEADLOCK.kind}"]
     assert share.told() == [f"missed {FEW + 1} of {2 * FEW + 1}: {DEADLOCK.kind}"]
+
+
+async def _is_struck(hook: Hook, what: str) -> bool:
+    before = hook.struck
+    work = asyncio.create_task(_commit(hook, what))
+    stopped = asyncio.create_task(hook.stopped.wait())
+    await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    struck = hook.struck and not before
+    hook.stalled.clear()
+    hook.stopped.clear()
+    hook.released.set()
+    await asyncio.gather(work, return_exceptions=True)
+    return struck
+
+
+async def _commit(hook: Hook, what: str) -> None:
+    await hook.done(await hook.come_to(f"commit {what}", await hook.door(what)))
 
 
 async def _ask(engine: AsyncEngine) -> None:
