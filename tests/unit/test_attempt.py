@@ -382,8 +382,8 @@ def test_a_time_limit_is_over_only_when_it_has_passed_with_its_steps(
 ) -> None:
     limit, outcome = TIME_LIMITS[state]
     seen = Seen(scale_set=machines(CREATING, 0)) if state is PROVISIONING else BOOTED
-    ago, plan = limit + steps * planned, {"step_seconds": planned.total_seconds()}
-    rows = [replace(attempt(state, ago=a), **plan) for a in (ago, ago + SECOND)]
+    ago, step = limit + steps * planned, planned.total_seconds()
+    rows = [replace(attempt(state, ago=a), step_seconds=step) for a in (ago, ago + SECOND)]
 
     just, past = (next_step(row, seen, NOW, PACE) for row in rows)
 
