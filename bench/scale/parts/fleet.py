@@ -136,8 +136,10 @@ class Fleet:
         if not self._commits:
             return
         chance = LOOK_SECONDS / self._commits
+        stalled = {node.job for node in self._nodes if node.left}  # it takes all to make one
         for node in self._nodes:
-            if node.rank0 and node.step > 0 and random.random() < chance:  # noqa: S311 - no secret
+            commits = node.rank0 and node.step > 0 and node.job not in stalled
+            if commits and random.random() < chance:  # noqa: S311 - no secret
                 self.start(self._commit(node))
 
     async def _commit(self, node: Node) -> None:
