@@ -39,7 +39,8 @@ with given as (
   where a.lease_token = g.token and a.state = g.state
   order by a.id for no key update of a
 )
-update attempts a set seen_at = g.seen_at, vm_ids = coalesce(g.vm_ids, a.vm_ids),
+update attempts a set seen_at = coalesce(g.seen_at, a.seen_at),
+  vm_ids = coalesce(g.vm_ids, a.vm_ids),
   refills = case when g.whole then 0 else a.refills end
 from mine join given g on g.id = mine.id where a.id = mine.id returning a.id
 """)
@@ -152,6 +153,15 @@ async def held_offerings(conn: AsyncConnection) -> list[Offering]:
     )
 
 
+async def look_anew(conn: AsyncConnection, ids: Sequence[str], now: datetime) -> None:
+    """Have each looked at itself, and now: whoever does may hold a list from before."""
+    if not ids:
+        return
+    await leases.hint_all(conn, attempts, ids, now)
+    unseen = update(attempts).where(among(attempts.c.id, ids)).values(seen_at=None)
+    await conn.execute(unseen)
+
+
 async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> list[str]:
     """Attempts there whose price is another one now get it; their ids, in one order."""
     c = attempts.c
@@ -211,7 +221,7 @@ class Seen:
     """What is news to the row of an attempt that was looked at."""
 
     claim: Claim
-    seen_at: datetime | None
+    seen_at: datetime | None  # None: as before
     vm_ids: list[str] | None  # None: as before
     whole: bool  # machines that were asked for in place of lost ones are there
 

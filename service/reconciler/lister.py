@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider
-from service.db import leases, listings, tables
+from service.db import attempts, listings
 from service.domain.listing import Listing, has_changed
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,5 @@ class Lister:
             listing, rows = await listings.latest(conn, None), await listings.known(conn)
         assert listing is not None, "it was just published"
         changed = [i for i, known in rows if has_changed(known, listing.sets.get(known.name))]
-        for attempt_id in changed:
-            async with self.engine.begin() as conn:
-                await leases.hint(conn, tables.attempts, attempt_id, self.now())
+        async with self.engine.begin() as conn:
+            await attempts.look_anew(conn, changed, self.now())

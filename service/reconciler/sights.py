@@ -90,7 +90,7 @@ async def _write_down(conn: AsyncConnection, news: Sequence[Sight]) -> set[str]:
     seen = [
         attempts.Seen(
             claim=one.claim,
-            seen_at=one.at if one.asked else one.row.seen_at,
+            seen_at=one.at if one.asked else None,
             vm_ids=one.vm_ids,
             whole=one.whole,
         )
