@@ -17,7 +17,6 @@ from service.db.leases import Claim
 from service.domain import wording
 from service.domain.attempt import Move
 from service.domain.errors import IllegalMove, LeaseLost
-from service.domain.ids import new_id
 from service.domain.states import ATTEMPT_MOVES, ATTEMPT_WITH_NODES, AttemptState, Outcome
 
 _AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
@@ -165,15 +164,14 @@ async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now:
 
 def _event(one: Moving, now: datetime) -> Event:
     row, step = one.row, one.step
-    level = "info" if step.outcome in _AS_WISHED else "warn"
-    return Event(
-        id=new_id("ftevent", now),
-        job_id=row.job_id,
-        attempt_id=row.id,
-        at=now,
-        level=level if step.to is AttemptState.TERMINATING else "info",
-        code=f"attempt.{step.to}",
-        message=_sentence(row, step),
+    warns = step.to is AttemptState.TERMINATING and step.outcome not in _AS_WISHED
+    return events.fresh(
+        row.job_id,
+        row.id,
+        now,
+        f"attempt.{step.to}",
+        _sentence(row, step),
+        level="warn" if warns else "info",
         data={"outcome": step.outcome, "reason": step.reason} if step.outcome else None,
     )
 

@@ -46,6 +46,29 @@ class Event:
     data: dict[str, Any] | None
 
 
+def fresh(
+    job_id: str,
+    attempt_id: str | None,
+    at: datetime,
+    code: str,
+    message: str,
+    *,
+    level: str = "info",
+    data: dict[str, Any] | None = None,
+) -> Event:
+    """One to add."""
+    return Event(
+        id=new_id("ftevent", at),
+        job_id=job_id,
+        attempt_id=attempt_id,
+        at=at,
+        level=level,
+        code=code,
+        message=message,
+        data=data,
+    )
+
+
 async def add(
     conn: AsyncConnection,
     job_id: str,

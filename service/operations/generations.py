@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,7 +15,6 @@ from service.domain import wording
 from service.domain.attempt import JOINS, OpenGeneration
 from service.domain.errors import LeaseLost
 from service.domain.generation import Halt
-from service.domain.ids import new_id
 from service.operations import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
 
@@ -90,14 +88,15 @@ async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: date
 def _opened(one: Opening, now: datetime) -> Iterator[Event]:
     """What the user is told, in this order."""
     step, generation = one.step, one.generation
+    of = (one.row.job_id, one.row.id, now)
     if step.lost:
-        yield _event(one.row, now, "warn", "node.evicted", _taken(one.row, step), None)
+        yield events.fresh(*of, "node.evicted", _taken(one.row, step), level="warn")
     from_step = generation.checkpoint.step if generation.checkpoint else 0
     counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
     data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
     level = "warn" if step.because else "info"
     said = _sentence(one.row, generation, one.before) + _less(step)
-    yield _event(one.row, now, level, "generation.opened", said, data)
+    yield events.fresh(*of, "generation.opened", said, level=level, data=data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,22 +135,8 @@ async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetim
 def _halted(one: Halting, now: datetime) -> Event:
     level = "info" if one.step.reason == JOINS else "warn"
     said = f"Generation {one.generation.number} is stopped: {one.step.reason}"
-    return _event(one.row, now, level, "generation.halted", said, {"kind": one.step.kind})
-
-
-def _event(
-    row: AttemptRow, now: datetime, level: str, code: str, message: str, data: dict[str, Any] | None
-) -> Event:
-    return Event(
-        id=new_id("ftevent", now),
-        job_id=row.job_id,
-        attempt_id=row.id,
-        at=now,
-        level=level,
-        code=code,
-        message=message,
-        data=data,
-    )
+    of, data = (one.row.job_id, one.row.id, now), {"kind": one.step.kind}
+    return events.fresh(*of, "generation.halted", said, level=level, data=data)
 
 
 def _taken(row: AttemptRow, step: OpenGeneration) -> str:

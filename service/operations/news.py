@@ -9,7 +9,6 @@ from service.db import events, heartbeats, leases, queue, tables, versions
 from service.db.events import Event
 from service.db.heartbeats import Progress, Speaker
 from service.domain.errors import Gone, NodeNotFound
-from service.domain.ids import new_id
 from service.domain.node import Ignored, NodeRecord, StaleEpoch, heard, is_stale
 from service.operations.nodes import OVER, Heard, must_act, news
 from trainer.contract import Heartbeat
@@ -86,16 +85,9 @@ def _notice(speaker: Speaker, heartbeat: Heartbeat, now: datetime) -> Event:
     assert heartbeat.eviction is not None, "it is one"
     which = speaker.attempt_number
     data = {"node": speaker.record.node_id, "not_before": heartbeat.eviction.not_before}
-    return Event(
-        id=new_id("ftevent", now),
-        job_id=speaker.job_id,
-        attempt_id=speaker.record.attempt_id,
-        at=now,
-        level="warn",
-        code="node.eviction_notice",
-        message=f"Azure announced that it takes back one instance of attempt {which}",
-        data=data,
-    )
+    of = (speaker.job_id, speaker.record.attempt_id, now)
+    said = f"Azure announced that it takes back one instance of attempt {which}"
+    return events.fresh(*of, "node.eviction_notice", said, level="warn", data=data)
 
 
 def _far(job_id: str, heartbeat: Heartbeat) -> Progress:

@@ -18,7 +18,6 @@ from service.db.jobs import JobRow
 from service.db.nodes import New
 from service.db.together import Together
 from service.domain.errors import Gone
-from service.domain.ids import new_id
 from service.domain.node import NodeRecord, node_id, registered
 from service.domain.states import ATTEMPT_OVER
 from service.operations import nodes as nodes_operations
@@ -158,16 +157,8 @@ async def _welcome_back(
 
 
 def _event(attempt: AttemptRow, said: Registration, how: str, now: datetime) -> Event:
-    return Event(
-        id=new_id("ftevent", now),
-        job_id=attempt.job_id,
-        attempt_id=attempt.id,
-        at=now,
-        level="info",
-        code="node.registered",
-        message=f"Node {said.name} registered{how}",
-        data=None,
-    )
+    message = f"Node {said.name} registered{how}"
+    return events.fresh(attempt.job_id, attempt.id, now, "node.registered", message)
 
 
 def _in_our_time(registration: Registration, now: float) -> list[Span]:

@@ -15,13 +15,12 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import cadences as rows
-from service.db import market
+from service.db import events, market
 from service.db.cadences import Training, Write
 from service.db.events import Event
 from service.domain import cadence
 from service.domain.cadence import Basis, Known, Lived
 from service.domain.hazard import BURST_S
-from service.domain.ids import new_id
 from service.domain.market import prior
 from service.domain.traces import Place
 from trainer.contract import Cadence
@@ -141,18 +140,11 @@ def _usual(one: Training, before: Known, machines: int, hazard: _Hazard) -> Cade
 
 def _event(one: Training, before: Known, now: Basis, at: datetime, *, more_often: bool) -> Event:
     """That the usual interval has moved."""
-    return Event(
-        id=new_id("ftevent", at),
-        job_id=one.job_id,
-        attempt_id=one.id,
-        at=at,
-        level="info",
-        code=CHANGED,
-        message=cadence.words(before, now, one.cost, more_often=more_often),
-        data={
-            "seconds": before.seconds(now.cadence, one.cost),
-            "seconds_before": before.seconds(before.said.cadence, one.cost),
-            "evictions_per_hour": now.cadence.evictions_per_hour,
-            "notices_answered": now.cadence.answered,
-        },
-    )
+    data = {
+        "seconds": before.seconds(now.cadence, one.cost),
+        "seconds_before": before.seconds(before.said.cadence, one.cost),
+        "evictions_per_hour": now.cadence.evictions_per_hour,
+        "notices_answered": now.cadence.answered,
+    }
+    said = cadence.words(before, now, one.cost, more_often=more_often)
+    return events.fresh(one.job_id, one.id, at, CHANGED, said, data=data)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Table, insert
+from sqlalchemy import Table, insert, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import attempts as attempt_rows
@@ -143,3 +143,10 @@ def checkpoint(step: int, generation: int = 1, kind: str = "periodic") -> Commit
         manifest_sha256="",
         committed_at=1_795_000_000.0 + step,
     )
+
+
+async def blocked(engine: AsyncEngine) -> int:
+    """Transactions that wait for a row of another one."""
+    query = "select count(distinct pid) from pg_locks where not granted"
+    async with engine.connect() as conn:
+        return int((await conn.execute(text(query))).scalar_one())

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 from psycopg.errors import DeadlockDetected
-from sqlalchemy import select, text, update
+from sqlalchemy import select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -51,7 +51,7 @@ from service.operations.registrations import (
 )
 from tests import waiting
 from tests.clock import Clock
-from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, transact
+from tests.integration.rows import add_attempt, add_job, add_node, blocked, checkpoint, transact
 from tests.scripted_node import metrics
 from trainer.contract import (
     PROTOCOL,
@@ -284,7 +284,7 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
             middle = table.c.id.like(f"%-{MANY // 2}")
             await conn.execute(select(table.c.id).where(middle).with_for_update())
             doing = [asyncio.create_task(transact(crowd, deed)) for deed in deeds]
-            await waiting.until(partial(_blocked, crowd), lambda count: count >= 2)
+            await waiting.until(partial(blocked, crowd), lambda count: count >= 2)
         await asyncio.gather(*doing)  # raises where one met a deadlock
 
         async with crowd.connect() as conn:
@@ -292,10 +292,3 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
             warned = await conn.execute(select(tables.nodes.c.evicting))
             assert set(states.scalars()) == {"terminating"}
             assert set(warned.scalars()) == {True}
-
-
-async def _blocked(engine: AsyncEngine) -> int:
-    """Transactions that wait for a row of another one."""
-    query = "select count(distinct pid) from pg_locks where not granted"
-    async with engine.connect() as conn:
-        return int((await conn.execute(text(query))).scalar_one())

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import attempts, generations, jobs, leases, tables
@@ -21,7 +21,15 @@ from service.operations.generations import Opening, open_all
 from service.operations.registrations import Asks, register_all
 from tests import waiting
 from tests.clock import Clock
-from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, generation, transact
+from tests.integration.rows import (
+    add_attempt,
+    add_job,
+    add_node,
+    blocked,
+    checkpoint,
+    generation,
+    transact,
+)
 from tests.world import SPOT
 from trainer.contract import PROTOCOL, Head, Registration
 
@@ -136,7 +144,7 @@ async def test_generations_machines_prices_and_hints_never_wait_in_a_circle(
             held = select(tables.attempts.c.id).where(tables.attempts.c.id == f"att-{middle}")
             await conn.execute(held.with_for_update(key_share=True))
             doing = [asyncio.create_task(transact(crowd, deed)) for deed in deeds]
-            await waiting.until(partial(_blocked, crowd), lambda count: count >= 2)
+            await waiting.until(partial(blocked, crowd), lambda count: count >= 2)
         await asyncio.gather(*doing)  # raises where one met a deadlock
 
         async with crowd.connect() as conn:
@@ -156,10 +164,3 @@ async def _again(
         far = {"due_at": found[0][1].created_at.replace(year=2100), "hourly": 8}
         values = {"lease_token": found[0][0].token, **far}
         await conn.execute(update(tables.attempts).values(values))
-
-
-async def _blocked(engine: AsyncEngine) -> int:
-    """Transactions that wait for a row of another one."""
-    query = "select count(distinct pid) from pg_locks where not granted"
-    async with engine.connect() as conn:
-        return int((await conn.execute(text(query))).scalar_one())
