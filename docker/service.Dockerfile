@@ -36,7 +36,7 @@ WORKDIR /opt/rekindle
 USER 10001:10001
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-# 200 only when the database answers too. A reconciler alone has no port: see compose.yaml.
+# 200 only when the database answers too. A reconciler alone has no port unless it is given one: see compose.yaml.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["python3", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/readyz', timeout=4)"]
 ENTRYPOINT ["tini", "--", "python3", "-m", "service.main"]

@@ -1,4 +1,8 @@
-"""Alembic's entry: one connection, short lock time-outs, the URL from whoever calls."""
+"""Alembic's entry: one connection, short lock time-outs, the URL from whoever calls.
+
+A transaction for each migration: else what the first one locks is locked until the last one ends,
+and the release before waits for all of them.
+"""
 
 import asyncio
 
@@ -6,25 +10,33 @@ from alembic import context
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
 from service.db.engine import driver_url, patience
 from service.db.tables import metadata
 
 
 def _run(connection: Connection) -> None:
-    context.configure(connection=connection, target_metadata=metadata, compare_type=True)
+    connection.execute(text("select pg_advisory_lock(7241)"))  # one at a time, until we disconnect
+    connection.execute(text("set lock_timeout = '5s'"))
+    connection.commit()
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        compare_type=True,
+        transaction_per_migration=True,
+    )
     with context.begin_transaction():
-        connection.execute(text("select pg_advisory_xact_lock(7241)"))  # one migration at a time
-        connection.execute(text("set local lock_timeout = '5s'"))
         context.run_migrations()
+    connection.commit()  # what was only looked at
 
 
 async def _connect() -> None:
     url = context.config.get_main_option("sqlalchemy.url") or ""
-    engine = create_async_engine(driver_url(url), connect_args=patience(url))
-    async with engine.begin() as connection:
+    # Without a pool: whatever becomes of it the connection ends, and with it what is locked.
+    engine = create_async_engine(driver_url(url), connect_args=patience(url), poolclass=NullPool)
+    async with engine.connect() as connection:
         await connection.run_sync(_run)
-    await engine.dispose()
 
 
 asyncio.run(_connect())

@@ -38,6 +38,8 @@ def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.
         else:
             face.add_argument("--port", type=int, default=8080)
     commands.add_parser("migrate", help="bring the database schema up to date")
+    check = commands.add_parser("check", help="are settings, database and storage as they must be")
+    check.add_argument("--json", action="store_true", help="for programs")
     _add_to(commands)
     return parser.parse_args(words)
 

@@ -1,11 +1,13 @@
-"""Composition root: `python -m service.main api|reconciler|all|migrate|key|budget|quota`."""
+"""Composition root: `python -m service.main api|reconciler|all|migrate|check|key|budget|quota`."""
 
 import argparse
 import asyncio
 import gc
+import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +22,7 @@ from alembic.script import ScriptDirectory
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from service import console, telemetry
+from service import check, console, telemetry
 from service.adapters import Adapters, Opened, adapters
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
@@ -51,12 +53,12 @@ def main() -> int:
     """Read the arguments and the environment, then run."""
     options = arguments()
     telemetry.set_up()
+    if options.command == "check":
+        return asyncio.run(_check(options))
     try:
         settings = Settings()  # type: ignore[call-arg]  # the environment fills it
     except ValidationError as error:
-        for fault in error.errors(include_url=False):
-            where = "_".join(("REKINDLE", *(str(p) for p in fault["loc"]))).upper()
-            sys.stderr.write(f"{where}: {fault['msg']}\n")
+        sys.stderr.writelines(f"{name}: {fault}\n" for name, fault in check.faults(error))
         return 2
     if options.command == "migrate":
         migrate(settings.database_url.get_secret_value())
@@ -204,6 +206,16 @@ async def _console(settings: Settings, options: argparse.Namespace) -> int:
         await engine.dispose()
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
+
+
+async def _check(options: argparse.Namespace) -> int:
+    """For who sets the service up: print what is well and what is not."""
+    parts = [part async for part in check.look(_schema(), time.time)]
+    if options.json:
+        sys.stdout.write(json.dumps([part.as_dict() for part in parts]) + "\n")
+    else:
+        sys.stdout.write("".join(f"{part}\n" for part in parts))
+    return 1 if any(part.remedy for part in parts) else 0
 
 
 def arguments() -> argparse.Namespace:

@@ -17,6 +17,7 @@ from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.cadences import Cadences
+from service.reconciler.hearing import Hearing, door
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
 from service.reconciler.loop import Loop
@@ -35,6 +36,7 @@ from service.reconciler.uploads import UploadSweep
 from service.settings import Settings
 
 WATCH_SECONDS = 10.0
+HEARING_SECONDS = 15.0
 SWEEP_SECONDS = 60.0
 STRAY_SECONDS = 900.0
 UPLOAD_SWEEP_SECONDS = 600.0
@@ -58,6 +60,13 @@ def reconcilers(
         engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
     )
     attempts, lister = _attempts(settings, world, polite)
+    hearing = Hearing(
+        engine=world.engine,
+        knock=door(settings.public_url),
+        watch=attempts.watch,
+        now=world.now,
+        at_most=timedelta(seconds=settings.outage_seconds),
+    )
     jobs = JobReconciler(
         engine=world.engine,
         store=world.store,
@@ -70,12 +79,14 @@ def reconcilers(
     orphans = OrphanSweep(engine=world.engine, cloud=world.cloud, now=world.now, polite=polite)
     strays = StrayWatch(cloud=polite.at(ALL), now=world.now)
     prune = Pruning(engine=world.engine, keep=_kept(settings), now=world.now)
-    loop = Loop(listener=world.listener, stop=stop, pulse=pulse)
+    drain = settings.drain_seconds
+    loop = Loop(listener=world.listener, stop=stop, pulse=pulse, drain=drain)
     return [
         loop.whenever_due("attempts", attempts.claim),
         loop.whenever_due("jobs", jobs.claim),
         loop.every(settings.poll_seconds / 2, "list", lister.run_once),
         loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
+        loop.every(HEARING_SECONDS, "hearing", hearing.run_once),
         loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
         loop.every(STRAY_SECONDS, "strays", strays.run_once),
         loop.every(PRUNING_SECONDS, "pruning", prune.run_once),

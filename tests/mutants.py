@@ -31,7 +31,7 @@ class Mutant:
 MUTANTS = (
     Mutant(
         fault="ended when its delete is accepted",
-        file="service/domain/attempt.py",
+        file="service/domain/attempt_steps.py",
         was="return Wait() if seen.scale_set.phase is ScaleSetPhase.DELETING else Delete()",
         becomes="deleting = seen.scale_set.phase is ScaleSetPhase.DELETING\n"
         "    return Move(to=AttemptState.ENDED, outcome=attempt.outcome) if deleting else Delete()",
@@ -40,7 +40,7 @@ MUTANTS = (
     ),
     Mutant(
         fault="the first NotFound is believed",
-        file="service/domain/attempt.py",
+        file="service/domain/attempt_steps.py",
         was="if now - attempt.since >= pace.read_lag:",
         becomes="if now >= attempt.since:",
         caught_by="tests/unit/test_attempt.py::test_rule"
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         fault="effect before intent",
-        file="service/domain/attempt.py",
+        file="service/domain/attempt_steps.py",
         was="    return Move(to=AttemptState.PROVISIONING)\n",
         becomes="    return Create()\n",
         caught_by="tests/unit/test_attempt.py::test_rule"
@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         fault="eviction ignored",
-        file="service/domain/attempt.py",
+        file="service/domain/attempt_steps.py",
         was="short = any(n.evicting for n in seen.nodes) or running < attempt.instance_count",
         becomes="short = running < 0",
         caught_by="tests/unit/test_attempt.py::test_an_attempt_is_ended_by"

@@ -9,10 +9,13 @@ from pathlib import Path
 from alembic.config import Config
 
 from rekindle import postgres
+from service.db.tables import metadata
 
 ROOT = Path(__file__).resolve().parent.parent
 # Nothing here outlives the tests, so nothing needs to reach the disk.
 SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
+# All rows of every table: of the few of one life thirty times as quick as to truncate.
+EMPTY = "; ".join(f"delete from {table.name}" for table in reversed(metadata.sorted_tables))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Whether the subscription that the service is configured for has what it needs.
 
-It reads the service's own settings from the environment, and asks ARM what only ARM knows.
+It reads the service's own settings from the environment, and asks ARM what only ARM knows. What the
+settings must be like, and whether database and storage answer, is in check_settings.py.
 """
 
 import re
@@ -12,19 +13,9 @@ from typing import Any
 
 import httpx
 
+from rekindle.cli import check_settings
 from rekindle.cli.check import Check, doubt, missing, ok, skipped
 
-_NEEDED = {
-    "REKINDLE_AZURE_RESOURCE_GROUP": "the resource group that scale sets are made in",
-    "REKINDLE_AZURE_SUBNET_ID": "the id of the nodes' subnet; {region} stands for the region",
-    "REKINDLE_AZURE_SSH_PUBLIC_KEY": "a public SSH key; Azure wants one",
-    "REKINDLE_OFFERINGS": "what may be bought: SIZE@REGION[:on_demand],...",
-    "REKINDLE_DATABASE_URL": "PostgreSQL",
-    "REKINDLE_STORAGE": "the storage account's connection string",
-    "REKINDLE_PUBLIC_URL": "where nodes reach the service",
-    "REKINDLE_SECRET_KEY": "32 characters or more",
-    "REKINDLE_DEPLOYMENT": "a name that no other deployment has",
-}
 _ACTIONS = {
     "Virtual Machine Contributor": (
         "Microsoft.Compute/virtualMachineScaleSets/read",
@@ -33,6 +24,9 @@ _ACTIONS = {
     ),
     "Network Contributor": ("Microsoft.Network/virtualNetworks/subnets/join/action",),
 }
+_OPERATOR = "Managed Identity Operator"
+_ASSIGN = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
+_PERMISSIONS = "providers/Microsoft.Authorization/permissions"
 _SPOT_QUOTA = "lowPriorityCores"
 _TIMEOUT = 30.0
 
@@ -53,13 +47,13 @@ class Azure:
 
 
 def checks(environment: Mapping[str, str]) -> Iterator[Check]:
-    """Line by line; nothing to check where the environment names no subscription."""
+    """Line by line; of Azure nothing where the environment names no subscription."""
+    yield from check_settings.checks(environment)
     subscription = environment.get("REKINDLE_AZURE_SUBSCRIPTION_ID", "")
     if not subscription:
         why = "REKINDLE_AZURE_SUBSCRIPTION_ID is not set: this is not where the service runs"
         yield skipped("Azure", why)
         return
-    yield from _settings(environment)
     yield _image(environment.get("REKINDLE_TRAINER_IMAGE", ""))
     try:
         token = _token(environment)
@@ -73,15 +67,8 @@ def checks(environment: Mapping[str, str]) -> Iterator[Check]:
     with httpx.Client(base_url=base, headers=headers, verify=trust, timeout=_TIMEOUT) as http:
         azure = Azure(http, subscription, environment.get("REKINDLE_AZURE_RESOURCE_GROUP", ""))
         yield from _group(azure)
+        yield from _identity(azure, environment.get("REKINDLE_AZURE_IDENTITY_ID", ""))
         yield from _quotas(azure, environment.get("REKINDLE_OFFERINGS", ""))
-
-
-def _settings(environment: Mapping[str, str]) -> Iterator[Check]:
-    absent = {name: what for name, what in _NEEDED.items() if not environment.get(name)}
-    for name, what in absent.items():
-        yield missing(name, "not set", f"Set it: {what}.")
-    if not absent:
-        yield ok("settings", "all that are needed are set")
 
 
 def _image(image: str) -> Check:
@@ -115,7 +102,7 @@ def _group(azure: Azure) -> Iterator[Check]:
         return
     yield ok("resource group", azure.group)
     try:
-        listed = azure.get(f"{path}/providers/Microsoft.Authorization/permissions", "2022-04-01")
+        listed = azure.get(f"{path}/{_PERMISSIONS}", "2022-04-01")
     except httpx.HTTPError as error:
         yield doubt("roles", f"cannot be read: {_said(error)}", "Look: az role assignment list")
         return
@@ -124,12 +111,30 @@ def _group(azure: Azure) -> Iterator[Check]:
 
 def _roles(granted: list[dict[str, Any]]) -> Iterator[Check]:
     for role, actions in _ACTIONS.items():
-        absent = [action for action in actions if not _may(granted, action)]
-        if absent:
-            remedy = f"az role assignment create --role '{role}' on the resource group."
-            yield missing(f"role {role}", f"may not {', '.join(absent)}", remedy)
-        else:
-            yield ok(f"role {role}", "granted")
+        yield _role(role, actions, granted, "the resource group")
+
+
+def _identity(azure: Azure, identity: str) -> Iterator[Check]:
+    """Who makes a machine must be let give it its identity; asked where that is granted."""
+    name = f"role {_OPERATOR}"
+    if not identity:
+        yield skipped(name, "REKINDLE_AZURE_IDENTITY_ID is not set: nodes have no identity")
+        return
+    whole = azure.http.base_url.copy_with(path=f"{identity}/{_PERMISSIONS}")
+    try:
+        granted = azure.get(str(whole), "2022-04-01")["value"]
+    except httpx.HTTPError as error:
+        yield doubt(name, f"cannot be read: {_said(error)}", f"Does {identity} exist?")
+        return
+    yield _role(_OPERATOR, (_ASSIGN,), granted, "the nodes' identity")
+
+
+def _role(role: str, actions: tuple[str, ...], granted: list[dict[str, Any]], where: str) -> Check:
+    absent = [action for action in actions if not _may(granted, action)]
+    if not absent:
+        return ok(f"role {role}", "granted")
+    remedy = f"az role assignment create --role '{role}' on {where}."
+    return missing(f"role {role}", f"may not {', '.join(absent)}", remedy)
 
 
 def _may(granted: list[dict[str, Any]], action: str) -> bool:

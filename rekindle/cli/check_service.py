@@ -10,7 +10,7 @@ import httpx
 
 from rekindle.cli.check import Check, doubt, missing, ok, skipped
 from rekindle.cli.choose import JOBS
-from rekindle.cli.client import Client
+from rekindle.cli.client import Client, checked
 from rekindle.cli.connection import Asked, connect
 from rekindle.cli.trouble import ExitCode, Trouble, Unreachable
 
@@ -29,7 +29,10 @@ def checks(asked: Asked) -> Iterator[Check]:
         return
     with Client(found) as client:
         try:
-            answer = client.send("GET", _root(found.url) + "/readyz", tries=1)
+            with client.translated():
+                answer = client.http.get(_root(found.url) + "/readyz")
+            if not (reason := _not_ready(answer)):
+                checked(answer)
         except Unreachable as trouble:
             start = "Start it (rekindle up), or" if found.stack else "Start it, or"
             yield missing("service", trouble.message, f"{start} mend the address.")
@@ -37,9 +40,28 @@ def checks(asked: Asked) -> Iterator[Check]:
         except Trouble as trouble:
             yield missing("service", trouble.message, "Check the address: it ends in /v1.")
             return
-        yield ok("service", f"{found.url} answers ({found.source})")
+        if reason:
+            remedy = "If it does not say what to do: docs/runbook.md, and the service's log."
+            yield missing("service", f"{found.url} answers, and cannot work: {reason}", remedy)
+        else:
+            yield ok("service", f"{found.url} answers ({found.source})")
         yield _skew(answer, datetime.now(UTC))
-        yield _key(client)
+        if not reason:
+            yield _key(client)
+
+
+def _not_ready(answer: httpx.Response) -> str:
+    """Why the service itself says that it cannot do its work; "" where it can, or nothing said so.
+
+    A gateway in its place says 503 as well, but not in these words.
+    """
+    if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+        return ""
+    try:
+        body = answer.json()
+        return str(body.get("status") or body["error"]["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def _skew(answer: httpx.Response, now: datetime) -> Check:

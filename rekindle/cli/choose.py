@@ -39,13 +39,12 @@ def complete_job(incomplete: str) -> list[tuple[str, str]]:
     return [(name, what) for name, what in offered if name.startswith(incomplete)]
 
 
+_JOB_HELP = "Its id, the beginning of it, or `last` for the newest."
 JobArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB",
-        help="Its id, the beginning of it, or `last` for the newest.",
-        autocompletion=complete_job,
-    ),
+    str, typer.Argument(metavar="JOB", help=_JOB_HELP, autocompletion=complete_job)
+]
+JobOrAll = Annotated[
+    str | None, typer.Argument(metavar="JOB", help=_JOB_HELP, autocompletion=complete_job)
 ]
 
 

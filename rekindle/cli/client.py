@@ -19,6 +19,7 @@ TRIES = 5
 _BUSY = {429, 502, 503, 504}
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0, pool=30.0)
 _LONGEST_PAUSE = 10.0
+_PROJECT = "openai-project"
 
 
 class Client:
@@ -34,6 +35,13 @@ class Client:
             timeout=_TIMEOUT,
             trust_env=not _is_loopback(connection.url),
         )
+        self.act_in(connection.project)
+
+    def act_in(self, project: str | None) -> None:
+        """From now on in this project, by its id or name; None: the key's own."""
+        self.http.headers.pop(_PROJECT, None)
+        if project is not None:
+            self.http.headers[_PROJECT] = project
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What all commands share: four options, one way to print, one way to fail.
+"""What all commands share: five options, one way to print, one way to fail.
 
 `@command` turns a function of a Cli and its own parameters into one that typer knows: the
 shared options are added to its signature, and whatever it raises becomes a sentence. A parameter
@@ -8,6 +8,7 @@ whose type is a dataclass stands for an option for each of its fields.
 import inspect
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
@@ -46,6 +47,15 @@ Key = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="PROJECT",
+        help="Act in this one, by name or id. Only a key of the operators opens another's.",
+        rich_help_panel=_PANEL,
+    ),
+]
 StateFolder = Annotated[
     Path | None,
     typer.Option(
@@ -72,6 +82,11 @@ class Cli:
     def connection(self) -> Connection:
         """The service that is meant."""
         return connect(self.asked, os.environ, Path.cwd())
+
+    @property
+    def same_project(self) -> str:
+        """What the next command needs to act where this one did."""
+        return f" --project {shlex.quote(self.asked.project)}" if self.asked.project else ""
 
     @cached_property
     def client(self) -> "Client":
@@ -138,10 +153,11 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         url: str | None = None,
         key: str | None = None,
         state: Path | None = None,
+        project: str | None = None,
         as_json: bool = False,
         **given: Any,  # noqa: ANN401 - whatever the command declares
     ) -> None:
-        cli = Cli(Asked(url, key, state), as_json=as_json)
+        cli = Cli(Asked(url, key, state, project), as_json=as_json)
         for name, group in groups.items():
             given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
         raise typer.Exit(carried_out(cli, lambda: function(cli, *args, **given)))
@@ -154,6 +170,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
             ("url", Url, None),
             ("key", Key, None),
             ("state", StateFolder, None),
+            ("project", Project, None),
             ("as_json", AsJson, False),
         )
     ]

@@ -26,6 +26,7 @@ class Asked:
     url: str | None = None
     key: str | None = None
     state: Path | None = None
+    project: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Connection:
     key: str
     source: str  # where it was found, for messages
     stack: Path | None = None
+    project: str | None = None  # to act in; None: the key's own
 
 
 def connect(asked: Asked, environment: Mapping[str, str], folder: Path) -> Connection:
@@ -52,7 +54,20 @@ def connect(asked: Asked, environment: Mapping[str, str], folder: Path) -> Conne
             code="no_api_key",
         )
     own = stack if _based(local.get("api_url", "")) == url else None
-    return Connection(url=url, key=key, source=source, stack=own)
+    project = _sendable(asked.project)
+    return Connection(url=url, key=key, source=source, stack=own, project=project)
+
+
+def _sendable(project: str | None) -> str | None:
+    """As a header; an empty one is a variable that nobody has set, not the key's own project."""
+    if project is None or (project.strip() and project.isascii() and project.isprintable()):
+        return project
+    raise Trouble(
+        f"--project {project!r} cannot be sent in a header.",
+        "Give its id: rekindle projects",
+        exit_code=ExitCode.USAGE,
+        code="no_project",
+    )
 
 
 def find_stack(asked: Path | None, folder: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""`rekindle list`, `show`, `cost`, `events`, `cancel`, `pause`, `resume`."""
+"""`rekindle list`, `show`, `cost`, `events`, `cancel`; the wish of one job."""
 
 import time
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rekindle.cli import job_view, words
+from rekindle.cli import job_view, projects, words
 from rekindle.cli.choose import JOBS, JobArgument, job_id, pages
 from rekindle.cli.command import Cli
 from rekindle.cli.feed import Feed
@@ -37,6 +37,9 @@ def list_jobs(
         str | None,
         typer.Option(metavar="STATUS", help=f"Only these: {', '.join(sorted(_STATUSES))}."),
     ] = None,
+    all_projects: Annotated[
+        bool, typer.Option("--all-projects", help="So many of every project. For operators.")
+    ] = False,
 ) -> None:
     """Your jobs, newest first."""
     if status is not None and status not in _STATUSES:
@@ -46,9 +49,12 @@ def list_jobs(
             exit_code=ExitCode.USAGE,
             code="unknown_status",
         )
+    if all_projects:
+        _list_all(cli, limit, after, status)
+        return
     found, more = _page(cli, limit, job_id(cli.client, after) if after else None, status)
     document = {"object": "list", "data": found, "has_more": more}
-    cli.show(document, lambda: _listed(found, more=more))
+    cli.show(document, lambda: _listed(found, cli.same_project, more=more))
 
 
 def show(cli: Cli, job: JobArgument) -> None:
@@ -95,17 +101,14 @@ def events(
 
 def cancel(cli: Cli, job: JobArgument) -> None:
     """End a job: its machines are deleted; what it has saved so far stays."""
-    _wish(cli, job, "cancel", "is being cancelled")
+    wish(cli, job, "cancel", "is being cancelled")
 
 
-def pause(cli: Cli, job: JobArgument) -> None:
-    """Save a checkpoint and give the machines back, until `rekindle resume`."""
-    _wish(cli, job, "pause", "saves a checkpoint and pauses; rekindle resume takes it up again")
-
-
-def resume(cli: Cli, job: JobArgument) -> None:
-    """Take up a paused job where it was."""
-    _wish(cli, job, "resume", "goes on as soon as there are machines")
+def wish(cli: Cli, job: str, verb: str, said: str) -> None:
+    """Ask for it, and say what the job does then."""
+    name = job_id(cli.client, job)
+    shown = cli.client.post(f"{JOBS}/{name}/{verb}")
+    cli.show(shown, lambda: _granted(shown, said, cli.same_project))
 
 
 def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> tuple[list[Json], bool]:
@@ -116,13 +119,30 @@ def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> tuple[
     return fitting[:limit], len(fitting) > limit
 
 
-def _listed(found: list[Json], *, more: bool) -> Iterable[Any]:
+def _list_all(cli: Cli, limit: int, after: str | None, status: str | None) -> None:
+    projects.refuse_with(cli, "--after" if after else None)
+    found = [(one, *_page(cli, limit, None, status)) for one in projects.in_each(cli)]
+    data = [job | {"project": one["name"]} for one, its_jobs, _ in found for job in its_jobs]
+    document = {"object": "list", "data": data, "has_more": any(more for *_, more in found)}
+    cli.show(document, lambda: _by_project(found))
+
+
+def _by_project(found: list[tuple[Json, list[Json], bool]]) -> Iterable[Any]:
+    if not any(jobs for _, jobs, _ in found):
+        yield "No jobs in any project."
+    for one, jobs, more in found:
+        if jobs:
+            yield f"Project {words.safe(one['name'])}"
+            yield from _listed(jobs, f" --project {one['id']}", more=more)
+
+
+def _listed(found: list[Json], same_project: str = "", *, more: bool) -> Iterable[Any]:
     if not found:
         yield "No jobs. Make one: rekindle submit FILE --model MODEL"
         return
     yield job_view.jobs_table(found, time.time())
     if more:
-        yield f"There are more: rekindle list --after {found[-1]['id']}"
+        yield f"There are more: rekindle list --after {found[-1]['id']}{same_project}"
 
 
 def _print_events(cli: Cli, found: Iterable[Json]) -> None:
@@ -133,15 +153,9 @@ def _print_events(cli: Cli, found: Iterable[Json]) -> None:
             cli.out.print(job_view.event_line(event, day=True))
 
 
-def _wish(cli: Cli, job: str, verb: str, said: str) -> None:
-    name = job_id(cli.client, job)
-    shown = cli.client.post(f"{JOBS}/{name}/{verb}")
-    cli.show(shown, lambda: _granted(shown, said))
-
-
-def _granted(shown: Json, said: str) -> Iterable[Any]:
+def _granted(shown: Json, said: str, same_project: str) -> Iterable[Any]:
     if words.is_over(shown):
         yield f"{shown['id']} is over: {words.phase(shown).lower()}."
         return
     yield f"{shown['id']} {said}."
-    yield f"Next: rekindle watch {shown['id']}"
+    yield f"Next: rekindle watch {shown['id']}{same_project}"

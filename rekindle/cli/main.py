@@ -18,6 +18,7 @@ from rekindle.cli import (
     doctor,
     download,
     files,
+    halt,
     import_file,
     jobs,
     keys,
@@ -26,6 +27,7 @@ from rekindle.cli import (
     metrics,
     pipeline,
     presets,
+    projects,
     simulate,
     submit,
     terms,
@@ -80,8 +82,8 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "events": jobs.events,
     "cost": jobs.cost,
     "cancel": jobs.cancel,
-    "pause": jobs.pause,
-    "resume": jobs.resume,
+    "pause": halt.pause,
+    "resume": halt.resume,
     "set": terms.set_terms,
     "simulate": simulate.simulate,
     "download": download.download,
@@ -104,6 +106,7 @@ app.command("import", rich_help_panel=_MORE)(command(import_file.import_file))
 app.command("distil", rich_help_panel=_MORE)(command(distil.distil))
 app.command("costs", rich_help_panel=_MORE)(command(costs.costs))
 app.command("audit", rich_help_panel=_MORE)(command(audit.audit))
+app.command("projects", rich_help_panel=_MORE)(command(projects.projects))
 app.command("doctor", rich_help_panel=_MORE)(command(doctor.doctor))
 app.command("up", rich_help_panel=_LOCAL)(local.up)
 app.command("evict", rich_help_panel=_LOCAL)(command(local.evict))

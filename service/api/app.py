@@ -23,6 +23,7 @@ from service.api import (
     models,
     project_costs,
     project_savings,
+    projects,
     reconciliations,
     simulations,
     tiers,
@@ -40,7 +41,8 @@ _LONGEST_ID = 128
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
 _OF_USERS = (
     *(files, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys),
-    *(audit, calendars, project_costs, project_savings, reconciliations, simulations, traces),
+    *(audit, calendars, project_costs, project_savings, projects, reconciliations),
+    *(simulations, traces),
 )
 
 

@@ -4,6 +4,7 @@ To submit, cancel, pause or resume a job is a single statement, a transaction of
 (``Parts.writing``); what else the answer shows is read after it, and may be newer.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,7 +26,7 @@ from service.domain.dataset import Limits
 from service.domain.errors import InvalidRequest
 from service.domain.fleet import Offering
 from service.domain.tiers import Account
-from service.operations import keys
+from service.operations import keys, operators
 from service.operations.facts import Facts
 from service.operations.grants import Granter
 from service.operations.kept import Kept
@@ -35,6 +36,8 @@ from service.operations.waits import Waits
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore
 from trainer.contract import LONG_POLL_SECONDS
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +120,13 @@ PartsDep = Annotated[Parts, Depends(get_parts)]
 
 
 async def get_caller(
-    request: Request, authorization: Annotated[str | None, Header()] = None
+    request: Request,
+    authorization: Annotated[str | None, Header()] = None,
+    openai_project: Annotated[
+        str | None, Header(description="the key's own project; operators: any, by id or name")
+    ] = None,
 ) -> Caller:
-    """Who sent the request, or 401; and 400 for a query that the route does not know.
+    """Who sent the request and in which project, or 401, 403; 400 for a query unknown to the route.
 
     Both here, since every route of ours has a caller and one more dependency costs 20 us, those of
     dependencies as well.
@@ -128,7 +135,17 @@ async def get_caller(
     caller = await keys.authenticate(parts.engine, known, authorization, parts.now())
     if request.scope["query_string"]:
         _check_query(request)
-    return caller
+    return await _acting(request, parts, caller, openai_project) if openai_project else caller
+
+
+async def _acting(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:
+    """In the project that is named; what operators do in one of others is logged."""
+    acts = await operators.acting(parts.engine, caller, named, parts.operator_project)
+    if acts.project_id != caller.project_id:
+        told = {"key": caller.api_key_id, "project": acts.project_id, "method": request.method}
+        told |= {"path": request.url.path, "request_id": request.state.request_id}
+        log.info("operator.acts", extra=told)
+    return acts
 
 
 CallerDep = Annotated[Caller, Depends(get_caller)]

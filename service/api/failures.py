@@ -12,6 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from service.db.away import is_away, takes_no_writes
 from service.domain.errors import InvalidApiKey, ServiceError
 from service.pricing.source import PricesUnavailable
 from service.storage.store import StorageError
@@ -82,22 +83,32 @@ async def _gone(request: Request, error: Exception) -> JSONResponse:
 async def _unavailable(request: Request, error: Exception) -> JSONResponse:
     log.error("api.dependency_failed", extra=_which(request) | {"cause": str(error)})
     message = "A part that this service needs does not answer. Try again in a few seconds."
+    if takes_no_writes(error):
+        message = (
+            "The service's database takes no writes just now, so nothing was changed. Try again"
+            " in a minute; if it stays, tell whoever runs the service."
+        )
     return _answer(
         503, message, "server_error", "service_unavailable", headers={"retry-after": "5"}
     )
 
 
 async def _of_database(request: Request, error: Exception) -> JSONResponse:
-    """PostgreSQL also ends connections with errors that are not operational, as a frozen one's."""
-    assert isinstance(error, DBAPIError)
-    answer = _unavailable if error.connection_invalidated else _unforeseen
+    """PostgreSQL also ends connections with errors that are not operational, as a frozen one's.
+
+    And one that is read-only refuses what is written with such an error. What PostgreSQL ended by
+    itself may be done again; what the driver refused has no state, and would be refused again.
+    """
+    again = isinstance(error, OperationalError) and bool(getattr(error.orig, "sqlstate", None))
+    answer = _unavailable if again or is_away(error) else _unforeseen
     return await answer(request, error)
 
 
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-    log.error("api.failed", extra=_which(request), exc_info=error)
+    which = _which(request)
+    log.error("api.failed", extra=which, exc_info=error)
     message = "Something broke on our side. Try again; if it stays, report the x-request-id."
-    name = {"x-request-id": request.state.request_id}  # this answer passes by the middleware
+    name = {"x-request-id": which["request_id"]}  # this answer passes by the middleware
     return _answer(500, message, "server_error", "internal_error", headers=name)
 
 
@@ -107,7 +118,6 @@ _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONRe
     HTTPException: _refused,
     DataError: _unstorable,
     ClientDisconnect: _gone,
-    OperationalError: _unavailable,
     PoolExhausted: _unavailable,
     StorageError: _unavailable,
     PricesUnavailable: _unavailable,
@@ -117,7 +127,9 @@ FORESEEN = tuple(_HANDLERS)
 
 
 def _which(request: Request) -> dict[str, str]:
-    return {"path": request.url.path, "request_id": request.state.request_id}
+    """Without an id in a process that has no users: nothing names its requests."""
+    name = getattr(request.state, "request_id", "")
+    return {"path": request.url.path, "request_id": name}
 
 
 def _answer(

@@ -1,9 +1,14 @@
 """Is this process alive, and can it do its work?"""
 
-from fastapi import APIRouter
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse
 
 from service.api.deps import PartsDep
+from service.db import health
 
 router = APIRouter(tags=["health"])
 
@@ -14,11 +19,24 @@ async def alive() -> dict[str, str]:
     return {"status": "ok"}
 
 
+async def get_wall_clock() -> Callable[[], float]:
+    """This machine's own, and not ``Parts.now``: it is held against PostgreSQL's."""
+    return time.time
+
+
 @router.get("/readyz")
-async def ready(parts: PartsDep) -> JSONResponse:
-    """200 when it can do its work: database, schema, and the loops where they run. Or 503."""
+async def ready(
+    parts: PartsDep, wall: Annotated[Callable[[], float], Depends(get_wall_clock)]
+) -> JSONResponse:
+    """200 when it can do its work, or 503.
+
+    The database is there and takes writes, its schema is ours and its clock agrees with this
+    machine's; and the loops turn, where they run.
+    """
     async with parts.engine.connect() as conn:
-        fault = await parts.schema.fault(conn) if parts.schema else ""
+        fault = await health.fault(conn, wall)
+        if not fault and parts.schema:
+            fault = await parts.schema.fault(conn)
     if late := parts.pulse.late() if parts.pulse else []:
         fault = f"These loops hang: {', '.join(late)}. Restart this process; see its logs."
     return JSONResponse({"status": fault or "ok"}, status_code=503 if fault else 200)

@@ -56,7 +56,8 @@ class KeptAnswers:
         if "prefer" in headers:  # it waits for news
             await self._app(scope, receive, send)
             return
-        key = (topic, tokens.digest(bearer(headers.get("authorization"))))
+        project = headers.get("openai-project", "")  # an operator's key has more than one
+        key = (topic, tokens.digest(bearer(headers.get("authorization"))), project)
         answer = self._kept.find(key)
         if answer is None:
             with self._kept.reading(key, topic, keys.TOPIC) as keep:

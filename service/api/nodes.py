@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api import bodies, failures
 from service.api.deps import Parts, bearer
+from service.db import nodes as node_rows
 from service.db import notices
 from service.db.heartbeats import Order
 from service.domain import tokens
@@ -136,6 +137,8 @@ class NodeProtocol:
         async with parts.listener.subscribed(f"node:{node_id}") as changed:
             while True:
                 order = await self._hearing.order(node_id, after)
+                if order is not None and order.directive_seq < after:
+                    order = await self._remember(node_id, after)
                 if order is None or _is_news(parts, order, after):
                     break
                 left = deadline - asyncio.get_running_loop().time()
@@ -148,6 +151,15 @@ class NodeProtocol:
         async with parts.engine.connect() as conn:
             standing = await nodes.standing(conn, node_id)  # refuses whom it must
         return _answer(await _in_full(parts, standing, after))
+
+    async def _remember(self, node_id: str, after: int) -> Order | None:
+        """The node has heard what a restored database has forgotten: what stands is told anew.
+
+        Else it would hear nothing until as many new ones were given.
+        """
+        async with self._parts.engine.begin() as conn:
+            await node_rows.heard_up_to(conn, node_id, after)
+        return await self._hearing.order(node_id, after)
 
 
 def _after(request: Request) -> int:

@@ -51,7 +51,8 @@ class QuickRoute(APIRoute):
             said = (headers.get(name, default) != default for name, default in usual.items())
             if request.scope["query_string"] or any(said):
                 return await whole(request)
-            caller = await get_caller(request, headers.get("authorization"))
+            key, project = headers.get("authorization"), headers.get("openai-project")
+            caller = await get_caller(request, key, project)
             answer: Response = await endpoint(request=request, caller=caller, **request.path_params)
             return answer
 

@@ -7,7 +7,7 @@ from fastapi.responses import Response
 from service.api.deps import Parts
 from service.db import results
 from service.db.files import File
-from service.domain.errors import FileNotFound
+from service.domain.errors import FileNotFound, Gone
 
 PLAIN = "text/csv"
 
@@ -19,6 +19,11 @@ async def content(parts: Parts, file: File, accept: str) -> Response:
         if job_id is None:
             raise FileNotFound(f"File {file.id} is no job's result any more.")
         data = b"".join([part async for part in results.content(conn, job_id)])
+    if len(data) < file.bytes:
+        raise Gone(
+            f"File {file.id} was made of its job's metrics, and those are deleted; they are kept"
+            " for so many days after a job's end (REKINDLE_METRIC_DAYS)."
+        )
     if PLAIN in accept:
         return Response(data, media_type=PLAIN)
     return Response(base64.b64encode(data), media_type="application/octet-stream")

@@ -56,9 +56,11 @@ left join lateral (
 where j.id = any(:ids)
 """)
 
-# The attempt's newest one, and those that loaded what is the newest checkpoint still.
+# The attempt's newest one, and those that loaded what is the newest checkpoint still. Columns are
+# named: where a migration adds one, what was prepared before it goes on.
 _GENERATIONS = text("""
-select g.*, g.content #>> '{checkpoint,path}' is not distinct from a.newest as same
+select g.attempt_id, g.content, g.opened_at, g.halted_at, g.halt_kind, g.halt_reason, g.lost_steps,
+  g.content #>> '{checkpoint,path}' is not distinct from a.newest as same
 from unnest(cast(:ids as text[]), cast(:newest as text[])) as a (id, newest)
 join generations g on g.attempt_id = a.id
 where g.content #>> '{checkpoint,path}' is not distinct from a.newest

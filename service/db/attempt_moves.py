@@ -159,7 +159,8 @@ async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now:
         if one.step.to is AttemptState.STARTING:
             await shortages.end(conn, one.row.offering)
         elif (one.step.to, one.step.outcome) == (AttemptState.TERMINATING, Outcome.NO_CAPACITY):
-            await shortages.note(conn, one.row.offering, one.step.reason, now)
+            asked = one.row.created_at
+            await shortages.note(conn, one.row.offering, one.step.reason, asked, now)
 
 
 def _event(one: Moving, now: datetime) -> Event:

@@ -239,9 +239,14 @@ async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> set[str]:
     return set((await conn.execute(_SAW, given)).scalars())
 
 
-async def note_refill(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
-    """Write that machines are asked for in place of lost ones: the intent, before the effect."""
-    await leases.write(conn, claim, refills=row.refills + 1, refilled_at=now)
+async def note_refill(
+    conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime, more: int
+) -> None:
+    """Write that machines are asked for in place of lost ones: the intent, before the effect.
+
+    ``more``: how often; 0 where the useless are to go, and others are asked for after that.
+    """
+    await leases.write(conn, claim, refills=row.refills + more, refilled_at=now)
 
 
 def _row(r: Row[Any]) -> AttemptRow:

@@ -27,8 +27,13 @@ _HOURS = """greatest(extract(epoch from
   - greatest(started_at, cast(:since as timestamptz))), 0) / 3600"""
 _OF_JOB = "job_id = :id"
 _OF_PROJECT = "job_id in (select id from jobs where project_id = :id)"
+# By attempts that were not over before: not a year's ledger, and not while others wait for us.
+_BY_PROJECT = """attempt_id in (
+  select a.id from attempts a join jobs j on j.id = a.job_id where j.project_id = :id
+    and (a.ended_at is null or a.ended_at > cast(:since as timestamptz))
+)"""
 _SPENT = """
-select coalesce((select sum(hourly * {hours}) from ledger where {whose}), 0)
+select coalesce((select sum(hourly * {hours}) from ledger where {by}), 0)
   + coalesce((select sum(size * month * {hours}) from storage_ledger where {whose}), 0) / {month}
   + coalesce((select sum(charge) from tier_moves
     where {whose} and asked_at >= cast(:since as timestamptz)), 0)
@@ -94,14 +99,16 @@ async def limited(conn: AsyncConnection, project_ids: Collection[str]) -> set[st
 
 async def spent_by_job(conn: AsyncConnection, job_id: str, now: datetime) -> Decimal:
     """US dollars by the ledgers until ``now``: machines, storage and moves between tiers."""
-    return await _spent(conn, _OF_JOB, {"id": job_id, "now": now, "since": _EVER})
+    given = {"id": job_id, "now": now, "since": _EVER}
+    return await _spent(conn, given, whose=_OF_JOB, by=_OF_JOB)
 
 
 async def spent_by_project(
     conn: AsyncConnection, project_id: str, since: datetime, now: datetime
 ) -> Decimal:
     """The same of all jobs of a project, from ``since`` on."""
-    return await _spent(conn, _OF_PROJECT, {"id": project_id, "now": now, "since": since})
+    given = {"id": project_id, "now": now, "since": since}
+    return await _spent(conn, given, whose=_OF_PROJECT, by=_BY_PROJECT)
 
 
 async def holds_of_job(conn: AsyncConnection, job_id: str) -> list[Hold]:
@@ -217,11 +224,9 @@ async def nodes_stop_by(conn: AsyncConnection, attempt_id: str, moment: datetime
     await conn.execute(mine.values(stop_by=moment))
 
 
-async def _spent(conn: AsyncConnection, whose: str, given: dict[str, Any]) -> Decimal:
-    found = (
-        await conn.execute(text(_SPENT.format(whose=whose, hours=_HOURS, month=_MONTH)), given)
-    ).scalar_one()
-    return Decimal(found)
+async def _spent(conn: AsyncConnection, given: dict[str, Any], *, whose: str, by: str) -> Decimal:
+    query = _SPENT.format(whose=whose, by=by, hours=_HOURS, month=_MONTH)
+    return Decimal((await conn.execute(text(query), given)).scalar_one())
 
 
 def _caps_query(job_id: str) -> Any:  # noqa: ANN401 - SQLAlchemy's type has five parameters

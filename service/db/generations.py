@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, select, text
+from sqlalchemy import Row, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.notices import CHANNEL
@@ -85,6 +85,15 @@ async def newest(conn: AsyncConnection, job_id: str) -> Generation | None:
     query = query.order_by(generations.c.number.desc()).limit(1)
     content = (await conn.execute(query)).scalar_one_or_none()
     return Generation.from_dict(content) if content else None
+
+
+async def newest_number(conn: AsyncConnection, job_id: str) -> int:
+    """Of the job's newest one, whatever its attempt; 0 before the first.
+
+    Numbers grow, and may leave some out: those that a restored database does not know.
+    """
+    query = select(func.max(generations.c.number)).where(generations.c.job_id == job_id)
+    return (await conn.execute(query)).scalar_one() or 0
 
 
 async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:

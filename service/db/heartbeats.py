@@ -6,7 +6,7 @@ reason, is none of its business: `operations.nodes.hear` knows every case.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,10 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.metrics import RECENT
 from service.db.nodes import record
 from service.db.notices import CHANNEL
-from service.db.tables import metrics
+from service.db.tables import nodes
 from service.db.versions import topic
 from service.domain.node import NodeRecord
-from trainer.contract import DirectiveKind, Generation, Heartbeat, StepMetrics
+from trainer.contract import DirectiveKind, Generation, Heartbeat
 
 # A row that somebody else holds is left alone: waiting for it, with others in hand, could deadlock.
 _BEAT = text("""
@@ -48,17 +48,6 @@ update nodes set heartbeat_seq = mine.seq, heard_at = :now, step = mine.step, fr
 from mine where nodes.id = mine.id
 returning nodes.id, nodes.directive_seq, mine.job_id, mine.stop_by, mine.cadence
 """)
-
-_NUMBERS = [c.name for c in metrics.c if c.name not in ("job_id", "step")]
-_MEASURED = text(f"""
-insert into metrics ({", ".join(c.name for c in metrics.c)})
-select * from jsonb_to_recordset(cast(:rows as jsonb))
-  as r ({", ".join(f"{c.name} {c.type.compile()}" for c in metrics.c)})
-order by job_id, step
-on conflict (job_id, step) do update
-set {", ".join(f"{name} = excluded.{name}" for name in _NUMBERS)}
-where metrics.generation <= excluded.generation
-""")  # noqa: S608 - names of columns
 
 # Jobs are locked in one order, and last of all: no deadlock.
 _PROGRESS = text(f"""
@@ -105,13 +94,15 @@ left join lateral (
 
 # Two statements: the second sees what was committed while the first one waited for a node.
 _HOLD = text("select id from nodes where id = any(:ids) order by id for update")
-_HEARD = text("""
-select n.*, a.job_id, a.number as attempt_number, a.stop_by,
+# Columns are named: where a migration adds one, what was prepared before it goes on.
+_HEARD = text(f"""
+select {", ".join(f"n.{c.name}" for c in nodes.c)},
+  a.job_id, a.number as attempt_number, a.stop_by,
   a.state in ('terminating', 'ended') as over,
   (select max(number) from generations where attempt_id = a.id) as current
 from nodes n join attempts a on a.id = n.attempt_id
 where n.id = any(:ids)
-""")
+""")  # noqa: S608 - names of columns
 _SAVE = text("""
 update nodes n set heartbeat_seq = g.seq, heard_at = :now, phase = g.phase,
   generation = g.generation, step = g.step, free_port = g.port, evicting = g.evicting,
@@ -196,19 +187,6 @@ async def beat(
     }
 
 
-async def measured(
-    conn: AsyncConnection, told: Sequence[tuple[str, int, Sequence[StepMetrics]]]
-) -> None:
-    """Keep what nodes have measured: job, generation, rows. All numbers must be finite."""
-    rows = {
-        (job_id, m.step): _row(job_id, generation, m)
-        for job_id, generation, batch in told
-        for m in batch
-    }
-    if rows:
-        await conn.execute(_MEASURED, {"rows": json.dumps(list(rows.values()))})
-
-
 async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datetime) -> None:
     """Training got on, in jobs that are each named once: one version more, and whoever waits."""
     if not jobs:
@@ -222,10 +200,10 @@ async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datet
     await conn.execute(_PROGRESS, given | {"now": now})
 
 
-async def speakers(conn: AsyncConnection, nodes: Sequence[str]) -> dict[str, Speaker]:
+async def speakers(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, Speaker]:
     """By node, locked in one order; without those that are not known."""
-    await conn.execute(_HOLD, {"ids": list(nodes)})
-    rows = await conn.execute(_HEARD, {"ids": list(nodes)})
+    await conn.execute(_HOLD, {"ids": list(ids)})
+    rows = await conn.execute(_HEARD, {"ids": list(ids)})
     return {
         r.id: Speaker(
             record=record(r),
@@ -273,8 +251,3 @@ async def orders(
         )
         for r in found
     }
-
-
-def _row(job_id: str, generation: int, told: StepMetrics) -> dict[str, Any]:
-    values = {name: value for name, value in asdict(told).items() if name in metrics.c}
-    return values | {"job_id": job_id, "generation": generation}

@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import notices
-from service.db.tables import api_keys, projects
+from service.db.tables import api_keys, jobs, projects
 from service.domain.ids import new_id
 
 TOPIC = "keys"  # is notified when one is revoked
@@ -20,6 +20,15 @@ class Caller:
 
     api_key_id: str
     project_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """Whose jobs, files and keys they are."""
+
+    id: str
+    name: str
+    created_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +44,7 @@ class Key:
     revoked_at: datetime | None
 
 
+_OF_PROJECTS = [projects.c[name] for name in Project.__dataclass_fields__]
 _COLUMNS = [api_keys.c[name] for name in Key.__dataclass_fields__]
 
 
@@ -50,6 +60,28 @@ async def find_project(conn: AsyncConnection, name: str) -> str | None:
     """Id of the project of that name, if there is one."""
     query = select(projects.c.id).where(projects.c.name == name)
     return (await conn.execute(query)).scalar_one_or_none()
+
+
+async def called(conn: AsyncConnection, *names: str) -> list[Project]:
+    """The projects whose id or name is one of these."""
+    meant = or_(projects.c.id.in_(names), projects.c.name.in_(names))
+    rows = await conn.execute(select(*_OF_PROJECTS).where(meant))
+    return [Project(**r) for r in rows.mappings()]
+
+
+async def newest_projects(
+    conn: AsyncConnection, *, after: str | None, limit: int, job_id: str | None = None
+) -> list[Project] | None:
+    """Newest first, beyond ``after``; with ``job_id`` the one that has it. None: no such cursor."""
+    query = select(*_OF_PROJECTS)
+    if after is not None:
+        if all(project.id != after for project in await called(conn, after)):
+            return None
+        query = query.where(projects.c.id < after)
+    if job_id is not None:
+        query = query.where(projects.c.id.in_(select(jobs.c.project_id).where(jobs.c.id == job_id)))
+    rows = await conn.execute(query.order_by(projects.c.id.desc()).limit(limit))
+    return [Project(**r) for r in rows.mappings()]
 
 
 async def add(conn: AsyncConnection, key: Key, digest: bytes) -> None:

@@ -100,18 +100,21 @@ def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | N
     now, c = bindparam("at", type_=Moment), table.c
     free = or_(c.lease_expires_at.is_(None), c.lease_expires_at < now)
     by = c.due_at if urgent is None else c.due_at + case((urgent, timedelta(0)), else_=YIELD)
-    first = (
+    few = (
         select(c.id)
         .where(live, c.due_at <= now, free)
         .order_by(by)
         .limit(bindparam("most", type_=Integer))
         .with_for_update(skip_locked=True, key_share=True)
     )
+    # Not in the condition itself: by some plans it is asked again for each row, takes others each
+    # time since its own are locked, and claims all there are.
+    first = few.cte("first").prefix_with("materialized")
     lease: dict[str, Any] = {
         "lease_token": bindparam("token"),
         "lease_expires_at": bindparam("until"),
     }
-    mine = update(table).where(c.id.in_(first.scalar_subquery())).values(lease)
+    mine = update(table).where(c.id.in_(select(first.c.id))).values(lease)
     return Due(table, mine.returning(table))
 
 

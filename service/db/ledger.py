@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import func, select, text, update
-from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.columns import among
@@ -26,6 +25,19 @@ with there as (
 )
 update ledger l set ended_at = greatest(:now, started_at) from gone where l.id = gone.id
 """)
+
+
+# However many machines there are, these are six values: a statement has room for 65,535.
+_OPEN = text("""
+insert into ledger (job_id, attempt_id, vm_id, started_at, hourly, on_demand_hourly)
+select * from unnest(
+  cast(:job_id as text[]), cast(:attempt_id as text[]), cast(:vm_id as text[]),
+  cast(:started_at as timestamptz[]), cast(:hourly as numeric[]),
+  cast(:on_demand_hourly as numeric[])
+)
+on conflict do nothing
+""")
+_GIVEN = ("job_id", "attempt_id", "vm_id", "started_at", "hourly", "on_demand_hourly")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,20 +63,13 @@ async def meter(conn: AsyncConnection, seen: Sequence[Exist], now: datetime) -> 
     await conn.execute(_CLOSE, given)
     known = await _known(conn, sorted({attempt_id for attempt_id, _ in pairs}))
     rows = [
-        {
-            "job_id": one.job_id,
-            "attempt_id": one.attempt_id,
-            "vm_id": vm_id,
-            "started_at": now if (one.attempt_id, vm_id) in known else one.since,
-            "hourly": one.price.hourly,
-            "on_demand_hourly": one.price.on_demand_hourly,
-        }
+        (one.job_id, one.attempt_id, vm_id, since, one.price.hourly, one.price.on_demand_hourly)
         for one in seen
         for vm_id in one.vm_ids
         if not known.get((one.attempt_id, vm_id), False)
+        for since in [now if (one.attempt_id, vm_id) in known else one.since]
     ]
-    if rows:
-        await conn.execute(upsert(ledger).values(rows).on_conflict_do_nothing())
+    await _open(conn, rows)
 
 
 async def reprice(conn: AsyncConnection, attempt_id: str, price: Price, now: datetime) -> None:
@@ -78,13 +83,9 @@ async def reprice(conn: AsyncConnection, attempt_id: str, price: Price, now: dat
     ended_at = func.greatest(now, c.started_at)
     told = (c.job_id, c.vm_id, c.ended_at)
     closed = update(ledger).where(*mine).values(ended_at=ended_at).returning(*told)
-    rows = [
-        {"job_id": job_id, "attempt_id": attempt_id, "vm_id": vm_id, "started_at": at}
-        | {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
-        for job_id, vm_id, at in await conn.execute(closed)
-    ]
-    if rows:
-        await conn.execute(upsert(ledger).values(rows))
+    prices = (price.hourly, price.on_demand_hourly)
+    ended = await conn.execute(closed)
+    await _open(conn, [(job_id, attempt_id, vm_id, at, *prices) for job_id, vm_id, at in ended])
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[LedgerRow]:
@@ -100,6 +101,12 @@ async def open_after_the_end(conn: AsyncConnection) -> set[str]:
     query = select(c.attempt_id).join(attempts, attempts.c.id == c.attempt_id).distinct()
     ended = query.where(c.ended_at.is_(None), attempts.c.state == AttemptState.ENDED)
     return set((await conn.execute(ended)).scalars())
+
+
+async def _open(conn: AsyncConnection, rows: Sequence[tuple[object, ...]]) -> None:
+    if rows:
+        columns = zip(*rows, strict=True)
+        await conn.execute(_OPEN, dict(zip(_GIVEN, map(list, columns), strict=True)))
 
 
 async def _known(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[tuple[str, str], bool]:

@@ -1,12 +1,13 @@
 """What rank 0 measured, one row per training step; a step done again overwrites itself."""
 
+import json
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists, func, select, text
 from sqlalchemy.dialects.postgresql import distinct_on
-from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import metrics
@@ -14,6 +15,18 @@ from trainer.contract import StepMetrics
 
 RECENT = 50  # steps that the present speed is taken from
 _SHOWN = [c for c in metrics.c if c.name != "job_id"]
+_NUMBERS = [c.name for c in metrics.c if c.name not in ("job_id", "step")]
+
+# However many there are, they are one value: a statement has room for 65,535.
+_ADD = text(f"""
+insert into metrics ({", ".join(c.name for c in metrics.c)})
+select * from jsonb_to_recordset(cast(:rows as jsonb))
+  as r ({", ".join(f"{c.name} {c.type.compile()}" for c in metrics.c)})
+order by job_id, step
+on conflict (job_id, step) do update
+set {", ".join(f"{name} = excluded.{name}" for name in _NUMBERS)}
+where metrics.generation <= excluded.generation
+""")  # noqa: S608 - names of columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,23 +44,20 @@ async def add(
     conn: AsyncConnection, job_id: str, generation: int, rows: Sequence[StepMetrics]
 ) -> None:
     """Keep a batch; sent twice it is kept once, and a newer generation's word wins."""
-    by_step = {m.step: m for m in rows}
-    values = [
-        {k: v for k, v in asdict(m).items() if k in metrics.c}
-        | {"job_id": job_id, "generation": generation}
-        for _, m in sorted(by_step.items())  # one order everywhere: no deadlock
-    ]
-    if not values:
-        return
-    statement = upsert(metrics).values(values)
-    new = {c: statement.excluded[c] for c in values[0] if c not in ("job_id", "step")}
-    await conn.execute(
-        statement.on_conflict_do_update(
-            index_elements=["job_id", "step"],
-            set_=new,
-            where=metrics.c.generation <= statement.excluded.generation,
-        )
-    )
+    await add_all(conn, [(job_id, generation, rows)])
+
+
+async def add_all(
+    conn: AsyncConnection, told: Sequence[tuple[str, int, Sequence[StepMetrics]]]
+) -> None:
+    """The same of many jobs: job, generation, rows; in one order everywhere, so no deadlock."""
+    rows = {
+        (job_id, m.step): _row(job_id, generation, m)
+        for job_id, generation, batch in told
+        for m in batch
+    }
+    if rows:
+        await conn.execute(_ADD, {"rows": json.dumps(list(rows.values()))})
 
 
 async def pace(conn: AsyncConnection, job_id: str, generation: int, step: int) -> Pace:
@@ -111,3 +121,13 @@ async def all_of(conn: AsyncConnection, job_id: str) -> AsyncIterator[dict[str, 
     async with conn.stream(query) as found:
         async for row in found.mappings():
             yield dict(row)
+
+
+def _row(job_id: str, generation: int, told: StepMetrics) -> dict[str, Any]:
+    values = {n: _plain(value) for n, value in asdict(told).items() if n in metrics.c}
+    return values | {"job_id": job_id, "generation": generation}
+
+
+def _plain(value: object) -> object:
+    """JSON has no word for a loss that is not a number; PostgreSQL reads Python's."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

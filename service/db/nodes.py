@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, select, text, update
+from sqlalchemy import Row, exists, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,9 +15,11 @@ from service.db import notices
 from service.db.columns import among
 from service.db.tables import attempts, nodes
 from service.domain.node import NodeRecord, directed
+from service.domain.states import ATTEMPT_WITH_NODES
 from service.domain.timeline import NodeTime
 from trainer.contract import DirectiveKind, NodePhase, Span
 
+_MOST_FORGOTTEN = 1000  # directives to one node, of a database that was restored
 _NOT_COLUMNS = {"node_id", "heard_at"}
 _PLAIN = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
 _RECORD = [nodes.c[name] for name in ("id", "heard_at", *_PLAIN)]
@@ -146,6 +148,25 @@ async def direct_all(
             "numbers": [n.directive_number for n in news],
         }
         await conn.execute(_DIRECT, given | {"channel": notices.CHANNEL})
+
+
+async def heard_up_to(conn: AsyncConnection, node: str, number: int) -> None:
+    """The directive that stands is the next one after this ``number``, which the node has.
+
+    Numbers far beyond ours are no memory of the service's, and are let be.
+    """
+    c = nodes.c
+    ours = (c.id == node, c.directive_seq < number, c.directive_seq >= number - _MOST_FORGOTTEN)
+    await conn.execute(update(nodes).where(*ours).values(directive_seq=number + 1))
+
+
+async def all_unheard(conn: AsyncConnection, since: datetime) -> bool:
+    """Whether there should be nodes, and not one of all attempts was heard after ``since``."""
+    live = attempts.c.state.in_(ATTEMPT_WITH_NODES)
+    heard = select(nodes.c.id).join(attempts, attempts.c.id == nodes.c.attempt_id)
+    heard = heard.where(live, nodes.c.heard_at > since)
+    row = await conn.execute(select(exists().where(live), exists(heard)))
+    return row.one() == (True, False)
 
 
 async def last_error(conn: AsyncConnection, attempt_id: str) -> str:

@@ -6,6 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.domain.calibration import Past
 
 _LATEST = 20  # jobs; programs and machines change
+_AMONG = 500  # the project's newest; of those before them none is looked at
 _LEAST = 10  # steps, before which a pace says little
 
 # Of each job its newest attempt that trained; on as many machines as were planned.
@@ -20,8 +21,11 @@ select j.model, coalesce(j.plan -> 'recipe' ->> 'method', 'supervised') method,
     predicted,
   (j.progress ->> 'seconds_per_step')::float measured, (j.progress ->> 'step')::int steps
 from (
-  select id, model, plan, progress from jobs
-  where project_id = :project and jsonb_exists(progress, 'seconds_per_step')
+  select * from (
+    select id, model, plan, progress from jobs where project_id = :project
+    order by id desc limit :among
+  ) newest
+  where jsonb_exists(progress, 'seconds_per_step')
   order by id desc limit :latest
 ) j
 join lateral (
@@ -41,6 +45,6 @@ where (j.progress ->> 'step')::int >= :least
 
 async def recent(conn: AsyncConnection, project_id: str) -> tuple[Past, ...]:
     """The newest jobs of the project that were measured."""
-    given = {"project": project_id, "latest": _LATEST, "least": _LEAST}
+    given = {"project": project_id, "among": _AMONG, "latest": _LATEST, "least": _LEAST}
     rows = await conn.execute(_QUERY, given)
     return tuple(Past(**row) for row in rows.mappings())

@@ -6,11 +6,10 @@ And what Azure told long ago.
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import delete, text, update
+from sqlalchemy import delete, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.market_tables import bills, spot_prices
-from service.db.tables import jobs
 
 ROWS = 5000  # in one transaction: it holds its locks for milliseconds
 
@@ -36,6 +35,13 @@ _DELETE = {
     )
     for rows in Rows
 }
+_PRUNED = {
+    rows: text(
+        f"update jobs set {rows}_pruned = true where id = :job_id"  # noqa: S608 - an enum
+        f" and not exists (select from {rows} where job_id = :job_id)"
+    )
+    for rows in Rows
+}
 
 
 async def due(conn: AsyncConnection, rows: Rows, before: datetime, limit: int) -> list[str]:
@@ -49,9 +55,8 @@ async def some(conn: AsyncConnection, rows: Rows, job_id: str) -> bool:
     done = await conn.execute(_DELETE[rows], {"job_id": job_id})
     if done.rowcount == ROWS:
         return False
-    values = {f"{rows}_pruned": True}
-    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
-    return True
+    # Of two who prune the same job one deletes none of what the other is deleting still.
+    return bool((await conn.execute(_PRUNED[rows], {"job_id": job_id})).rowcount)
 
 
 async def told(conn: AsyncConnection, before: datetime) -> None:

@@ -1,10 +1,20 @@
 """What projects may hold, and how many Spot cores the subscription has left in each region."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Select,
+    func,
+    literal,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,6 +28,7 @@ from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 
 _q, _c, _a = quotas.c, core_quotas.c, attempts.c
 STALE = timedelta(minutes=15)  # an older reading says nothing
+_CORE = ""  # where only the number of cores is known: the size of a machine with one
 
 
 async def of(
@@ -79,40 +90,48 @@ async def regions(conn: AsyncConnection, now: datetime, *, besides: str = "") ->
     known = (await conn.execute(select(_c.region, _c.cores, _c.others).where(*fresh))).all()
     if not known:
         return {}
-    ours = await _cores(conn)
-    kept = await _kept(conn, besides)
+    # One statement sees both as of one moment: what is kept until an attempt is committed, and the
+    # attempt's from then on, is counted once, whoever commits meanwhile.
+    ours = await _cores(conn, union_all(_of_attempts(), _kept(besides)))
     return {
-        region: Cores(limit=limit, others=others, ours=ours.get(region, 0) + kept.get(region, 0))
+        region: Cores(limit=limit, others=others, ours=ours[region])
         for region, limit, others in known
     }
 
 
-async def _kept(conn: AsyncConnection, besides: str) -> dict[str, int]:
+def _kept(besides: str) -> Select[Any]:
     """Cores of admitted jobs without a live attempt, by region."""
     q = queue.c
     live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_OVER))
     idle = (q.admitted_at.is_not(None), q.cores > 0, q.job_id != besides, ~live.exists())
-    query = select(q.region, func.sum(q.cores)).where(*idle).group_by(q.region)
-    return {region: int(cores) for region, cores in await conn.execute(query)}
+    columns = (q.region, literal(_CORE), literal(False), func.sum(q.cores), literal(0))
+    return select(*columns).where(*idle).group_by(q.region)
 
 
-async def _in_azure(conn: AsyncConnection, region: str) -> int:
-    asked = (AttemptState.PENDING, AttemptState.ENDED)
-    return (await _cores(conn, _a.region == region, _a.state.not_in(asked))).get(region, 0)
-
-
-async def _cores(conn: AsyncConnection, *which: Any) -> dict[str, int]:  # noqa: ANN401 - conditions
-    """Spot cores of attempts, by region. Of those that leave, what was seen to be there last."""
+def _of_attempts(*which: ColumnElement[bool]) -> Select[Any]:
+    """Their Spot machines, by region and size. Of those that leave, what was there last."""
     there = func.jsonb_array_length(_a.vm_ids)
     leaving = _a.state == AttemptState.TERMINATING
-    query = (
+    return (
         select(_a.region, _a.vm_size, leaving, func.sum(_a.instance_count), func.sum(there))
         .where(_a.capacity_type == CapacityType.SPOT, _a.state != AttemptState.ENDED, *which)
         .group_by(_a.region, _a.vm_size, leaving)
     )
-    found: dict[str, int] = {}
-    for region, size, leaves, ordered, running in await conn.execute(query):
+
+
+async def _in_azure(conn: AsyncConnection, region: str) -> int:
+    asked = (AttemptState.PENDING, AttemptState.ENDED)
+    here = _of_attempts(_a.region == region, _a.state.not_in(asked))
+    return (await _cores(conn, here))[region]
+
+
+async def _cores(
+    conn: AsyncConnection, machines: Select[Any] | CompoundSelect[Any]
+) -> Counter[str]:
+    """The cores of these, by region."""
+    found = Counter[str]()
+    for region, size, leaves, ordered, running in await conn.execute(machines):
         sku = lookup(size)
-        count = int(running if leaves else ordered)
-        found[region] = found.get(region, 0) + count * (sku.vcpus if sku else 0)
+        each = 1 if size == _CORE else sku.vcpus if sku else 0
+        found[region] += int(running if leaves else ordered) * each
     return found

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import RowMapping, delete, select, tuple_
+from sqlalchemy import ColumnElement, RowMapping, delete, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -27,21 +27,29 @@ async def of(
     return {found.offering: found for found in map(_parsed, rows.mappings())}
 
 
-async def note(conn: AsyncConnection, offering: Offering, reason: str, now: datetime) -> None:
-    """Azure had no room for it."""
+async def note(
+    conn: AsyncConnection, offering: Offering, reason: str, asked: datetime, now: datetime
+) -> None:
+    """Azure had no room for it; ``asked``: when the attempt was made that it was refused to."""
     before = (await of(conn, [offering], to_write=True)).get(offering)
-    await _write(conn, refused(before, offering, reason, now))
+    after = refused(before, offering, reason, asked, now)
+    if after != before:
+        await _write(conn, after)
 
 
-async def probe(conn: AsyncConnection, shortage: Shortage, now: datetime) -> None:
-    """One job asks now: the others wait for what becomes of it."""
-    await _write(conn, shortage.probed(now))
+async def probe(conn: AsyncConnection, shortage: Shortage, now: datetime) -> bool:
+    """One job asks now: the others wait for what becomes of it.
+
+    False: since ``shortage`` was read another job has asked, or has been given machines.
+    """
+    as_read = (*_mine(shortage.offering), _c.ends_at == shortage.ends_at)
+    asks = update(shortages).where(*as_read).values(ends_at=shortage.probed(now).ends_at)
+    return (await conn.execute(asks.returning(_c.region))).one_or_none() is not None
 
 
 async def end(conn: AsyncConnection, offering: Offering) -> None:
     """Azure gave machines: whoever wants may ask."""
-    mine = [c == v for c, v in zip(_KEY, _key(offering), strict=True)]
-    await conn.execute(delete(shortages).where(*mine))
+    await conn.execute(delete(shortages).where(*_mine(offering)))
 
 
 async def _write(conn: AsyncConnection, shortage: Shortage) -> None:
@@ -51,6 +59,10 @@ async def _write(conn: AsyncConnection, shortage: Shortage) -> None:
     news = {name: getattr(shortage, name) for name in _TOLD}
     into = upsert(shortages).values(row | news)
     await conn.execute(into.on_conflict_do_update(index_elements=_KEY, set_=news))
+
+
+def _mine(offering: Offering) -> list[ColumnElement[bool]]:
+    return [c == v for c, v in zip(_KEY, _key(offering), strict=True)]
 
 
 def _key(offering: Offering) -> tuple[str, str, str]:

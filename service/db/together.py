@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolExhausted
+from service.db.away import is_away
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -21,7 +20,6 @@ _Asked = tuple[T, asyncio.Future[R]]
 MOST = 250  # in one transaction
 AT_ONCE = 2  # transactions: while one waits for the disk the next one is made ready
 BREATH_SECONDS = 0.02  # from a crowd to the next: else the busier the service, the smaller they are
-_AWAY = ("08", "53", "57P")  # SQLSTATEs: no connection, no room for one, a server that ends
 
 
 class Together(Generic[T, R]):
@@ -90,7 +88,7 @@ class Together(Generic[T, R]):
         try:
             answers = await self._work([item for item, _ in taken])
         except Exception as fault:  # noqa: BLE001 - it is raised where each waits
-            if len(taken) == 1 or _away(fault):
+            if len(taken) == 1 or is_away(fault):
                 _fail(taken, fault)
                 return
             log.warning("together.failed", extra={"count": len(taken), "cause": str(fault)})
@@ -102,17 +100,6 @@ class Together(Generic[T, R]):
         else:
             for (_, answer), value in zip(taken, answers, strict=True):
                 _settle(answer, value)
-
-
-def _away(fault: Exception) -> bool:
-    """Whether the database is, so that each by itself would only wait as long again."""
-    if isinstance(fault, PoolExhausted):  # no connection was free
-        return True
-    if not isinstance(fault, DBAPIError):
-        return False
-    state = getattr(fault.orig, "sqlstate", None)
-    gone = fault.connection_invalidated or (isinstance(fault, OperationalError) and state is None)
-    return gone or str(state or "").startswith(_AWAY)
 
 
 def _settle(answer: asyncio.Future[R], value: R | Exception) -> None:

@@ -6,6 +6,7 @@
     |   +-- FileJustDeleted        file_not_found
     +-- InvalidApiKey         401  invalid_api_key
     +-- PermissionDenied      403  permission_denied
+    |   +-- MismatchedProject      mismatched_project
     +-- NotFound              404
     |   +-- JobNotFound            job_not_found
     |   +-- FileNotFound           file_not_found
@@ -104,6 +105,12 @@ class PermissionDenied(ServiceError):
     status = 403
     type = "permission_error"
     code = "permission_denied"
+
+
+class MismatchedProject(PermissionDenied):
+    """The key is of another project than the request names."""
+
+    code = "mismatched_project"
 
 
 class NotFound(ServiceError):

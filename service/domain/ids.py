@@ -10,6 +10,15 @@ _LENGTH = 26
 
 def new_id(prefix: str, now: datetime) -> str:
     """A fresh id, e.g. ``ftjob-01jd8m4x9g5v0c3k2n7p6q8r1s``; later ids sort after earlier."""
-    number = (int(now.timestamp() * 1000) << 80) | secrets.randbits(80)
-    pairs = [_PAIRS[number >> 5 * at & 1023] for at in range(_LENGTH - 2, -1, -2)]
+    return _written(prefix, now, secrets.randbits(80))
+
+
+def earliest(prefix: str, at: datetime) -> str:
+    """No id that was drawn ``at`` this moment or later sorts before it."""
+    return _written(prefix, at, 0)
+
+
+def _written(prefix: str, at: datetime, drawn: int) -> str:
+    number = (int(at.timestamp() * 1000) << 80) | drawn
+    pairs = [_PAIRS[number >> 5 * place & 1023] for place in range(_LENGTH - 2, -1, -2)]
     return f"{prefix}-{''.join(pairs)}"

@@ -2,7 +2,8 @@
 
 What one job learns all of them know: they do not ask for it meanwhile. Each further refusal in a
 row doubles the time, up to a cap, and the first attempt that gets machines ends it. When the time
-is over one job asks, and the others wait for what it is told.
+is over one job asks, and the others wait for what it is told. Those that had asked before anybody
+was refused tell nothing new.
 """
 
 from dataclasses import dataclass
@@ -37,8 +38,16 @@ class Shortage:
         return type(self)(**members)
 
 
-def refused(before: Shortage | None, offering: Offering, reason: str, now: datetime) -> Shortage:
-    """What is known after one more refusal; ``before``: what was known until now."""
+def refused(
+    before: Shortage | None, offering: Offering, reason: str, asked: datetime, now: datetime
+) -> Shortage:
+    """What is known after one more refusal, of who ``asked`` then.
+
+    ``before``: what was known until now. While it holds it stays as it is for whoever asked before
+    the first refusal: they asked at one moment. Who asks later does so to find out.
+    """
+    if before is not None and before.holds(now) and asked <= before.since:
+        return before
     many = before.in_a_row + 1 if before else 1
     return Shortage(
         offering=offering,

@@ -1,5 +1,6 @@
 """Money that is put aside before machines are asked for, and machines that go before it is gone."""
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -15,6 +16,8 @@ from service.domain.cost import CURRENCY, cents
 from service.domain.errors import InvalidRequest
 from service.domain.states import ATTEMPT_OVER
 from service.operations.keys import project as project_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,13 +132,15 @@ async def exhaust(
 async def tell(
     conn: AsyncConnection, job_id: str, standing: Standing, reached: int, now: datetime
 ) -> None:
-    """Write that a threshold is reached."""
+    """Write that a threshold is reached; the operator is told too of one that did not hold."""
     passed = reached == budget.PASSED
     code = "job.budget_passed" if passed else "job.budget_threshold"
     level = "error" if passed else "info" if reached < budget.THRESHOLDS[-1] else "warn"
     data = {"percent": standing.percent, "spent": str(cents(standing.spent))}
     text = budget.why_told(standing, reached)
     await events.add(conn, job_id, now, code, text, level=level, data=data)
+    if passed:
+        log.error("job.budget_passed", extra={"job": job_id, "cause": text, **data})
 
 
 async def set_project(

@@ -43,16 +43,19 @@ async def give_up(
     broken: Sequence[tuple[Committed, Fault]],
     rest: Committed | None,
     now: datetime,
-) -> None:
+) -> list[dict[str, object]]:
     """Mark them, each with its event; ``rest`` is what training goes on from (None: nothing).
 
     The mark is the intent: whoever opens the next generation takes them out of HEAD, so a service
-    killed in between loses nothing and tells nothing twice. Raises LeaseLost.
+    killed in between loses nothing and tells nothing twice. Returns the facts of each that was not
+    marked before. Raises LeaseLost.
     """
+    told = []
     await leases.write(conn, claim, lease_token=claim.token)
     for entry, fault in broken:
         because = f"{fault.file} {fault.reason}"
         if await checkpoints.condemn(conn, row.job_id, entry.path, because):
+            told.append(_facts(entry, fault, rest))
             await events.add(
                 conn,
                 row.job_id,
@@ -61,8 +64,9 @@ async def give_up(
                 _sentence(entry, because, rest),
                 attempt_id=row.id,
                 level="error",
-                data=_facts(entry, fault, rest),
+                data=told[-1],
             )
+    return told
 
 
 def _sentence(entry: Committed, because: str, rest: Committed | None) -> str:

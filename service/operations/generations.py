@@ -19,6 +19,13 @@ from service.operations import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
 
 _SOON = timedelta(seconds=1)
+_BEHIND = (
+    "The service has forgotten what happened last: it knew of generation {known}, and generation"
+    " {head} had begun (its database was restored from a backup or lost its last writes, or one of"
+    " its processes was killed just then)."
+    " Nothing committed is lost; what is missing is missing in these events, the metrics and the"
+    " cost"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +39,12 @@ class Opening:
     run_spec_sha256: str
     before: Generation | None = None  # the attempt's one before, and since when it was halted
     halted_at: datetime | None = None
+    after: int | None = None  # the job's newest number, as far as the database knew
+
+    @property
+    def forgotten(self) -> bool:
+        """True where generations began before this one that the database does not know."""
+        return self.after is not None and self.head.generation > self.after + 1
 
     @cached_property
     def generation(self) -> Generation:
@@ -89,6 +102,10 @@ def _opened(one: Opening, now: datetime) -> Iterator[Event]:
     """What the user is told, in this order."""
     step, generation = one.step, one.generation
     of = (one.row.job_id, one.row.id, now)
+    if one.forgotten:
+        facts = {"known": one.after, "head": generation.number - 1}
+        said = _BEHIND.format(**facts)
+        yield events.fresh(*of, "database.behind", said, level="warn", data=facts)
     if step.lost:
         yield events.fresh(*of, "node.evicted", _taken(one.row, step), level="warn")
     from_step = generation.checkpoint.step if generation.checkpoint else 0

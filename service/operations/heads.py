@@ -1,7 +1,7 @@
 """HEAD: taking it for a new generation, and copying what it says into the database."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -44,7 +44,13 @@ async def measured(store: BlobStore, job_id: str, entry: Committed) -> list[Step
         return []
 
 
-async def fence(store: BlobStore, job_id: str, after: int, broken: Collection[str] = ()) -> Head:
+async def fence(
+    store: BlobStore,
+    job_id: str,
+    after: int,
+    broken: Collection[str] = (),
+    forgotten: Callable[[Head], Awaitable[bool]] | None = None,
+) -> Head:
     """Take HEAD for the generation that follows number ``after``; return HEAD as it is then.
 
     The same write takes out what lies at ``broken``.
@@ -53,15 +59,26 @@ async def fence(store: BlobStore, job_id: str, after: int, broken: Collection[st
     the one to load. A service killed right after this finds HEAD taken already and takes
     the same number again. Raises PreconditionFailed when somebody wrote meanwhile, or when
     HEAD is ahead already: then whoever asks has looked too long ago.
+
+    ``forgotten`` is asked of a HEAD that is ahead: True where it is of a generation that began and
+    that the database does not know any more. Then the number is the one beyond it.
     """
     head, etag = await read(store, job_id)
     number = after + 1
+    if head.generation > after and forgotten is not None and await forgotten(head):
+        number = head.generation + 1
     if head.generation > number:
         raise PreconditionFailed(f"HEAD is generation {head.generation}'s, beyond {number}")
     fenced = head.fenced(number, broken)
-    if fenced != head:
-        await store.write(job_id, HEAD, fenced.to_json().encode(), if_match=etag)
+    # Even where nothing is new: only the condition tells that nobody has committed meanwhile.
+    await store.write(job_id, HEAD, fenced.to_json().encode(), if_match=etag)
     return fenced
+
+
+async def written_at(store: BlobStore, job_id: str) -> datetime | None:
+    """When HEAD was last written, by Blob's clock."""
+    listed = await store.list_blobs(job_id, HEAD)
+    return next((blob.modified_at for blob in listed if blob.name == HEAD), None)
 
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import heartbeats
+from service.db.engine import reading
 from service.db.heartbeats import Beaten, Order
 from service.db.together import Together
 from service.domain.errors import InvalidRequest
@@ -123,7 +124,8 @@ async def _taken(engine: AsyncEngine, said: Sequence[Said]) -> list[Beaten | Non
 
 
 async def _orders(engine: AsyncEngine, asked: Sequence[tuple[str, int]]) -> list[Order | None]:
-    async with engine.connect() as conn:
+    # Not with a ROLLBACK after it: psycopg then forgets what the connection has prepared.
+    async with reading(engine).connect() as conn:
         found = await heartbeats.orders(conn, list(dict.fromkeys(asked)))
     return [found.get(one) for one in asked]
 

@@ -3,6 +3,7 @@
 The newest of the two events says how it stands. Each attempt tells anew: it met the fault itself.
 """
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,6 +16,7 @@ from service.domain.attempt import Move, Step
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations.heads import HeadUnreadable
 
+log = logging.getLogger(__name__)
 _NO_PROOF = (AttemptState.PROVISIONING, AttemptState.TERMINATING)
 
 
@@ -41,7 +43,10 @@ def call_of(newest: Event | None) -> Call | None:
 
 
 async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime) -> None:
-    """Say it where the user looks, unless this attempt has said it and it is not over yet."""
+    """Say it where the user looks, unless this attempt has said it and it is not over yet.
+
+    And in the log, where the operator looks, who is to mend it.
+    """
     before = call_of(await events.newest_of_help(conn, row.job_id))
     if before and (before.attempt_id, before.message) == (row.id, str(fault)):
         return
@@ -56,6 +61,8 @@ async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: da
         level="error",
         data=data,
     )
+    facts = {"job": row.job_id, "attempt": row.id, "cause": str(fault)}
+    log.error("attempt.needs_help", extra=facts | data)
 
 
 def is_over(call: Call | None, row: AttemptRow, step: Step) -> bool:

@@ -27,7 +27,7 @@ from service.domain.errors import (
     JobNotFound,
 )
 from service.domain.extras import NO_EXTRAS
-from service.domain.ids import new_id
+from service.domain.ids import earliest, new_id
 from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
 from service.domain.terms import NO_TERMS, Terms
@@ -114,12 +114,14 @@ async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) ->
         return earlier
     if not sending.is_retry:
         return None
+    since = now - _RETRY_WINDOW
     return await jobs.find_sent_before(
         conn,
         project_id,
+        table.c.id >= earliest("ftjob", since),  # else every job of the project is looked at
         table.c.api_key_id == sending.caller.api_key_id,
         table.c.body_sha256 == sending.body_sha256,
-        table.c.created_at > now - _RETRY_WINDOW,
+        table.c.created_at > since,
     )
 
 

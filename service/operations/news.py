@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, heartbeats, leases, queue, tables, versions
+from service.db import events, heartbeats, leases, metrics, queue, tables, versions
 from service.db.events import Event
 from service.db.heartbeats import Progress, Speaker
 from service.domain.errors import Gone, NodeNotFound
@@ -19,7 +19,7 @@ async def hear_all(
 ) -> dict[str, Heard | Exception]:
     """What becomes of each node's heartbeat, where it tells its usual news (`is_usual`).
 
-    Locks nodes, then attempts, then jobs, each kind in one order.
+    Locks nodes, then what was measured, then attempts, then jobs, each kind in one order.
     """
     found = await heartbeats.speakers(conn, list(said))
     answers: dict[str, Heard | Exception] = {}
@@ -40,7 +40,7 @@ async def keep_measured(
 ) -> None:
     """What nodes of these jobs have measured, and how far the jobs are by it."""
     rows = [(job_id, h.generation, h.metrics) for job_id, h in told]
-    await heartbeats.measured(conn, rows)
+    await metrics.add_all(conn, rows)
     progress = {job_id: _far(job_id, h) for job_id, h in told}
     await heartbeats.progressed(conn, list(progress.values()), now)
 
@@ -67,17 +67,17 @@ async def _tell(
     conn: AsyncConnection, told: Sequence[tuple[Speaker, Heartbeat, NodeRecord]], now: datetime
 ) -> None:
     """Wake the reconcilers that must act, and keep what was measured and announced."""
+    measured = [(s.job_id, h) for s, h, _ in told if h.metrics]
+    await metrics.add_all(conn, [(j, h.generation, h.metrics) for j, h in measured])
     wakes = {s.record.attempt_id for s, h, after in told if must_act(s.record, after, h)}
     await leases.hint_all(conn, tables.attempts, wakes, now)
     noticed = [(s, h) for s, h, _ in told if h.eviction is not None and not s.record.evicting]
-    measured = [(s.job_id, h) for s, h, _ in told if h.metrics]
     current = [(s.job_id, h) for s, h, _ in told if h.metrics and h.generation == s.current]
     if not noticed and not measured:
         return
     await queue.lock_jobs(conn, {s.job_id for s, *_ in told})
     await versions.raise_all(conn, {s.job_id for s, _ in noticed}, now)
     await events.add_all(conn, [_notice(s, h, now) for s, h in noticed])
-    await heartbeats.measured(conn, [(j, h.generation, h.metrics) for j, h in measured])
     await heartbeats.progressed(conn, [*{j: _far(j, h) for j, h in current}.values()], now)
 
 

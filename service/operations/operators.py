@@ -1,9 +1,13 @@
-"""Who may see what belongs to all projects together."""
+"""Who may see what belongs to all projects together, and act in one that is not their own."""
+
+from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import keys
-from service.domain.errors import PermissionDenied
+from service.db.engine import reading
+from service.db.keys import Caller
+from service.domain.errors import MismatchedProject, PermissionDenied, ProjectNotFound
 
 
 async def require(engine: AsyncEngine, project_id: str, operators: str) -> None:
@@ -12,12 +16,40 @@ async def require(engine: AsyncEngine, project_id: str, operators: str) -> None:
         if await are(conn, project_id, operators):
             return
     raise PermissionDenied(
-        f"This shows the machines of every project, so it needs a key of the project "
-        f"{operators!r}. Who runs the service makes one: "
-        f"python -m service.main key create --project {operators}"
+        f"This is of all projects together, so it needs a key of the project "
+        f"{operators!r}, and no header OpenAI-Project (--project) that names another. Who runs the"
+        f" service makes one: python -m service.main key create --project {operators}"
     )
 
 
 async def are(conn: AsyncConnection, project_id: str, operators: str) -> bool:
     """Whether ``project_id`` is of the project named ``operators``."""
     return bool(operators) and await keys.find_project(conn, operators) == project_id
+
+
+async def acting(engine: AsyncEngine, caller: Caller, named: str, operators: str) -> Caller:
+    """The caller in the project that is ``named`` by its id or its name.
+
+    A key of the operators acts in any; every other one in its own, whatever else there is: it is
+    not told. Raises MismatchedProject, ProjectNotFound.
+    """
+    if named == caller.project_id:
+        return caller
+    async with reading(engine).connect() as conn:
+        found = await keys.called(conn, caller.project_id, named)
+    (own,) = (project for project in found if project.id == caller.project_id)
+    if own.name == named:
+        return caller
+    if not operators or own.name != operators:
+        raise MismatchedProject(
+            f"The header OpenAI-Project names {named!r}, and this key is of the project "
+            f"{own.name!r} ({own.id}). Leave the header out (OpenAI's client takes it from "
+            "OPENAI_PROJECT_ID), or use a key of that project."
+        )
+    others = sorted((p for p in found if p is not own), key=lambda project: project.id != named)
+    if not others:
+        raise ProjectNotFound(
+            f"No project has the id or the name {named!r}. All of them: "
+            "GET /v1/organization/projects, or rekindle projects."
+        )
+    return replace(caller, project_id=others[0].id)

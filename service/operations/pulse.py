@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-LATE = timedelta(seconds=30)  # a loop that is well turns every second
+LATE = timedelta(seconds=30)  # after its next turn was due
 
 
 @dataclass
@@ -12,12 +12,12 @@ class Pulse:
     """Told of every turn."""
 
     now: Callable[[], datetime]
-    _turned: dict[str, datetime] = field(default_factory=dict)
+    _until: dict[str, datetime] = field(default_factory=dict)
 
-    def beat(self, loop: str) -> None:
-        """This loop has begun a turn."""
-        self._turned[loop] = self.now()
+    def beat(self, loop: str, within: timedelta = timedelta(0)) -> None:
+        """This loop turns, and is to do so again ``within`` that time."""
+        self._until[loop] = self.now() + within + LATE
 
     def late(self) -> list[str]:
         """The loops that have not turned for too long."""
-        return sorted(name for name, at in self._turned.items() if self.now() - at > LATE)
+        return sorted(name for name, until in self._until.items() if self.now() > until)

@@ -26,7 +26,7 @@ async def intend(
 
     Raises LeaseLost when another worker has taken over meanwhile; it then does the same.
     """
-    await attempts.note_refill(conn, claim, row, now)
+    await attempts.note_refill(conn, claim, row, now, more=0 if useless else 1)
     if useless:
         await _tell_useless(conn, row, useless, now)
         return

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
-from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -20,7 +19,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.db import attempts, events, leases, listings
+from service.db import attempts, events, health, leases, listings
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim, Renewals
@@ -33,9 +32,9 @@ from service.domain.attempt import (
     Refill,
     Step,
     Wait,
-    next_step,
     will_not_die,
 )
+from service.domain.attempt_steps import next_step
 from service.domain.budget import USUAL, Allowance
 from service.domain.errors import LeaseLost
 from service.domain.fleet import ScaleSet, scale_set_name
@@ -83,10 +82,13 @@ class AttemptReconciler:
         return [partial(self._reconcile, claim, row) for claim, row in claims]
 
     async def keep_watch(self) -> None:
-        """Tell the watch that the database is there: while every step is taken, none is claimed."""
+        """Tell the watch that the database is there: while every step is taken, none is claimed.
+
+        And that it takes what nodes say: a standby, or one that Azure has shut, can only be read.
+        """
         async with self.engine.connect() as conn:
-            await conn.execute(text("select 1"))
-        self.watch.round(self.now())
+            if await health.takes_writes(conn):
+                self.watch.round(self.now())
 
     async def run_once(self, limit: int = 20) -> int:
         """Take every step that is due; return how many were."""
@@ -128,14 +130,15 @@ class AttemptReconciler:
         if wait := self._until_turn(claim, row):
             await self._release(claim, wait)
             return
-        since, now = self.watch.awake_since, self.now()
+        now = self.now()  # of the whole step: what is decided is true of what was seen then
+        since = self.watch.since(now)
         cloud = self._listed(row) or self._cloud(row, claim)
         found = await self._eyes.look(cloud, claim, row, since, now)
         for fault in found.faults:
             await self._complain(row, fault)
-        if will_not_die(found.attempt, found.seen, self.now()):
+        if will_not_die(found.attempt, found.seen, now):
             await self._raise_alarm(row, blind=found.seen.blind)
-        step = next_step(found.attempt, found.seen, self.now(), self.pace)
+        step = next_step(found.attempt, found.seen, now, self.pace)
         await self._take(claim, row, found, step)
         if found.call and not found.faults and help_wanted.is_over(found.call, row, step):
             async with self.engine.begin() as conn:
@@ -204,6 +207,9 @@ class AttemptReconciler:
         self, claim: Claim, row: AttemptRow, found: Look, useless: tuple[str, ...]
     ) -> None:
         """Survivors train on whatever comes of it: a refusal is told once, and asked again."""
+        if self.polite is not None and self.polite.until_turn(claim):
+            await self._release(claim, self.pace.poll)  # else it would count as asked for
+            return
         async with self.engine.begin() as conn:
             await refills.intend(conn, claim, row, found.seen, useless, self.now())
         try:
@@ -232,6 +238,8 @@ class AttemptReconciler:
 
     async def _move(self, claim: Claim, row: AttemptRow, step: Move) -> None:
         await self._writes.move(Moving(claim=claim, row=row, step=step))
+        if self.polite is not None:
+            self.polite.forget(row.id)  # what it waited for is not what it needs now
 
     async def _release(self, claim: Claim, delay: timedelta) -> None:
         with suppress(LeaseLost):
@@ -247,7 +255,7 @@ class AttemptReconciler:
         """How long to leave things alone after this; its nodes are seen to as often as ever."""
         if isinstance(fault, Throttled):
             pause = timedelta(seconds=fault.retry_after)
-            nodes = isinstance(fault, NoPlace) and row.state in ATTEMPT_WITH_NODES
+            nodes = self.polite is not None and row.state in ATTEMPT_WITH_NODES
             return min(pause, self.pace.poll) if nodes else pause
         return _AFTER_MISCONFIGURATION if isinstance(fault, _FOR_A_PERSON) else self.pace.poll
 

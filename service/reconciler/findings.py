@@ -1,5 +1,6 @@
 """Before a generation opens: which checkpoints it must not load, because they are broken."""
 
+import logging
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -14,6 +15,8 @@ from service.operations import findings as operations
 from service.operations import heads
 from service.storage.store import BlobStore
 from trainer.contract import Committed
+
+log = logging.getLogger(__name__)
 
 
 async def broken(
@@ -48,7 +51,9 @@ async def broken(
     if given_up:
         async with engine.begin() as conn:
             rest = head.fenced(head.generation, marked).newest
-            await operations.give_up(conn, claim, row, given_up, rest, now)
+            told = await operations.give_up(conn, claim, row, given_up, rest, now)
+        for facts in told:
+            log.error("checkpoint.broken", extra={"job": row.job_id, "attempt": row.id, **facts})
     return doubt or marked
 
 

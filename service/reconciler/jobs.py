@@ -202,6 +202,7 @@ class JobReconciler:
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
+            log.warning("job.failed", extra={"job": job.id, "code": code, "cause": move.reason})
 
     async def _with_log(self, job: Job, reason: str) -> str:
         """The reason, and what the trainer printed last."""

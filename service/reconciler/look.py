@@ -5,8 +5,8 @@ down at once, so that it is known even if the next step never happens. What a lo
 of the database it shares with all looks of the moment: `sights.py`.
 """
 
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -32,6 +32,9 @@ from service.reconciler.sights import Sight
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
 
+_AGAIN = timedelta(seconds=5)  # at least, from one 404 to the next that is believed
+_FORGOTTEN = timedelta(minutes=10)  # by a process that has not looked since: others may have
+
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
@@ -51,6 +54,7 @@ class Eyes:
     engine: AsyncEngine
     store: BlobStore
     allowance: Allowance = USUAL
+    _missing: dict[str, datetime] = field(default_factory=dict)  # sets that were not found, once
 
     @cached_property
     def _sights(self) -> Together[Sight, Facts]:
@@ -74,7 +78,7 @@ class Eyes:
         do is to ask the cloud, and it is not to be asked now.
         """
         listed = isinstance(cloud, ScaleSet) or row.state is AttemptState.PENDING
-        scale_set, cloud_fault = await _scale_set(cloud, row, now)
+        scale_set, cloud_fault = await self._scale_set(cloud, row, now)
         head, head_fault = await _head(self.store, row)
         sight = Sight(
             claim=claim,
@@ -92,11 +96,43 @@ class Eyes:
         seen = _seen(sight, facts, head, awake_since)
         return Look(
             attempt=facts.attempt,
-            seen=replace(seen, blind=cloud_fault is not None, outlook=ahead),
+            seen=replace(
+                seen, blind=cloud_fault is not None, outlook=ahead, awake_since=awake_since
+            ),
             newest_number=facts.last.number if facts.last else 0,
             faults=faults,
             call=help_wanted.call_of(facts.help),
         )
+
+    async def _scale_set(
+        self, cloud: CloudProvider | ScaleSet, row: AttemptRow, now: datetime
+    ) -> tuple[ScaleSet | None, CloudError | None]:
+        """The scale set, or None when there is none; and why the cloud did not answer, if so.
+
+        While nodes train, a cloud that does not answer is no reason to think that they are gone.
+        """
+        if isinstance(cloud, ScaleSet):
+            return cloud, None
+        if row.state is AttemptState.PENDING:
+            return None, None
+        try:
+            found = await cloud.get(scale_set_name(row.id))
+        except ScaleSetNotFound as missing:
+            believed = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row.id, now)
+            return (None, None) if believed else (_as_before(row), missing)
+        except CloudError as fault:
+            going = row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
+            if going and isinstance(fault, NoPlace):
+                raise  # nothing is to be decided without the cloud, so the rest is not looked at
+            return (_as_before(row) if row.state in ATTEMPT_WITH_NODES else None), fault
+        self._missing.pop(row.id, None)
+        return found, None
+
+    def _was_missing(self, row_id: str, now: datetime) -> bool:
+        """True the second time: one answer of a front end that lags must not end a healthy run."""
+        for other in [i for i, at in self._missing.items() if now - at > _FORGOTTEN]:
+            del self._missing[other]
+        return now - self._missing.setdefault(row_id, now) >= _AGAIN
 
     async def _take_care(
         self, sight: Sight, facts: Facts, head: Head | None
@@ -113,6 +149,11 @@ class Eyes:
             return facts, await outlook.ahead(conn, *given)
 
 
+def _as_before(row: AttemptRow) -> ScaleSet:
+    machines = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)
+    return ScaleSet(name=scale_set_name(row.id), phase=ScaleSetPhase.READY, instances=machines)
+
+
 def _needs_more(
     facts: Facts, row: AttemptRow, scale_set: ScaleSet | None, head: Head | None
 ) -> bool:
@@ -125,32 +166,6 @@ def _needs_more(
 
 def _newest(head: Head | None) -> str | None:
     return head.newest.path if head and head.newest else None
-
-
-async def _scale_set(
-    cloud: CloudProvider | ScaleSet, row: AttemptRow, now: datetime
-) -> tuple[ScaleSet | None, CloudError | None]:
-    """The scale set, or None when there is none; and why the cloud did not answer, if so.
-
-    While nodes train, a cloud that does not answer is no reason to think that they are gone.
-    """
-    if isinstance(cloud, ScaleSet):
-        return cloud, None
-    if row.state is AttemptState.PENDING:
-        return None, None
-    name = scale_set_name(row.id)
-    try:
-        return await cloud.get(name), None
-    except ScaleSetNotFound:
-        return None, None
-    except CloudError as fault:
-        going = row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
-        if going and isinstance(fault, NoPlace):
-            raise  # nothing is to be decided without the cloud, so the rest is not looked at
-        if row.state not in ATTEMPT_WITH_NODES:
-            return None, fault
-        as_before = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)
-        return ScaleSet(name=name, phase=ScaleSetPhase.READY, instances=as_before), fault
 
 
 async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, StorageError | None]:

@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from service.db import notices
+from service.db.away import is_away
 from service.db.notices import Listener
 from service.operations.pulse import Pulse
 
@@ -20,6 +20,10 @@ BREATH_SECONDS = 0.05  # between two claims, so that after an eviction crowds ar
 CROWD_SECONDS = 0.15  # after a crowd: what is claimed together is looked at and written together
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
+# Nothing that is well takes longer for one turn, slow as Azure and Blob may be. Work that is done
+# more rarely has more to do, so it may take ten times its period on top.
+_LONGEST_TURN = timedelta(minutes=30)
+_PERIODS = 10
 
 Step = Callable[[], Awaitable[None]]
 Claim = Callable[[int], Awaitable[list[Step]]]
@@ -27,11 +31,12 @@ Claim = Callable[[int], Awaitable[list[Step]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """Runs until ``stop`` is set; steps under way are finished first."""
+    """Runs until ``stop`` is set; steps under way are finished first, rounds if they are quick."""
 
     listener: Listener
     stop: asyncio.Event
     pulse: Pulse | None = None  # told of every turn
+    drain: float = 10.0  # seconds that a round has left when the process is to end
 
     async def whenever_due(
         self, name: str, claim: Claim, at_once: int = AT_ONCE, breath: float = BREATH_SECONDS
@@ -46,8 +51,7 @@ class Loop:
         clock = asyncio.get_running_loop().time
         async with self.listener.subscribed(notices.DUE) as hinted:
             while not self.stop.is_set():
-                if self.pulse:
-                    self.pulse.beat(name)
+                self._beat(name)
                 free, began = at_once - len(under_way), clock()
                 steps = await self._guarded(name, partial(claim, free)) if free else []
                 for step in steps or []:
@@ -66,9 +70,11 @@ class Loop:
         """Run at a steady beat; after a fault soon, and later each time that it fails again."""
         pause, again = seconds, 0.0
         while not self.stop.is_set():
+            self._beat(name, timedelta(seconds=pause))
             await self._pause(asyncio.Event(), pause)
             if not self.stop.is_set():
-                well = await self._guarded(name, partial(_whole, run))
+                self._beat(name, _turn(seconds))
+                well = await self._guarded(name, partial(self._round, partial(_whole, run)))
                 pause = seconds if well else again
                 again = 0.0 if well else min(2 * again + _AFTER_FAULT_SECONDS, seconds)
 
@@ -80,21 +86,44 @@ class Loop:
         async with self.listener.subscribed(topic) as told:
             while not self.stop.is_set():
                 began = clock()
-                await self._guarded(name, run)
+                self._beat(name, _turn(seconds))
+                await self._guarded(name, partial(self._round, run))
+                self._beat(name, timedelta(seconds=seconds))
                 await self._pause(asyncio.Event(), min(clock() - began, 1.0))
                 await self._pause(told, seconds)
 
+    def _beat(self, name: str, within: timedelta = timedelta(0)) -> None:
+        if self.pulse:
+            self.pulse.beat(name, within)
+
     async def _take(self, name: str, step: Step) -> None:
         await self._guarded(name, step)
+
+    async def _round(self, run: Callable[[], Awaitable[T]]) -> T | None:
+        """One of a sweep, which may take minutes: who drains does not wait for its end.
+
+        The next process begins it anew; it may be cut off anywhere, as by a kill.
+        """
+        task, stopping = asyncio.ensure_future(run()), asyncio.create_task(self.stop.wait())
+        try:
+            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task}, timeout=self.drain)
+            return task.result() if task.done() else None
+        finally:
+            stopping.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
 
     async def _guarded(self, name: str, run: Callable[[], Awaitable[T]]) -> T | None:
         """Once. Whatever fails, the next round comes: rows are level-triggered."""
         try:
             return await run()
-        except SQLAlchemyError as fault:
-            log.warning("loop.database_failed", extra={"loop": name, "cause": str(fault)})
-        except Exception:
-            log.exception("loop.failed", extra={"loop": name})
+        except Exception as fault:
+            if is_away(fault):
+                log.warning("loop.database_failed", extra={"loop": name, "cause": str(fault)})
+            else:
+                log.exception("loop.failed", extra={"loop": name})
         await self._pause(asyncio.Event(), _AFTER_FAULT_SECONDS)
         return None
 
@@ -109,6 +138,11 @@ class Loop:
         await asyncio.wait([*own, *ends], return_when=asyncio.FIRST_COMPLETED)
         for task in own:
             task.cancel()
+
+
+def _turn(seconds: float) -> timedelta:
+    """For one turn of what is done every so many seconds."""
+    return _LONGEST_TURN + _PERIODS * timedelta(seconds=seconds)
 
 
 async def _whole(run: Callable[[], Awaitable[object]]) -> bool:

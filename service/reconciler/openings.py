@@ -1,14 +1,20 @@
-"""Opens generations: HEAD is fenced for each by itself, what it reads and writes many share."""
+"""Opens generations: HEAD is fenced for each by itself, what it reads and writes many share.
+
+HEAD may be ahead of the database. A worker that is late looks again. One that was killed after its
+fence began nothing: the same number is taken. Else the database has forgotten what has begun, since
+it was restored or lost its last commits: the next number is beyond HEAD's.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import findings as doubts
-from service.db import metrics
+from service.db import generations as rows
+from service.db import jobs, leases, metrics
 from service.db.attempts import AttemptRow
 from service.db.findings import Before
 from service.db.leases import Claim
@@ -18,7 +24,7 @@ from service.operations import generations, heads
 from service.operations.generations import Opening
 from service.reconciler import findings
 from service.storage.store import BlobStore, PreconditionFailed
-from trainer.contract import Committed
+from trainer.contract import Committed, Head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +41,7 @@ class Openings:
         """Fence HEAD, then write the row; the lease goes back with it.
 
         ``after``: the job's newest number, read with what was ``seen``. A worker that comes late
-        with it sees HEAD ahead and fences nothing away.
+        with it sees HEAD ahead, and that its lease is lost, and fences nothing away.
         False: somebody was quicker, so look again. A move: only others can tell what to load.
         """
         known = await self._reads.do(row.job_id)
@@ -47,7 +53,8 @@ class Openings:
         if isinstance(broken, Move):
             return broken
         try:
-            head = await heads.fence(self.store, row.job_id, after, broken)
+            forgotten = partial(self._is_forgotten, claim, row, seen, after)
+            head = await heads.fence(self.store, row.job_id, after, broken, forgotten)
         except PreconditionFailed:
             return False
         if head.model is not None:
@@ -61,9 +68,32 @@ class Openings:
             run_spec_sha256=known.run_spec_sha256,
             before=seen.generation,
             halted_at=seen.halted_at,
+            after=after,
         )
         await self._writes.do(opening)
         return True
+
+    async def _is_forgotten(
+        self, claim: Claim, row: AttemptRow, seen: Seen, after: int, head: Head
+    ) -> bool:
+        """Whether ``head``, which is ahead, is of a generation that has begun.
+
+        Asked between the read and the write of HEAD, which nobody else may have written meanwhile:
+        so what holds the lease now, and knows the newest row, has nobody before it. Raises
+        LeaseLost, and PreconditionFailed where there is a newer row.
+        """
+        async with self.engine.connect() as conn:
+            await leases.check(conn, claim)
+            newest = await rows.newest_number(conn, row.job_id)
+            job = await jobs.find(conn, row.job_id)
+        if newest != after:
+            raise PreconditionFailed(f"generation {newest} is open")
+        if _has_begun(head, after, seen):
+            return True
+        # An attempt fences HEAD once its machines are there: what is older is of another attempt,
+        # which has no row any more. A store without a clock dates it before its job.
+        at = await heads.written_at(self.store, row.job_id)
+        return at is not None and job is not None and job.created_at <= at < row.since
 
     async def keep_measured(self, row: AttemptRow, entry: Committed | None) -> None:
         """Nobody does the steps before ``entry`` again: what was measured in them is there now."""
@@ -90,3 +120,14 @@ class Openings:
         async with self.engine.begin() as conn:
             await generations.open_all(conn, openings, self.now())
         return [None] * len(openings)
+
+
+def _has_begun(head: Head, after: int, seen: Seen) -> bool:
+    """Whether a generation that follows ``after`` has left a trace.
+
+    Whoever is killed takes the same number again, so none takes the second one before a row is
+    written.
+    """
+    named = (*head.checkpoints, *((head.model,) if head.model else ()))
+    traces = [entry.generation for entry in named] + [node.generation for node in seen.nodes]
+    return head.generation > after + 1 or any(number > after for number in traces)

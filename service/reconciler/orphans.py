@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
 from service.db import attempts, events, ledger
+from service.db.away import is_away
 from service.db.listings import ALL
 from service.domain.attempt import TOO_LONG_TO_DELETE
 from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
@@ -78,7 +79,7 @@ class OrphanSweep:
         try:
             return await self._late_costs.meter(attempt_id, billed=attempt_id in billed)
         except SQLAlchemyError as fault:
-            if _is_away(fault):
+            if is_away(fault):
                 raise
             log.exception("sweep.not_billed", extra={"attempt": attempt_id})
             faults.append(fault)
@@ -139,10 +140,3 @@ class OrphanSweep:
                 level="error",
                 data=facts,
             )
-
-
-def _is_away(fault: SQLAlchemyError) -> bool:
-    """Whether PostgreSQL is: a deadlock, or a statement that it ends, has a state of SQL."""
-    if isinstance(fault, DBAPIError) and fault.connection_invalidated:
-        return True
-    return isinstance(fault, OperationalError) and not getattr(fault.orig, "sqlstate", None)

@@ -37,7 +37,7 @@ _LOW = 0.5  # of a bucket: what Azure says is left is written down from there on
 
 
 class NoPlace(Throttled):
-    """So many calls to the region are under way here that it was not asked; nothing is wrong."""
+    """It was not asked: too many calls are under way here, or the row's turn has not come."""
 
 
 @dataclass
@@ -50,6 +50,7 @@ class _Block:
 class _Turn:
     until: datetime
     hints: int  # of the row as it was looked at
+    kinds: frozenset[Kind] | None = None  # of the calls that may be asked then; None: for a place
 
 
 @dataclass
@@ -62,7 +63,7 @@ class PoliteCloud:
     at_once: int = AT_ONCE
     times: float = 1.0  # the limits of Microsoft's table, of a subscription that has more
     _slots: dict[tuple[str, Kind | None], datetime] = field(default_factory=dict)  # None: places
-    _turns: dict[str, _Turn] = field(default_factory=dict)  # by row that found no place
+    _turns: dict[str, _Turn] = field(default_factory=dict)  # by row that was refused
     _blocks: dict[tuple[str, Kind], _Block] = field(default_factory=dict)
     _taking: defaultdict[tuple[str, Kind], asyncio.Lock] = field(
         default_factory=lambda: defaultdict(asyncio.Lock)
@@ -79,11 +80,16 @@ class PoliteCloud:
         return At(polite=self, region=region, claim=claim)
 
     def until_turn(self, claim: Claim) -> timedelta | None:
-        """How long until its turn for a place; None: it has come, or there is news of the row."""
+        """How long until its turn; None: it has come, or there is news of the row."""
         turn = self._turns.get(claim.row_id)
         if turn is None or turn.hints != claim.hints or turn.until <= self.now():
             return None
         return turn.until - self.now()
+
+    def forget(self, row_id: str) -> None:
+        """It has moved on and asks for something else now; a place it needs for that as well."""
+        if (turn := self._turns.get(row_id)) and turn.kinds is not None:
+            del self._turns[row_id]
 
     async def ask(
         self,
@@ -92,9 +98,12 @@ class PoliteCloud:
         call: Callable[[], Awaitable[T]],
         claim: Claim | None = None,
     ) -> T:
-        """Do it, if it may be done now. Raises Throttled, and whatever ``call`` raises."""
+        """Do it, if it may be done now. Raises Throttled, and whatever ``call`` raises.
+
+        Who was refused and comes before its turn is refused again, and nothing is spent on it.
+        """
         began = self.now()
-        async with self._place(region, claim):
+        async with self._in_turn(frozenset(kinds), claim), self._place(region, claim):
             probes = await self._admit(region, kinds)
             with remaining.gathered() as left:
                 try:
@@ -187,13 +196,31 @@ class PoliteCloud:
                     await politeness.answered(conn, region, kind, limit, found, self.now())
 
     @asynccontextmanager
+    async def _in_turn(self, kinds: frozenset[Kind], claim: Claim | None) -> AsyncIterator[None]:
+        if claim is None:
+            yield
+            return
+        turn = self._turns.get(claim.row_id)
+        if turn and turn.kinds == kinds and (left := self.until_turn(claim)):
+            raise NoPlace("Its turn has not come", "", left.total_seconds())
+        try:
+            yield
+        except NoPlace:  # keeps its turn itself
+            raise
+        except Throttled as refusal:
+            now = self.now()
+            until = now + timedelta(seconds=refusal.retry_after)
+            self._keep(claim.row_id, _Turn(until, claim.hints, kinds), now)
+            raise
+
+    @asynccontextmanager
     async def _place(self, region: str, claim: Claim | None) -> AsyncIterator[None]:
         """Taken before anything is awaited: else a crowd would find it free."""
         if self._under_way[region] >= self.at_once:
             raise self._no_place(region, claim)
         self._under_way[region] += 1
-        if claim is not None:
-            self._turns.pop(claim.row_id, None)
+        if claim is not None and (turn := self._turns.get(claim.row_id)) and turn.kinds is None:
+            del self._turns[claim.row_id]
         try:
             yield
         finally:
@@ -205,18 +232,18 @@ class PoliteCloud:
         Who comes before its turn is told the same again, and takes nobody's after it.
         """
         now, before = self.now(), self._turns.get(claim.row_id) if claim else None
-        if before is not None and before.until > now:
+        if before is not None and before.kinds is None and before.until > now:
             wait = (before.until - now).total_seconds()
         else:
             apart = timedelta(seconds=self._usually(region) / self.at_once)
             wait = _SHORTEST_WAIT + self._turn(region, None, apart, _LONGEST_WAIT)
         if claim is not None:
-            self._keep(claim, now + timedelta(seconds=wait), now)
+            self._keep(claim.row_id, _Turn(now + timedelta(seconds=wait), claim.hints), now)
         return NoPlace(f"{self.at_once} calls to {region} are under way", "", wait)
 
-    def _keep(self, claim: Claim, until: datetime, now: datetime) -> None:
+    def _keep(self, row_id: str, turn: _Turn, now: datetime) -> None:
         """A row whose turn has long come was taken by another replica, or is over."""
-        self._turns[claim.row_id] = _Turn(until, claim.hints)
+        self._turns[row_id] = turn
         while self._turns and self._turns[first := next(iter(self._turns))].until <= now:
             del self._turns[first]
 

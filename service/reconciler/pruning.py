@@ -15,7 +15,8 @@ from service.db import pruning
 from service.db.pruning import Rows
 
 log = logging.getLogger(__name__)
-PAGE = 100  # jobs of one round
+PAGE = 100  # jobs, between two looks at the time
+LONGEST = timedelta(minutes=10)  # of a round: old rows can wait, and PostgreSQL has other work
 TOLD_KEPT = timedelta(days=400)  # a reconciliation shows 90 days, a calendar 12 weeks
 
 
@@ -28,10 +29,19 @@ class Pruning:
     now: Callable[[], datetime]
 
     async def run_once(self) -> int:
-        """Prune a page of jobs of each kind; return how many."""
+        """Prune all that is due, page by page in turn, or as much as is done in LONGEST.
+
+        Returns how many jobs' rows there were.
+        """
+        until, done = self.now() + LONGEST, 0
         async with self.engine.begin() as conn:
             await pruning.told(conn, self.now() - TOLD_KEPT)
-        return sum([await self._page(rows, kept) for rows, kept in self.keep.items()])
+        while self.now() < until:
+            pages = [await self._page(rows, kept) for rows, kept in self.keep.items()]
+            done += sum(pages)
+            if max(pages, default=0) < PAGE:
+                break
+        return done
 
     async def _page(self, rows: Rows, kept: timedelta) -> int:
         async with self.engine.connect() as conn:

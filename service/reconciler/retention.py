@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -18,7 +19,7 @@ from service.db import retention
 from service.db.retention import Due
 from service.operations import heads
 from service.storage.store import Blob, BlobStore, StorageError
-from trainer.contract import MANIFEST
+from trainer.contract import MANIFEST, Head
 
 log = logging.getLogger(__name__)
 GRACE = timedelta(days=1)  # so long somebody may look at it, or bring back an older HEAD
@@ -67,13 +68,19 @@ class Swept(NamedTuple):
     young: bool  # a job that is over has some left: nodes that are cut off write until the end
 
 
+async def _is_behind(found: Due, head: Head) -> bool:
+    """Whether HEAD has had generations of which a restored database does not know."""
+    named = any(entry.generation > found.newest for entry in head.checkpoints)
+    return named or head.generation > found.newest + 1
+
+
 async def collect(store: BlobStore, found: Due, now: datetime) -> Swept:
     """Delete one job's garbage, each folder's manifest first.
 
     HEAD of a job that is over is taken once more, so that nobody commits any more.
     """
     if found.is_over:
-        await heads.fence(store, found.job_id, found.newest)
+        await heads.fence(store, found.job_id, found.newest, forgotten=partial(_is_behind, found))
     freed, young = 0, False
     for path, blobs in (await _folders(store, found.job_id)).items():
         old = _is_old(blobs, found, now)

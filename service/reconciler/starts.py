@@ -101,8 +101,8 @@ class Starts:
             return
         place = await self._affordable(conn, job, plan, found.places)
         if isinstance(place, Place):
-            await self._write(conn, claim, job, row, place, number)
-            await self._tell(conn, job, found, place)
+            if await self._write(conn, claim, job, row, place, number):
+                await self._tell(conn, job, found, place)
         elif place.for_good:
             text = "No machines are asked for."
             await budgets.exhaust(conn, job.id, place.because, now, what_now=text)
@@ -273,12 +273,16 @@ class Starts:
         row: JobRow,
         place: Place,
         number: int,
-    ) -> None:
-        """Or raise LeaseLost where the job's terms are others by now: then nothing is written."""
+    ) -> bool:
+        """Or raise LeaseLost where the job's terms are others by now: then nothing is written.
+
+        False: the place is another one since it was chosen, so the job comes back to choose anew.
+        """
         await leases.hold(conn, claim, _as_read(row))
         last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
-        if place.shortage is not None:
-            await shortages.probe(conn, place.shortage, now)
+        if place.shortage is not None and not await shortages.probe(conn, place.shortage, now):
+            await leases.release(conn, claim, now, now + _SOON)
+            return False
         await attempts.add(
             conn,
             new_id("att", now),
@@ -296,6 +300,7 @@ class Starts:
         fresh = {"waits_for": "", "moves_since": None, "returns_since": None}
         await versions.raise_one(conn, job.id, now, **fresh)  # the phase is another one
         await leases.release(conn, claim, now, now + _IDLE)
+        return True
 
     async def _tell(self, conn: AsyncConnection, job: Job, found: Choice, place: Place) -> None:
         """Why there, and what that rests on; where there was a choice."""

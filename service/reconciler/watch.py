@@ -1,9 +1,10 @@
-"""Since when this process has been able to hear nodes: its own deafness is not their silence."""
+"""Since when nodes have been able to be heard: the service's own deafness is not their silence."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-_EVER = datetime.min.replace(tzinfo=UTC)
+from service.domain.attempt import EVER
+
 _LONGEST_ROUND = timedelta(seconds=30)  # between two rounds of a reconciler that is well
 
 
@@ -11,11 +12,19 @@ _LONGEST_ROUND = timedelta(seconds=30)  # between two rounds of a reconciler tha
 class Watch:
     """Told of every round that reached the database."""
 
-    awake_since: datetime = _EVER
+    awake_since: datetime = EVER
     _last: datetime | None = None
 
     def round(self, now: datetime) -> None:
         """A round begins; after a gap (a start, a database outage) the watch begins afresh."""
-        if self._last is None or now - self._last > _LONGEST_ROUND:
-            self.awake_since = now
+        self.awake_since = self.since(now)
         self._last = now
+
+    def since(self, now: datetime) -> datetime:
+        """Nodes could be heard since then; ``now`` for a process that has just stood still."""
+        slept = self._last is None or now - self._last > _LONGEST_ROUND
+        return now if slept else self.awake_since
+
+    def deaf(self, now: datetime) -> None:
+        """No node can reach the service now."""
+        self.awake_since = now

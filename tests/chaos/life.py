@@ -67,6 +67,7 @@ class Life:
     file_id: str = ""
     job_id: str = ""
     done: set[str] = field(default_factory=set)
+    wished: set[str] = field(default_factory=set)  # asked for, and perhaps not acknowledged yet
     broken: list[str] = field(default_factory=list)  # promises, with what shows it
     rounds: int = 0
     swept: bool = True  # the last sweep came to its end; else it is begun again at once
@@ -162,7 +163,8 @@ class Life:
         self.cloud.evict(name, found.instances[-1].instance_id)
 
     async def wish(self, what: str) -> None:
-        """Ask until it is acknowledged."""
+        """Ask now, and again in each round until it is acknowledged."""
+        self.wished.add(what)
         answer = await self.ask("POST", f"/v1/fine_tuning/jobs/{self.job_id}/{what}")
         if answer is not None and answer.status_code == 200:
             self.done.add(what)
@@ -183,6 +185,8 @@ class Life:
         for one in self.all:
             if not one.job_id:
                 await one.submit()
+            for what in one.wished - one.done:
+                await one.wish(what)
             await self.play.turn(one)
         await self._beside()
         await self.replicas.turn(self.replicas.now.jobs.run_once())

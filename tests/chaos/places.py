@@ -26,6 +26,8 @@ EXCUSED = {  # no play comes there, and why
     "delete reconciler/polite.py delete": "it hands its call on: met as that of ask, which waits",
     "refill reconciler/polite.py refill": "it hands its call on to ask as delete does; no life that"
     " asks politely is elastic, and in elastic the same refill is struck at attempts.py",
+    "commit api/nodes.py _remember": "only a database that was restored has forgotten directives:"
+    " tests/integration/test_restored_database.py; done twice it changes nothing more",
     "commit reconciler/pruning.py run_once": "it deletes what Azure told over a year ago, and a"
     " life has none: tests/integration/test_pruning.py; done twice it deletes nothing more",
 }

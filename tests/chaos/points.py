@@ -15,7 +15,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rekindle import postgres
 from service.db.engine import make_engine
-from service.db.tables import metadata
 from tests import postgres as test_postgres
 from tests.chaos.life import Life
 from tests.chaos.plays import PLAYS
@@ -112,8 +111,7 @@ async def a_world(engine: AsyncEngine, url: str) -> AsyncIterator[World]:
     logging.disable(logging.CRITICAL)
     try:
         async with engine.begin() as conn:
-            tables = ", ".join(table.name for table in metadata.sorted_tables)
-            await conn.execute(text(f"truncate {tables} restart identity cascade"))
+            await conn.execute(text(test_postgres.EMPTY))
         async with open_world(engine, url, Clock()) as world:
             world.engine = create_async_engine(engine.url, pool_size=1, pool_pre_ping=True)
             try:

@@ -238,13 +238,13 @@ class HookedEngine(AsyncEngine):
             if number:
                 await self.hook.done(number)
         except ConnectionLost as fault:
-            raise OperationalError("commit", None, fault) from fault
+            raise OperationalError(None, None, fault) from fault
 
     async def _reach(self) -> None:
         try:
             await self.hook.reach("postgres")
         except ConnectionLost as fault:
-            raise OperationalError("connect", None, fault) from fault
+            raise OperationalError(None, None, fault) from fault
 
 
 class HookedSingles(Singles):
@@ -265,7 +265,7 @@ class HookedSingles(Singles):
                 yield conn
             await self.hook.done(number)
         except ConnectionLost as fault:
-            raise OperationalError("commit", None, fault) from fault
+            raise OperationalError(None, None, fault) from fault
 
 
 @dataclass

@@ -13,7 +13,10 @@ from service.api.app import make_app
 from tests.world import World
 
 JOBS = "/v1/fine_tuning/jobs"
-LISTS = ["/v1/files", "/v1/api_keys", JOBS, f"{JOBS}/ID/events", f"{JOBS}/ID/checkpoints"]
+LISTS = [
+    *("/v1/files", "/v1/api_keys", "/v1/organization/projects"),
+    *(JOBS, f"{JOBS}/ID/events", f"{JOBS}/ID/checkpoints"),
+]
 
 
 def refused(answer: httpx.Response, code: str, param: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from service.api.app import make_app
+from service.db import pruning
+from service.db.pruning import Rows
 from service.operations import models
 from service.storage.fake import MemoryStore
 from service.storage.store import Container, StorageError
@@ -189,6 +191,20 @@ async def test_a_job_that_succeeded_has_its_metrics_as_a_file(
     assert [int(r["step"]) for r in rows] == [*range(1, 42)]
     assert (rows[1]["train_loss"], rows[1]["valid_loss"]) == ("98.0", "")
     assert rows[-1]["train_loss"] == ""
+
+
+async def test_a_result_file_whose_metrics_are_deleted_is_gone_and_says_why(
+    world: World, running: Running
+) -> None:
+    done = await finish(world, running)
+    (file_id,) = done["result_files"]
+    async with world.engine.begin() as conn:
+        assert await pruning.some(conn, Rows.METRICS, done["id"])
+
+    answer = await world.call("GET", f"/v1/files/{file_id}/content")
+
+    assert answer.status_code == 410
+    assert "REKINDLE_METRIC_DAYS" in answer.json()["error"]["message"]
 
 
 async def test_a_result_file_is_another_projects_secret(world: World, running: Running) -> None:

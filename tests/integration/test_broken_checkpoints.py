@@ -2,6 +2,8 @@
 
 import hashlib
 
+import pytest
+
 from service.db import attempts as attempt_rows
 from service.reconciler import findings
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
@@ -97,7 +99,7 @@ async def head_of(world: World, job_id: str) -> Head:
 
 
 async def test_training_goes_on_from_the_checkpoint_before_and_the_user_is_told_once(
-    world: World,
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     job_id, nodes, saved = await trained(world, 40, 60, 90)
     first = await opened(world, nodes)
@@ -117,6 +119,8 @@ async def test_training_goes_on_from_the_checkpoint_before_and_the_user_is_told_
         "Training goes on from step 60; 30 steps are done again."
     )
     assert (await world.job(job_id))["progress"]["lost_steps"] == 30
+    (line,) = [vars(r) for r in caplog.records if r.getMessage() == "checkpoint.broken"]
+    assert (line["levelname"], line["job"], line["step"]) == ("ERROR", job_id, 90)  # the operator
 
 
 async def test_when_none_is_left_training_starts_over_and_the_user_is_told(world: World) -> None:

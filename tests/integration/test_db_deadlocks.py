@@ -1,6 +1,6 @@
 """Everybody writes at once, late workers too: nobody waits for somebody who waits for them.
 
-Locks are taken in one order everywhere: nodes (by id), attempts (by id), jobs.
+Locks are taken in one order everywhere: nodes (by id), what was measured, attempts (by id), jobs.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from service.db import (
     tables,
     wishes,
 )
+from service.db import metrics as measured_rows
 from service.db import nodes as node_rows
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
@@ -292,3 +293,31 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
             warned = await conn.execute(select(tables.nodes.c.evicting))
             assert set(states.scalars()) == {"terminating"}
             assert set(warned.scalars()) == {True}
+
+
+async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_tells_of_it(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    """Else who keeps a heartbeat's steps, and then its job's progress, waits for who waits."""
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock())
+        node = await add_node(conn, clock(), "vm-1")
+        await measured_rows.add(conn, "job", 0, [metrics(1)])
+    told = replace(_NOTICE, metrics=(metrics(1),))
+
+    async with engine.connect() as another, another.begin():
+        await another.execute(update(tables.metrics).values(loss=1.0))
+        telling = asyncio.create_task(
+            transact(engine, lambda conn: news.hear_all(conn, {node.node_id: told}, clock()))
+        )
+        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
+        free = [  # raises where who waits has it locked already
+            (await another.execute(select(table.c.id).with_for_update(nowait=True, key_share=True)))
+            .scalars()
+            .all()
+            for table in (tables.attempts, tables.jobs)
+        ]
+    await telling
+
+    assert free == [["att-1"], ["job"]]

@@ -8,8 +8,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import attempt_moves, attempts, events, jobs
-from service.domain import attempt as attempt_steps
 from service.domain import job as job_steps
+from service.domain.attempt import Move
 from service.domain.errors import IllegalMove
 from service.domain.states import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState, Outcome
 from tests.clock import Clock
@@ -37,7 +37,7 @@ async def test_an_attempt_makes_no_move_that_is_not_in_the_table(
         await add_attempt(conn, clock(), state=was)
         claim, row = await claim_attempt(conn, clock())
 
-        step = attempt_steps.Move(to=to, outcome=Outcome.EVICTED)
+        step = Move(to=to, outcome=Outcome.EVICTED)
         with pytest.raises(IllegalMove):
             await attempt_moves.move(conn, claim, row, step, clock())
 
@@ -66,7 +66,7 @@ async def test_a_move_that_cannot_tell_of_itself_is_not_made(
         await add_attempt(conn, clock())
         claim, row = await claim_attempt(conn, clock())
         job_claim, job = await claim_job(conn, clock())
-    step = attempt_steps.Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="gone")
+    step = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="gone")
     runs = job_steps.Move(to=JobState.RUNNING)
     await _run(engine, REFUSE_EVENTS)
     try:
@@ -92,7 +92,7 @@ async def test_a_move_wakes_the_job_at_once(engine: AsyncEngine, clock: Clock) -
         await add_job(conn, clock(), due_at=clock() + timedelta(hours=1))
         await add_attempt(conn, clock())
         claim, row = await claim_attempt(conn, clock())
-        step = attempt_steps.Move(to=AttemptState.TERMINATING, outcome=Outcome.PAUSED)
+        step = Move(to=AttemptState.TERMINATING, outcome=Outcome.PAUSED)
         await attempt_moves.move(conn, claim, row, step, clock())
 
         assert len(await jobs.claim_due(conn, clock(), 10)) == 1

@@ -90,6 +90,48 @@ async def test_a_commit_between_the_read_and_the_fence_is_not_overwritten() -> N
         assert now == committed
 
 
+@pytest.mark.parametrize("after", [0, 3, 4, 5])
+async def test_only_a_head_that_is_ahead_is_asked_whether_its_generation_is_forgotten(
+    after: int,
+) -> None:
+    store, asked = await _store(Head(generation=4)), list[Head]()
+
+    async def forgotten(head: Head) -> bool:
+        asked.append(head)
+        return True
+
+    fenced = await heads.fence(store, "job", after, forgotten=forgotten)
+
+    assert asked == ([Head(generation=4)] if after < 4 else [])
+    assert fenced.generation == max(after, 4) + 1
+    assert await _head(store) == fenced
+
+
+async def test_a_head_that_is_ahead_of_who_knows_all_is_refused_as_ever() -> None:
+    store = await _store(Head(generation=5))
+
+    async def forgotten(_: Head) -> bool:
+        return False
+
+    with pytest.raises(PreconditionFailed, match="beyond"):
+        await heads.fence(store, "job", 3, forgotten=forgotten)
+    assert (await heads.fence(store, "job", 4, forgotten=forgotten)).generation == 5
+
+
+async def test_who_takes_the_same_number_again_misses_no_commit_of_it() -> None:
+    head = Head(generation=5)
+    store = await _store(head)
+    committed = head.with_checkpoint(checkpoint(8, 5))
+
+    async def forgotten(_: Head) -> bool:
+        await store.write("job", HEAD, committed.to_json().encode())
+        return False
+
+    with pytest.raises(PreconditionFailed):
+        await heads.fence(store, "job", 4, forgotten=forgotten)
+    assert await _head(store) == committed
+
+
 @pytest.mark.parametrize("damage", [b"", b"{}", b"not json"])
 async def test_a_head_that_makes_no_sense_is_never_taken_for_an_empty_one(damage: bytes) -> None:
     store = await _store(Head(generation=4))

@@ -5,10 +5,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import generations, jobs, nodes, tables
+from service.db.engine import make_engine
 from service.db.heartbeats import Beaten
 from service.domain.errors import InvalidRequest
 from service.domain.node import NodeRecord
@@ -187,3 +188,21 @@ async def _kept(engine: AsyncEngine) -> tuple[list[StepMetrics], dict[str, float
         job = await jobs.find(conn, "job")
     assert job is not None
     return [dict(r) for r in rows], job.progress  # type: ignore[misc]
+
+
+async def test_long_polls_leave_prepared_what_heartbeats_need(
+    database_url: str, clock: Clock
+) -> None:
+    engine = make_engine(database_url, pool_size=1)
+    async with engine.begin() as conn:
+        (node,) = await training(conn, clock)
+    hearing = Hearing(engine)
+    for seq in range(2, 12):
+        assert await hearing.beat(node.node_id, beat(seq), clock())
+        assert await hearing.order(node.node_id, 0)
+
+    async with engine.connect() as conn:
+        found = await conn.execute(text("select statement from pg_prepared_statements"))
+        prepared = [s for s in found.scalars() if "update nodes" in s or "asked.after" in s]
+    await engine.dispose()
+    assert len(prepared) == 2

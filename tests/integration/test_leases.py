@@ -143,6 +143,20 @@ async def test_many_workers_never_claim_the_same_row(engine: AsyncEngine, clock:
     assert all(len(rows) <= ROWS // WORKERS for rows in claimed)
 
 
+async def test_a_worker_claims_no_more_than_it_asks_for_where_its_query_is_asked_for_each_row(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    """By the plan of a nested loop that keeps nothing; PostgreSQL chooses it after many deletes."""
+    async with engine.begin() as conn:
+        for number in range(ROWS):
+            await add_job(conn, clock(), id=f"job-{number}")
+        for way in ("hashjoin", "hashagg", "sort", "material"):
+            await conn.execute(text(f"set local enable_{way} = off"))
+        claimed = await jobs.claim_due(conn, clock(), 3)
+
+    assert len(claimed) == 3
+
+
 async def test_a_worker_does_not_wait_for_rows_that_another_one_is_claiming(
     engine: AsyncEngine, clock: Clock
 ) -> None:

@@ -5,14 +5,16 @@ from datetime import UTC, datetime
 
 import pytest
 from alembic import command
-from sqlalchemy import update
+from alembic.util import CommandError
+from sqlalchemy import text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import files, jobs, metrics, storage_cost, tables
 from service.domain.row import Format
+from tests import waiting
 from tests.clock import Clock
-from tests.integration.rows import add, add_job, transact
+from tests.integration.rows import add, add_job, blocked, transact
 from tests.postgres import migrations
 from tests.scripted_node import metrics as measured
 
@@ -110,6 +112,48 @@ async def test_a_file_is_of_a_format_that_there_is(engine: AsyncEngine, clock: C
         await add_job(conn, clock())
     with pytest.raises(IntegrityError, match="files_format_check"):
         await transact(engine, lambda conn: conn.execute(update(tables.files).values(format="x")))
+
+
+async def test_each_migration_lets_go_of_its_locks_before_the_next_one(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    """Else whoever uses what the first one changes waits until the last one has its turn."""
+    await asyncio.to_thread(command.downgrade, migrations(database_url), "0020")
+    async with engine.connect() as conn, conn.begin():
+        await conn.execute(text("lock table attempts in access share mode"))  # what 0022 changes
+        upgrade = asyncio.create_task(
+            asyncio.to_thread(command.upgrade, migrations(database_url), "head")
+        )
+        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
+        reached = (await conn.execute(text("select version_num from alembic_version"))).scalar_one()
+    await upgrade
+
+    assert reached == "0021"
+    await asyncio.to_thread(command.check, migrations(database_url))
+
+
+async def test_who_fails_to_migrate_lets_others_try(engine: AsyncEngine, database_url: str) -> None:
+    with pytest.raises(CommandError):
+        await asyncio.to_thread(command.upgrade, migrations(database_url), "no such release")
+
+    async with engine.connect() as conn:
+        free = await conn.execute(text("select pg_try_advisory_lock(7241)"))
+        assert free.scalar_one() is True
+        await conn.execute(text("select pg_advisory_unlock(7241)"))
+
+
+async def test_who_migrates_waits_for_who_does_already(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    async with engine.connect() as conn:
+        await conn.execute(text("select pg_advisory_lock(7241)"))
+        upgrade = asyncio.create_task(
+            asyncio.to_thread(command.upgrade, migrations(database_url), "head")
+        )
+        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
+        assert not upgrade.done()
+        await conn.execute(text("select pg_advisory_unlock(7241)"))
+        await upgrade
 
 
 def _again(url: str, release: str = "0003") -> None:

@@ -16,6 +16,7 @@ from service.db import (
     attempt_moves,
     attempts,
     bills,
+    budgets,
     cadences,
     checkpoints,
     events,
@@ -28,6 +29,7 @@ from service.db import (
     ledger,
     metrics,
     nodes,
+    paces,
     project_costs,
     project_savings,
     pruning,
@@ -36,9 +38,11 @@ from service.db import (
     turns,
 )
 from service.db.heartbeats import Progress
+from service.db.keys import Caller
 from service.db.pruning import Rows
 from service.domain.fleet import Price
 from service.domain.traces import place_of
+from service.operations.jobs import Sending, sent_before
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, generation
 from tests.world import SPOT
@@ -50,10 +54,10 @@ BEAT = Heartbeat(epoch=1, seq=9, phase=NodePhase.RUNNING, generation=1, step=9, 
 
 _FILL = f"""
 insert into jobs select (jsonb_populate_record(j, jsonb_build_object(
-  'id', 'ftjob-' || n, 'state', 'cancelled', 'finished_at', j.created_at))).*
+  'id', 'ftjob-00' || n, 'state', 'cancelled', 'finished_at', j.created_at))).*
 from jobs j, generate_series(1, {JOBS}) n where j.id = 'job';
 insert into attempts select (jsonb_populate_record(a, jsonb_build_object(
-  'id', 'att-of-' || n, 'job_id', 'ftjob-' || n, 'state', 'ended', 'outcome', 'cancelled',
+  'id', 'att-of-' || n, 'job_id', 'ftjob-00' || n, 'state', 'ended', 'outcome', 'cancelled',
   'ended_at', a.created_at))).*
 from attempts a, generate_series(1, {JOBS}) n where a.id = 'att-1';
 insert into nodes (id, attempt_id, vm_id, name, address, boot_id, epoch, phase, registered_at,
@@ -61,17 +65,17 @@ insert into nodes (id, attempt_id, vm_id, name, address, boot_id, epoch, phase, 
 select 'node-' || n || '-' || k, 'att-of-' || n, 'vm-' || k, '', '', '', 1, 'running', now(), now()
 from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
 insert into events (id, job_id, attempt_id, at, level, code, message)
-select 'e-' || n || '-' || k, 'ftjob-' || n, 'att-of-' || n, now(), 'info', 'attempt.running', ''
+select 'e-' || n || '-' || k, 'ftjob-00' || n, 'att-of-' || n, now(), 'info', 'attempt.running', ''
 from generate_series(1, {JOBS}) n, generate_series(1, {OF_EACH}) k;
 insert into metrics (job_id, step, generation, loss, learning_rate, grad_norm, accuracy, tokens,
   seconds)
-select 'ftjob-' || n, k, 1, 1, 1, 1, 1, 1, 1
+select 'ftjob-00' || n, k, 1, 1, 1, 1, 1, 1, 1
 from generate_series(1, {JOBS}) n, generate_series(1, {OF_EACH}) k;
 insert into generations (job_id, number, attempt_id, content, opened_at)
-select 'ftjob-' || n, k, 'att-of-' || n, '{{}}', now()
+select 'ftjob-00' || n, k, 'att-of-' || n, '{{}}', now()
 from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
 insert into ledger (job_id, attempt_id, vm_id, started_at, ended_at, hourly, on_demand_hourly)
-select 'ftjob-' || n, 'att-of-' || n, 'vm-' || k, now(), now(), 1, 1
+select 'ftjob-00' || n, 'att-of-' || n, 'vm-' || k, now(), now(), 1, 1
 from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
 analyze;
 """
@@ -85,7 +89,7 @@ async def beat(conn: AsyncConnection, clock: Clock) -> None:
 
 async def progressed(conn: AsyncConnection, clock: Clock) -> None:
     await heartbeats.progressed(
-        conn, [Progress(job_id="ftjob-7", generation=1, step=5, news={})], clock()
+        conn, [Progress(job_id="ftjob-007", generation=1, step=5, news={})], clock()
     )
 
 
@@ -98,14 +102,14 @@ async def claim_jobs(conn: AsyncConnection, clock: Clock) -> None:
 
 
 async def begin(conn: AsyncConnection, clock: Clock) -> None:
-    begun = replace(generation(3, [], "att-of-7"), job_id="ftjob-7")
+    begun = replace(generation(3, [], "att-of-7"), job_id="ftjob-007")
     await generations.begin_all(conn, [begun], (), clock())
 
 
 async def meter(conn: AsyncConnection, clock: Clock) -> None:
     price = Price(hourly=Decimal(1), on_demand_hourly=Decimal(1))
     of_7 = ledger.Exist(
-        job_id="ftjob-7", attempt_id="att-of-7", vm_ids=["vm-1"], price=price, since=clock()
+        job_id="ftjob-007", attempt_id="att-of-7", vm_ids=["vm-1"], price=price, since=clock()
     )
     await ledger.meter(conn, [of_7], clock())
 
@@ -143,14 +147,33 @@ async def money_of_all_projects(conn: AsyncConnection, clock: Clock) -> None:
     await project_savings.by_project(conn, since, until, after="p-job", limit=20)
 
 
+async def sent_again(conn: AsyncConnection, clock: Clock) -> None:
+    caller = Caller(api_key_id="k-job", project_id="p-job")
+    sending = Sending(caller=caller, body_sha256="x", idempotency_key=None, is_retry=True)
+    await sent_before(conn, sending, clock())
+
+
+async def spent_lately(conn: AsyncConnection, clock: Clock) -> None:
+    """Since long after all of these were over but one."""
+    since, now = (clock() + timedelta(days=days) for days in (8, 9))
+    await budgets.spent_by_project(conn, "p-job", since, now)
+
+
+# What is read of a project with many jobs, most of them over long ago.
+OF_A_PROJECT: dict[str, Query] = {
+    "a request that was sent before": sent_again,
+    "how fast its jobs were": lambda conn, _: paces.recent(conn, "p-job"),
+    "what it has spent": spent_lately,
+}
+FEW = JOBS // 2  # rows
 HOT: dict[str, Query] = {
     "a heartbeat": beat,
     "what heartbeats measured": progressed,
     "a long poll": lambda conn, _: heartbeats.orders(conn, [("node-7-1", 0)]),
     "heartbeats with news": lambda conn, _: heartbeats.speakers(conn, ["node-7-1"]),
     "a generation begins": begin,
-    "what is known before it does": lambda conn, _: findings.before(conn, ["ftjob-7"]),
-    "checkpoints that exist": lambda conn, _: checkpoints.kept(conn, ["ftjob-7"]),
+    "what is known before it does": lambda conn, _: findings.before(conn, ["ftjob-007"]),
+    "checkpoints that exist": lambda conn, _: checkpoints.kept(conn, ["ftjob-007"]),
     "claiming attempts": claim_attempts,
     "claiming jobs": claim_jobs,
     "a hint": lambda conn, clock: leases.hint(conn, tables.attempts, "att-of-7", clock()),
@@ -167,10 +190,10 @@ HOT: dict[str, Query] = {
     "a page of jobs": lambda conn, clock: job_facts.page(
         conn, "p-job-of-nobody", clock(), after=None, limit=20, metadata={}
     ),
-    "a page of events": lambda conn, _: events.newest(conn, "ftjob-7", after="e-7-5", limit=20),
+    "a page of events": lambda conn, _: events.newest(conn, "ftjob-007", after="e-7-5", limit=20),
     "a look at attempts": look,
     "a page of metrics": lambda conn, _: metrics.series(
-        conn, "ftjob-7", from_step=0, to_step=99, limit=20
+        conn, "ftjob-007", from_step=0, to_step=99, limit=20
     ),
     "what a project costs": money_of_a_project,
     "what all projects save": money_of_all_projects,
@@ -209,6 +232,22 @@ async def test_no_hot_query_reads_a_large_table_whole(full: AsyncConnection, clo
     assert await _read_whole(full, *without_index) == ["events"]  # it would have been found out
 
 
+async def test_what_is_asked_of_a_project_does_not_read_all_that_it_ever_did(
+    full: AsyncConnection, clock: Clock
+) -> None:
+    many = {}
+    for name, query in OF_A_PROJECT.items():
+        with _statements(full) as sent:
+            await query(full, clock)
+        assert sent, name
+        if (rows := sum([await _rows_read(full, *s) for s in sent])) > FEW:
+            many[name] = rows
+
+    assert many == {}
+    everything = ("select count(*) from jobs where project_id = %(p)s", {"p": "p-job"})
+    assert await _rows_read(full, *everything) > FEW
+
+
 class _statements:  # noqa: N801 - reads as a function
     """What is sent to the database meanwhile, with its values."""
 
@@ -231,16 +270,31 @@ class _statements:  # noqa: N801 - reads as a function
 
 async def _read_whole(conn: AsyncConnection, statement: str, values: Any) -> list[str]:  # noqa: ANN401
     """The large tables that the statement would read from end to end."""
-    raw = (await conn.get_raw_connection()).driver_connection
-    assert raw is not None
-    cursor = await raw.execute(f"explain (format json) {statement}", values)
-    (document,) = await cursor.fetchone()
-    plan = document if isinstance(document, list) else json.loads(document)
     return [
         node["Relation Name"]
-        for node in _nodes(plan[0]["Plan"])
+        for node in _nodes(await _plan(conn, "format json", statement, values))
         if node["Node Type"] == "Seq Scan" and node["Relation Name"] in LARGE
     ]
+
+
+async def _rows_read(conn: AsyncConnection, statement: str, values: Any) -> int:  # noqa: ANN401
+    """Rows that the statement reads of large tables, of use or not."""
+    read = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
+    return sum(
+        int(sum(node.get(rows, 0) for rows in read) * node["Actual Loops"])
+        for node in _nodes(await _plan(conn, "analyze, format json", statement, values))
+        if node.get("Relation Name") in LARGE
+    )
+
+
+async def _plan(conn: AsyncConnection, how: str, statement: str, values: Any) -> dict[str, Any]:  # noqa: ANN401
+    raw = (await conn.get_raw_connection()).driver_connection
+    assert raw is not None
+    cursor = await raw.execute(f"explain ({how}) {statement}", values)
+    (document,) = await cursor.fetchone()
+    plan = document if isinstance(document, list) else json.loads(document)
+    found: dict[str, Any] = plan[0]["Plan"]
+    return found
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

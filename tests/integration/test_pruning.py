@@ -1,11 +1,14 @@
 """Events and metrics of jobs that were over long ago are deleted; whatever else there is stays."""
 
+import asyncio
+from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
+from functools import partial
 
 import pytest
-from sqlalchemy import func, select, true
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import delete, func, select, text, true
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import bills, events, market, metrics, pruning, tables
 from service.db.market_tables import bills as bills_table
@@ -14,7 +17,8 @@ from service.db.pruning import Rows
 from service.domain.market import PricePoint
 from service.domain.reconciliation import Billed
 from service.domain.traces import Place
-from service.reconciler.pruning import Pruning
+from service.reconciler.pruning import LONGEST, PAGE, Pruning
+from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import add_job
 from tests.scripted_node import metrics as measured
@@ -43,6 +47,36 @@ async def left(engine: AsyncEngine) -> dict[str, tuple[int, int]]:
             ]
             found[job_id] = (counts[0], counts[1])
     return found
+
+
+async def test_of_two_who_prune_one_job_none_says_that_it_is_done_before_it_is(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
+        for _ in range(STEPS):
+            await events.add(conn, "over", clock(), "job.running", "it runs")
+
+    async def prune() -> bool:
+        async with engine.begin() as conn:
+            return await pruning.some(conn, Rows.EVENTS, "over")
+
+    async with engine.connect() as dies, dies.begin() as deleting:
+        await dies.execute(delete(tables.events))
+        other = asyncio.create_task(prune())
+        await waiting.until(partial(_waits, engine), bool)
+        await deleting.rollback()
+    said = await other
+
+    async with engine.connect() as conn:
+        left = (await conn.execute(select(func.count()).select_from(tables.events))).scalar_one()
+    assert said is (left == 0)
+
+
+async def _waits(engine: AsyncEngine) -> bool:
+    waits = "select exists (select from pg_stat_activity where wait_event_type = 'Lock')"
+    async with engine.connect() as conn:
+        return bool((await conn.execute(text(waits))).scalar_one())
 
 
 async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
@@ -82,6 +116,45 @@ async def test_what_azure_told_is_kept_for_a_year_after_it_told_it_last(
                 counts.append(found.scalar_one())
 
     assert counts == [1, 1, 0, 0]
+
+
+async def test_all_jobs_that_are_due_are_pruned_in_one_round(
+    engine: AsyncEngine, clock: Clock, sweep: Pruning
+) -> None:
+    """Else a service that ends more than a page of jobs an hour is never done."""
+    many = 2 * PAGE + 50
+    async with engine.begin() as conn:
+        await add_jobs(conn, clock, many)
+    clock.advance(seconds=timedelta(days=31).total_seconds())
+
+    assert await sweep.run_once() == 2 * many
+    assert await sweep.run_once() == 0
+
+
+async def test_a_round_ends_in_time_however_much_is_due(
+    engine: AsyncEngine, clock: Clock, sweep: Pruning
+) -> None:
+    async with engine.begin() as conn:
+        await add_jobs(conn, clock, 3 * PAGE)
+    clock.advance(seconds=timedelta(days=31).total_seconds())
+    slow = replace(sweep, now=lambda: clock.advance(seconds=LONGEST.total_seconds() / 3))
+
+    rounds = [await slow.run_once() for _ in range(3)]
+
+    assert max(rounds) == 2 * PAGE  # a page of each kind
+    assert sum(rounds) == 2 * 3 * PAGE
+
+
+async def add_jobs(conn: AsyncConnection, clock: Clock, many: int) -> None:
+    """Cancelled just now."""
+    await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
+    names = [c.name for c in tables.jobs.c if c.computed is None and c.name != "id"]
+    numbers = select(func.generate_series(1, many - 1).label("n")).subquery()
+    ids = func.concat("over-", numbers.c.n)
+    rows = select(ids, *(tables.jobs.c[name] for name in names)).select_from(
+        tables.jobs.join(numbers, true())
+    )
+    await conn.execute(tables.jobs.insert().from_select(["id", *names], rows))
 
 
 def bill(day: date) -> Billed:

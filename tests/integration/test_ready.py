@@ -1,5 +1,7 @@
 """/readyz tells the truth: database, schema, and the loops where they run."""
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -8,8 +10,10 @@ import pytest
 from sqlalchemy import text
 
 from service import console
+from service.api import health
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts
+from service.db.engine import make_engine
 from service.db.schema import Schema
 from service.operations.pulse import LATE, Pulse
 from tests.world import World, client
@@ -68,3 +72,43 @@ async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
     assert hanging.status_code == 503
     assert "attempts" in hanging.json()["status"]
     assert "jobs" not in hanging.json()["status"]
+
+
+async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
+    pulse, hour = Pulse(world.clock), timedelta(hours=1)
+    pulse.beat("watch", within=timedelta(seconds=10))
+    pulse.beat("pruning", within=hour)
+    world.clock.advance(seconds=(LATE + timedelta(seconds=11)).total_seconds())
+    first = pulse.late()
+    world.clock.advance(seconds=hour.total_seconds())
+
+    assert first == ["watch"]
+    assert pulse.late() == ["pruning", "watch"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "says"), [(0, "ok"), (4, "ok"), (9, "9 s ahead of"), (-9, "9 s behind")]
+)
+async def test_a_process_whose_clock_is_not_that_of_postgresql_is_not_ready(
+    world: World, ahead: float, says: str
+) -> None:
+    app = make_app(world.parts)
+    app.dependency_overrides[health.get_wall_clock] = _clock(ahead)
+    async with client(app) as http:
+        answer = await http.get("/readyz")
+
+    assert answer.status_code == (200 if says == "ok" else 503)
+    assert says in answer.json()["status"]
+    assert ("NTP" in answer.json()["status"]) == (says != "ok")
+
+
+def _clock(ahead: float) -> Callable[[], Callable[[], float]]:
+    return lambda: lambda: time.time() + ahead
+
+
+async def test_a_reconciler_without_a_database_is_not_ready(world: World) -> None:
+    nowhere = make_engine("postgresql://nobody@127.0.0.1:1/nothing")
+    for make in (make_app, make_probes):
+        async with client(make(replace(world.parts, engine=nowhere))) as http:
+            assert (await http.get("/readyz")).status_code == 503
+    await nowhere.dispose()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -15,6 +16,7 @@ from service.db import attempts, notices
 from service.db.engine import driver_url
 from service.db.notices import Listener
 from service.domain.fleet import ScaleSet
+from service.operations.pulse import Pulse
 from service.reconciler.loop import AT_ONCE, Loop, Step
 from tests import waiting
 from tests.integration.rows import add_attempt, add_job
@@ -112,6 +114,79 @@ async def test_what_failed_runs_again_soon_and_later_each_time_it_fails_again() 
     await loop.every(60.0, "test", run)
 
     assert after == [60, 1, 2, 4, 8, 16, 60, 1]
+
+
+@pytest.mark.parametrize("kind", ["every", "whenever"])
+async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, kind: str) -> None:
+    """It has the time that a slow sweep needs, and no more."""
+    pulse, gate = Pulse(world.clock), asyncio.Event()
+    loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
+    begun = list[int]()
+
+    async def hang() -> None:
+        begun.append(1)
+        await gate.wait()
+        loop.stop.set()
+
+    turns = loop.every if kind == "every" else partial(loop.whenever, "topic")
+    running = asyncio.create_task(turns(60.0, "sweep", hang))
+    await waiting.until(_length(begun), lambda n: n == 1)
+    late = []
+    for minutes in (0, 30, 30):  # 30 minutes, and ten times its period
+        world.clock.advance(minutes=minutes)
+        late.append(pulse.late())
+    gate.set()
+    await running
+
+    assert late == [[], [], ["sweep"]]
+
+
+@pytest.mark.parametrize("kind", ["every", "whenever"])
+async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kind: str) -> None:
+    pulse, done = Pulse(world.clock), list[int]()
+    loop = Loop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
+
+    async def run() -> None:
+        done.append(1)
+
+    turns = loop.every if kind == "every" else partial(loop.whenever, "topic")
+    running = asyncio.create_task(turns(3600.0, "sweep", run))
+    await waiting.until(_length(done), lambda n: n == (kind == "whenever"))
+    await asyncio.sleep(0)  # until it waits
+    late = []
+    for minutes in (59, 2):
+        world.clock.advance(minutes=minutes)
+        late.append(pulse.late())
+    loop.stop.set()
+    await running
+
+    assert late == [[], ["sweep"]]
+
+
+@pytest.mark.parametrize("kind", ["every", "whenever"])
+async def test_a_sweep_that_takes_long_does_not_hold_up_who_drains(
+    database_url: str, kind: str
+) -> None:
+    begun, cut_off = asyncio.Event(), asyncio.Event()
+
+    async def sweep() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cut_off.set()
+
+    listener = Listener(driver_url(database_url))
+    loop = Loop(listener=listener, stop=asyncio.Event(), drain=0.1)
+    whenever = partial(loop.whenever, "topic", 60.0)
+    turning = asyncio.create_task(
+        whenever("sweep", sweep) if kind == "whenever" else loop.every(0.01, "sweep", sweep)
+    )
+    await asyncio.wait_for(begun.wait(), 20)
+    loop.stop.set()
+    await asyncio.wait_for(turning, 20)
+
+    assert cut_off.is_set()
 
 
 async def test_a_region_that_hangs_takes_no_connection_from_the_others(

@@ -11,7 +11,16 @@ from service.reconciler.retention import CLOCKS, GRACE, PAGE, CheckpointSweep
 from tests.integration.rows import add, add_attempt, add_job
 from tests.integration.rows import checkpoint as entry
 from tests.world import World
-from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, Head, Retention, RunSpec
+from trainer.contract import (
+    HEAD,
+    MANIFEST,
+    RUN_SPEC,
+    Committed,
+    Head,
+    Retention,
+    RunSpec,
+    StaleGeneration,
+)
 
 DAY = GRACE.total_seconds()
 
@@ -153,6 +162,29 @@ async def test_of_a_job_that_is_over_all_goes_that_head_does_not_name_and_nobody
     assert (await head_of(world)).generation == 2
     assert await collected(world) == retention.ALL
     assert await sweep.run_once() == 0
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+async def test_after_a_restore_the_garbage_of_a_job_that_is_over_goes_and_nobody_commits(
+    world: World, sweep: CheckpointSweep, ahead: int
+) -> None:
+    """HEAD has had generations of which the database does not know."""
+    await job(world)
+    await opened(world, 1)
+    taken = (await head_of(world)).fenced(1 + ahead)
+    kept = entry(10, generation=1 + ahead)
+    lives = taken.with_checkpoint(kept)
+    await world.store.write("job", HEAD, lives.to_json().encode())
+    await saved(world, kept.path)
+    await saved(world, "checkpoints/step-00000020-torn")
+    await over(world)
+    world.clock.advance(seconds=DAY + 1)
+
+    await sweep.run_once()
+
+    assert await folders(world) == {kept.path}
+    with pytest.raises(StaleGeneration):
+        (await head_of(world)).with_checkpoint(entry(30, generation=1 + ahead))
 
 
 async def test_a_job_whose_head_is_gone_is_left_alone_and_holds_up_no_other(

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from docker import lock
+from service import console
 from service.cloud.cloud_init import USER
 from service.settings import Settings
 from tests.repository.sources import ROOT, files, text
@@ -137,6 +138,17 @@ def test_every_service_of_the_compose_file_waits_for_what_it_needs() -> None:
             assert not healthy or "test" in services[other]["healthcheck"], name
             once = wait["condition"] == "service_completed_successfully"
             assert not once or services[other]["restart"] == "no", name
+
+
+def test_every_process_of_the_service_is_asked_whether_it_can_do_its_work() -> None:
+    """By its image's own check, on the port that it has."""
+    (port,) = set(
+        re.findall(r"http://127\.0\.0\.1:(\d+)/readyz", (HERE / "service.Dockerfile").read_text())
+    )
+    for name in ("api", "reconciler"):
+        command = COMPOSE["services"][name]["command"]
+        assert console.arguments("", command).port == int(port), name
+        assert "healthcheck" not in COMPOSE["services"][name]
 
 
 def test_our_containers_may_write_nowhere_but_to_their_volumes() -> None:

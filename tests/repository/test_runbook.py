@@ -2,12 +2,16 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = re.compile(r"[a-z_]+\.[a-z_]+")
 LOUD = ("error", "exception", "critical")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def test_every_alert_has_its_section() -> None:
@@ -16,9 +20,32 @@ def test_every_alert_has_its_section() -> None:
 
 def test_every_section_is_about_something_that_the_service_says() -> None:
     source = "".join(file.read_text() for file in (ROOT / "service").rglob("*.py"))
-    said = {*re.findall(r'"([a-z_]+\.[a-z_]+)"', source), "job.failed"}
+    said = set(re.findall(r'"([a-z_]+\.[a-z_]+)"', source))
 
     assert set(_headings()) - said == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "alerts"),
+    [
+        ('log.error("a.plain")', {"a.plain"}),
+        ('log.warning("a.quiet")', set()),
+        ('NAME = "a.constant"\ndef f():\n    log.exception(NAME)', {"a.constant"}),
+        ('add("a.loud", level="error")', {"a.loud"}),
+        ('add("a.quiet", level="warn")', set()),
+        ('Event(code="a.named", level="error")', {"a.named"}),
+        (
+            'def f(bad):\n    level = "error" if bad else "info"\n    add("a.b", level=level)',
+            {"a.b"},
+        ),
+        ('add("a.bad" if bad else "a.good", level="error" if bad else "info")', {"a.bad"}),
+        ('add(f"job.{to}", level="error" if to is State.LOST else "info")', {"job.lost"}),
+    ],
+)
+def test_an_alert_is_found_however_its_name_and_level_are_written(
+    source: str, alerts: set[str]
+) -> None:
+    assert set(_of(ast.parse(source))) == alerts
 
 
 def _headings() -> list[str]:
@@ -36,28 +63,59 @@ def _alerts() -> set[str]:
 
 
 def _of(tree: ast.Module) -> Iterator[str]:
-    """Names given to log.error and its like, and to events.add with level error.
+    """Names given to log.error and its like, and to whatever has level error.
 
-    The one event whose level depends is job.failed.
+    Where name or level depend on something, in each case of it.
     """
-    constants = {
+    known = _assigned(tree.body)
+    for scope in (tree, *(n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS))):
+        names = known | _assigned(list(ast.walk(scope))) if scope is not tree else known
+        for call in (n for n in ast.walk(scope) if isinstance(n, ast.Call)):
+            yield from _loud(call, names)
+
+
+def _assigned(nodes: Sequence[ast.AST]) -> dict[str, ast.expr]:
+    """What simple names stand for."""
+    return {
         target.id: node.value
-        for node in tree.body
+        for node in nodes
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
-        verb = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        levels = [k.value for k in call.keywords if k.arg == "level"]
-        loud = any(isinstance(v, ast.Constant) and v.value == "error" for v in levels)
-        if verb in LOUD or (verb == "add" and loud):
-            arguments = [
-                constants.get(a.id, a) if isinstance(a, ast.Name) else a for a in call.args
-            ]
-            texts = [a.value for a in arguments if isinstance(a, ast.Constant)]
-            yield from (t for t in texts if isinstance(t, str) and NAME.fullmatch(t))
-    if any(isinstance(n, ast.Constant) and n.value == "error" for n in ast.walk(tree)) and (
-        "JobState.FAILED" in ast.unparse(tree) and "def move" in ast.unparse(tree)
-    ):
-        yield "job.failed"
+
+
+def _loud(call: ast.Call, names: dict[str, ast.expr]) -> Iterator[str]:
+    """The names that it is given in all cases in which it is an alert."""
+    verb = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    level = next((k.value for k in call.keywords if k.arg == "level"), ast.Constant(""))
+    said = [*call.args, *(k.value for k in call.keywords if k.arg == "code")]
+    level, *said = (names.get(a.id, a) if isinstance(a, ast.Name) else a for a in (level, *said))
+    for case in _cases([level, *said]):
+        if verb in LOUD or "error" in _texts(level, case):
+            yield from (t for a in said for t in _texts(a, case) if NAME.fullmatch(t))
+
+
+def _cases(found: Sequence[ast.expr]) -> Iterator[dict[str, bool]]:
+    """Every way in which what they depend on may be."""
+    ifs = [n for value in found for n in ast.walk(value) if isinstance(n, ast.IfExp)]
+    tests = sorted({ast.unparse(n.test) for n in ifs})
+    for truths in product((True, False), repeat=len(tests)):
+        yield dict(zip(tests, truths, strict=True))
+
+
+def _texts(value: ast.expr, case: dict[str, bool]) -> Iterator[str]:
+    """The text that it is in this case, if it is one.
+
+    A hole that is known by it is filled: with "failed" where ``step.to is JobState.FAILED``.
+    """
+    while isinstance(value, ast.IfExp):
+        value = value.body if case[ast.unparse(value.test)] else value.orelse
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        yield value.value
+    elif isinstance(value, ast.JoinedStr):
+        text = ast.unparse(value)[2:-1]
+        for test in (test for test, is_so in case.items() if is_so):
+            hole, _, state = test.partition(" is ")
+            text = text.replace(f"{{{hole}}}", state.rpartition(".")[2].lower())
+        yield text

@@ -134,6 +134,7 @@ def test_a_resume_that_loses_the_random_state_is_another_run(
     assert resumed.parameters_sha256 != whole.parameters_sha256
 
 
+@pytest.mark.long  # a minute and more; `make exactness` has it among its pairs as well
 def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Bench) -> None:
     """By preferences, with the adapters switched off for the reference."""
     spec = by_preferences(bench.inputs)

@@ -13,9 +13,20 @@ from typing import Any, TypeVar
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, InsufficientCapacity, ScaleSetNotFound
-from service.domain import attempt as attempts
+from service.domain import attempt_steps
 from service.domain import job as jobs
-from service.domain.attempt import Attempt, Create, Delete, OpenGeneration, Pace, Refill, Seen
+from service.domain.attempt import (
+    Attempt,
+    Create,
+    Delete,
+    Move,
+    OpenGeneration,
+    Pace,
+    Refill,
+    Seen,
+    Step,
+    Wait,
+)
 from service.domain.elastic import Elastic, Outlook
 from service.domain.fleet import Instance, Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
 from service.domain.generation import Halt, is_finished, is_settled, without_excuse
@@ -60,7 +71,7 @@ class Killed(Exception):
 class Decisions:
     """What is under test; a planted fault takes the place of one of them."""
 
-    attempt: Callable[[Attempt, Seen, datetime, Pace], attempts.Step] = attempts.next_step
+    attempt: Callable[[Attempt, Seen, datetime, Pace], Step] = attempt_steps.next_step
     job: Callable[[Job, datetime], jobs.Step] = jobs.next_step
 
 
@@ -194,7 +205,7 @@ class Service:
         seen = self._look(row, scale_set)
         asked = replace(row, wish=wish, trainer_errors=self.trainer_errors)
         step = self.decide.attempt(asked, seen, self.clock(), PACE)
-        if isinstance(step, attempts.Wait) and row.state in _WITH_NODES:
+        if isinstance(step, Wait) and row.state in _WITH_NODES:
             _not_blind(seen)
         self._act(index, step, seen)
 
@@ -250,7 +261,7 @@ class Service:
         mine = [g for g in self.generations.values() if g.attempt_id == attempt_id]
         return [g for g in mine if g.checkpoint == self.head.newest]
 
-    def _act(self, index: int, step: attempts.Step, seen: Seen) -> None:
+    def _act(self, index: int, step: Step, seen: Seen) -> None:
         row = self.attempts[index]
         match step:
             case Create():
@@ -269,7 +280,7 @@ class Service:
                 self._direct(seen.generation, step.kind, step.node_ids)
             case OpenGeneration():
                 self._open(row, step)
-            case attempts.Move():
+            case Move():
                 self._move(index, step.to, step.outcome)
             case _:
                 pass

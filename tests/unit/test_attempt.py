@@ -5,17 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.attempt import (
-    Attempt,
-    Create,
-    Delete,
-    Move,
-    OpenGeneration,
-    Seen,
-    Step,
-    Wait,
-    next_step,
-)
+from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration, Seen, Step, Wait
+from service.domain.attempt_steps import next_step
 from service.domain.generation import Halt
 from service.domain.states import ATTEMPT_MOVES, TIME_LIMITS, AttemptState, Outcome
 from tests.unit.attempt_facts import (

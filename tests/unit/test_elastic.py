@@ -5,17 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.attempt import (
-    JOINS,
-    Attempt,
-    Move,
-    OpenGeneration,
-    Refill,
-    Seen,
-    Step,
-    Wait,
-    next_step,
-)
+from service.domain.attempt import JOINS, Attempt, Move, OpenGeneration, Refill, Seen, Step, Wait
+from service.domain.attempt_steps import next_step
 from service.domain.elastic import (
     Batch,
     Elastic,
@@ -185,6 +176,16 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         replace(ON_TWO, scale_set=FULL_OF_OLD, nodes=[*ON_TWO.nodes, HUNG]),
         Refill(useless=("v2",)),
     ),
+    "and is not asked to go again while Azure deletes it": (
+        replace(TRAINS, refilled_at=NOW - MINUTE),
+        replace(ON_TWO, scale_set=FULL_OF_OLD),
+        Wait(),
+    ),
+    "but again if Azure has not": (
+        replace(TRAINS, refilled_at=NOW - 2 * MINUTE),
+        replace(ON_TWO, scale_set=FULL_OF_OLD),
+        Refill(useless=("v2",)),
+    ),
     "even where no other would be of use any more": (
         TRAINS,
         replace(ON_TWO, scale_set=FULL_OF_OLD, outlook=Outlook(remaining=100.0, arrival=200.0)),
@@ -193,6 +194,11 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "a machine that still boots is waited for": (
         TRAINS,
         replace(ON_TWO, scale_set=machines(running=3, created_at=NOW - 29 * MINUTE)),
+        Wait(),
+    ),
+    "so is one that could not register while the service was away": (
+        TRAINS,
+        replace(ON_TWO, scale_set=FULL_OF_OLD, awake_since=NOW - 29 * MINUTE),
         Wait(),
     ),
     "one that waits to join until it pays is of use": (

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from service.domain import attempt as attempts
-from service.domain.attempt import Attempt, Move, OpenGeneration, Pace, Seen, Step
+from service.domain import attempt_steps
+from service.domain.attempt import Attempt, Move, OpenGeneration, Pace, Refill, Seen, Step, Wait
 from service.domain.elastic import Batch, Elastic, node_counts
 from service.domain.generation import Halt
 from service.domain.states import AttemptState, JobState
@@ -29,7 +29,7 @@ def test_every_elastic_life_keeps_every_promise_and_comes_to_its_end(
 
     for seed, life in enumerate(lives):
         if life.job.state is JobState.FAILED:
-            assert life.crashes >= attempts.MAX_TRAINER_ERRORS, seed
+            assert life.crashes >= attempt_steps.MAX_TRAINER_ERRORS, seed
     changes = [change for life in lives for change in _changes(life)]
     record_property("shrunk", sum(change < 0 for change in changes))
     record_property("grown", sum(change > 0 for change in changes))
@@ -52,27 +52,27 @@ def _changes(life: Life) -> Iterator[int]:
 def _with_whoever_is_there(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """Ignores what the batch allows, and min_nodes."""
     any_number = replace(ELASTIC, node_counts=(1, 2, 3, 4))
-    return attempts.next_step(replace(a, elastic=any_number), seen, now, pace)
+    return attempt_steps.next_step(replace(a, elastic=any_number), seen, now, pace)
 
 
 def _over_those_that_still_stop(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    step = attempts.next_step(a, seen, now, pace)
+    step = attempt_steps.next_step(a, seen, now, pace)
     there = tuple(n for n in seen.nodes if n.stays)[:2]
     told = isinstance(step, Halt) and seen.halt_kind is step.kind
     return OpenGeneration(nodes=there) if told and len(there) == 2 else step
 
 
 def _blaming_survivors(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    step = attempts.next_step(a, seen, now, pace)
+    step = attempt_steps.next_step(a, seen, now, pace)
     return replace(step, after_error=True) if isinstance(step, OpenGeneration) else step
 
 
 def _waiting_for_lost_machines(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """Below min_nodes nothing is given up, and nothing is asked for."""
-    step = attempts.next_step(a, seen, now, pace)
+    step = attempt_steps.next_step(a, seen, now, pace)
     given_up = isinstance(step, Move) and step.to is AttemptState.TERMINATING
-    asks = isinstance(step, attempts.Refill)
-    return attempts.Wait() if (given_up and not a.wish) or asks else step
+    asks = isinstance(step, Refill)
+    return Wait() if (given_up and not a.wish) or asks else step
 
 
 FAULTS = {

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from service.domain import attempt as attempts
+from service.domain import attempt_steps
 from service.domain import job as jobs
 from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration, Pace, Seen, Step
 from service.domain.fleet import Instance, ScaleSetPhase
@@ -27,7 +27,7 @@ def test_every_life_keeps_every_promise_and_comes_to_its_end(
     for seed in range(LIVES):
         life = live(seed)
         if life.job.state is JobState.FAILED:
-            assert life.crashes >= attempts.MAX_TRAINER_ERRORS, seed
+            assert life.crashes >= attempt_steps.MAX_TRAINER_ERRORS, seed
         if life.job.state is JobState.CANCELLED:
             assert life.job.cancel_requested, seed
         ends.append((life.job.state, len(life.attempts), len(life.generations)))
@@ -51,47 +51,47 @@ def _ended_when_delete_is_accepted(a: Attempt, seen: Seen, now: datetime, pace: 
     deleting = seen.scale_set and seen.scale_set.phase is ScaleSetPhase.DELETING
     if a.state is AttemptState.TERMINATING and deleting:
         return Move(to=AttemptState.ENDED, outcome=a.outcome)
-    return attempts.next_step(a, seen, now, pace)
+    return attempt_steps.next_step(a, seen, now, pace)
 
 
 def _first_not_found_believed(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    return attempts.next_step(a, seen, now, replace(pace, read_lag=timedelta(0)))
+    return attempt_steps.next_step(a, seen, now, replace(pace, read_lag=timedelta(0)))
 
 
 def _effect_before_intent(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    step = attempts.next_step(a, seen, now, pace)
+    step = attempt_steps.next_step(a, seen, now, pace)
     return Create() if isinstance(step, Move) and step.to is AttemptState.PROVISIONING else step
 
 
 def _eviction_ignored(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     if a.state not in (AttemptState.STARTING, AttemptState.RUNNING) or seen.scale_set is None:
-        return attempts.next_step(a, seen, now, pace)
+        return attempt_steps.next_step(a, seen, now, pace)
     all_there = tuple(Instance(instance_id="", vm_id=n.vm_id, name="") for n in seen.nodes)
     scale_set = replace(seen.scale_set, instances=all_there)
     nodes = [replace(n, present=True, evicting=False) for n in seen.nodes]
-    return attempts.next_step(a, replace(seen, scale_set=scale_set, nodes=nodes), now, pace)
+    return attempt_steps.next_step(a, replace(seen, scale_set=scale_set, nodes=nodes), now, pace)
 
 
 def _wish_ignored(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    return attempts.next_step(replace(a, wish=None), seen, now, pace)
+    return attempt_steps.next_step(replace(a, wish=None), seen, now, pace)
 
 
 def _no_time_limits(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     patient = replace(a, since=now) if a.state is AttemptState.STARTING else a
-    return attempts.next_step(patient, seen, now, pace)
+    return attempt_steps.next_step(patient, seen, now, pace)
 
 
 def _silence_ignored(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    return attempts.next_step(a, replace(seen, heard_at=None), now, pace)
+    return attempt_steps.next_step(a, replace(seen, heard_at=None), now, pace)
 
 
 def _ended_without_a_delete(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    step = attempts.next_step(a, seen, now, pace)
+    step = attempt_steps.next_step(a, seen, now, pace)
     return Move(to=AttemptState.ENDED, outcome=a.outcome) if isinstance(step, Delete) else step
 
 
 def _opened_over_a_living_one(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    step = attempts.next_step(a, seen, now, pace)
+    step = attempt_steps.next_step(a, seen, now, pace)
     free = tuple(n for n in seen.nodes if n.present)
     if isinstance(step, Halt) and len(free) == a.instance_count:
         return OpenGeneration(nodes=free)

@@ -9,8 +9,8 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def test_each_further_refusal_doubles_the_time_up_to_a_cap() -> None:
-    once = refused(None, SPOT, "AllocationFailed", NOW)
-    twice = refused(once, SPOT, "AllocationFailed", NOW + FIRST)
+    once = refused(None, SPOT, "AllocationFailed", NOW, NOW)
+    twice = refused(once, SPOT, "AllocationFailed", NOW + FIRST, NOW + FIRST)
 
     assert once.ends_at == NOW + FIRST
     assert (twice.since, twice.in_a_row) == (NOW, 2)
@@ -19,9 +19,20 @@ def test_each_further_refusal_doubles_the_time_up_to_a_cap() -> None:
 
 
 def test_while_one_job_asks_the_others_wait() -> None:
-    known = refused(None, SPOT, "AllocationFailed", NOW)
+    known = refused(None, SPOT, "AllocationFailed", NOW, NOW)
     over = known.ends_at + timedelta(seconds=1)
 
     assert known.holds(NOW)
     assert not known.holds(over)
     assert known.probed(over).holds(over + timedelta(minutes=1))
+
+
+def test_what_was_asked_before_the_first_refusal_is_no_further_one() -> None:
+    known = refused(None, SPOT, "AllocationFailed", NOW - FIRST, NOW)
+    probed = known.probed(known.ends_at)
+    soon, later = NOW + timedelta(seconds=5), probed.ends_at + timedelta(seconds=5)
+
+    assert refused(known, SPOT, "again", NOW - FIRST, soon) == known
+    assert refused(probed, SPOT, "again", NOW - FIRST, known.ends_at) == probed
+    assert refused(probed, SPOT, "again", known.ends_at, known.ends_at + FIRST).in_a_row == 2
+    assert refused(known, SPOT, "again", NOW - FIRST, later).in_a_row == 2  # nothing held any more

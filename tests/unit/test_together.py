@@ -60,7 +60,11 @@ async def test_the_fault_of_one_is_not_that_of_the_others() -> None:
     assert [type(a) for a in answers] == [int, LookupError, ValueError, int]
 
 
-@pytest.mark.parametrize("end", [OperationalError("select", None, Exception()), Killed()])
+GONE = OperationalError("select", None, Exception(), connection_invalidated=True)
+NEVER_CONNECTED = OperationalError(None, None, Exception())
+
+
+@pytest.mark.parametrize("end", [GONE, NEVER_CONNECTED, Killed()])
 async def test_where_the_database_or_the_process_ends_nobody_waits_for_ever(
     end: BaseException,
 ) -> None:
@@ -128,13 +132,14 @@ async def test_who_has_time_waits_for_others_until_they_are_enough() -> None:
     assert work.crowds[-1] == 5
 
 
-async def test_a_crowd_that_met_a_deadlock_is_done_one_by_one() -> None:
+@pytest.mark.parametrize("met", [Deadlock("deadlock detected"), Exception("too many values")])
+async def test_a_crowd_whose_statement_failed_is_done_one_by_one(met: Exception) -> None:
     crowds: list[int] = []
 
     async def work(numbers: Sequence[int]) -> list[int | Exception]:
         crowds.append(len(numbers))
         if len(numbers) > 1:
-            raise OperationalError("update", {}, Deadlock("deadlock detected"))
+            raise OperationalError("update", {}, met)
         return list(numbers)
 
     together = Together(work)

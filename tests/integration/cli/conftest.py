@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typer.testing import CliRunner
 
@@ -86,16 +86,21 @@ async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIt
 
 
 class Switch:
-    """The service behind a gateway that can say 503 in its place."""
+    """The service behind a gateway that can say 503 in its place, or refuse with 409."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.is_away = False
         self.away_for = ""  # paths that end so; "": none
+        self.conflicts_for = ""  # likewise
         self.refused = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, or refuse."""
+        if self.conflicts_for and scope.get("path", "").endswith(self.conflicts_for):
+            error = {"message": "not today", "code": "invalid_job_state"}
+            await JSONResponse({"error": error}, status_code=409)(scope, receive, send)
+            return
         ends = bool(self.away_for) and scope.get("path", "").endswith(self.away_for)
         if not self.is_away and not ends:
             await self._app(scope, receive, send)

@@ -94,6 +94,50 @@ def test_what_a_role_takes_away_is_not_granted_by_its_own_star() -> None:
     assert found["role Virtual Machine Contributor"].verdict is Verdict.MISSING
 
 
+IDENTITY = "/subscriptions/s/resourceGroups/rekindle/providers/Microsoft.ManagedIdentity/x/nodes"
+
+
+@pytest.mark.parametrize(
+    ("action", "verdict"),
+    [
+        ("*/read", Verdict.MISSING),
+        ("Microsoft.ManagedIdentity/userAssignedIdentities/*/assign/action", Verdict.MISSING),
+        ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", Verdict.OK),
+    ],
+)
+def test_whoever_makes_machines_must_be_let_give_them_the_nodes_identity(
+    action: str, verdict: Verdict
+) -> None:
+    azure = arm({"permissions": {"value": [{"actions": [action], "notActions": []}]}})
+
+    found = by_name(check_azure._identity(azure, IDENTITY))["role Managed Identity Operator"]
+
+    assert found.verdict is verdict
+    assert (found.remedy == "") is (verdict is Verdict.OK)
+
+
+def test_it_is_asked_of_the_identity_where_that_role_is_granted() -> None:
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        return httpx.Response(200, json={"value": []})
+
+    http = httpx.Client(
+        transport=httpx.MockTransport(answer), base_url="https://arm/subscriptions/s"
+    )
+
+    list(check_azure._identity(check_azure.Azure(http, "s", "rekindle"), IDENTITY))
+
+    assert asked == [f"{IDENTITY}/providers/Microsoft.Authorization/permissions"]
+
+
+def test_nodes_without_an_identity_need_no_role_for_it() -> None:
+    (found,) = check_azure._identity(arm({}), "")
+
+    assert found.verdict is Verdict.SKIPPED
+
+
 def test_a_resource_group_that_is_not_there_comes_with_the_command_that_makes_it() -> None:
     (found,) = check_azure._group(arm({}))
 

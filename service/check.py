@@ -1,0 +1,130 @@
+"""`python -m service.main check`: are the settings good, and do PostgreSQL and Blob answer?
+
+Each part is asked once, whatever is wrong with the others, so that one run tells of all of it.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy.exc import ArgumentError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import health
+from service.db.engine import make_engine
+from service.db.schema import Schema
+from service.settings import Settings
+from service.storage.azure import AzureBlobStore
+from service.storage.store import BlobNotFound, StorageError
+
+_CONTAINER, _BLOB = "files", "check"  # of any name: what is not there is an answer as well
+_URL = "Write it so: postgresql://USER:PASSWORD@HOST:5432/NAME"
+_ACCOUNT = "Copy it: az storage account show-connection-string -n ACCOUNT"
+_NO_TABLE = "42P01"
+_MIGRATE = "Run: python -m service.main migrate"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was looked at; well where there is no ``remedy``."""
+
+    name: str
+    found: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for a program."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        verdict = "wrong" if self.remedy else "ok   "
+        return f"{verdict} {self.name}: {self.found}" + (self.remedy and f"\n      {self.remedy}")
+
+
+class _Places(BaseSettings):
+    """What can be asked although other settings are wrong."""
+
+    model_config = SettingsConfigDict(env_prefix="REKINDLE_", extra="ignore")
+
+    database_url: SecretStr = SecretStr("")
+    storage: SecretStr = SecretStr("")
+
+
+async def look(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]:
+    """Part by part. ``schema``: that this release needs; ``wall``: this machine's clock."""
+    accounts: dict[str, SecretStr] = {}
+    try:
+        settings = Settings()  # type: ignore[call-arg]  # the environment fills it
+    except ValidationError as error:
+        for name, fault in faults(error):
+            yield Part(name, fault, "Mend it: docs/operations.md, Settings.")
+    else:
+        yield Part("settings", "all are good")
+        accounts = {f"storage of {r}": a for r, a in settings.region_storage.items()}
+    places = _Places()
+    if url := places.database_url.get_secret_value():
+        yield await _database(url, schema, wall)
+    if places.storage.get_secret_value():
+        accounts = {"storage": places.storage, **accounts}
+    for name, account in accounts.items():
+        yield await _storage(name, account.get_secret_value())
+
+
+def faults(error: ValidationError) -> list[tuple[str, str]]:
+    """Each setting that is wrong, as it is named in the environment, and why."""
+    return [
+        ("_".join(("REKINDLE", *map(str, fault["loc"]))).upper(), fault["msg"])
+        for fault in error.errors(include_url=False, include_input=False)
+    ]
+
+
+async def _database(url: str, schema: Schema, wall: Callable[[], float]) -> Part:
+    try:
+        engine = make_engine(url, pool_size=1)
+    except (ValueError, ArgumentError, ImportError):
+        return Part("database", "REKINDLE_DATABASE_URL is no address of PostgreSQL", _URL)
+    try:
+        return await _ready(engine, schema, wall)
+    except ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", "") != _NO_TABLE:
+            return Part("database", _first_line(str(error.orig)), "May its user read our tables?")
+        return Part("database", "it answers, and has no tables of ours", _MIGRATE)
+    except SQLAlchemyError as error:
+        said = str(getattr(error, "orig", None) or error)
+        mend = "Is it running, may this machine reach it, and are user and password right?"
+        return Part("database", _first_line(said), mend)
+    finally:
+        await engine.dispose()
+
+
+async def _ready(engine: AsyncEngine, schema: Schema, wall: Callable[[], float]) -> Part:
+    """As /readyz would say."""
+    async with engine.connect() as conn:
+        if fault := await health.fault(conn, wall):
+            return Part("database", fault, "Until then no process of the service is ready.")
+        if fault := await schema.fault(conn):
+            return Part("database", fault, _MIGRATE)
+    return Part("database", "it answers, takes writes, and has the schema that is needed")
+
+
+async def _storage(name: str, account: str) -> Part:
+    try:
+        store = AzureBlobStore(account, retries=0)
+    except ValueError as error:
+        return Part(name, f"no connection string: {_first_line(str(error))}", _ACCOUNT)
+    try:
+        await store.read(_CONTAINER, _BLOB)
+    except BlobNotFound:
+        pass
+    except StorageError as error:
+        mend = "Is the key in it still the account's, and may this machine reach the account?"
+        return Part(name, _first_line(str(error)), mend)
+    finally:
+        await store.close()
+    return Part(name, "it answers, and takes the key")
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no reason was given"])[0][:200]

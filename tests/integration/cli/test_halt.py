@@ -1,0 +1,254 @@
+"""On call: a job of another project, and everything stopped and taken up again."""
+
+import asyncio
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from tests.integration.cli.conftest import Shell
+from tests.integration.cli.test_submit import submit
+from tests.world import World
+
+
+async def theirs(shell: Shell) -> World:
+    """The world of another project, whose key opens no other one."""
+    return replace(shell.world, key=await shell.world.other_key())
+
+
+async def phases(world: World, *jobs: str) -> list[str]:
+    return [(await world.job(job))["phase"] for job in jobs]
+
+
+async def test_an_operator_looks_at_and_ends_a_job_of_another_project(shell: Shell) -> None:
+    them = await theirs(shell)
+    job = (await them.submit())["id"]
+    there = ("--project", "others")
+
+    unseen = await shell.run("events", job)
+    where = await shell.run("projects", "--job", job)
+    told = await shell.run("events", job, *there)
+    listed = await shell.run("list", "--json", *there)
+    ended = await shell.run("cancel", "last", *there)
+
+    assert (unseen.code, told.code, ended.code) == (5, 0, 0)
+    assert "others" in where.out
+    assert "Created job" in told.out
+    assert [j["id"] for j in listed.json["data"]] == [job]
+    assert f"rekindle watch {job} --project others" in ended.out
+    assert await phases(them, job) == ["cancelling"]
+
+
+async def test_a_project_that_may_not_be_or_is_not_is_said_so(shell: Shell) -> None:
+    them = await theirs(shell)
+
+    refused = await shell.run("list", "--project", "tests", "--key", them.key)
+    nobodys = await shell.run("list", "--project", "nobodys")
+    unset = await shell.run("pause", "--all", "--project", "")
+    strange = await shell.run("list", "--project", "köln")
+    none = await shell.run("projects", "--job", "ftjob-1")
+
+    assert [e.code for e in (refused, nobodys, unset, strange, none)] == [4, 5, 2, 2, 5]
+    assert "rekindle projects" in nobodys.err
+
+
+async def test_the_jobs_of_all_projects_are_listed_by_project(shell: Shell) -> None:
+    mine, job = await submit(shell), (await (await theirs(shell)).submit())["id"]
+
+    listed = (await shell.run("list", "--all-projects", "--json")).json["data"]
+    shown = await shell.run("list", "--all-projects", "-n", "1")
+    both = await shell.run("list", "--all-projects", "--project", "others")
+
+    assert {(j["id"], j["project"]) for j in listed} == {(mine, "tests"), (job, "others")}
+    assert "Project others" in shown.out
+    assert both.code == 2
+
+
+async def test_all_that_is_not_over_is_paused_and_taken_up_again(shell: Shell) -> None:
+    jobs = [await submit(shell) for _ in range(3)]
+    other = (await (them := await theirs(shell)).submit())["id"]
+    await shell.run("cancel", jobs[0])
+    await shell.world.tick(2)
+
+    paused = await shell.run("pause", "--all", "--yes")
+    again = await shell.run("pause", "--all", "--yes", "--json")
+    held = await phases(shell.world, *jobs)
+    resumed = await shell.run("resume", "--all", "--yes", "--json")
+
+    assert (paused.code, again.code, resumed.code) == (0, 0, 0)
+    assert paused.out.splitlines() == [
+        f"{jobs[2]}: told to pause",
+        f"{jobs[1]}: told to pause",
+        "2 jobs told to pause.",
+    ]
+    assert again.json["data"] == []
+    assert held[0] == "done"
+    assert set(held[1:]) <= {"pausing", "paused"}
+    assert {one["id"] for one in resumed.json["data"]} == set(jobs[1:])
+    assert {one["result"] for one in resumed.json["data"]} == {"told"}
+    assert not {"pausing", "paused"} & set(await phases(shell.world, *jobs))
+    assert await phases(them, other) == ["provisioning"]
+
+
+async def test_what_users_had_paused_stays_so_where_only_the_rest_is_taken_up(shell: Shell) -> None:
+    users, other = await submit(shell), await submit(shell)
+    await shell.run("pause", users)
+    paused = await shell.run("pause", "--all", "--yes")
+    kept, empty = shell.folder / "paused.txt", shell.folder / "empty.txt"
+    kept.write_text(paused.out)
+    empty.write_text("")
+
+    nothing = await shell.run("resume", "--all", "--only", str(empty))
+    one = await shell.run("resume", users, "--only", str(kept))
+    resumed = await shell.run("resume", "--all", "--yes", "--only", str(kept), "--json")
+
+    assert (nothing.code, one.code, resumed.code) == (2, 2, 0)
+    assert [job["id"] for job in resumed.json["data"]] == [other]
+    assert await phases(shell.world, users) == ["pausing"]
+
+
+async def test_every_page_and_every_project_is_stopped(shell: Shell) -> None:
+    them = await theirs(shell)
+    mine = [(await shell.world.submit())["id"] for _ in range(101)]  # more than a page
+    other = (await them.submit())["id"]
+
+    refused = await shell.run("pause", "--all", "--all-projects", "--key", them.key)
+    before = await phases(them, other)
+    paused = await shell.run("pause", "--all", "--yes", "--all-projects", "--json")
+
+    assert (refused.code, paused.code) == (4, 0)
+    assert before == ["validating"]
+    told = {(one["id"], one["project"]) for one in paused.json["data"]}
+    assert told == {(other, "others"), *((job, "tests") for job in mine)}
+    assert set(await phases(them, other)) <= {"pausing", "paused"}
+
+
+async def test_a_job_behind_a_thousand_that_are_over_is_stopped_too(shell: Shell) -> None:
+    job = await submit(shell)
+    over = """
+        insert into jobs select (jsonb_populate_record(j, jsonb_build_object(
+            'id', 'ftjob-z' || n, 'state', 'cancelled', 'finished_at', j.created_at,
+            'idempotency_key', null))).*
+        from jobs j, generate_series(1, 1001) n
+    """
+    async with shell.world.engine.begin() as conn:
+        await conn.execute(text(over))
+
+    paused = await shell.run("pause", "--all", "--yes", "--json")
+
+    assert [one["id"] for one in paused.json["data"]] == [job]
+
+
+async def test_what_waits_for_money_is_paused_and_taken_up_only_if_it_was(shell: Shell) -> None:
+    job = await submit(shell)
+    async with shell.world.engine.begin() as conn:
+        spent = "update jobs set over_budget_at = created_at, over_budget_because = 'It is spent'"
+        await conn.execute(text(spent))
+
+    unpaused = await shell.run("resume", "--all", "--yes", "--json")
+    paused = await shell.run("pause", "--all", "--yes", "--json")
+    resumed = await shell.run("resume", "--all", "--yes", "--json")
+
+    assert unpaused.json["data"] == []
+    assert [one["id"] for one in paused.json["data"] + resumed.json["data"]] == [job, job]
+
+
+async def test_what_could_not_be_is_said_with_why_and_the_rest_is_done(shell: Shell) -> None:
+    first, second = await submit(shell), await submit(shell)
+    await shell.run("pause", "--all", "--yes")
+    shell.switch.conflicts_for = f"{second}/resume"
+
+    resumed = await shell.run("resume", "--all", "--yes")
+    again = await shell.run("resume", "--all", "--yes", "--json")
+
+    assert resumed.code == again.code == 1
+    assert f"{second}: could not be told to resume: not today" in resumed.out
+    assert f"{first}: told to resume" in resumed.out
+    assert "1 job told to resume; 1 could not be." in resumed.out
+    assert [one["result"] for one in again.json["data"]] == ["failed"]
+
+
+async def test_a_service_that_goes_away_meanwhile_leaves_what_was_done_and_says_so(
+    shell: Shell,
+) -> None:
+    first, second = await submit(shell), await submit(shell)
+    shell.switch.away_for = f"{first}/pause"
+
+    broken = await shell.run("pause", "--all", "--yes")
+    shell.switch.away_for = ""
+    again = await shell.run("pause", "--all", "--yes", "--json")
+
+    assert (broken.code, again.code) == (3, 0)
+    assert f"{second}: told to pause" in broken.out
+    assert "run it again for the rest" in broken.err
+    assert [one["id"] for one in again.json["data"]] == [first]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pause",),
+        ("pause", "last", "--all"),
+        ("resume",),
+        ("pause", "--all-projects"),
+        ("pause", "last", "--all-projects"),
+        ("pause", "--all", "--all-projects", "--project", "others"),
+    ],
+)
+async def test_one_or_all_must_be_said(shell: Shell, arguments: tuple[str, ...]) -> None:
+    job = await submit(shell)
+
+    ended = await shell.run(*arguments)
+
+    assert ended.code == 2
+    assert await phases(shell.world, job) == ["validating"]
+
+
+async def test_a_job_that_ends_meanwhile_is_no_failure(shell: Shell) -> None:
+    job = await submit(shell)
+    shell.switch.conflicts_for = f"{job}/pause"
+
+    ended = await shell.run("pause", "--all", "--yes")
+
+    assert ended.code == 0
+    assert f"{job}: is over: not today" in ended.out
+    assert "0 jobs told to pause; 1 ended meanwhile." in ended.out
+
+
+async def at_a_terminal(shell: Shell, types: str, *arguments: str) -> tuple[int, str]:
+    """How `rekindle` ended, and what it said on stderr, where stdin is a terminal."""
+    keyboard, screen = pty.openpty()
+    os.write(keyboard, f"{types}\n".encode())
+    service = ("--url", shell.url, "--key", shell.key)
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rekindle.cli.main", *arguments, *service),
+        stdin=screen,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    _, said = await started.communicate()
+    os.close(keyboard)
+    os.close(screen)
+    assert started.returncode is not None
+    return started.returncode, said.decode()
+
+
+async def test_who_sits_at_a_terminal_is_asked_first(shell: Shell) -> None:
+    job = await submit(shell)
+
+    nobody = await shell.run("pause", "--all")
+    refused, asked = await at_a_terminal(shell, "n", "pause", "--all")
+    before = await phases(shell.world, job)
+    agreed, _ = await at_a_terminal(shell, "y", "pause", "--all")
+    unasked, said = await at_a_terminal(shell, "n", "resume", "--all", "--yes")
+
+    assert (nobody.code, refused, agreed, unasked) == (2, 1, 0, 0)
+    assert "--yes" in nobody.err
+    assert "Pause 1 job?" in asked
+    assert before == ["validating"]
+    assert "Resume 1 job?" not in said
+    assert not {"pausing", "paused"} & set(await phases(shell.world, job))

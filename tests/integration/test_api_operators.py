@@ -1,0 +1,166 @@
+"""OpenAI-Project: an operator's key acts in any project, every other key in its own alone."""
+
+import logging
+from dataclasses import replace
+
+import httpx
+import pytest
+from openai import AsyncOpenAI, NotFoundError
+from sqlalchemy import select
+
+from service.api.app import make_app
+from service.db.tables import projects
+from tests.served import served
+from tests.world import World, client
+
+JOBS = "/v1/fine_tuning/jobs"
+PROJECTS = "/v1/organization/projects"
+
+
+def of(project: str) -> dict[str, str]:
+    return {"openai-project": project}
+
+
+def error(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+async def id_of(world: World, name: str) -> str:
+    async with world.engine.connect() as conn:
+        query = select(projects.c.id).where(projects.c.name == name)
+        return str((await conn.execute(query)).scalar_one())
+
+
+@pytest.fixture
+async def theirs(world: World) -> World:
+    """The same world as somebody of the project `others` sees it, who is no operator."""
+    return replace(world, key=await world.other_key())
+
+
+async def test_an_operator_looks_at_pauses_and_cancels_a_job_of_another_project(
+    world: World, theirs: World
+) -> None:
+    job = (await theirs.submit())["id"]
+    path = f"{JOBS}/{job}"
+
+    for project in ("others", await id_of(world, "others")):
+        listed = await world.call("GET", JOBS, headers=of(project))
+        assert [j["id"] for j in listed.json()["data"]] == [job]
+        for part in ("", "/events", "/attempts", "/cost"):
+            answer = await world.call("GET", f"{path}{part}", headers=of(project))
+            assert answer.status_code == 200, part
+    for verb in ("pause", "resume", "cancel"):
+        answer = await world.call("POST", f"{path}/{verb}", headers=of("others"))
+        assert answer.status_code == 200, verb
+    await world.tick(2)
+
+    assert (await theirs.job(job))["status"] == "cancelled"
+    assert error(await world.call("POST", f"{path}/cancel")) == (404, "job_not_found")
+
+
+async def test_openais_own_client_acts_so(world: World, theirs: World) -> None:
+    job = (await theirs.submit())["id"]
+    async with served(make_app(world.parts)) as url:
+        there = AsyncOpenAI(base_url=f"{url}/v1", api_key=world.key, project="others")
+        nowhere = AsyncOpenAI(base_url=f"{url}/v1", api_key=world.key, project="nobodys")
+        async with there, nowhere:
+            ended = await there.fine_tuning.jobs.cancel(job)
+            with pytest.raises(NotFoundError, match="rekindle projects"):
+                await nowhere.fine_tuning.jobs.cancel(job)
+
+    assert ended.id == job
+
+
+async def test_what_an_operator_submits_in_a_project_is_that_projects(
+    world: World, theirs: World
+) -> None:
+    body = {"model": (await theirs.submit())["model"], "training_file": await theirs.upload()}
+
+    made = await world.call("POST", JOBS, json=body, headers=of("others"))
+
+    assert made.json()["organization_id"] == await id_of(world, "others")
+    assert (await theirs.job(made.json()["id"]))["id"] == made.json()["id"]
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause", "resume"])
+async def test_another_key_is_refused_in_every_project_but_its_own(
+    world: World, theirs: World, verb: str
+) -> None:
+    job = (await world.submit())["id"]
+    mine = (await theirs.submit())["id"]
+
+    for project in ("tests", await id_of(world, "tests"), "nobodys"):  # what exists is not told
+        for path in (f"{JOBS}/{job}/{verb}", f"{JOBS}/{mine}/{verb}"):
+            answer = await theirs.call("POST", path, headers=of(project))
+            assert error(answer) == (403, "mismatched_project")
+            assert "OPENAI_PROJECT_ID" in answer.json()["error"]["message"]
+    for project in ("others", await id_of(world, "others"), ""):
+        answer = await theirs.call("GET", f"{JOBS}/{mine}", headers=of(project))
+        assert answer.status_code == 200
+
+    assert (await world.job(job))["status_reason"]["code"] == "validating"
+
+
+async def test_where_no_project_is_the_operators_nobody_acts_in_another(
+    world: World, theirs: World
+) -> None:
+    job = (await theirs.submit())["id"]
+    async with client(make_app(replace(world.parts, operator_project=""))) as http:
+        head = {"authorization": f"Bearer {world.key}"} | of("others")
+        answer = await http.post(f"{JOBS}/{job}/cancel", headers=head)
+
+    assert error(answer) == (403, "mismatched_project")
+
+
+async def test_a_kept_answer_is_of_the_project_that_it_was_asked_in(heard: World) -> None:
+    theirs = replace(heard, key=await heard.other_key())
+    path, mine = f"{JOBS}/{(await theirs.submit())['id']}", f"{JOBS}/{(await heard.submit())['id']}"
+
+    for _ in range(2):
+        there = await heard.call("GET", path, headers=of("others"))
+        here = await heard.call("GET", path)
+        mismatched = await theirs.call("GET", path, headers=of("tests"))
+        own = await theirs.call("GET", path)
+        strange = await heard.call("GET", mine, headers=of("others"))
+        statuses = [a.status_code for a in (there, here, mismatched, own, strange)]
+        assert statuses == [200, 404, 403, 200, 404]
+
+
+async def test_what_an_operator_does_in_another_project_is_logged(
+    world: World, theirs: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = f"{JOBS}/{(await theirs.submit())['id']}/pause"
+    (key,) = (await world.call("GET", "/v1/api_keys")).json()["data"]
+
+    await world.call("POST", path, headers=of("others") | {"x-request-id": "req-night"})
+    await world.call("GET", JOBS, headers=of("tests"))  # the operators' own
+    await theirs.call("GET", JOBS, headers=of("others"))
+
+    (told,) = [vars(r) for r in caplog.records if r.getMessage() == "operator.acts"]
+    assert (told["key"], told["project"]) == (key["id"], await id_of(world, "others"))
+    assert (told["method"], told["path"], told["request_id"]) == ("POST", path, "req-night")
+
+
+async def test_operators_see_every_project_also_one_that_never_had_a_machine(
+    world: World, theirs: World
+) -> None:
+    world.clock.advance(seconds=1)
+    await world.other_key("idle")
+    job = (await theirs.submit())["id"]
+
+    first = (await world.call("GET", f"{PROJECTS}?limit=2")).json()
+    rest = (await world.call("GET", f"{PROJECTS}?after={first['last_id']}")).json()
+    having = (await world.call("GET", f"{PROJECTS}?job={job}")).json()["data"]
+    none = (await world.call("GET", f"{PROJECTS}?job=ftjob-1")).json()["data"]
+    lost = await world.call("GET", f"{PROJECTS}?after=tests")
+    refused = await theirs.call("GET", PROJECTS)
+
+    found = first["data"] + rest["data"]
+    assert found[0]["name"] == "idle"
+    assert {p["name"] for p in found} == {"idle", "tests", "others"}
+    assert (first["has_more"], rest["has_more"]) == (True, False)
+    assert [p["name"] for p in having] == ["others"]
+    assert none == []
+    assert error(lost) == (400, "unknown_cursor")
+    assert error(refused) == (403, "permission_denied")
