@@ -6,14 +6,16 @@ Whoever lost the lease meanwhile writes nothing; all others of the same crowd do
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, notices, shortages, versions
+from service.db import events, locks, notices, shortages, versions
 from service.db.attempts import AttemptRow
 from service.db.events import Event
 from service.db.leases import Claim
+from service.db.tables import attempts
 from service.domain import wording
 from service.domain.attempt import Move
 from service.domain.errors import IllegalMove, LeaseLost
@@ -21,7 +23,6 @@ from service.domain.states import ATTEMPT_MOVES, ATTEMPT_WITH_NODES, AttemptStat
 
 _AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
 
-# Rows are locked in one order, so that two crowds cannot wait for each other.
 _MOVE = text("""
 with given as (
   select * from unnest(
@@ -29,10 +30,6 @@ with given as (
     cast(:outcomes as text[]), cast(:reasons as text[]),
     cast(:noticed as int[]), cast(:unnoticed as int[])
   ) as g (id, token, before, after, outcome, reason, noticed, unnoticed)
-), mine as (
-  select a.id from attempts a join given g on g.id = a.id
-  where a.lease_token = g.token and a.state = g.before
-  order by a.id for no key update of a
 )
 update attempts a set
   state = g.after, since = :now, outcome = g.outcome,
@@ -43,8 +40,8 @@ update attempts a set
   evicted_noticed = coalesce(g.noticed, a.evicted_noticed),
   evicted_unnoticed = coalesce(g.unnoticed, a.evicted_unnoticed),
   lease_token = null, lease_expires_at = null, due_at = :now
-from mine join given g on g.id = mine.id
-where a.id = mine.id
+from given g
+where a.id = g.id and a.lease_token = g.token and a.state = g.before
 returning a.id
 """)
 
@@ -140,7 +137,7 @@ async def _write(
     now: datetime,
 ) -> set[str]:
     counted = [lost.get(one.row.id, (None, None)) for one in moving]
-    given = {
+    given: dict[str, list[Any]] = {
         "ids": [one.row.id for one in moving],
         "tokens": [one.claim.token for one in moving],
         "before": [one.claim.row.state for one in moving],
@@ -150,6 +147,7 @@ async def _write(
         "noticed": [noticed for noticed, _ in counted],
         "unnoticed": [unnoticed for _, unnoticed in counted],
     }
+    await locks.before_writing(conn, attempts, given["ids"])
     return set((await conn.execute(_MOVE, given | {"now": now})).scalars())
 
 

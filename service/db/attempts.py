@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import leases, notices
+from service.db import leases, locks, notices
 from service.db.columns import among
 from service.db.leases import Claim
 from service.db.tables import attempts
@@ -27,22 +27,17 @@ _DUE = leases.due(
     urgent=attempts.c.state == AttemptState.RUNNING,
 )
 
-# Rows are locked in one order, so that two crowds cannot wait for each other.
 _SAW = text("""
 with given as (
   select * from unnest(
     cast(:ids as text[]), cast(:tokens as text[]), cast(:states as text[]),
     cast(:seen as timestamptz[]), cast(:vms as jsonb[]), cast(:whole as boolean[])
   ) as g (id, token, state, seen_at, vm_ids, whole)
-), mine as (
-  select a.id from attempts a join given g on g.id = a.id
-  where a.lease_token = g.token and a.state = g.state
-  order by a.id for no key update of a
 )
 update attempts a set seen_at = coalesce(g.seen_at, a.seen_at),
   vm_ids = coalesce(g.vm_ids, a.vm_ids),
   refills = case when g.whole then 0 else a.refills end
-from mine join given g on g.id = mine.id where a.id = mine.id returning a.id
+from given g where a.id = g.id and a.lease_token = g.token and a.state = g.state returning a.id
 """)
 
 
@@ -228,7 +223,7 @@ class Seen:
 
 async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> set[str]:
     """Write it down under the leases; returns the attempts whose lease still held."""
-    given = {
+    given: dict[str, list[Any]] = {
         "ids": [s.claim.row_id for s in seen],
         "tokens": [s.claim.token for s in seen],
         "states": [s.claim.row.state for s in seen],
@@ -236,6 +231,7 @@ async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> set[str]:
         "vms": [None if s.vm_ids is None else json.dumps(s.vm_ids) for s in seen],
         "whole": [s.whole for s in seen],
     }
+    await locks.before_writing(conn, attempts, given["ids"])
     return set((await conn.execute(_SAW, given)).scalars())
 
 

@@ -12,9 +12,10 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, versions
+from service.db import events, locks, versions
 from service.db.events import Event
 from service.db.experience import SEEN
+from service.db.tables import attempts
 from service.domain.cadence import Basis, Known, Lived, basis, share_answered
 from service.domain.fleet import Offering
 from service.domain.states import CapacityType
@@ -99,12 +100,11 @@ with given as (
   select * from unnest(
     cast(:ids as text[]), cast(:befores as jsonb[]), cast(:cadences as jsonb[])
   ) as g (id, before, cadence)
-), mine as (
-  select a.id, g.cadence from attempts a join given g on g.id = a.id
-  where a.state not in ('terminating', 'ended') and a.cadence is not distinct from g.before
-  order by a.id for no key update of a
 )
-update attempts a set cadence = mine.cadence from mine where a.id = mine.id returning a.id
+update attempts a set cadence = g.cadence from given g
+where a.id = g.id and a.state not in ('terminating', 'ended')
+  and a.cadence is not distinct from g.before
+returning a.id
 """)
 
 
@@ -164,11 +164,12 @@ async def evicted(conn: AsyncConnection, since: datetime) -> dict[Place, datetim
 
 async def write(conn: AsyncConnection, news: Sequence[Write], now: datetime) -> set[str]:
     """Write what is told, with the events; returns the attempts that were as they were read."""
-    given = {
+    given: dict[str, list[Any]] = {
         "ids": [one.training.id for one in news],
         "befores": [one.training.known and one.training.known.to_json() for one in news],
         "cadences": [one.known.to_json() if one.known else "{}" for one in news],
     }
+    await locks.before_writing(conn, attempts, given["ids"])
     written = set((await conn.execute(_WRITE, given)).scalars())
     told = [one.event for one in news if one.event and one.training.id in written]
     await versions.raise_all(conn, {event.job_id for event in told}, now)

@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import Row, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db import locks
 from service.db.notices import CHANNEL
-from service.db.tables import generations
+from service.db.tables import generations, jobs
 from service.db.versions import topic
 from trainer.contract import DirectiveKind, Generation
 
@@ -50,8 +51,6 @@ with given as (
   insert into generations (job_id, number, attempt_id, opened_at, content, lost_steps)
   select g.job_id, g.number, g.attempt_id, :now, g.content, lost.steps
   from given g join lost on lost.job_id = g.job_id
-), mine as (
-  select id from jobs where id = any(:jobs) order by id for no key update
 )
 update jobs j set
   progress = j.progress || jsonb_build_object('step', g.start),
@@ -59,10 +58,8 @@ update jobs j set
   trainer_errors = j.trainer_errors + g.errors,
   version = j.version + 1,
   updated_at = greatest(j.updated_at, :now)
-from mine
-join given g on g.job_id = mine.id
-join lost on lost.job_id = mine.id
-where j.id = mine.id
+from given g join lost on lost.job_id = g.job_id
+where j.id = g.job_id
 returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
 """)  # noqa: S608 - constants
 
@@ -128,7 +125,7 @@ async def begin_all(
     Their jobs, of which those in ``after_error`` have one trainer error more, have news: what is
     lost is not done. Locks them in one order.
     """
-    given = {
+    given: dict[str, list[Any]] = {
         "jobs": [g.job_id for g in begun],
         "numbers": [g.number for g in begun],
         "attempts": [g.attempt_id for g in begun],
@@ -136,6 +133,7 @@ async def begin_all(
         "starts": [g.checkpoint.step if g.checkpoint else 0 for g in begun],
         "errors": [int(g.job_id in after_error) for g in begun],
     }
+    await locks.before_writing(conn, jobs, given["jobs"])
     await conn.execute(_BEGIN, given | {"now": now})
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db import locks, tables
 from service.db.metrics import RECENT
 from service.db.nodes import record
 from service.db.notices import CHANNEL
@@ -56,8 +57,6 @@ with given as (
     cast(:ids as text[]), cast(:generations as int[]), cast(:steps as int[]),
     cast(:news as jsonb[])
   ) as g (id, generation, step, news)
-), mine as (
-  select j.id from jobs j join given g on g.id = j.id order by j.id for no key update of j
 )
 update jobs j set
   progress = j.progress || g.news || jsonb_build_object(
@@ -66,8 +65,7 @@ update jobs j set
   ),
   version = j.version + 1,
   updated_at = greatest(j.updated_at, :now)
-from mine
-join given g on g.id = mine.id
+from given g
 cross join lateral (
   select percentile_cont(array[0.1, 0.5, 0.9]) within group (order by m.seconds) as tenths,
     count(*) as steps, sum(m.tokens) / nullif(sum(m.seconds), 0) as tokens
@@ -75,7 +73,7 @@ cross join lateral (
   where m.job_id = g.id and m.generation = g.generation
     and m.step > g.step - {RECENT} and m.step <= g.step
 ) p
-where j.id = mine.id
+where j.id = g.id
 returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
 """)  # noqa: S608 - constants
 
@@ -191,12 +189,13 @@ async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datet
     """Training got on, in jobs that are each named once: one version more, and whoever waits."""
     if not jobs:
         return
-    given = {
+    given: dict[str, list[Any]] = {
         "ids": [p.job_id for p in jobs],
         "generations": [p.generation for p in jobs],
         "steps": [p.step for p in jobs],
         "news": [json.dumps(p.news) for p in jobs],
     }
+    await locks.before_writing(conn, tables.jobs, given["ids"])
     await conn.execute(_PROGRESS, given | {"now": now})
 
 

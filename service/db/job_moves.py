@@ -6,13 +6,15 @@ Success and failure come one by one, and keep more: `jobs.py`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, notices, queue, storage_cost
+from service.db import events, locks, notices, queue, storage_cost
 from service.db.events import Event
 from service.db.leases import Claim
+from service.db.tables import jobs
 from service.domain.errors import IllegalMove
 from service.domain.ids import new_id
 from service.domain.job import Job, Move
@@ -20,17 +22,12 @@ from service.domain.states import JOB_MOVES, JobState
 
 ALONE = (JobState.SUCCEEDED, JobState.FAILED)
 
-# Rows are locked in one order, so that two crowds cannot wait for each other.
 _MOVE = text("""
 with given as (
   select * from unnest(
     cast(:ids as text[]), cast(:tokens as text[]), cast(:before as text[]), cast(:after as text[]),
     cast(:reasons as text[])
   ) as g (id, token, before, after, reason)
-), mine as (
-  select j.id from jobs j join given g on g.id = j.id
-  where j.lease_token = g.token and j.state = g.before
-  order by j.id for no key update of j
 ), moved as (
   update jobs j set
     state = g.after, since = :now, reason = g.reason,
@@ -40,8 +37,9 @@ with given as (
       then (select sum(tokens) from metrics m where m.job_id = j.id) else trained_tokens end,
     version = version + 1, updated_at = greatest(updated_at, :now),
     lease_token = null, lease_expires_at = null, due_at = :now
-  from mine join given g on g.id = mine.id
-  where j.id = mine.id returning j.id
+  from given g
+  where j.id = g.id and j.lease_token = g.token and j.state = g.before
+  returning j.id
 )
 select id, pg_notify(:channel, 'job:' || id) from moved
 """)
@@ -61,13 +59,14 @@ async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetim
     for one in moving:
         if one.step.to not in JOB_MOVES[one.job.state] or one.step.to in ALONE:
             raise IllegalMove("job", one.job.state, one.step.to)
-    given = {
+    given: dict[str, list[Any]] = {
         "ids": [one.job.id for one in moving],
         "tokens": [one.claim.token for one in moving],
         "before": [one.claim.row.state for one in moving],
         "after": [str(one.step.to) for one in moving],
         "reasons": [one.step.reason for one in moving],
     }
+    await locks.before_writing(conn, jobs, given["ids"])
     rows = await conn.execute(_MOVE, given | {"now": now, "channel": notices.CHANNEL})
     done = set(rows.scalars())
     moved = [one for one in moving if one.job.id in done]

@@ -16,7 +16,9 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Row,
+    Select,
     Table,
+    Update,
     bindparam,
     case,
     func,
@@ -27,9 +29,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-from sqlalchemy.sql.dml import ReturningUpdate
 
-from service.db import notices
+from service.db import locks, notices
 from service.db.columns import Moment, among
 from service.domain.errors import LeaseLost
 
@@ -42,35 +43,21 @@ with given as (
     cast(:ids as text[]), cast(:tokens as text[]), cast(:states as text[]),
     cast(:hints as bigint[]), cast(:due as timestamptz[])
   ) as g (id, token, state, hints, due_at)
-), mine as (
-  select t.id, case when t.hints <> g.hints then :now else g.due_at end as due_at
-  from {table} t join given g on g.id = t.id
-  where t.lease_token = g.token and t.state = g.state
-  order by t.id for no key update of t
 )
-update {table} t set lease_token = null, lease_expires_at = null, due_at = mine.due_at
-from mine where t.id = mine.id returning t.id
-"""
-_HINT_SQL = """
-with mine as (
-  select id from {table} where id = any(:ids) order by id for no key update
-)
-update {table} t set due_at = least(due_at, :now), hints = hints + 1
-from mine where t.id = mine.id
+update {table} t set lease_token = null, lease_expires_at = null,
+  due_at = case when t.hints <> g.hints then :now else g.due_at end
+from given g where t.id = g.id and t.lease_token = g.token and t.state = g.state
+returning t.id
 """
 _HINT_BY_SQL = """
 with given as (
   select * from unnest(cast(:ids as text[]), cast(:ats as timestamptz[])) as g (id, at)
-), mine as (
-  select t.id, g.at from {table} t join given g on g.id = t.id
-  where t.due_at > g.at order by t.id for no key update of t
 )
-update {table} t set due_at = mine.at from mine where t.id = mine.id
+update {table} t set due_at = g.at from given g where t.id = g.id and t.due_at > g.at
 """
 _STATES = ("jobs", "attempts")  # tables whose rows have one
 _RELEASE = {table: text(_RELEASE_SQL.format(table=table)) for table in _STATES}
 _HINT_BY = {table: text(_HINT_BY_SQL.format(table=table)) for table in _STATES}
-_HINT = {table: text(_HINT_SQL.format(table=table)) for table in _STATES}
 
 
 @dataclass(frozen=True)
@@ -86,10 +73,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Due:
-    """What claims rows of one table, put together once: it is asked some ten times a second."""
+    """What finds rows of one table to claim, put together once: asked some ten times a second."""
 
     table: Table
-    statement: ReturningUpdate[Any]
+    first: Select[Any]
 
 
 def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | None = None) -> Due:
@@ -100,30 +87,25 @@ def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | N
     now, c = bindparam("at", type_=Moment), table.c
     free = or_(c.lease_expires_at.is_(None), c.lease_expires_at < now)
     by = c.due_at if urgent is None else c.due_at + case((urgent, timedelta(0)), else_=YIELD)
-    few = (
+    first = (
         select(c.id)
         .where(live, c.due_at <= now, free)
         .order_by(by)
         .limit(bindparam("most", type_=Integer))
         .with_for_update(skip_locked=True, key_share=True)
     )
-    # Not in the condition itself: by some plans it is asked again for each row, takes others each
-    # time since its own are locked, and claims all there are.
-    first = few.cte("first").prefix_with("materialized")
-    lease: dict[str, Any] = {
-        "lease_token": bindparam("token"),
-        "lease_expires_at": bindparam("until"),
-    }
-    mine = update(table).where(c.id.in_(select(first.c.id))).values(lease)
-    return Due(table, mine.returning(table))
+    return Due(table, first)
 
 
 async def claim_due(conn: AsyncConnection, due: Due, now: datetime, limit: int) -> list[Claim]:
     """Lease up to ``limit`` rows whose time has come; no other worker sees them meanwhile."""
+    ids = list((await conn.execute(due.first, {"at": now, "most": limit})).scalars())
+    if not ids:
+        return []
     token = uuid4().hex
-    given = {"at": now, "most": limit, "token": token, "until": now + LEASE}
-    rows = await conn.execute(due.statement, given)
-    return [Claim(due.table, r.id, token, r.hints, r) for r in rows]
+    lease = {"lease_token": token, "lease_expires_at": now + LEASE}
+    mine = update(due.table).where(among(due.table.c.id, ids)).values(lease).returning(due.table)
+    return [Claim(due.table, r.id, token, r.hints, r) for r in await conn.execute(mine)]
 
 
 class Renewals:
@@ -164,9 +146,10 @@ class Renewals:
                 ours = select(c.id).where(*mine).order_by(c.id)
                 # A row that somebody holds has the others' leases lapse for it; its own can wait.
                 ours = ours.with_for_update(key_share=True, skip_locked=True)
-                later = update(claims[0].table).where(c.id.in_(ours.scalar_subquery()))
                 with suppress(SQLAlchemyError):  # the database is away; there is a next round
                     async with self._engine.begin() as conn:
+                        ids = (await conn.execute(ours)).scalars()
+                        later = update(claims[0].table).where(among(c.id, ids))
                         await conn.execute(later.values(lease_expires_at=self._now() + LEASE))
 
 
@@ -226,15 +209,16 @@ async def release_all(
     """
     if not given:
         return set()
-    (table,) = {claim.table.name for claim, _ in given}
-    values = {
+    (table,) = {claim.table for claim, _ in given}
+    values: dict[str, list[Any]] = {
         "ids": [claim.row_id for claim, _ in given],
         "tokens": [claim.token for claim, _ in given],
         "states": [claim.row.state for claim, _ in given],
         "hints": [claim.hints for claim, _ in given],
         "due": [due_at for _, due_at in given],
     }
-    done = await conn.execute(_RELEASE[table], values | {"now": now})
+    await locks.before_writing(conn, table, values["ids"])
+    done = await conn.execute(_RELEASE[table.name], values | {"now": now})
     return set(done.scalars())
 
 
@@ -243,7 +227,8 @@ async def hint_all(
 ) -> None:
     """Ask for these rows to be looked at now, and wake every reconciler; locked in one order."""
     if ids := list(row_ids):
-        await conn.execute(_HINT[table.name], {"ids": ids, "now": now})
+        await locks.before_writing(conn, table, ids)
+        await conn.execute(_hinted(table, now).where(among(table.c.id, ids)))
         await notices.notify(conn, notices.DUE)
 
 
@@ -282,12 +267,7 @@ async def check(conn: AsyncConnection, claim: Claim) -> None:
 
 async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) -> None:
     """Ask for the row to be looked at now, and wake every reconciler at commit."""
-    c = table.c
-    await conn.execute(
-        update(table)
-        .where(c.id == row_id)
-        .values(due_at=func.least(c.due_at, now), hints=c.hints + 1)
-    )
+    await conn.execute(_hinted(table, now).where(table.c.id == row_id))
     await notices.notify(conn, notices.DUE)
 
 
@@ -301,10 +281,17 @@ async def hint_all_by(
     if not at:
         return
     by = {row_id: max(moment, now) for row_id, moment in at.items()}
-    given = {"ids": list(by), "ats": list(by.values())}
-    await conn.execute(_HINT_BY[table.name], given)
+    later = table.c.due_at > min(by.values())
+    if ids := await locks.take(conn, table, by, later):
+        given = {"ids": ids, "ats": [by[id_] for id_ in ids]}
+        await conn.execute(_HINT_BY[table.name], given)
     if now in by.values():
         await notices.notify(conn, notices.DUE)
+
+
+def _hinted(table: Table, now: datetime) -> Update:
+    c = table.c
+    return update(table).values(due_at=func.least(c.due_at, now), hints=c.hints + 1)
 
 
 def _mine(claim: Claim) -> tuple[ColumnElement[bool], ...]:

@@ -186,12 +186,6 @@ async def held(
     return {project_id: (many, gpus) for project_id, many, gpus in await conn.execute(query)}
 
 
-async def lock_jobs(conn: AsyncConnection, job_ids: Collection[str]) -> None:
-    """Lock these jobs, in one order."""
-    mine = select(jobs.c.id).where(among(jobs.c.id, job_ids)).order_by(jobs.c.id)
-    await conn.execute(mine.with_for_update(key_share=True))
-
-
 async def admit(conn: AsyncConnection, admitted: Sequence[Admitted], now: datetime) -> None:
     """Let them in, wake their reconcilers, and tell their users."""
     if not admitted:

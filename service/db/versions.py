@@ -7,15 +7,13 @@ from typing import Any
 from sqlalchemy import func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import notices
+from service.db import locks, notices
 from service.db.tables import jobs
 
 _NEWS = """
-with mine as (
-  select id from jobs where id = any(:ids) order by id for no key update
-), told as (
-  update jobs j set version = version + 1, updated_at = greatest(updated_at, :now) {more}
-  from mine where j.id = mine.id returning j.id
+with told as (
+  update jobs set version = version + 1, updated_at = greatest(updated_at, :now) {more}
+  where id = any(:ids) returning id
 )
 select pg_notify(:channel, 'job:' || id) from told
 """
@@ -53,7 +51,9 @@ async def raise_all(
     """The same of many jobs, which are locked in one order; ``due``: their reconciler looks now."""
     if not job_ids:
         return
-    given = {"ids": list(set(job_ids)), "now": now, "channel": notices.CHANNEL}
+    ids = list(set(job_ids))
+    await locks.before_writing(conn, jobs, ids)
+    given = {"ids": ids, "now": now, "channel": notices.CHANNEL}
     await conn.execute(_RAISE_DUE if due else _RAISE, given)
 
 

@@ -16,13 +16,13 @@ class Wish(StrEnum):
     PAUSE = "pause_requested_at"
 
 
-# Locks attempts, then the job, which therefore asks how many were hinted: what nobody reads
-# PostgreSQL does last. Each is locked before its event has a number.
+# Locks attempts (in their order: `locks`), then the job, which therefore asks how many were hinted:
+# what nobody reads PostgreSQL does last. Each is locked before its event has a number.
 _WISH = """
 with live as (
   select a.id from attempts a join jobs j on j.id = a.job_id
   where j.id = %(job)s and j.project_id = %(project)s and {open} and a.state <> 'ended'
-  order by a.id for no key update of a
+  order by a.id
 ), hinted as (
   update attempts a set due_at = least(a.due_at, t.now), hints = a.hints + 1
   from live, (select %(now)s::timestamptz) t (now) where a.id = live.id returning a.id

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import jobs, queue, quotas
+from service.db import jobs, locks, queue, quotas, tables
 from service.db.jobs import JobRow
 from service.db.queue import Before, Gang
 from service.domain import wording
@@ -71,7 +71,7 @@ async def let_in(conn: AsyncConnection, usual: Quota, now: datetime) -> int:
     decision = await asyncio.to_thread(decide, waiting, projects, regions, now)  # may be thousands
     news = [told for told in decision.told if _is_news(known[told.job_id][1], told)]
     named = [a.job_id for a in decision.admitted] + [told.job_id for told in news]
-    await queue.lock_jobs(conn, named)
+    await locks.take(conn, tables.jobs, named)
     await queue.admit(conn, decision.admitted, now)
     await queue.tell(conn, news, now)
     new = {told.job_id: told.why for told in news if known[told.job_id][1].position is None}

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import checkpoints, events, leases
+from service.db import checkpoints, events, leases, locks, tables
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.findings import Fault
@@ -52,6 +52,7 @@ async def give_up(
     """
     told = []
     await leases.write(conn, claim, lease_token=claim.token)
+    await locks.take(conn, tables.jobs, [row.job_id])  # before its checkpoints: as all do
     for entry, fault in broken:
         because = f"{fault.file} {fault.reason}"
         if await checkpoints.condemn(conn, row.job_id, entry.path, because):

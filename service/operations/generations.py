@@ -7,7 +7,7 @@ from functools import cached_property
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempt_moves, events, generations, leases, nodes, queue, versions
+from service.db import attempt_moves, events, generations, leases, locks, nodes, tables, versions
 from service.db.attempts import AttemptRow
 from service.db.events import Event
 from service.db.leases import Claim
@@ -81,7 +81,7 @@ async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: date
     }
     await nodes.direct_all(conn, orders)
     await _release(conn, openings, now)  # locks: nodes, attempts, jobs
-    await queue.lock_jobs(conn, [one.row.job_id for one in openings])
+    await locks.take(conn, tables.jobs, [one.row.job_id for one in openings])
     await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
     errors = {one.row.job_id for one in openings if one.step.after_error}
     await generations.begin_all(conn, begun, errors, now)

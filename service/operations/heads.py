@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import checkpoints, events, jobs, versions
+from service.db import checkpoints, events, jobs, locks, tables, versions
 from service.storage.store import BlobNotFound, BlobStore, PreconditionFailed, StorageError
 from trainer.contract import HEAD, MEASURED, Committed, Head, StepMetrics
 
@@ -84,6 +84,7 @@ async def written_at(store: BlobStore, job_id: str) -> datetime | None:
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     """Copy what is new in HEAD; True when there was something new."""
     kept = named(head)
+    await locks.take(conn, tables.jobs, [job_id])  # before its checkpoints: as all do
     known = await checkpoints.known(conn, job_id, kept)
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]

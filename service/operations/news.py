@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, heartbeats, leases, metrics, queue, tables, versions
+from service.db import events, heartbeats, leases, locks, metrics, tables, versions
 from service.db.events import Event
 from service.db.heartbeats import Progress, Speaker
 from service.domain.errors import Gone, NodeNotFound
@@ -75,7 +75,7 @@ async def _tell(
     current = [(s.job_id, h) for s, h, _ in told if h.metrics and h.generation == s.current]
     if not noticed and not measured:
         return
-    await queue.lock_jobs(conn, {s.job_id for s, *_ in told})
+    await locks.take(conn, tables.jobs, {s.job_id for s, *_ in told})
     await versions.raise_all(conn, {s.job_id for s, _ in noticed}, now)
     await events.add_all(conn, [_notice(s, h, now) for s, h in noticed])
     await heartbeats.progressed(conn, [*{j: _far(j, h) for j, h in current}.values()], now)

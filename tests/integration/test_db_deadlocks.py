@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from random import Random
 
 import pytest
 from psycopg.errors import DeadlockDetected
-from sqlalchemy import select, update
+from sqlalchemy import Table, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -293,6 +294,40 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
             warned = await conn.execute(select(tables.nodes.c.evicting))
             assert set(states.scalars()) == {"terminating"}
             assert set(warned.scalars()) == {True}
+
+
+@pytest.mark.parametrize("table", [tables.attempts, tables.jobs], ids=str)
+async def test_who_writes_a_row_to_which_others_refer_does_not_wait_at_its_older_version(
+    crowd: AsyncEngine, clock: Clock, table: Table
+) -> None:
+    """Two write rows that a third has changed meanwhile, while a fourth adds rows to them.
+
+    Within one statement the first has the newest version, and waits at the older one behind the
+    second, which waits for the newest.
+    """
+    async with crowd.begin() as conn:
+        for n in (1, 2):
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
+    ids = {tables.attempts: ["att-1", "att-2"], tables.jobs: ["job-1", "job-2"]}[table]
+    far = table.c.due_at + timedelta(days=1)
+
+    async def hint(conn: AsyncConnection) -> None:
+        await leases.hint_all(conn, table, ids, clock())
+
+    async with crowd.connect() as fourth, fourth.begin():
+        await add_node(fourth, clock(), "vm-1", "att-1")
+        over = {"state": "terminating", "outcome": "evicted"}
+        await add_attempt(fourth, clock(), id="att-3", job_id="job-1", number=2, **over)
+        async with crowd.begin() as third:
+            await third.execute(update(table).where(table.c.id == ids[0]).values(due_at=far))
+            writing = [asyncio.create_task(transact(crowd, hint)) for _ in range(2)]
+            await waiting.until(partial(blocked, crowd), lambda count: count == 2)
+        await asyncio.gather(*writing)  # raises where one met a deadlock
+
+    async with crowd.connect() as conn:
+        hints = await conn.execute(select(table.c.hints).where(table.c.id.in_(ids)))
+        assert list(hints.scalars()) == [2, 2]
 
 
 async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_tells_of_it(
