@@ -56,8 +56,8 @@ MUTANTS = (
     Mutant(
         fault="no lease token in a crowd's guard",
         file="service/db/attempt_moves.py",
-        was="where a.lease_token = g.token and a.state = g.before",
-        becomes="where a.state = g.before",
+        was="where a.id = g.id and a.lease_token = g.token and a.state = g.before",
+        becomes="where a.id = g.id and a.state = g.before",
         caught_by="tests/integration/test_crowds.py"
         "::test_of_a_crowd_of_moves_all_are_written_but_those_of_lost_leases",
     ),
