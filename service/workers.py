@@ -17,7 +17,6 @@ from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.cadences import Cadences
-from service.reconciler.hearing import Hearing, door
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
 from service.reconciler.loop import Loop
@@ -27,6 +26,7 @@ from service.reconciler.orphans import OrphanSweep
 from service.reconciler.polite import PoliteCloud
 from service.reconciler.price_watch import PriceWatch
 from service.reconciler.pruning import Pruning
+from service.reconciler.reach import Reach, door
 from service.reconciler.retention import CheckpointSweep
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.storage_cost import StorageMeters
@@ -36,7 +36,7 @@ from service.reconciler.uploads import UploadSweep
 from service.settings import Settings
 
 WATCH_SECONDS = 10.0
-HEARING_SECONDS = 15.0
+REACH_SECONDS = 15.0
 SWEEP_SECONDS = 60.0
 STRAY_SECONDS = 900.0
 UPLOAD_SWEEP_SECONDS = 600.0
@@ -60,7 +60,7 @@ def reconcilers(
         engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
     )
     attempts, lister = _attempts(settings, world, polite)
-    hearing = Hearing(
+    reach = Reach(
         engine=world.engine,
         knock=door(settings.public_url),
         watch=attempts.watch,
@@ -86,7 +86,7 @@ def reconcilers(
         loop.whenever_due("jobs", jobs.claim),
         loop.every(settings.poll_seconds / 2, "list", lister.run_once),
         loop.every(WATCH_SECONDS, "watch", attempts.keep_watch),
-        loop.every(HEARING_SECONDS, "hearing", hearing.run_once),
+        loop.every(REACH_SECONDS, "reach", reach.run_once),
         loop.every(SWEEP_SECONDS, "orphans", orphans.run_once),
         loop.every(STRAY_SECONDS, "strays", strays.run_once),
         loop.every(PRUNING_SECONDS, "pruning", prune.run_once),

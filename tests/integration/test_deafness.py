@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.domain.fleet import ScaleSet, scale_set_name
-from service.reconciler.hearing import Hearing, door
+from service.reconciler.reach import Reach, door
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import DATASET, World
 from trainer.contract import DirectiveKind, NodePhase
@@ -70,12 +70,12 @@ async def state(world: World, job_id: str) -> tuple[str, str | None]:
     return newest["state"], newest["outcome"]
 
 
-def hearing(world: World, at: Door) -> Hearing:
+def reach(world: World, at: Door) -> Reach:
     watch, limit = world.attempts.watch, timedelta(minutes=30)
-    return Hearing(engine=world.engine, knock=at.knock, watch=watch, now=world.clock, at_most=limit)
+    return Reach(engine=world.engine, knock=at.knock, watch=watch, now=world.clock, at_most=limit)
 
 
-async def pass_time(world: World, ears: Hearing, rounds: int) -> None:
+async def pass_time(world: World, ears: Reach, rounds: int) -> None:
     for _ in range(rounds):
         world.clock.advance(seconds=9)
         await ears.run_once()
@@ -88,7 +88,7 @@ async def test_while_the_service_has_no_open_door_no_node_is_taken_for_silent(
 ) -> None:
     job_id, _, _ = await trains(world)
     at = Door(why=SHUT if shut else "")
-    ears = hearing(world, at)
+    ears = reach(world, at)
     await pass_time(world, ears, 60)
     _, in_between = await state(world, job_id)
     at.why = ""
@@ -102,7 +102,7 @@ async def test_nobody_knocks_while_any_node_is_heard(world: World) -> None:
     silent, _, _ = await trains(world)
     _, nodes, number = await trains(world)
     at = Door(why=SHUT)
-    ears = hearing(world, at)
+    ears = reach(world, at)
     for step in range(2, 50):
         await say(nodes, number, step)
         await pass_time(world, ears, 1)
@@ -115,7 +115,7 @@ async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_n
     world: World,
 ) -> None:
     job_id, _, _ = await trains(world)
-    ears = hearing(world, Door(why=SHUT))
+    ears = reach(world, Door(why=SHUT))
     await pass_time(world, ears, 200)
     _, in_between = await state(world, job_id)
     await pass_time(world, ears, 45)

@@ -25,7 +25,7 @@ Knock = Callable[[], Awaitable[str]]  # why nobody opened; empty: somebody did
 
 
 @dataclass(kw_only=True)
-class Hearing:
+class Reach:
     """Tells the ``watch`` while nodes cannot be heard."""
 
     engine: AsyncEngine
