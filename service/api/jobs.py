@@ -148,7 +148,7 @@ async def _wished(
 ) -> Response:
     now = parts.now()
     async with parts.writing.connect() as conn:
-        around = await wish(conn, caller.project_id, job_id, now)
+        around = await wish(conn, caller, job_id, now)
     return _json(await _shown(parts, around, now))
 
 

@@ -16,10 +16,11 @@ TOPIC = "keys"  # is notified when one is revoked
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who sent a request."""
+    """Who sent a request, and the project to act in."""
 
     api_key_id: str
     project_id: str
+    operates: bool = False  # the project is not the key's own
 
 
 @dataclass(frozen=True, kw_only=True)

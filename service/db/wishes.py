@@ -1,5 +1,8 @@
 """What a user wishes of a job (its end, a pause, that it goes on) and its event: one statement."""
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -14,6 +17,15 @@ class Wish(StrEnum):
 
     CANCEL = "cancel_requested_at"
     PAUSE = "pause_requested_at"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """The event of a wish, without what every event has."""
+
+    code: str
+    message: str
+    data: Mapping[str, str]
 
 
 # Locks attempts (in their order: `locks`), then the job, which therefore asks how many were hinted:
@@ -34,8 +46,8 @@ with live as (
     and (select count(*) from hinted) >= 0
   returning j.id, j.updated_at
 ), told as (
-  insert into events (id, job_id, at, level, code, message)
-  select %(event)s, id, updated_at, 'info', %(code)s, %(message)s from wished
+  insert into events (id, job_id, at, level, code, message, data)
+  select %(event)s, id, updated_at, 'info', %(code)s, %(message)s, %(data)s::jsonb from wished
   returning job_id
 )
 select count(pg_notify(%(channel)s, topic)) told
@@ -63,23 +75,23 @@ async def write(
     job_id: str,
     now: datetime,
     wish: Wish,
-    told: tuple[str, str],
+    told: Told,
     *,
     back: bool = False,
 ) -> bool:
-    """Write the wish (or take it ``back``) with its event's code and text, and wake everybody.
+    """Write the wish (or take it ``back``) with its event, and wake everybody.
 
     False, and nothing is written, where there is no such job, or one that is over, or that has the
     wish already. ``conn`` may be one of ``Singles``.
     """
-    code, message = told
     given = {
         "project": project_id,
         "job": job_id,
         "now": now,
         "event": new_id("ftevent", now),
-        "code": code,
-        "message": message,
+        "code": told.code,
+        "message": told.message,
+        "data": json.dumps(told.data),
         "channel": notices.CHANNEL,
         "due": notices.DUE,
     }

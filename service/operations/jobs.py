@@ -16,7 +16,7 @@ from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.db.statements import Conn
 from service.db.tables import jobs as table
-from service.db.wishes import Wish
+from service.db.wishes import Told, Wish
 from service.domain import budget, lineage
 from service.domain.budget import USUAL, Allowance
 from service.domain.errors import (
@@ -198,32 +198,32 @@ async def change(
     await events.add(conn, job.id, now, "job.changed", f"{text} changed")
 
 
-async def request_cancel(conn: Conn, project_id: str, job_id: str, now: datetime) -> Around:
+async def request_cancel(conn: Conn, caller: Caller, job_id: str, now: datetime) -> Around:
     """Wish for the end; of a job that is cancelled (or about to be) it is known."""
-    told = ("job.cancel_requested", "Cancel was asked for")
-    is_news = await wishes.write(conn, project_id, job_id, now, Wish.CANCEL, told)
-    found = await around(conn, project_id, job_id, now)
+    told = _asked("cancel", caller)
+    is_news = await wishes.write(conn, caller.project_id, job_id, now, Wish.CANCEL, told)
+    found = await around(conn, caller.project_id, job_id, now)
     job = found.job
     if not (is_news or job.state is JobState.CANCELLED or job.cancel_requested_at):
         _must_be_live(job, "cancelled")
     return found
 
 
-async def request_pause(conn: Conn, project_id: str, job_id: str, now: datetime) -> Around:
+async def request_pause(conn: Conn, caller: Caller, job_id: str, now: datetime) -> Around:
     """Wish for a checkpoint and no machines; of a paused job it is known."""
-    told = ("job.pause_requested", "Pause was asked for")
-    is_news = await wishes.write(conn, project_id, job_id, now, Wish.PAUSE, told)
-    found = await around(conn, project_id, job_id, now)
+    told = _asked("pause", caller)
+    is_news = await wishes.write(conn, caller.project_id, job_id, now, Wish.PAUSE, told)
+    found = await around(conn, caller.project_id, job_id, now)
     if not (is_news or found.job.pause_requested_at):
         _must_be_live(found.job, "paused")
     return found
 
 
-async def request_resume(conn: Conn, project_id: str, job_id: str, now: datetime) -> Around:
+async def request_resume(conn: Conn, caller: Caller, job_id: str, now: datetime) -> Around:
     """Take a pause back, if there is one."""
-    told = ("job.resume_requested", "Resume was asked for")
-    is_news = await wishes.write(conn, project_id, job_id, now, Wish.PAUSE, told, back=True)
-    found = await around(conn, project_id, job_id, now)
+    told = _asked("resume", caller)
+    is_news = await wishes.write(conn, caller.project_id, job_id, now, Wish.PAUSE, told, back=True)
+    found = await around(conn, caller.project_id, job_id, now)
     job = found.job
     if is_news:
         return found
@@ -232,6 +232,12 @@ async def request_resume(conn: Conn, project_id: str, job_id: str, now: datetime
     if job.pause_requested_at is not None:
         _must_be_live(job, "resumed")
     return found
+
+
+def _asked(what: str, caller: Caller) -> Told:
+    by = " by who runs the service" if caller.operates else ""
+    text = f"{what.capitalize()} was asked for{by}"
+    return Told(code=f"job.{what}_requested", message=text, data={"api_key_id": caller.api_key_id})
 
 
 def run_spec(

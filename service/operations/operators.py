@@ -52,4 +52,4 @@ async def acting(engine: AsyncEngine, caller: Caller, named: str, operators: str
             f"No project has the id or the name {named!r}. All of them: "
             "GET /v1/organization/projects, or rekindle projects."
         )
-    return replace(caller, project_id=others[0].id)
+    return replace(caller, project_id=others[0].id, operates=True)

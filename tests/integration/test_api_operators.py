@@ -58,6 +58,28 @@ async def test_an_operator_looks_at_pauses_and_cancels_a_job_of_another_project(
     assert error(await world.call("POST", f"{path}/cancel")) == (404, "job_not_found")
 
 
+async def test_a_jobs_events_say_with_which_key_it_was_paused_and_that_it_was_no_key_of_the_project(
+    world: World, theirs: World
+) -> None:
+    path = f"{JOBS}/{(await theirs.submit())['id']}"
+    await theirs.call("POST", f"{path}/pause")
+    await theirs.call("POST", f"{path}/resume")
+    await world.call("POST", f"{path}/cancel", headers=of("others"))
+
+    told = (await theirs.call("GET", f"{path}/events?limit=100")).json()["data"]
+    asked = [e for e in reversed(told) if e["code"].endswith("_requested")]
+    assert [e["message"] for e in asked] == [
+        "Pause was asked for",
+        "Resume was asked for",
+        "Cancel was asked for by who runs the service",
+    ]
+    own, again, operators = (e["data"]["api_key_id"] for e in asked)
+    listed = (await theirs.call("GET", "/v1/api_keys")).json()["data"]
+    assert own == again
+    assert own in {key["id"] for key in listed}
+    assert operators not in {key["id"] for key in listed}
+
+
 async def test_openais_own_client_acts_so(world: World, theirs: World) -> None:
     job = (await theirs.submit())["id"]
     async with served(make_app(world.parts)) as url:

@@ -34,7 +34,7 @@ from service.db.attempts import AttemptRow
 from service.db.engine import make_engine
 from service.db.leases import LEASE, Claim
 from service.db.ledger import Exist
-from service.db.wishes import Wish
+from service.db.wishes import Told, Wish
 from service.domain.attempt import Move, OpenGeneration
 from service.domain.errors import LeaseLost
 from service.domain.generation import Halt
@@ -198,7 +198,8 @@ class Crowd:
             await generation_operations.open_all(conn, [opening], self.clock())
 
     async def _wish(self, conn: AsyncConnection) -> None:
-        told, back = ("job.pause_requested", "Pause was asked for"), self.rng.random() < 0.5
+        told = Told(code="job.pause_requested", message="Pause was asked for", data={})
+        back = self.rng.random() < 0.5
         await wishes.write(conn, "p-job", "job", self.clock(), Wish.PAUSE, told, back=back)
 
     async def _job(self, conn: AsyncConnection) -> None:
