@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rekindle import postgres
 from service.db.engine import make_engine
-from service.db.tables import metadata
 from tests import azurite as blob_emulator
 from tests import postgres as test_postgres
 from tests.clock import Clock
@@ -60,11 +59,8 @@ def migrated() -> Iterator[str]:
 def database_url(migrated: str) -> Iterator[str]:
     """URL of a migrated database that the test has for itself; emptied after it."""
     yield migrated
-    tables = ", ".join(table.name for table in metadata.sorted_tables)
-    with psycopg.connect(migrated.replace("+psycopg", ""), autocommit=True) as connection:
-        # A test that left a transaction open fails here instead of hanging.
-        connection.execute("set lock_timeout = '5s'")
-        connection.execute(f"truncate {tables} restart identity cascade")
+    with psycopg.connect(migrated.replace("+psycopg", "")) as connection:
+        test_postgres.empty(connection)
 
 
 @pytest.fixture
