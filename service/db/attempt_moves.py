@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, locks, notices, shortages, versions
 from service.db.attempts import AttemptRow
+from service.db.columns import among
 from service.db.events import Event
 from service.db.leases import Claim
 from service.db.tables import attempts
@@ -147,7 +148,8 @@ async def _write(
         "noticed": [noticed for noticed, _ in counted],
         "unnoticed": [unnoticed for _, unnoticed in counted],
     }
-    await locks.before_writing(conn, attempts, given["ids"])
+    leased = among(attempts.c.lease_token, given["tokens"])
+    await locks.before_writing(conn, attempts, given["ids"], leased)
     return set((await conn.execute(_MOVE, given | {"now": now})).scalars())
 
 

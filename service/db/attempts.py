@@ -231,7 +231,8 @@ async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> set[str]:
         "vms": [None if s.vm_ids is None else json.dumps(s.vm_ids) for s in seen],
         "whole": [s.whole for s in seen],
     }
-    await locks.before_writing(conn, attempts, given["ids"])
+    leased = among(attempts.c.lease_token, given["tokens"])
+    await locks.before_writing(conn, attempts, given["ids"], leased)
     return set((await conn.execute(_SAW, given)).scalars())
 
 

@@ -18,7 +18,7 @@ from service.db.experience import SEEN
 from service.db.tables import attempts
 from service.domain.cadence import Basis, Known, Lived, basis, share_answered
 from service.domain.fleet import Offering
-from service.domain.states import CapacityType
+from service.domain.states import AttemptState, CapacityType
 from service.domain.traces import Place
 from trainer.contract import Cadence, SaveCost
 
@@ -95,6 +95,7 @@ group by region, vm_size
 """)
 
 # Only what nobody else has written meanwhile: of two replicas one tells the user.
+_LEAVING = (AttemptState.TERMINATING, AttemptState.ENDED)
 _WRITE = text("""
 with given as (
   select * from unnest(
@@ -169,7 +170,7 @@ async def write(conn: AsyncConnection, news: Sequence[Write], now: datetime) -> 
         "befores": [one.training.known and one.training.known.to_json() for one in news],
         "cadences": [one.known.to_json() if one.known else "{}" for one in news],
     }
-    await locks.before_writing(conn, attempts, given["ids"])
+    await locks.before_writing(conn, attempts, given["ids"], attempts.c.state.not_in(_LEAVING))
     written = set((await conn.execute(_WRITE, given)).scalars())
     told = [one.event for one in news if one.event and one.training.id in written]
     await versions.raise_all(conn, {event.job_id for event in told}, now)

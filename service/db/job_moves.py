@@ -12,6 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, locks, notices, queue, storage_cost
+from service.db.columns import among
 from service.db.events import Event
 from service.db.leases import Claim
 from service.db.tables import jobs
@@ -66,7 +67,8 @@ async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetim
         "after": [str(one.step.to) for one in moving],
         "reasons": [one.step.reason for one in moving],
     }
-    await locks.before_writing(conn, jobs, given["ids"])
+    leased = among(jobs.c.lease_token, given["tokens"])
+    await locks.before_writing(conn, jobs, given["ids"], leased)
     rows = await conn.execute(_MOVE, given | {"now": now, "channel": notices.CHANNEL})
     done = set(rows.scalars())
     moved = [one for one in moving if one.job.id in done]

@@ -109,7 +109,7 @@ async def claim_due(conn: AsyncConnection, due: Due, now: datetime, limit: int) 
 
 
 class Renewals:
-    """Renews leases in the background for as long as their steps take: all in one statement."""
+    """Renews leases in the background for as long as their steps take, all of a table together."""
 
     def __init__(
         self, engine: AsyncEngine, now: Callable[[], datetime], every: float = RENEW_SECONDS
@@ -217,7 +217,8 @@ async def release_all(
         "hints": [claim.hints for claim, _ in given],
         "due": [due_at for _, due_at in given],
     }
-    await locks.before_writing(conn, table, values["ids"])
+    leased = among(table.c.lease_token, values["tokens"])
+    await locks.before_writing(conn, table, values["ids"], leased)
     done = await conn.execute(_RELEASE[table.name], values | {"now": now})
     return set(done.scalars())
 

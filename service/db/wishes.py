@@ -28,16 +28,16 @@ class Told:
     data: Mapping[str, str]
 
 
-# Locks attempts (in their order: `locks`), then the job, which therefore asks how many were hinted:
-# what nobody reads PostgreSQL does last. Each is locked before its event has a number.
+# Locks the attempt that lives, of which a job has one at most (another may be terminating, to which
+# no wish matters any more), then the job, which therefore asks how many were hinted: what nobody
+# reads PostgreSQL does last. The job is locked before its event has a number.
 _WISH = """
-with live as (
-  select a.id from attempts a join jobs j on j.id = a.job_id
-  where j.id = %(job)s and j.project_id = %(project)s and {open} and a.state <> 'ended'
-  order by a.id
-), hinted as (
+with hinted as (
   update attempts a set due_at = least(a.due_at, t.now), hints = a.hints + 1
-  from live, (select %(now)s::timestamptz) t (now) where a.id = live.id returning a.id
+  from jobs j, (select %(now)s::timestamptz) t (now)
+  where j.id = %(job)s and j.project_id = %(project)s and {open}
+    and a.job_id = j.id and a.state not in ('terminating', 'ended')
+  returning a.id
 ), wished as (
   update jobs j set {column} = {value}, due_at = least(j.due_at, t.now), hints = j.hints + 1,
     version = j.version + 1, updated_at = greatest(j.updated_at, t.now)

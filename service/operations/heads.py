@@ -83,8 +83,27 @@ async def written_at(store: BlobStore, job_id: str) -> datetime | None:
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     """Copy what is new in HEAD; True when there was something new."""
+    there = await checkpoints.kept(conn, [job_id])
+    if not _is_news(head, there.get(job_id, {})):
+        return False
+    await locks.take(conn, tables.jobs, [job_id])  # before its checkpoints, as all do
+    return await _copy(conn, job_id, head, now)
+
+
+async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: datetime) -> None:
+    """The same of many jobs, which the caller has locked; most have nothing new."""
+    there = await checkpoints.kept(conn, heads)
+    for job_id, head in heads.items():
+        if _is_news(head, there.get(job_id, {})):
+            await _copy(conn, job_id, head, now)
+
+
+def _is_news(head: Head, there: Mapping[str, str]) -> bool:
+    return head.model is not None or there != named(head)
+
+
+async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
     kept = named(head)
-    await locks.take(conn, tables.jobs, [job_id])  # before its checkpoints: as all do
     known = await checkpoints.known(conn, job_id, kept)
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
@@ -97,14 +116,6 @@ async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) 
     if head.model is not None:
         await jobs.remember_result(conn, job_id, head.model.to_plain())
     return bool(news)
-
-
-async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: datetime) -> None:
-    """The same of many jobs, which the caller has locked; most have nothing new."""
-    known = await checkpoints.kept(conn, heads)
-    for job_id, head in heads.items():
-        if head.model or known.get(job_id, {}) != named(head):
-            await record(conn, job_id, head, now)
 
 
 def named(head: Head) -> dict[str, str]:

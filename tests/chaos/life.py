@@ -4,6 +4,7 @@ Where a play has many jobs the first is a Life that has others with it: what is 
 Azure's they share, and what is done in a round is done for all of them.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -67,6 +68,7 @@ class Life:
     file_id: str = ""
     job_id: str = ""
     done: set[str] = field(default_factory=set)
+    asked: Counter[str] = field(default_factory=Counter)  # how often
     wished: set[str] = field(default_factory=set)  # asked for, and perhaps not acknowledged yet
     broken: list[str] = field(default_factory=list)  # promises, with what shows it
     rounds: int = 0
@@ -165,6 +167,7 @@ class Life:
     async def wish(self, what: str) -> None:
         """Ask now, and again in each round until it is acknowledged."""
         self.wished.add(what)
+        self.asked[what] += 1
         answer = await self.ask("POST", f"/v1/fine_tuning/jobs/{self.job_id}/{what}")
         if answer is not None and answer.status_code == 200:
             self.done.add(what)

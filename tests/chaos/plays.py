@@ -65,6 +65,8 @@ async def paused(life: Life) -> None:
         if life.state is JobState.PAUSED and life.all_ended():
             await life.wish("resume")
     else:
+        if life.asked["pause"] > 1 and life.state is JobState.PAUSED:
+            await life.wish("resume")  # the first that it asked for came late, after all
         life.finish()
 
 

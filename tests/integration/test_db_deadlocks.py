@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 
@@ -37,11 +37,12 @@ from service.db.ledger import Exist
 from service.db.wishes import Told, Wish
 from service.domain.attempt import Move, OpenGeneration
 from service.domain.errors import LeaseLost
+from service.domain.findings import Fault
 from service.domain.generation import Halt
 from service.domain.node import view
 from service.domain.states import AttemptState, Outcome
+from service.operations import findings, heads, news
 from service.operations import generations as generation_operations
-from service.operations import heads, news
 from service.operations import nodes as node_operations
 from service.operations.generations import Halting, Opening
 from service.operations.registrations import (
@@ -357,3 +358,64 @@ async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_t
     await telling
 
     assert free == [["att-1"], ["job"]]
+
+
+async def test_a_crowd_does_not_wait_for_a_row_that_is_anothers_by_now(
+    crowd: AsyncEngine, clock: Clock
+) -> None:
+    async with crowd.begin() as conn:
+        for n in (1, 2):
+            await add_job(conn, clock(), id=f"job-{n}", state="running")
+            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
+        claims = await attempts.claim_due(conn, clock(), 2)
+    mine = [(claim, clock()) for claim, _ in claims]
+    lost = tables.attempts.c.id == "att-2"
+    taken = update(tables.attempts).where(lost).values(lease_token="another's")
+    async with crowd.begin() as conn:
+        await conn.execute(taken)
+
+    async with crowd.begin() as another:
+        await another.execute(taken)
+        async with crowd.begin() as conn, asyncio.timeout(5):
+            released = await leases.release_all(conn, mine, clock())
+
+    assert released == {"att-1"}
+
+
+async def _tell_of_head(
+    conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime
+) -> None:
+    head = Head(generation=1, checkpoints=(checkpoint(2), checkpoint(1)))
+    assert await heads.record(conn, claim.row.job_id, head, now)
+
+
+async def _give_up(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
+    broken = [(checkpoint(1), Fault(file="a", reason="is gone"))]
+    assert await findings.give_up(conn, claim, row, broken, None, now)
+
+
+@pytest.mark.parametrize("tell", [_tell_of_head, _give_up])
+async def test_a_job_is_locked_before_its_checkpoints(
+    engine: AsyncEngine,
+    clock: Clock,
+    tell: Callable[[AsyncConnection, Claim, AttemptRow, datetime], Awaitable[None]],
+) -> None:
+    """Else who holds the job, and copies HEAD, waits for who waits."""
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), state="running")
+        await add_attempt(conn, clock())
+        known = Head(generation=1, checkpoints=(checkpoint(1), checkpoint(0)))
+        await heads.record(conn, "job", known, clock())
+        ((claim, row),) = await attempts.claim_due(conn, clock(), 1)
+
+    async with engine.connect() as another, another.begin():
+        await another.execute(select(tables.jobs.c.id).with_for_update(key_share=True))
+        telling = asyncio.create_task(
+            transact(engine, lambda conn: tell(conn, claim, row, clock()))
+        )
+        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
+        free = select(tables.checkpoints.c.step).with_for_update(nowait=True)
+        steps = (await another.execute(free)).scalars().all()  # raises where one is locked already
+    await telling
+
+    assert sorted(steps) == [0, 1]
