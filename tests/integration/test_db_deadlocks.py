@@ -7,13 +7,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 
 import pytest
 from psycopg.errors import DeadlockDetected
-from sqlalchemy import Table, select, update
+from sqlalchemy import select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -27,7 +26,6 @@ from service.db import (
     tables,
     wishes,
 )
-from service.db import metrics as measured_rows
 from service.db import nodes as node_rows
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
@@ -37,12 +35,11 @@ from service.db.ledger import Exist
 from service.db.wishes import Told, Wish
 from service.domain.attempt import Move, OpenGeneration
 from service.domain.errors import LeaseLost
-from service.domain.findings import Fault
 from service.domain.generation import Halt
 from service.domain.node import view
 from service.domain.states import AttemptState, Outcome
-from service.operations import findings, heads, news
 from service.operations import generations as generation_operations
+from service.operations import heads, news
 from service.operations import nodes as node_operations
 from service.operations.generations import Halting, Opening
 from service.operations.registrations import (
@@ -296,126 +293,3 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
             warned = await conn.execute(select(tables.nodes.c.evicting))
             assert set(states.scalars()) == {"terminating"}
             assert set(warned.scalars()) == {True}
-
-
-@pytest.mark.parametrize("table", [tables.attempts, tables.jobs], ids=str)
-async def test_who_writes_a_row_to_which_others_refer_does_not_wait_at_its_older_version(
-    crowd: AsyncEngine, clock: Clock, table: Table
-) -> None:
-    """Two write rows that a third has changed meanwhile, while a fourth adds rows to them.
-
-    Within one statement the first has the newest version, and waits at the older one behind the
-    second, which waits for the newest.
-    """
-    async with crowd.begin() as conn:
-        for n in (1, 2):
-            await add_job(conn, clock(), id=f"job-{n}", state="running")
-            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
-    ids = {tables.attempts: ["att-1", "att-2"], tables.jobs: ["job-1", "job-2"]}[table]
-    far = table.c.due_at + timedelta(days=1)
-
-    async def hint(conn: AsyncConnection) -> None:
-        await leases.hint_all(conn, table, ids, clock())
-
-    async with crowd.connect() as fourth, fourth.begin():
-        await add_node(fourth, clock(), "vm-1", "att-1")
-        over = {"state": "terminating", "outcome": "evicted"}
-        await add_attempt(fourth, clock(), id="att-3", job_id="job-1", number=2, **over)
-        async with crowd.begin() as third:
-            await third.execute(update(table).where(table.c.id == ids[0]).values(due_at=far))
-            writing = [asyncio.create_task(transact(crowd, hint)) for _ in range(2)]
-            await waiting.until(partial(blocked, crowd), lambda count: count == 2)
-        await asyncio.gather(*writing)  # raises where one met a deadlock
-
-    async with crowd.connect() as conn:
-        hints = await conn.execute(select(table.c.hints).where(table.c.id.in_(ids)))
-        assert list(hints.scalars()) == [2, 2]
-
-
-async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_tells_of_it(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    """Else who keeps a heartbeat's steps, and then its job's progress, waits for who waits."""
-    async with engine.begin() as conn:
-        await add_job(conn, clock(), state="running")
-        await add_attempt(conn, clock())
-        node = await add_node(conn, clock(), "vm-1")
-        await measured_rows.add(conn, "job", 0, [metrics(1)])
-    told = replace(_NOTICE, metrics=(metrics(1),))
-
-    async with engine.connect() as another, another.begin():
-        await another.execute(update(tables.metrics).values(loss=1.0))
-        telling = asyncio.create_task(
-            transact(engine, lambda conn: news.hear_all(conn, {node.node_id: told}, clock()))
-        )
-        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
-        free = [  # raises where who waits has it locked already
-            (await another.execute(select(table.c.id).with_for_update(nowait=True, key_share=True)))
-            .scalars()
-            .all()
-            for table in (tables.attempts, tables.jobs)
-        ]
-    await telling
-
-    assert free == [["att-1"], ["job"]]
-
-
-async def test_a_crowd_does_not_wait_for_a_row_that_is_anothers_by_now(
-    crowd: AsyncEngine, clock: Clock
-) -> None:
-    async with crowd.begin() as conn:
-        for n in (1, 2):
-            await add_job(conn, clock(), id=f"job-{n}", state="running")
-            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
-        claims = await attempts.claim_due(conn, clock(), 2)
-    mine = [(claim, clock()) for claim, _ in claims]
-    lost = tables.attempts.c.id == "att-2"
-    taken = update(tables.attempts).where(lost).values(lease_token="another's")
-    async with crowd.begin() as conn:
-        await conn.execute(taken)
-
-    async with crowd.begin() as another:
-        await another.execute(taken)
-        async with crowd.begin() as conn, asyncio.timeout(5):
-            released = await leases.release_all(conn, mine, clock())
-
-    assert released == {"att-1"}
-
-
-async def _tell_of_head(
-    conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime
-) -> None:
-    head = Head(generation=1, checkpoints=(checkpoint(2), checkpoint(1)))
-    assert await heads.record(conn, claim.row.job_id, head, now)
-
-
-async def _give_up(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
-    broken = [(checkpoint(1), Fault(file="a", reason="is gone"))]
-    assert await findings.give_up(conn, claim, row, broken, None, now)
-
-
-@pytest.mark.parametrize("tell", [_tell_of_head, _give_up])
-async def test_a_job_is_locked_before_its_checkpoints(
-    engine: AsyncEngine,
-    clock: Clock,
-    tell: Callable[[AsyncConnection, Claim, AttemptRow, datetime], Awaitable[None]],
-) -> None:
-    """Else who holds the job, and copies HEAD, waits for who waits."""
-    async with engine.begin() as conn:
-        await add_job(conn, clock(), state="running")
-        await add_attempt(conn, clock())
-        known = Head(generation=1, checkpoints=(checkpoint(1), checkpoint(0)))
-        await heads.record(conn, "job", known, clock())
-        ((claim, row),) = await attempts.claim_due(conn, clock(), 1)
-
-    async with engine.connect() as another, another.begin():
-        await another.execute(select(tables.jobs.c.id).with_for_update(key_share=True))
-        telling = asyncio.create_task(
-            transact(engine, lambda conn: tell(conn, claim, row, clock()))
-        )
-        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
-        free = select(tables.checkpoints.c.step).with_for_update(nowait=True)
-        steps = (await another.execute(free)).scalars().all()  # raises where one is locked already
-    await telling
-
-    assert sorted(steps) == [0, 1]
