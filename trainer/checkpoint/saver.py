@@ -237,8 +237,16 @@ def give_up(folder: Path) -> None:
                 folder.rename(gone)
         with suppress(OSError):  # no room even for that
             folder.touch(exist_ok=False)
-        shutil.rmtree(gone, ignore_errors=True)
+        _delete(gone)
         if not folder.is_dir():
+            return
+
+
+def _delete(folder: Path) -> None:
+    """A file that another rank was about to make comes after those that were found there."""
+    for _ in range(GIVE_UP_TURNS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
             return
 
 
