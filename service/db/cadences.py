@@ -94,8 +94,8 @@ where at > :since
 group by region, vm_size
 """)
 
-# Only what nobody else has written meanwhile: of two replicas one tells the user.
 _LEAVING = (AttemptState.TERMINATING, AttemptState.ENDED)
+# Only what nobody else has written meanwhile: of two replicas one tells the user.
 _WRITE = text("""
 with given as (
   select * from unnest(

@@ -7,9 +7,18 @@ from contextlib import suppress
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from service.db.engine import make_engine
 from tests import waiting
 from tests.clock import Clock
 from tests.world import World, open_world
+
+
+@pytest.fixture
+async def crowd(database_url: str) -> AsyncIterator[AsyncEngine]:
+    """A connection for each of a dozen; a deadlock is noticed at once and not after a second."""
+    made = make_engine(f"{database_url}&options=-c%20deadlock_timeout%3D50ms", pool_size=12)
+    yield made
+    await made.dispose()
 
 
 @pytest.fixture

@@ -16,7 +16,17 @@ from service.db.leases import Claim
 from service.domain.job import Job
 from service.domain.node import NodeRecord, node_id
 from tests.world import SPOT
-from trainer.contract import Committed, Generation, Member, NodePhase
+from trainer.contract import Committed, EvictionNotice, Generation, Heartbeat, Member, NodePhase
+
+NOTICE = Heartbeat(  # of a machine that Azure takes back
+    epoch=1,
+    seq=2,
+    phase=NodePhase.RUNNING,
+    generation=0,
+    step=0,
+    free_port=29500,
+    eviction=EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0),
+)
 
 
 async def transact(

@@ -4,13 +4,12 @@ Locks are taken in one order everywhere: nodes (by id), what was measured, attem
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-import pytest
 from psycopg.errors import DeadlockDetected
 from sqlalchemy import select, update
 from sqlalchemy.exc import DBAPIError
@@ -29,7 +28,6 @@ from service.db import (
 from service.db import nodes as node_rows
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
-from service.db.engine import make_engine
 from service.db.leases import LEASE, Claim
 from service.db.ledger import Exist
 from service.db.wishes import Told, Wish
@@ -51,7 +49,15 @@ from service.operations.registrations import (
 )
 from tests import waiting
 from tests.clock import Clock
-from tests.integration.rows import add_attempt, add_job, add_node, blocked, checkpoint, transact
+from tests.integration.rows import (
+    NOTICE,
+    add_attempt,
+    add_job,
+    add_node,
+    blocked,
+    checkpoint,
+    transact,
+)
 from tests.scripted_node import metrics
 from trainer.contract import (
     PROTOCOL,
@@ -76,24 +82,7 @@ _REGISTRATION = Registration(
 )
 _STOPS = (DirectiveKind.STOP, DirectiveKind.CHECKPOINT_AND_STOP)
 _EVICTED = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
-_NOTICE = Heartbeat(
-    epoch=1,
-    seq=2,
-    phase=NodePhase.RUNNING,
-    generation=0,
-    step=0,
-    free_port=29500,
-    eviction=EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0),
-)
 VMS = ("vm-1", "vm-2", "vm-3", "vm-4")
-
-
-@pytest.fixture
-async def crowd(database_url: str) -> AsyncIterator[AsyncEngine]:
-    """A connection for each actor; a deadlock is noticed at once and not after a second."""
-    engine = make_engine(f"{database_url}&options=-c%20deadlock_timeout%3D50ms", pool_size=ACTORS)
-    yield engine
-    await engine.dispose()
 
 
 @dataclass
@@ -265,7 +254,7 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
             await add_job(conn, clock(), id=f"job-{n}", state="running")
             await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
             node = await add_node(conn, clock(), "vm", f"att-{n}")
-            said[node.node_id] = _NOTICE
+            said[node.node_id] = NOTICE
         for claim, row in await attempts.claim_due(conn, clock(), MANY):
             moving.append(Moving(claim=claim, row=row, step=_EVICTED))
     there, back = dict(sorted(said.items())), dict(sorted(said.items(), reverse=True))

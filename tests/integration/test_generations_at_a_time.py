@@ -1,18 +1,16 @@
 """Generations that open at a time, in one transaction: each with what is its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 
-import pytest
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import attempts, generations, jobs, leases, tables
 from service.db.attempts import AttemptRow
-from service.db.engine import make_engine
 from service.db.leases import Claim
 from service.domain.attempt import OpenGeneration
 from service.domain.fleet import Price
@@ -34,14 +32,6 @@ from tests.world import SPOT
 from trainer.contract import PROTOCOL, Head, Registration
 
 Deed = Callable[[AsyncConnection], Awaitable[object]]
-
-
-@pytest.fixture
-async def crowd(database_url: str) -> AsyncIterator[AsyncEngine]:
-    """A connection for each; a deadlock is noticed at once and not after a second."""
-    engine = make_engine(f"{database_url}&options=-c%20deadlock_timeout%3D50ms")
-    yield engine
-    await engine.dispose()
 
 
 async def training(

@@ -1,7 +1,7 @@
 """In which order rows are locked, and that nobody waits for rows that are not its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,33 +13,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import attempts, leases, tables
 from service.db import metrics as measured_rows
 from service.db.attempts import AttemptRow
-from service.db.engine import make_engine
 from service.db.leases import Claim
 from service.domain.findings import Fault
 from service.operations import findings, heads, news
 from tests import waiting
 from tests.clock import Clock
-from tests.integration.rows import add_attempt, add_job, add_node, blocked, checkpoint, transact
-from tests.scripted_node import metrics
-from trainer.contract import EvictionNotice, Head, Heartbeat, NodePhase
-
-_NOTICE = Heartbeat(
-    epoch=1,
-    seq=2,
-    phase=NodePhase.RUNNING,
-    generation=0,
-    step=0,
-    free_port=29500,
-    eviction=EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0),
+from tests.integration.rows import (
+    NOTICE,
+    add_attempt,
+    add_job,
+    add_node,
+    blocked,
+    checkpoint,
+    transact,
 )
-
-
-@pytest.fixture
-async def crowd(database_url: str) -> AsyncIterator[AsyncEngine]:
-    """A deadlock is noticed at once and not after a second."""
-    engine = make_engine(f"{database_url}&options=-c%20deadlock_timeout%3D50ms")
-    yield engine
-    await engine.dispose()
+from tests.scripted_node import metrics
+from trainer.contract import Head
 
 
 @pytest.mark.parametrize("table", [tables.attempts, tables.jobs], ids=str)
@@ -85,7 +74,7 @@ async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_t
         await add_attempt(conn, clock())
         node = await add_node(conn, clock(), "vm-1")
         await measured_rows.add(conn, "job", 0, [metrics(1)])
-    told = replace(_NOTICE, metrics=(metrics(1),))
+    told = replace(NOTICE, metrics=(metrics(1),))
 
     async with engine.connect() as another, another.begin():
         await another.execute(update(tables.metrics).values(loss=1.0))
@@ -126,11 +115,9 @@ async def test_a_crowd_does_not_wait_for_a_row_that_is_anothers_by_now(
     assert released == {"att-1"}
 
 
-async def _tell_of_head(
-    conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime
-) -> None:
+async def _tell_of_head(conn: AsyncConnection, _: Claim, row: AttemptRow, now: datetime) -> None:
     head = Head(generation=1, checkpoints=(checkpoint(2), checkpoint(1)))
-    assert await heads.record(conn, claim.row.job_id, head, now)
+    assert await heads.record(conn, row.job_id, head, now)
 
 
 async def _give_up(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
