@@ -70,6 +70,11 @@ class Share:
         self.lives[strike.kind] += 1
         self.missed[strike.kind] += broken is None
 
+    def add(self, other: "Share") -> None:
+        """As if those had been counted here."""
+        self.lives.update(other.lives)
+        self.missed.update(other.missed)
+
     def told(self) -> list[str]:
         """A line for each kind of which some missed."""
         found = self.missed.items()
@@ -157,18 +162,17 @@ def strikes(play: str, found: Iterable[tuple[int, Point]], harm: Harm) -> Iterat
             yield from (Strike(play, number, point, harm, then) for then in _ALONE)
 
 
-async def enumerated(
-    engine: AsyncEngine, url: str, plays: Iterable[str] = PLAYS
-) -> dict[str, list[tuple[int, Point]]]:
+async def enumerated(url: str, plays: Iterable[str]) -> dict[str, list[tuple[int, Point]]]:
     """The points of each play, numbered; what begins like another play is not lived again."""
     known: list[list[str]] = []
     found: dict[str, list[tuple[int, Point]]] = {}
-    for play in plays:
-        points = await points_of(engine, url, play)
-        names = [p.what for p in points]
-        shared = max((_shared(names, other) for other in known), default=0)
-        found[play] = [(n, p) for n, p in enumerate(points, 1) if n > shared]
-        known.append(names)
+    async with an_engine(url) as engine:
+        for play in plays:
+            points = await points_of(engine, url, play)
+            names = [p.what for p in points]
+            shared = max((_shared(names, other) for other in known), default=0)
+            found[play] = [(n, p) for n, p in enumerate(points, 1) if n > shared]
+            known.append(names)
     return found
 
 

@@ -11,8 +11,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.together import Together
-from tests.chaos import points, storms
-from tests.chaos.__main__ import _held, _told
+from tests.chaos import lives, points, storms
 from tests.chaos.life import Life
 from tests.chaos.points import FEW, Share, Strike
 from tests.chaos.seams import Harm, Hook, Point
@@ -67,11 +66,11 @@ async def test_where_there_was_no_crowd_nobody_is_second() -> None:
 
 def test_a_strike_that_missed_is_not_noted_as_one_that_held(tmp_path: Path) -> None:
     keep = tmp_path / "kept"
-    _told("missed", None, keep)
-    _told("held", [], keep)
-    _told("broke", ["a promise"], keep)
+    lives.note("missed", None, keep)
+    lives.note("held", [], keep)
+    lives.note("broke", ["a promise"], keep)
 
-    assert _held(keep) == {"held"}
+    assert lives.held(keep) == {"held"}
     assert [json.loads(line)["life"] for line in keep.read_text().splitlines()] == ["held", "broke"]
 
 

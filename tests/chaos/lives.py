@@ -1,0 +1,119 @@
+"""Many lives, shared out among processes that have a PostgreSQL each."""
+
+import asyncio
+import json
+import multiprocessing
+import signal
+import sys
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from service.main import event_loop
+from tests.chaos import points, storms
+from tests.chaos.points import Share, Strike
+
+_PATIENCE = 300.0  # s; a life takes 1 to 4 on a core of its own
+_TELL_EVERY = 100  # lives
+
+
+@dataclass(frozen=True)
+class Storm:
+    """A random life."""
+
+    seed: int
+
+    def __str__(self) -> str:
+        return f"storm {self.seed}"
+
+
+@dataclass
+class Outcome:
+    """What came of many lives."""
+
+    lives: Counter[str] = field(default_factory=Counter)  # by harm
+    broken: list[str] = field(default_factory=list)
+    share: Share = field(default_factory=Share)
+
+    def add(self, other: "Outcome") -> None:
+        """As if those had been lived here."""
+        self.lives.update(other.lives)
+        self.broken += other.broken
+        self.share.add(other.share)
+
+
+def live(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> Outcome:
+    """Live all of them; an interrupt ends the processes, with their servers."""
+    came = Outcome()
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
+        parts = [pool.submit(_part, todo[n::processes], keep, n + 1) for n in range(processes)]
+        try:
+            for part in parts:
+                came.add(part.result())
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+    return came
+
+
+def held(keep: Path | None) -> set[str]:
+    """Lives that broke nothing when they were lived last."""
+    lines = keep.read_text().splitlines() if keep and keep.exists() else []
+    told = {life["life"]: life["broken"] for life in map(json.loads, lines)}
+    return {name for name, broken in told.items() if not broken}
+
+
+def note(name: str, broken: list[str] | None, keep: Path | None) -> list[str]:
+    """A line in ``keep``, and one for each broken promise; None, a miss, is lived again."""
+    if broken is None:
+        return []
+    if keep:
+        with keep.open("a") as lines:
+            lines.write(json.dumps({"life": name, "broken": broken}) + "\n")
+    for line in broken:
+        say(f"BROKEN: {name}: {line}")
+    return [f"{name}: {line}" for line in broken]
+
+
+def say(line: str) -> None:
+    """At once, also where nobody reads along."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _part(todo: Sequence[Strike | Storm], keep: Path | None, number: int) -> Outcome:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the server that was started
+    with points.database() as url, asyncio.Runner(loop_factory=event_loop()) as runner:
+        return runner.run(_lived(todo, url, keep, number))
+
+
+async def _lived(
+    todo: Sequence[Strike | Storm], url: str, keep: Path | None, number: int
+) -> Outcome:
+    came = Outcome()
+    async with points.an_engine(url) as engine:
+        for n, life in enumerate(todo, 1):
+            if isinstance(life, Strike):
+                broken = await _outcome(points.lived(engine, url, life))
+                came.share.count(life, broken)
+                came.lives[life.harm] += 1
+            else:
+                broken = await _outcome(storms.weathered(engine, url, life.seed))
+                came.lives["storms"] += 1
+            came.broken += note(str(life), broken, keep)
+            if n % _TELL_EVERY == 0:
+                say(f"{number}: {n} of {len(todo)} lives, {len(came.broken)} broken; {life}")
+    return came
+
+
+async def _outcome(life: Coroutine[Any, Any, list[str] | None]) -> list[str] | None:
+    """What it broke; one that fails or hangs is told like the others, and they are lived."""
+    task = asyncio.create_task(asyncio.wait_for(life, _PATIENCE))
+    await asyncio.wait({task})
+    fault = task.exception()
+    return task.result() if fault is None else [f"{type(fault).__name__}: {fault}"]
