@@ -82,7 +82,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5, help="of each stretch that is watched")
     parser.add_argument("--apis", type=int, default=1, help="api processes")
     parser.add_argument("--reconcilers", type=int, default=1, help="reconciler processes")
-    parser.add_argument("--beat", type=float, default=10, help="seconds between two heartbeats")
+    parser.add_argument(
+        "--beat", type=float, default=9.9, help="seconds between two heartbeats (supervisors: 10)"
+    )
     parser.add_argument("--arm-ms", type=float, default=100, help="that Azure takes to answer")
     parser.add_argument("--blob-ms", type=float, default=10, help="that Blob takes to answer")
     parser.add_argument("--logs", type=Path, help="keep what the processes said")

@@ -38,7 +38,7 @@ class Shape:
 
     apis: int = 1
     reconcilers: int = 1
-    beat: float = 10.0  # seconds between two heartbeats of a node
+    beat: float = 9.9  # seconds between two heartbeats of a node
     commits: float = 600.0  # seconds between two checkpoints of a job
     arm_ms: float = 100.0
     blob_ms: float = 10.0

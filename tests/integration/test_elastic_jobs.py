@@ -1,12 +1,16 @@
 """Lives of elastic jobs: they lose machines and go on, and take in what comes in their place."""
 
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from service.cloud.provider import Misconfigured
-from service.db import experience, ledger
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import Misconfigured, Throttled
+from service.db import attempts, experience, ledger
 from service.domain.fleet import scale_set_name
+from service.domain.states import AttemptState
+from service.reconciler.polite import PoliteCloud
 from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
 from tests.world import DATASET, PRICE, SPOT, World
 from trainer.contract import DirectiveKind, NodePhase, Span
@@ -18,6 +22,17 @@ ELASTIC = {
         "supervised": {"hyperparameters": {"n_epochs": 50, "batch_size": 12}},
     },
 }
+
+
+@dataclass
+class Throttling(FakeCloud):
+    """There are too many calls to add machines."""
+
+    refused: int = 0
+
+    async def refill(self, *_: object) -> None:
+        self.refused += 1
+        raise Throttled("TooManyRequests", retry_after=1000)
 
 
 async def _trains(world: World, **more: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
@@ -236,6 +251,24 @@ async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is
     assert told.count("node.replacement_asked") == 1
     assert newcomer.seat is not None
     assert [g["nodes"] for g in (await world.attempts_of(job_id))[0]["generations"]] == [3, 2]
+
+
+async def test_before_its_turn_a_machine_is_neither_asked_for_nor_counted_as_asked_for(
+    world: World,
+) -> None:
+    cloud = Throttling(**vars(world.cloud))
+    world.cloud, asked = cloud, PoliteCloud(engine=world.engine, cloud=cloud, now=world.clock)
+    world.attempts = replace(world.attempts, cloud=cloud, polite=asked)
+    job_id, nodes, number = await _trains(world)
+    number = await _shrunk(world, nodes, number)
+    for _ in range(30):  # of 15 s: short of the turn
+        for node in nodes[:2]:
+            await node.say(NodePhase.RUNNING, number, step=5)
+        await world.tick()
+    async with world.engine.connect() as conn:
+        (row,) = await attempts.of_job(conn, job_id)
+
+    assert (row.state, row.refills, cloud.refused) == (AttemptState.RUNNING, 1, 1)
 
 
 async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_survivors(

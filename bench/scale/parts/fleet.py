@@ -152,8 +152,8 @@ async def main() -> None:
     parser.add_argument("socket", type=Path)
     parser.add_argument("world", type=Path)
     parser.add_argument("--apis", type=int, nargs="+", required=True)
-    parser.add_argument("--beat", type=float, default=10)
-    parser.add_argument("--commits", type=float, default=600)
+    parser.add_argument("--beat", type=float, required=True)
+    parser.add_argument("--commits", type=float, required=True)
     options = parser.parse_args()
     gc.freeze()  # else this process's own stops would be measured as the service's
     gc.set_threshold(*COLLECT_AFTER)

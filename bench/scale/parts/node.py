@@ -77,17 +77,16 @@ class Node:
         await self._listen()
 
     async def beat(self, **more: object) -> None:
-        """One heartbeat now, and the next one in a while."""
+        """One heartbeat now; the next one comes in a while, however long this one takes."""
         if self.left:
             return
+        self._later(self.town.beat * random.uniform(0.95, 1.05), self._tick)  # noqa: S311
         async with self._sending:
             began = time.perf_counter()
             status, _ = await self._say(more)
             self.town.heard(time.perf_counter() - began, status)
         if status == 410:
             await self._leave()
-        elif not self.left:
-            self._later(self.town.beat * random.uniform(0.95, 1.05), self._tick)  # noqa: S311
 
     async def evict(self) -> None:
         """Say that Azure takes this machine."""
