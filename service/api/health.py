@@ -38,5 +38,6 @@ async def ready(
         if not fault and parts.schema:
             fault = await parts.schema.fault(conn)
     if late := parts.pulse.late() if parts.pulse else []:
-        fault = f"These loops hang: {', '.join(late)}. Restart this process; see its logs."
+        which = ", ".join(late)
+        fault = f"These loops hang, or find no work for faults: {which}. See the log; restart it."
     return JSONResponse({"status": fault or "ok"}, status_code=503 if fault else 200)

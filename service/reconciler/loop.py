@@ -49,11 +49,13 @@ class Loop:
         """
         under_way: set[asyncio.Task[None]] = set()
         clock = asyncio.get_running_loop().time
+        self._beat(name)
         async with self.listener.subscribed(notices.DUE) as hinted:
             while not self.stop.is_set():
-                self._beat(name)
                 free, began = at_once - len(under_way), clock()
                 steps = await self._guarded(name, partial(claim, free)) if free else []
+                if steps is not None:  # a claim that always fails does no work
+                    self._beat(name)
                 for step in steps or []:
                     task = asyncio.create_task(self._take(name, step))
                     under_way.add(task)

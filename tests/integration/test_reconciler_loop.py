@@ -16,7 +16,7 @@ from service.db import attempts, notices
 from service.db.engine import driver_url
 from service.db.notices import Listener
 from service.domain.fleet import ScaleSet
-from service.operations.pulse import Pulse
+from service.operations.pulse import LATE, Pulse
 from service.reconciler.loop import AT_ONCE, Loop, Step
 from tests import waiting
 from tests.integration.rows import add_attempt, add_job
@@ -139,6 +139,25 @@ async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, ki
     await running
 
     assert late == [[], [], ["sweep"]]
+
+
+async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: World) -> None:
+    pulse, faults = Pulse(world.clock), [RuntimeError("no right")] * 2
+    loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
+    late = []
+
+    async def claim(_: int) -> list[Step]:
+        late.append(pulse.late())
+        world.clock.advance(seconds=(LATE + SECOND).total_seconds())
+        if faults:
+            raise faults.pop()
+        if len(late) == 4:
+            loop.stop.set()
+        return []
+
+    await asyncio.wait_for(loop.whenever_due("jobs", claim), 20)
+
+    assert late == [[], ["jobs"], ["jobs"], []]
 
 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
