@@ -23,7 +23,7 @@ from service.domain.attempt import HOPELESS
 from service.domain.budget import USUAL, Allowance
 from service.domain.cost import NO_EGRESS, Egress
 from service.domain.errors import InvalidRequest, LeaseLost
-from service.domain.job import Job, Move, Prepare, StartAttempt, Wait, next_step
+from service.domain.job import MAX_DUDS, Job, Move, Prepare, StartAttempt, Wait, next_step
 from service.domain.plan import Plan
 from service.domain.states import JobState
 from service.operations import admission, bases, file_warnings
@@ -202,7 +202,10 @@ class JobReconciler:
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
-            log.warning("job.failed", extra={"job": job.id, "code": code, "cause": move.reason})
+            never_trained = job.last_attempt and job.last_attempt.duds >= MAX_DUDS
+            level = logging.ERROR if never_trained else logging.WARNING  # then it is not the user's
+            facts = {"job": job.id, "code": code, "cause": move.reason}
+            log.log(level, "job.failed", extra=facts)
 
     async def _with_log(self, job: Job, reason: str) -> str:
         """The reason, and what the trainer printed last."""

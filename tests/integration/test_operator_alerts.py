@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -56,6 +57,20 @@ async def test_a_job_that_failed_is_told_as_its_users_own_matter(
     assert line.levelname == "WARNING"
     facts = {"job": job["id"], "code": "trainer_error", "cause": WHY}
     assert vars(line).items() >= facts.items()
+
+
+async def test_a_job_whose_machines_never_train_is_the_operators_matter(
+    world: World, log: pytest.LogCaptureFixture
+) -> None:
+    job, began = await world.submit(), world.clock()
+    while (await world.job(job["id"]))["status"] != "failed":
+        assert world.clock() < began + timedelta(days=1)
+        await world.tick(seconds=25)
+    (line,) = lines(log, "job.failed")
+
+    assert line.levelname == "ERROR"
+    assert vars(line)["job"] == job["id"]
+    assert "REKINDLE_TRAINER_IMAGE" in vars(line)["cause"]
 
 
 @pytest.mark.parametrize("reached", [50, 90, budget.PASSED])
