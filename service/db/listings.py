@@ -71,5 +71,5 @@ def known_of(row: Any) -> Known:  # noqa: ANN401 - a row, or what was made of on
         instance_count=row.instance_count,
         vm_ids=tuple(row.vm_ids),
         seen_at=row.seen_at,
-        refilled=row.refilled_at is not None,
+        refilled_at=row.refilled_at,
     )

@@ -1,12 +1,22 @@
 """What a list of all scale sets may be believed, and what must be looked at by itself."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from service.domain.fleet import ScaleSetPhase
-from service.domain.listing import LOOK_EVERY, Known, Listed, Listing, as_listed, has_changed
+from service.domain.listing import (
+    LOOK_EVERY,
+    LOOKS_A_MINUTE,
+    Known,
+    Listed,
+    Listing,
+    as_listed,
+    has_changed,
+    look_every,
+)
 from service.domain.states import AttemptState
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -22,7 +32,7 @@ TRAINS = Known(
     instance_count=2,
     vm_ids=("a", "b"),
     seen_at=NOW,
-    refilled=False,
+    refilled_at=None,
 )
 
 
@@ -61,16 +71,33 @@ def test_a_list_is_believed_for_three_rounds_and_not_from_far_ahead(
 
 
 def test_a_machine_that_lingers_is_found_by_a_look_every_so_often() -> None:
-    later = NOW + LOOK_EVERY + timedelta(seconds=1)
+    every = look_every(TRAINS.name, 1)
 
-    assert as_listed(TRAINS, listing(READY, 2), later) is None
+    assert as_listed(TRAINS, listing(READY, 2), NOW + every) is not None
+    assert as_listed(TRAINS, listing(READY, 2), NOW + every + timedelta(seconds=1)) is None
+
+
+def test_looks_at_many_sets_leave_most_of_what_azure_allows_to_what_is_new() -> None:
+    names = [f"rk-{n}" for n in range(5000)]
+    minutes = [look_every(name, len(names)) / timedelta(minutes=1) for name in names]
+    few = [look_every(name, 100) for name in names]
+
+    assert sum(1 / m for m in minutes) < 1.1 * LOOKS_A_MINUTE
+    assert max(Counter(map(round, minutes)).values()) < 2.5 * LOOKS_A_MINUTE  # began at once
+    assert LOOK_EVERY * 0.75 <= min(few) < max(few) <= LOOK_EVERY * 1.25
+
+
+def test_a_set_whose_replacement_joined_long_ago_is_as_any_other() -> None:
+    known = replace(TRAINS, refilled_at=NOW - timedelta(minutes=61))
+
+    assert as_listed(known, listing(READY, 2), NOW) is not None
 
 
 @pytest.mark.parametrize(
     "known",
     [
         replace(TRAINS, vm_ids=("a",)),
-        replace(TRAINS, refilled=True),
+        replace(TRAINS, refilled_at=NOW - timedelta(minutes=59)),
         replace(TRAINS, seen_at=None),
         replace(TRAINS, state=AttemptState.PROVISIONING),
     ],
