@@ -8,14 +8,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
@@ -26,6 +24,8 @@ from service import check, console, telemetry
 from service.adapters import Adapters, Opened, adapters
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
+from service.api.drain import Drain
+from service.api.server import Server
 from service.cloud.provider import CloudProvider
 from service.db.engine import make_engine
 from service.db.listings import ALL
@@ -120,31 +120,20 @@ def spare_the_collector() -> None:
 async def _http(
     settings: Settings, app: FastAPI, options: argparse.Namespace, stop: asyncio.Event
 ) -> None:
-    config = uvicorn.Config(
+    drain: Drain = app.state.parts.drain
+    server = Server(
         app,
+        drain,
         host=options.host,
         port=options.port,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=int(settings.drain_seconds),
+        drain_seconds=settings.drain_seconds,
     )
-    server = _Server(config)
     serving = asyncio.create_task(server.serve())
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
     stop.set()
     await serving
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to us: the reconcilers must drain as well."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
 
 
 def _parts(settings: Settings, world: Adapters) -> Parts:

@@ -30,6 +30,7 @@ from service.api import (
     traces,
 )
 from service.api.deps import Parts
+from service.api.drain import Draining
 from service.api.kept_answers import KeptAnswers
 from service.api.nodes import NodeProtocol
 from service.db.keys import Key
@@ -57,6 +58,7 @@ def make_app(parts: Parts) -> FastAPI:
     failures.install(app)
     app.add_middleware(KeptAnswers, listener=parts.listener)
     app.add_middleware(NodeProtocol, parts=parts)
+    app.add_middleware(Draining, drain=parts.drain)
     app.add_middleware(RequestNames)
     return app
 
@@ -67,6 +69,7 @@ def make_probes(parts: Parts) -> FastAPI:
     app.state.parts = parts
     app.include_router(health.router)
     failures.install(app)
+    app.add_middleware(Draining, drain=parts.drain)
     return app
 
 

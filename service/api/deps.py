@@ -15,6 +15,7 @@ from fastapi import Depends, Header, Request
 from fastapi.dependencies.models import Dependant
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from service.api.drain import Drain
 from service.cloud.provider import CloudProvider
 from service.db.engine import reading
 from service.db.keys import Caller, Key
@@ -89,6 +90,11 @@ class Parts:
     def writing(self) -> Singles:
         """For single statements that write."""
         return self.singles(self.engine)
+
+    @cached_property
+    def drain(self) -> Drain:
+        """How long polls and all others end when the process must."""
+        return Drain(self.listener)
 
     @cached_property
     def facts(self) -> Facts:

@@ -18,6 +18,7 @@ from service.pricing.source import PricesUnavailable
 from service.storage.store import StorageError
 
 log = logging.getLogger(__name__)
+_SOON = {"retry-after": "5"}  # seconds
 
 
 def install(app: FastAPI) -> None:
@@ -31,6 +32,15 @@ async def answered(request: Request, error: Exception) -> JSONResponse:
     """What the app would answer one of ``FORESEEN``, for who stands in front of it."""
     known = next(kind for kind in type(error).__mro__ if kind in _HANDLERS)
     return await _HANDLERS[known](request, error)
+
+
+def broken_off() -> JSONResponse:
+    """For who has no answer yet when this process must end."""
+    message = (
+        "This process of the service is replaced and broke this off; it may be done or not. Try"
+        " again in a few seconds: another one answers."
+    )
+    return _answer(503, message, "server_error", "service_unavailable", headers=_SOON)
 
 
 async def _expected(request: Request, error: Exception) -> JSONResponse:
@@ -88,9 +98,7 @@ async def _unavailable(request: Request, error: Exception) -> JSONResponse:
             "The service's database takes no writes just now, so nothing was changed. Try again"
             " in a minute; if it stays, tell whoever runs the service."
         )
-    return _answer(
-        503, message, "server_error", "service_unavailable", headers={"retry-after": "5"}
-    )
+    return _answer(503, message, "server_error", "service_unavailable", headers=_SOON)
 
 
 async def _of_database(request: Request, error: Exception) -> JSONResponse:

@@ -131,10 +131,13 @@ class NodeProtocol:
         return _heard(parts, now, heard.stop_by, heard.node.directive_seq)
 
     async def directive(self, node_id: str, after: int) -> Response:
-        """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while."""
+        """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while.
+
+        So also when this process is to end: another one tells what came meanwhile.
+        """
         parts = self._parts
         deadline = asyncio.get_running_loop().time() + parts.long_poll.total_seconds()
-        async with parts.listener.subscribed(f"node:{node_id}") as changed:
+        with parts.drain.polling(f"node:{node_id}") as changed:
             while True:
                 order = await self._hearing.order(node_id, after)
                 if order is not None and order.directive_seq < after:
@@ -142,7 +145,7 @@ class NodeProtocol:
                 if order is None or _is_news(parts, order, after):
                     break
                 left = deadline - asyncio.get_running_loop().time()
-                if left <= 0 or not await notices.wait(changed, left):
+                if left <= 0 or not await notices.wait(changed, left) or parts.drain.begun:
                     return _nothing_new(parts, after, order)
         if order is not None and order.over:
             raise Gone(nodes.OVER)

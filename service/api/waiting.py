@@ -51,11 +51,14 @@ async def known(
 
 
 async def until_news(parts: Parts, job_id: str, project_id: str, known: Known) -> None:
-    """Return once the job has another version than ``known``, or is not there, or time is up."""
+    """Return once the job has another version than ``known``, or is not there, or time is up.
+
+    So also when this process is to end.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + known.seconds
-    async with parts.listener.subscribed(versions.topic(job_id)) as changed:
-        while (left := deadline - loop.time()) > 0:
+    with parts.drain.polling(versions.topic(job_id)) as changed:
+        while (left := deadline - loop.time()) > 0 and not parts.drain.begun:
             async with parts.engine.connect() as conn:
                 version = await versions.current(conn, job_id, project_id)
             if version is None or not known.has(version):

@@ -1,0 +1,64 @@
+"""uvicorn, ended as ``Drain`` says: a replica that is replaced is no fault, so it raises no alert.
+
+uvicorn's own way is to cancel what is left, which answers 500 and logs a traceback for each.
+"""
+
+import asyncio
+import logging
+import math
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from service.api.drain import Drain
+
+log = logging.getLogger(__name__)
+_HUNG_SECONDS = 5.0  # after the drain; what is still there then does not end by itself
+
+
+class Server(uvicorn.Server):
+    """Leaves signals to main: the reconcilers must drain as well."""
+
+    def __init__(
+        self, app: ASGIApp, drain: Drain, *, host: str, port: int, drain_seconds: float
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=math.ceil(drain_seconds + _HUNG_SECONDS),
+        )
+        super().__init__(config)
+        self._drain, self._drain_seconds = drain, drain_seconds
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what is under way.
+
+        Long polls wake once uvicorn waits for the first time. By then it has closed the sockets and
+        said of each connection that its next answer is the last: else they would ask here again.
+        """
+        self._drain.begin()
+        cutting = asyncio.create_task(self._cut())
+        await super().shutdown(sockets)
+        cutting.cancel()
+
+    async def _cut(self) -> None:
+        """When time is up. Half an answer cannot be taken back: its reader sees it break off."""
+        await asyncio.sleep(self._drain_seconds)
+        unanswered = await self._drain.cut()
+        half_answered = list(self.server_state.connections)
+        for connection in half_answered:
+            connection.transport.abort()
+        told = {"unanswered": unanswered, "half_answered": len(half_answered)}
+        log.warning("api.cut_off", extra=told)
