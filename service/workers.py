@@ -17,6 +17,7 @@ from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.cadences import Cadences
+from service.reconciler.containers import ContainerWatch
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
 from service.reconciler.loop import Loop
@@ -40,6 +41,7 @@ REACH_SECONDS = 15.0
 SWEEP_SECONDS = 60.0
 STRAY_SECONDS = 900.0
 UPLOAD_SWEEP_SECONDS = 600.0
+CONTAINER_SECONDS = 600.0
 CHECKPOINT_SWEEP_SECONDS = 600.0
 COPY_SECONDS = 30.0
 METER_SECONDS = 10.0
@@ -140,6 +142,7 @@ def _stored(
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """What looks after bytes."""
     uploads = UploadSweep(engine=world.engine, store=world.store, now=world.now)
+    containers = ContainerWatch(engine=world.engine, store=world.store, now=world.now)
     copies = ModelCopies(store=world.store, regional=world.regional, now=world.now)
     saves = CheckpointSweep(engine=world.engine, store=world.store, now=world.now)
     outside = Outside(store=world.store, prices=world.prices, account=settings.account)
@@ -147,6 +150,7 @@ def _stored(
     meters = StorageMeters(engine=world.engine, outside=outside, now=world.now)
     yield loop.every(COPY_SECONDS, "copies", copies.run_once)
     yield loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once)
+    yield loop.every(CONTAINER_SECONDS, "containers", containers.run_once)
     yield loop.whenever_due("tiers", moves.claim, breath=TIER_SECONDS)
     yield loop.every(METER_SECONDS, "storage", meters.run_once)
     yield loop.every(CHECKPOINT_SWEEP_SECONDS, "checkpoints", saves.run_once)

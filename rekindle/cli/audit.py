@@ -55,12 +55,24 @@ def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[
             yield f"{standing}: {_counted(standing, group)} - {_WHAT.get(standing, '')}"
     if summary["unseen"]:
         yield words.safe(summary["unseen"])
+    blobs = summary.get("unknown_containers", 0)  # an older service does not tell
+    if blobs != 0:
+        yield _containers(blobs)
     if not summary["leaks"]:
-        yield "No scale set leaks." if summary["unseen"] else "Nothing leaks."
+        yield "No scale set leaks." if summary["unseen"] or blobs != 0 else "Nothing leaks."
         return
     unpriced = summary["unpriced_leaks"]
     more = f" (the price of {unpriced} is not known)" if unpriced else ""
     yield f"{_leaks(summary)} leak{more}. What to do: docs/runbook.md"
+
+
+def _containers(number: int | None) -> str:
+    """No leaks: they may be of another service's jobs. None: Blob was not listed."""
+    whose = "of jobs that the database does not know"
+    if number is None:
+        return f"Whether Blob holds containers {whose} is not known: it did not answer."
+    held = words.count(number, "container")
+    return f"Blob holds {held} {whose}. What to do: docs/runbook.md (containers.unknown)"
 
 
 def _leaks(summary: Mapping[str, Any]) -> str:
@@ -104,5 +116,13 @@ def _cells(one: Mapping[str, Any], now: float) -> Iterable[str]:
         one["job"] or "-",
         "-" if one["standing"] == "stray" else one["attempt_state"] or "not known",
         age,
-        words.money(one["per_hour"]) if one["per_hour"] else "?",
+        _cost(one),
     )
+
+
+def _cost(one: Mapping[str, Any]) -> str:
+    """`?` where nobody knows it; `$16.88 if spot` where nobody knows how it was bought."""
+    if not one["per_hour"]:
+        return "?"
+    how = one.get("per_hour_if")  # an older service does not tell
+    return words.money(one["per_hour"]) + (f" if {words.safe(how)}" if how else "")

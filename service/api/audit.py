@@ -25,12 +25,13 @@ async def take(
 ) -> dict[str, Any]:
     """A page of scale sets and strays by name; ``summary`` is of all of them.
 
-    Its ``unseen`` says why strays are not known, and is null where they are.
+    Its ``unseen`` says why strays are not known, and is null where they are; its
+    ``unknown_containers``, of jobs that the database does not know, is null where Blob is away.
     """
     await operators.require(parts.engine, caller.project_id, parts.operator_project)
     if parts.cloud is None:
         raise ServiceUnavailable("This replica has no access to the cloud: ask another one.")
-    taken = await audit.take(parts.engine, parts.cloud, now)
+    taken = await audit.take(parts.engine, parts.cloud, parts.store, parts.prices, now)
     found = taken.found
     rest = found
     if after is not None:
@@ -44,7 +45,8 @@ async def take(
         "first_id": data[0]["id"] if data else None,
         "last_id": data[-1]["id"] if data else None,
         "has_more": len(rest) > limit,
-        "summary": _summary(found) | {"unseen": taken.unseen or None},
+        "summary": _summary(found)
+        | {"unseen": taken.unseen or None, "unknown_containers": taken.unknown_containers},
     }
 
 
@@ -83,4 +85,5 @@ def _shown(found: Found) -> dict[str, Any]:
         "machines": found.machines,
         "since": None if found.since is None else int(found.since.timestamp()),
         "per_hour": None if found.hourly is None else money(found.hourly),
+        "per_hour_if": found.assumed,
     }

@@ -13,10 +13,12 @@ from azure.mgmt.compute.models import (
 )
 
 from service.domain.fleet import Instance, Resource, ScaleSet, ScaleSetPhase, SpotCores
+from service.domain.states import CapacityType
 
 _FAILED = "provisioningstate/failed"
 _POWER = "powerstate/"
 _SPOT_CORES = "lowprioritycores"
+_BOUGHT = {"spot": CapacityType.SPOT, "regular": CapacityType.ON_DEMAND}
 
 
 def scale_set(
@@ -33,6 +35,7 @@ def scale_set(
         capacity=found.sku.capacity if found.sku else None,
         region=found.location or "",
         vm_size=(found.sku.name or "") if found.sku else "",
+        capacity_type=_BOUGHT.get(_priority(found)),
     )
 
 
@@ -89,6 +92,12 @@ def _phase(found: VirtualMachineScaleSet, instances: Sequence[Instance]) -> Scal
             wanted = (found.sku.capacity if found.sku else None) or 0
             complete = 0 < wanted <= sum(i.running for i in instances)
             return ScaleSetPhase.READY if complete else ScaleSetPhase.CREATING
+
+
+def _priority(found: VirtualMachineScaleSet) -> str:
+    """Empty where Azure does not tell; it may have others than ours."""
+    profile = found.properties.virtual_machine_profile if found.properties else None
+    return ((profile.priority or "") if profile else "").lower()
 
 
 def _instance(machine: VirtualMachineScaleSetVM) -> Instance:

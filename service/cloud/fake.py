@@ -239,6 +239,7 @@ class FakeCloud:
             capacity=len(entry.instances),
             region=entry.spec.offering.region,
             vm_size=entry.spec.offering.vm_size,
+            capacity_type=entry.spec.offering.capacity_type,
         )
         if entry.deleting_since:
             return replace(seen, phase=ScaleSetPhase.DELETING)

@@ -1,7 +1,8 @@
 """What exists in the cloud against what the database thinks. Pure.
 
-Of each scale set it says who has it, or that nobody does, and what it costs per hour. What else
-carries our tag is nobody's: Rekindle makes scale sets alone, and Azure takes their parts with them.
+Of each scale set it says who has it, or that nobody does, and what it costs per hour: by its
+attempt's row, else by the price list of now. What else carries our tag is nobody's: Rekindle makes
+scale sets alone, and Azure takes their parts with them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,10 +10,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from types import MappingProxyType
 
 from service.domain.attempt import TOO_LONG_TO_DELETE
-from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase, scale_set_name
-from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
+from service.domain.fleet import (
+    Offering,
+    Price,
+    Resource,
+    ScaleSet,
+    ScaleSetPhase,
+    scale_set_name,
+)
+from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, CapacityType
 
 
 class Standing(StrEnum):
@@ -60,6 +69,7 @@ class Found:
     machines: int
     since: datetime | None  # the cloud took the order; of a missing one: the attempt's state
     hourly: Decimal | None  # of all its machines; None: nobody knows its price
+    assumed: CapacityType | None = None  # that price's, where nobody knows how it was bought
 
     @property
     def leaks(self) -> bool:
@@ -72,6 +82,7 @@ def audit(
     owners: Mapping[str, Owner],
     now: datetime,
     *,
+    prices: Mapping[Offering, Price] = MappingProxyType({}),
     strays: Sequence[Resource] = (),
     attempt_tag: str,
     job_tag: str,
@@ -80,12 +91,16 @@ def audit(
 
     ``owners``: by attempt id; all that are not ended, and of the ended ones those whose sets are
     there. The cloud was listed before the rows were read, so no new set is taken for a leak.
+    ``prices``: of what is ``unpriced``, as far as they are known.
     """
-    by_name = {scale_set_name(o.attempt_id): o for o in owners.values()}
-    found = [
-        _there(s, by_name.get(s.name), now, s.tags.get(attempt_tag, ""), s.tags.get(job_tag, ""))
-        for s in there
-    ]
+    by_name = _by_name(owners)
+    found = []
+    for s in there:
+        if owner := by_name.get(s.name):
+            found.append(_owned(s, owner, now))
+        else:
+            tags = s.tags.get(attempt_tag, ""), s.tags.get(job_tag, "")
+            found.append(_nobodys(s, prices, *tags))
     names = {s.name for s in there}
     found += [
         _missing(name, owner)
@@ -94,6 +109,13 @@ def audit(
     ]
     found += [_stray(s, s.tags.get(attempt_tag, ""), s.tags.get(job_tag, "")) for s in strays]
     return sorted(found, key=lambda f: f.name)
+
+
+def unpriced(there: Sequence[ScaleSet], owners: Mapping[str, Owner]) -> list[Offering]:
+    """What must be asked for at a price list: of sets that no row knows a price of."""
+    by_name = _by_name(owners)
+    places = {_offering(s) for s in there if s.name not in by_name}
+    return sorted(place for place in places if place.region and place.vm_size)
 
 
 def per_hour(found: Sequence[Found]) -> dict[Standing, Decimal]:
@@ -105,27 +127,64 @@ def per_hour(found: Sequence[Found]) -> dict[Standing, Decimal]:
     return sums
 
 
-def _there(
-    found: ScaleSet, owner: Owner | None, now: datetime, attempt_id: str, job_id: str
-) -> Found:
-    machines = found.capacity if found.capacity is not None else len(found.instances)
-    return Found(
-        name=found.name,
-        standing=_standing(owner, now),
-        region=found.region or (owner.region if owner else ""),
-        vm_size=found.vm_size or (owner.vm_size if owner else ""),
-        attempt_id=owner.attempt_id if owner else attempt_id,
-        job_id=owner.job_id if owner else job_id,
-        state=owner.state if owner else "",
-        phase=found.phase,
-        machines=machines,
-        since=found.created_at,
-        hourly=owner.hourly * machines if owner else None,
+def _by_name(owners: Mapping[str, Owner]) -> dict[str, Owner]:
+    return {scale_set_name(o.attempt_id): o for o in owners.values()}
+
+
+def _offering(found: ScaleSet) -> Offering:
+    """As Spot where the cloud does not tell: most of ours is."""
+    return Offering(
+        region=found.region,
+        vm_size=found.vm_size,
+        capacity_type=found.capacity_type or CapacityType.SPOT,
     )
 
 
-def _standing(owner: Owner | None, now: datetime) -> Standing:
-    if owner is None or owner.state in (AttemptState.ENDED, AttemptState.PENDING):
+def _owned(found: ScaleSet, owner: Owner, now: datetime) -> Found:
+    machines = _machines(found)
+    return Found(
+        name=found.name,
+        standing=_standing(owner, now),
+        region=found.region or owner.region,
+        vm_size=found.vm_size or owner.vm_size,
+        attempt_id=owner.attempt_id,
+        job_id=owner.job_id,
+        state=owner.state,
+        phase=found.phase,
+        machines=machines,
+        since=found.created_at,
+        hourly=owner.hourly * machines,
+    )
+
+
+def _nobodys(
+    found: ScaleSet, prices: Mapping[Offering, Price], attempt_id: str, job_id: str
+) -> Found:
+    machines, offering = _machines(found), _offering(found)
+    price = prices.get(offering)
+    guessed = price is not None and found.capacity_type is None
+    return Found(
+        name=found.name,
+        standing=Standing.UNKNOWN,
+        region=found.region,
+        vm_size=found.vm_size,
+        attempt_id=attempt_id,
+        job_id=job_id,
+        state="",
+        phase=found.phase,
+        machines=machines,
+        since=found.created_at,
+        hourly=price.hourly * machines if price else None,
+        assumed=offering.capacity_type if guessed else None,
+    )
+
+
+def _machines(found: ScaleSet) -> int:
+    return found.capacity if found.capacity is not None else len(found.instances)
+
+
+def _standing(owner: Owner, now: datetime) -> Standing:
+    if owner.state in (AttemptState.ENDED, AttemptState.PENDING):
         return Standing.UNKNOWN
     if owner.state is not AttemptState.TERMINATING:
         return Standing.USED

@@ -73,6 +73,7 @@ class ScaleSet:
     capacity: int | None = None  # machines that it is to have; lower once one is taken
     region: str = ""
     vm_size: str = ""
+    capacity_type: CapacityType | None = None  # None: the cloud does not tell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,9 @@
-"""The audit: lists the cloud, then reads the rows, in this order and in no transaction."""
+"""The audit: lists the cloud, then reads the rows, in this order and in no transaction.
 
+What no row knows the price of is asked for at the price list, and what stands in Blob is counted.
+"""
+
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,8 +22,13 @@ from service.db.tables import attempts
 from service.domain import audit
 from service.domain.audit import Found, Owner
 from service.domain.errors import ServiceUnavailable
-from service.domain.fleet import Resource
+from service.domain.fleet import Offering, Price, Resource
 from service.domain.states import AttemptState
+from service.operations import containers
+from service.pricing.source import PriceSource, PricesUnavailable
+from service.storage.store import BlobStore, StorageError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +37,16 @@ class Audit:
 
     found: list[Found]
     unseen: str  # what could not be listed and what to do; empty: all was
+    unknown_containers: int | None  # of jobs that no row knows; None: Blob did not answer
 
 
-async def take(engine: AsyncEngine, cloud: CloudProvider, now: datetime) -> Audit:
+async def take(
+    engine: AsyncEngine,
+    cloud: CloudProvider,
+    store: BlobStore,
+    source: PriceSource,
+    now: datetime,
+) -> Audit:
     """What is there or should be. Raises ServiceUnavailable when scale sets cannot be listed."""
     try:
         there = await cloud.list_owned()  # first: a row is older than its set
@@ -42,9 +58,28 @@ async def take(engine: AsyncEngine, cloud: CloudProvider, now: datetime) -> Audi
     tagged = {s.tags.get(ATTEMPT_TAG, "") for s in there} - {""}
     async with engine.connect() as conn:
         owners = await _owners(conn, tagged)
+    prices = await _prices(source, audit.unpriced(there, owners))
     tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
-    found = audit.audit(there, owners, now, strays=strays, **tags)
-    return Audit(found=found, unseen=unseen)
+    found = audit.audit(there, owners, now, prices=prices, strays=strays, **tags)
+    blobs = await _unknown_containers(engine, store, now)
+    return Audit(found=found, unseen=unseen, unknown_containers=blobs)
+
+
+async def _prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:
+    """As far as the list tells them now: what exists matters more than what it costs."""
+    try:
+        return await source.prices(offerings) if offerings else {}
+    except PricesUnavailable as fault:
+        log.warning("prices.not_read", extra={"cause": str(fault)})
+        return {}
+
+
+async def _unknown_containers(engine: AsyncEngine, store: BlobStore, now: datetime) -> int | None:
+    try:
+        return len(await containers.unknown(engine, store, now))
+    except StorageError as fault:
+        log.warning("containers.not_listed", extra={"cause": str(fault)})
+        return None
 
 
 async def _strays(cloud: CloudProvider) -> tuple[list[Resource], str]:

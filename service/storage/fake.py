@@ -38,12 +38,15 @@ class MemoryStore:
     url: str = "memory:/"
     now: Callable[[], datetime] = lambda: BEGINNING
     slow_archive: bool = False  # what is brought back comes with ``rehydrate``, not at once
+    _made: dict[str, datetime] = field(default_factory=dict)
 
     async def create_container(self, container: str) -> None:
         self._containers.setdefault(container, {})
+        self._made.setdefault(container, self.now())
 
     async def delete_container(self, container: str) -> None:
         self._containers.pop(container, None)
+        self._made.pop(container, None)
 
     async def read(self, container: str, name: str) -> tuple[bytes, str]:
         content = self._online(container, name)
@@ -143,7 +146,7 @@ class MemoryStore:
 
     async def list_containers(self, prefix: str) -> list[Container]:
         names = sorted(name for name in self._containers if name.startswith(prefix))
-        return [Container(name=name, modified_at=BEGINNING) for name in names]
+        return [Container(name=n, modified_at=self._made.get(n, BEGINNING)) for n in names]
 
     def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime

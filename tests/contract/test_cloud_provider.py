@@ -12,7 +12,8 @@ from service.cloud.provider import (
     ScaleSetNotFound,
 )
 from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
-from tests.contract.clouds import NOT_SOLD, QUIET, SCARCE, STRAY, World, a_spec
+from service.domain.states import CapacityType
+from tests.contract.clouds import NOT_SOLD, QUIET, SCARCE, SPOT, STRAY, World, a_spec
 
 CREATING, READY, FAILED, DELETING = (
     ScaleSetPhase.CREATING,
@@ -69,6 +70,19 @@ class TestCreating:
 
         seen = await world.seen(spec.name, READY)
         assert [i.instance_id for i in seen.instances] == ["0", "2"]
+
+    async def test_the_list_of_all_shows_where_and_how_each_was_bought(self, world: World) -> None:
+        dear = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
+        for offering in (SPOT, dear):
+            made = a_spec(offering=offering)
+            await world.cloud.create(made)
+            await world.seen(made.name)
+        found = await world.cloud.list_owned()
+
+        bought = [(s.region, s.vm_size, s.capacity_type) for s in found]
+        assert sorted(bought) == sorted(
+            (o.region, o.vm_size, o.capacity_type) for o in (SPOT, dear)
+        )
 
     async def test_it_may_be_refused_at_once(self, world: World) -> None:
         spec = a_spec(offering=NOT_SOLD)

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import DataError
 
+from service.api.app import make_app
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import (
     ATTEMPT_TAG,
@@ -19,12 +20,21 @@ from service.cloud.provider import (
 )
 from service.db import attempts, ledger, tables
 from service.db.attempts import AttemptRow
-from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.fleet import (
+    Offering,
+    Price,
+    Resource,
+    ScaleSet,
+    ScaleSetPhase,
+    scale_set_name,
+)
 from service.domain.states import AttemptState
+from service.pricing.fixed import FixedPrices
+from service.pricing.source import PricesUnavailable
 from service.reconciler.late_costs import LateCosts
 from tests.integration.rows import add, add_attempt, add_job
 from tests.scripted_node import boot
-from tests.world import World
+from tests.world import World, client
 
 
 async def _orphan(world: World, **tags: str) -> str:
@@ -272,15 +282,39 @@ async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> Non
 
     by_name = {s["id"]: s for s in shown["data"]}
     leak, used = by_name["rk-nobodys"], by_name[scale_set_name(attempt["id"])]
-    assert (leak["standing"], leak["leaks"], leak["per_hour"]) == ("unknown", True, None)
+    assert (leak["standing"], leak["leaks"], leak["per_hour"]) == ("unknown", True, "16.8800")
+    assert leak["per_hour_if"] is None  # Azure tells that it is Spot
     assert (leak["job"], leak["machines"], leak["region"]) == ("ftjob-nobodys", 2, "eastus")
     assert (used["standing"], used["leaks"], used["per_hour"]) == ("used", False, "16.8800")
     assert (used["job"], used["attempt_state"]) == (job_id, "starting")
-    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (1, 1)
-    assert shown["summary"]["groups"]["used"]["per_hour"] == "16.8800"
+    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (1, 0)
+    groups = shown["summary"]["groups"]
+    assert [groups[g]["per_hour"] for g in ("used", "unknown")] == ["16.8800"] * 2
     assert first["has_more"]
     assert [*first["data"], *last.json()["data"]] == shown["data"]
     assert lost.status_code == 400
+
+
+class AwayPrices(FixedPrices):
+    """A price list that does not answer."""
+
+    async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
+        raise PricesUnavailable(f"no route to the price of {offerings}")
+
+
+@pytest.mark.parametrize("prices", [FixedPrices({}), AwayPrices({})])
+async def test_an_audit_without_a_price_list_names_what_leaks_at_a_price_that_nobody_knows(
+    world: World, prices: FixedPrices
+) -> None:
+    await _orphan(world, **{ATTEMPT_TAG: "att-nobodys"})
+    headers = {"authorization": f"Bearer {world.key}"}
+
+    async with client(make_app(replace(world.parts, prices=prices))) as http:
+        shown = (await http.get("/v1/organization/audit", headers=headers)).json()
+
+    prices_of = {s["standing"]: s["per_hour"] for s in shown["data"]}
+    assert prices_of == {"used": "16.8800", "unknown": None}
+    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (1, 1)
 
 
 async def test_a_disk_that_carries_our_tag_is_in_the_audit_and_a_neighbours_is_not(

@@ -1,5 +1,6 @@
 """What exists against what the database thinks: each scale set has one standing."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -12,12 +13,18 @@ from rekindle.cli.audit import view
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import Asked
 from rekindle.cli.trouble import ExitCode
-from service.domain.audit import Owner, Standing, audit, per_hour
-from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase
-from service.domain.states import AttemptState
+from service.domain.audit import Owner, Standing, audit, per_hour, unpriced
+from service.domain.fleet import Offering, Price, Resource, ScaleSet, ScaleSetPhase
+from service.domain.states import AttemptState, CapacityType
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 A, S = AttemptState, Standing
+SPOT = Offering(region="eastus", vm_size="ND", capacity_type=CapacityType.SPOT)
+ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
+PRICES = {
+    SPOT: Price(hourly=Decimal(5), on_demand_hourly=Decimal(30)),
+    ON_DEMAND: Price(hourly=Decimal(30), on_demand_hourly=Decimal(30)),
+}
 
 
 def owner(state: AttemptState, minutes: float = 1) -> Owner:
@@ -86,6 +93,38 @@ def test_each_group_costs_what_its_machines_cost() -> None:
     assert found[1].hourly is None
 
 
+@pytest.mark.parametrize(
+    ("bought", "asked", "hourly", "assumed"),
+    [
+        (CapacityType.SPOT, SPOT, Decimal(10), None),
+        (CapacityType.ON_DEMAND, ON_DEMAND, Decimal(60), None),
+        (None, SPOT, Decimal(10), CapacityType.SPOT),
+    ],
+)
+def test_a_set_that_nobody_has_costs_what_the_list_says_as_spot_where_azure_does_not_tell(
+    bought: CapacityType | None, asked: Offering, hourly: Decimal, assumed: CapacityType | None
+) -> None:
+    there = [replace(scale_set(), capacity_type=bought)]
+
+    (found,) = audit(there, {}, NOW, prices=PRICES, attempt_tag="a", job_tag="j")
+
+    assert unpriced(there, {}) == [asked]
+    assert (found.standing, found.hourly, found.assumed) == (S.UNKNOWN, hourly, assumed)
+    assert per_hour([found])[S.UNKNOWN] == hourly
+
+
+def test_a_price_that_the_list_does_not_know_is_not_guessed() -> None:
+    (found,) = audit([scale_set()], {}, NOW, prices={}, attempt_tag="a", job_tag="j")
+
+    assert (found.hourly, found.assumed) == (None, None)
+
+
+def test_the_list_is_asked_for_no_set_that_an_attempt_has_or_that_azure_says_nothing_of() -> None:
+    nowhere = ScaleSet(name="rk-2", phase=ScaleSetPhase.READY)
+
+    assert unpriced([scale_set(), nowhere], {"att-1": owner(A.ENDED)}) == []
+
+
 def test_a_disk_with_our_tag_is_a_stray_and_leaks_at_a_price_that_nobody_knows() -> None:
     disk = Resource(
         kind="Microsoft.Compute/disks", name="old", region="eastus", tags={"a": "att-9"}
@@ -117,6 +156,40 @@ def test_the_command_says_what_leaks_and_where_to_read_on() -> None:
     assert group.startswith("unknown: 1 scale set with 2 machines")
     assert last == "1 scale set leak (the price of 1 is not known). What to do: docs/runbook.md"
     assert fine == "Nothing leaks."
+
+
+@pytest.mark.parametrize(
+    ("price", "known", "cell"),
+    [(None, None, "?"), ("16.88", None, "$16.88"), ("16.88", "spot", "$16.88 if spot")],
+)
+def test_the_command_says_what_a_price_rests_on(
+    price: str | None, known: str | None, cell: str
+) -> None:
+    words = dict.fromkeys(("id", "standing", "region", "vm_size", "attempt_state"), "x")
+    one: dict[str, Any] = words | {
+        "job": "",
+        "since": None,
+        "machines": 2,
+        "per_hour": price,
+        "per_hour_if": known,
+    }
+
+    table, *_ = view([one], summary(unknown=1), 0.0)
+
+    assert list(map(str, table.columns[-1].cells)) == [cell]
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(1, "Blob holds 1 container of jobs that"), (None, "Whether Blob holds containers of jobs")],
+)
+def test_the_command_tells_of_containers_of_jobs_that_nobody_knows(
+    number: int | None, said: str
+) -> None:
+    line, verdict = view([], summary() | {"unknown_containers": number}, 0.0)
+
+    assert line.startswith(said)
+    assert verdict == "No scale set leaks."
 
 
 def test_the_command_counts_scale_sets_and_what_else_leaks_apart() -> None:

@@ -11,6 +11,7 @@ from azure.mgmt.compute.models import (
 
 from service.cloud.azure_views import failure, scale_set
 from service.domain.fleet import ScaleSet, ScaleSetPhase
+from service.domain.states import CapacityType
 
 FAILED = {
     "code": "ProvisioningState/failed/AllocationFailed",
@@ -59,6 +60,24 @@ def test_a_machine_that_lingers_stopped_does_not_run(power: str) -> None:
 def test_a_machine_of_unknown_power_runs_once_it_was_provisioned(power: str) -> None:
     assert _running(_machine("0", power=power)) is True
     assert _running(_machine("0", state="Creating", power=power)) is False
+
+
+@pytest.mark.parametrize(
+    ("told", "bought"),
+    [
+        ({"virtualMachineProfile": {"priority": "Spot"}}, CapacityType.SPOT),
+        ({"virtualMachineProfile": {"priority": "Regular"}}, CapacityType.ON_DEMAND),
+        ({"virtualMachineProfile": {"priority": "Low"}}, None),
+        ({"virtualMachineProfile": {}}, None),
+        ({}, None),
+    ],
+)
+def test_how_a_set_was_bought_is_known_where_azure_tells_it(
+    told: dict[str, Any], bought: CapacityType | None
+) -> None:
+    found = VirtualMachineScaleSet({"name": "rk-1", "properties": told})
+
+    assert scale_set(found, ()).capacity_type is bought
 
 
 def test_a_machine_that_starts_does_not_run_yet() -> None:
