@@ -30,6 +30,10 @@ NOTES = [
     "cpu: of api, reconciler and PostgreSQL; the cloud's and Blob's own clients are not in it",
     "heartbeats come over 512 kept connections per api process (a real node has its own), long"
     " polls over one per node",
+    "Azure's request limits are taken for 1,000 times as large: else its 125 new scale sets a"
+    " minute and region would be all that is measured after a burst",
+    "arm_calls_per_node_hour: a set that is quiet is looked at after 10 minutes for the first time,"
+    " later than a window lasts (two calls for each look: docs/adr/0030)",
     "nobody else has published any of these figures; pgbench does the heartbeat's write alone",
 ]
 

@@ -29,8 +29,8 @@ class Order:
 
     @property
     def stages(self) -> list[int]:
-        """So many jobs, one after the other: a tenth, a third, all."""
-        return sorted({max(self.jobs // 10, 1), max(self.jobs // 3, 1), self.jobs})
+        """So many jobs, one after the other: a hundredth, a tenth, a third, all."""
+        return sorted({max(self.jobs // part, 1) for part in (100, 10, 3, 1)})
 
 
 @dataclass(kw_only=True)
