@@ -8,12 +8,14 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     DateTime,
+    Index,
     MetaData,
     Numeric,
     Text,
     any_,
     func,
     literal,
+    text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
@@ -40,6 +42,11 @@ def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
     """CHECK that ``column`` holds one of the enum's values."""
     listed = ", ".join(f"'{v}'" for v in values)
     return CheckConstraint(f"{column} in ({listed})", name=column)
+
+
+def partial_index(name: str, *columns: str, where: str) -> Index:
+    """An index of those rows alone; a query says ``where`` in the same words."""
+    return Index(name, *columns, postgresql_where=text(where))
 
 
 def leased() -> list[Column[object]]:

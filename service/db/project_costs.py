@@ -19,11 +19,14 @@ with b as (
   select starts, starts + make_interval(secs => :width) ends
   from generate_series(cast(:since as timestamptz), cast(:until as timestamptz)
     - interval '1 microsecond', make_interval(secs => :width)) starts
-), mine as (select id from jobs where project_id = :project
 ), held as materialized (  -- by attempts that were not over before: not a year's ledger
   select l.* from attempts a join jobs j on j.id = a.job_id join ledger l on l.attempt_id = a.id
   where j.project_id = :project
     and (a.ended_at is null or a.ended_at > cast(:since as timestamptz))
+), stored as materialized (  -- likewise
+  select l.* from storage_ledger l join jobs j on j.id = l.job_id
+  where j.project_id = :project
+    and (l.ended_at is null or l.ended_at > cast(:since as timestamptz))
 )
 select b.starts, b.ends,
   coalesce(m.spent, 0) machines, coalesce(m.on_demand, 0) on_demand, coalesce(s.kept, 0) storage
@@ -34,7 +37,7 @@ left join lateral (
 ) m on true
 left join lateral (
   select sum(size * month * {hours}) / ({gib}.0 * {month}) kept
-  from storage_ledger l where l.job_id in (select id from mine) and {overlaps}
+  from stored l where {overlaps}
 ) s on true
 order by b.starts
 """

@@ -61,5 +61,7 @@ async def some(conn: AsyncConnection, rows: Rows, job_id: str) -> bool:
 
 async def told(conn: AsyncConnection, before: datetime) -> None:
     """Delete prices and bills that Azure has not told since; those that hold are told again."""
-    for table in (spot_prices, bills):
-        await conn.execute(delete(table).where(table.c.seen_at < before))
+    await conn.execute(delete(spot_prices).where(spot_prices.c.seen_at < before))
+    # No day is billed before it has come; and so only these days' rows are looked at.
+    old = (bills.c.day <= before.date(), bills.c.seen_at < before)
+    await conn.execute(delete(bills).where(*old))

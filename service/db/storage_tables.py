@@ -44,6 +44,7 @@ storage_ledger = Table(
         unique=True,
         postgresql_where=text("ended_at is null"),
     ),
+    Index("storage_ledger_ended", "ended_at"),
 )
 
 tier_moves = Table(  # intents: a folder is to be in another tier
@@ -73,5 +74,6 @@ tier_moves = Table(  # intents: a folder is to be in another tier
         unique=True,
         postgresql_where=text("ended_at is null"),
     ),
+    Index("tier_moves_asked", "asked_at"),
     Index("tier_moves_due", "due_at", postgresql_where=text("ended_at is null")),
 )

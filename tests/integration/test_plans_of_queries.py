@@ -1,14 +1,11 @@
 """With a year's rows no hot query reads a whole table: PostgreSQL's own plans say so."""
 
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 
 import pytest
-from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import (
@@ -20,6 +17,7 @@ from service.db import (
     cadences,
     checkpoints,
     events,
+    files,
     findings,
     generations,
     heartbeats,
@@ -27,58 +25,43 @@ from service.db import (
     jobs,
     leases,
     ledger,
+    market,
     metrics,
     nodes,
     paces,
     project_costs,
     project_savings,
     pruning,
+    queue,
+    quotas,
+    retention,
+    storage_cost,
     tables,
+    tiers,
     traces,
     turns,
 )
 from service.db.heartbeats import Progress
 from service.db.keys import Caller
 from service.db.pruning import Rows
+from service.domain.admission import Quota
+from service.domain.findings import Finding
 from service.domain.fleet import Price
-from service.domain.traces import place_of
+from service.domain.market import Band
+from service.domain.storage_cost import Level, changes
+from service.domain.tiers import Tier
+from service.domain.traces import Place, place_of
+from service.operations import admission, audit
 from service.operations.jobs import Sending, sent_before
+from service.reconciler import late_costs
 from tests.clock import Clock
-from tests.integration.rows import add_attempt, add_job, generation
-from tests.world import SPOT
+from tests.integration.rows import generation
+from tests.integration.year import JOBS, fill, read_whole, rows_read, statements
+from tests.world import PRICE, SPOT
 from trainer.contract import Heartbeat, NodePhase
 
-LARGE = {"jobs", "attempts", "nodes", "events", "metrics", "generations", "ledger"}
-JOBS, OF_EACH = 2000, 5  # jobs over long ago, and rows of each kind for every one of them
+BAND = Place("region-1", "size-1")
 BEAT = Heartbeat(epoch=1, seq=9, phase=NodePhase.RUNNING, generation=1, step=9, free_port=0)
-
-_FILL = f"""
-insert into jobs select (jsonb_populate_record(j, jsonb_build_object(
-  'id', 'ftjob-00' || n, 'state', 'cancelled', 'finished_at', j.created_at))).*
-from jobs j, generate_series(1, {JOBS}) n where j.id = 'job';
-insert into attempts select (jsonb_populate_record(a, jsonb_build_object(
-  'id', 'att-of-' || n, 'job_id', 'ftjob-00' || n, 'state', 'ended', 'outcome', 'cancelled',
-  'ended_at', a.created_at))).*
-from attempts a, generate_series(1, {JOBS}) n where a.id = 'att-1';
-insert into nodes (id, attempt_id, vm_id, name, address, boot_id, epoch, phase, registered_at,
-  heard_at)
-select 'node-' || n || '-' || k, 'att-of-' || n, 'vm-' || k, '', '', '', 1, 'running', now(), now()
-from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
-insert into events (id, job_id, attempt_id, at, level, code, message)
-select 'e-' || n || '-' || k, 'ftjob-00' || n, 'att-of-' || n, now(), 'info', 'attempt.running', ''
-from generate_series(1, {JOBS}) n, generate_series(1, {OF_EACH}) k;
-insert into metrics (job_id, step, generation, loss, learning_rate, grad_norm, accuracy, tokens,
-  seconds)
-select 'ftjob-00' || n, k, 1, 1, 1, 1, 1, 1, 1
-from generate_series(1, {JOBS}) n, generate_series(1, {OF_EACH}) k;
-insert into generations (job_id, number, attempt_id, content, opened_at)
-select 'ftjob-00' || n, k, 'att-of-' || n, '{{}}', now()
-from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
-insert into ledger (job_id, attempt_id, vm_id, started_at, ended_at, hourly, on_demand_hourly)
-select 'ftjob-00' || n, 'att-of-' || n, 'vm-' || k, now(), now(), 1, 1
-from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
-analyze;
-"""
 
 Query = Callable[[AsyncConnection, Clock], Awaitable[object]]
 
@@ -159,13 +142,99 @@ async def spent_lately(conn: AsyncConnection, clock: Clock) -> None:
     await budgets.spent_by_project(conn, "p-job", since, now)
 
 
+async def costs_by_day(conn: AsyncConnection, clock: Clock) -> None:
+    """The same, of two days."""
+    since, until = (clock() + timedelta(days=days) for days in (8, 10))
+    await project_costs.by_bucket(conn, "p-job", since, until, 86_400, until)
+
+
+async def queue_pass(conn: AsyncConnection, clock: Clock) -> None:
+    """All of `service/reconciler/admission.py`; one of those that wait is let in."""
+    assert await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
+    await quotas.learn(conn, SPOT.region, 960, 192, clock())
+    assert await queue.is_mine(conn, "me", clock(), timedelta(seconds=15))
+    await admission.mend(conn, clock())
+    assert await admission.let_in(conn, Quota(max_jobs=10), clock()) == 1
+
+
+async def sweep_orphans(conn: AsyncConnection, clock: Clock) -> None:
+    await attempts.live_ids(conn)
+    await ledger.open_after_the_end(conn)
+    row = await attempts.find(conn, "att-of-7")
+    assert row is not None
+    seen = replace(late_costs._exist(row, None, clock()), vm_ids=["vm-late"])
+    assert await late_costs._write(conn, row, seen, clock())
+
+
+async def sweep_checkpoints(conn: AsyncConnection, clock: Clock) -> None:
+    found = await retention.due(conn, before=clock(), after="", limit=100)
+    assert found
+    await retention.collected(conn, found[0])
+
+
+async def meter_storage(conn: AsyncConnection, clock: Clock) -> None:
+    (claim,) = await storage_cost.claim_due(conn, clock(), 1)
+    before = await storage_cost.held(conn, claim.row_id)
+    found = {Tier.COOL: Level(size=1, month=Decimal(1))}
+    news = changes(before, found, clock(), clock())
+    assert news
+    await storage_cost.record(conn, claim, news, clock(), clock())
+
+
+async def prices_of_what_runs(conn: AsyncConnection, clock: Clock) -> None:
+    assert await attempts.held_offerings(conn) == [SPOT]
+    await attempts.reprice(conn, SPOT, PRICE)
+    await ledger.reprice(conn, "att-1", PRICE, clock())
+
+
+async def folder(conn: AsyncConnection, clock: Clock) -> None:
+    await tiers.places(conn, "ftjob-007")
+    await tiers.mark(conn, "ftjob-007", "checkpoints/1")
+    await tiers.open_for(conn, "ftjob-007", "checkpoints/1")
+    await tiers.open_of(conn, "ftjob-007")
+    await checkpoints.known(conn, "ftjob-007", ["checkpoints/1"])
+    await checkpoints.match(conn, "ftjob-007", {"checkpoints/1": "recent"}, clock())
+    await checkpoints.newest(conn, "ftjob-007", after="ckpt-7-5", limit=20)
+
+
+async def complain(conn: AsyncConnection, clock: Clock) -> None:
+    said = Finding(node_id="node-7-1", attempt_id="att-of-7", generation=2, file="f", reason="")
+    await findings.add(conn, "ftjob-007", "checkpoints/5", said)
+    await findings.open_of(conn, "ftjob-007")
+    assert await checkpoints.condemn(conn, "ftjob-007", "checkpoints/5", "no node can load it")
+
+
+async def file(conn: AsyncConnection, clock: Clock) -> None:
+    """Until it is deleted, and its bytes are."""
+    assert await files.lock(conn, "p-job", "file-7")
+    await files.in_use(conn, "file-7")
+    await files.mark_deleted(conn, "file-7", clock())
+    assert await files.was_deleted(conn, "p-job", "file-7")
+    assert await files.dead_and_unknown(conn, ["file-7", "x"]) == (["file-7"], ["x"])
+    await files.page(conn, "p-job", purpose="fine-tune", after="file-8", limit=20, ascending=False)
+
+
 # What is read of a project with many jobs, most of them over long ago.
 OF_A_PROJECT: dict[str, Query] = {
     "a request that was sent before": sent_again,
     "how fast its jobs were": lambda conn, _: paces.recent(conn, "p-job"),
     "what it has spent": spent_lately,
+    "what it costs by day": costs_by_day,
 }
 FEW = JOBS // 2  # rows
+# What looks for the few things that are to be done among all that ever was.
+SWEEPS: dict[str, Query] = {
+    "a pass of the queue": queue_pass,
+    "the sweep of checkpoints": sweep_checkpoints,
+    "the sweep of orphans": sweep_orphans,
+    "the meters of storage": meter_storage,
+    "the audit": lambda conn, _: audit._owners(conn, {"att-of-7", "att-of-8"}),
+    "moves between tiers": lambda conn, clock: tiers.claim_due(conn, clock(), 20),
+    "prices of what runs": prices_of_what_runs,
+    "pruning events": lambda conn, clock: pruning.due(conn, Rows.EVENTS, clock(), 100),
+    "pruning metrics": lambda conn, clock: pruning.due(conn, Rows.METRICS, clock(), 100),
+    "pruning what Azure told": lambda conn, clock: pruning.told(conn, clock() - timedelta(400)),
+}
 HOT: dict[str, Query] = {
     "a heartbeat": beat,
     "what heartbeats measured": progressed,
@@ -180,7 +249,7 @@ HOT: dict[str, Query] = {
     "attempts that live": lambda conn, _: attempts.live_ids(conn),
     "what attempts saw of Spot": seen_of_spot,
     "what trains": lambda conn, _: cadences.training(conn),
-    "what holds cores": lambda conn, _: turns.holding(conn, [SPOT.region]),
+    "what holds cores": lambda conn, clock: turns.holding(conn, [SPOT.region], clock()),
     "the last eviction": lambda conn, clock: cadences.evicted(conn, clock()),
     "evictions somewhere": lambda conn, clock: cadences.lived(conn, [place_of(SPOT)], clock()),
     "nodes of an attempt": lambda conn, _: nodes.of_attempt(conn, "att-of-7"),
@@ -197,21 +266,20 @@ HOT: dict[str, Query] = {
     ),
     "what a project costs": money_of_a_project,
     "what all projects save": money_of_all_projects,
-    "pruning events": lambda conn, clock: pruning.due(conn, Rows.EVENTS, clock(), 100),
-    "pruning metrics": lambda conn, clock: pruning.due(conn, Rows.METRICS, clock(), 100),
+    "bands of Spot": lambda conn, clock: market.save_bands(conn, {BAND: Band.TO_10}, clock()),
+    "prices of Spot": lambda conn, clock: market.prices(conn, [BAND], clock(), clock()),
+    "where a checkpoint lies": folder,
+    "what nodes complain of": complain,
+    "a file": file,
+    **SWEEPS,
 }
 
 
 @pytest.fixture
 async def full(engine: AsyncEngine, clock: Clock) -> AsyncIterator[AsyncConnection]:
-    """A database with a year's rows, of which few are of any use today; taken back afterwards."""
+    """As after a year; taken back afterwards."""
     async with engine.connect() as conn:
-        option = {"seconds_per_step": 1.0, "duration_p50": 10.0, "expected_evictions": 0.0}
-        await add_job(conn, clock(), state="running", plan={"options": [option]})
-        await add_attempt(conn, clock())
-        for statement in _FILL.split(";"):
-            if statement.strip():
-                await conn.execute(text(statement))
+        await fill(conn, clock())
         yield conn
         await conn.rollback()
 
@@ -220,84 +288,31 @@ async def test_no_hot_query_reads_a_large_table_whole(full: AsyncConnection, clo
     clock.advance(seconds=timedelta(days=1).total_seconds())
     whole = {}
     for name, query in HOT.items():
-        with _statements(full) as sent:
+        with statements(full) as sent:
             await query(full, clock)
         assert sent, name
-        found = [t for s in sent for t in await _read_whole(full, *s)]
+        found = [t for s in sent for t in await read_whole(full, *s)]
         if found:
             whole[name] = found
 
     assert whole == {}
     without_index = ("select id from events where message = %(m)s", {"m": "x"})
-    assert await _read_whole(full, *without_index) == ["events"]  # it would have been found out
+    assert await read_whole(full, *without_index) == ["events"]  # it would have been found out
 
 
-async def test_what_is_asked_of_a_project_does_not_read_all_that_it_ever_did(
+async def test_neither_what_is_asked_of_a_project_nor_a_sweep_reads_all_that_ever_was(
     full: AsyncConnection, clock: Clock
 ) -> None:
     many = {}
-    for name, query in OF_A_PROJECT.items():
-        with _statements(full) as sent:
-            await query(full, clock)
+    for name, query in (OF_A_PROJECT | SWEEPS).items():
+        async with full.begin_nested() as once:
+            with statements(full) as sent:
+                await query(full, clock)
+            await once.rollback()
         assert sent, name
-        if (rows := sum([await _rows_read(full, *s) for s in sent])) > FEW:
+        if (rows := sum([await rows_read(full, *s) for s in sent])) > FEW:
             many[name] = rows
 
     assert many == {}
     everything = ("select count(*) from jobs where project_id = %(p)s", {"p": "p-job"})
-    assert await _rows_read(full, *everything) > FEW
-
-
-class _statements:  # noqa: N801 - reads as a function
-    """What is sent to the database meanwhile, with its values."""
-
-    def __init__(self, conn: AsyncConnection) -> None:
-        self._engine = conn.sync_connection
-        self._sent: list[tuple[str, Any]] = []
-
-    def __enter__(self) -> list[tuple[str, Any]]:
-        event.listen(self._engine, "before_cursor_execute", self._note)
-        return self._sent
-
-    def __exit__(self, *_: object) -> None:
-        event.remove(self._engine, "before_cursor_execute", self._note)
-
-    def _note(self, *called: Any) -> None:  # noqa: ANN401 - SQLAlchemy's
-        statement, values = called[2], called[3]
-        if not statement.lstrip().lower().startswith("select pg_notify"):
-            self._sent.append((statement, values))
-
-
-async def _read_whole(conn: AsyncConnection, statement: str, values: Any) -> list[str]:  # noqa: ANN401
-    """The large tables that the statement would read from end to end."""
-    return [
-        node["Relation Name"]
-        for node in _nodes(await _plan(conn, "format json", statement, values))
-        if node["Node Type"] == "Seq Scan" and node["Relation Name"] in LARGE
-    ]
-
-
-async def _rows_read(conn: AsyncConnection, statement: str, values: Any) -> int:  # noqa: ANN401
-    """Rows that the statement reads of large tables, of use or not."""
-    read = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
-    return sum(
-        int(sum(node.get(rows, 0) for rows in read) * node["Actual Loops"])
-        for node in _nodes(await _plan(conn, "analyze, format json", statement, values))
-        if node.get("Relation Name") in LARGE
-    )
-
-
-async def _plan(conn: AsyncConnection, how: str, statement: str, values: Any) -> dict[str, Any]:  # noqa: ANN401
-    raw = (await conn.get_raw_connection()).driver_connection
-    assert raw is not None
-    cursor = await raw.execute(f"explain ({how}) {statement}", values)
-    (document,) = await cursor.fetchone()
-    plan = document if isinstance(document, list) else json.loads(document)
-    found: dict[str, Any] = plan[0]["Plan"]
-    return found
-
-
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for inner in plan.get("Plans", ()):
-        yield from _nodes(inner)
+    assert await rows_read(full, *everything) > FEW
