@@ -159,8 +159,9 @@ async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now:
         if one.step.to is AttemptState.STARTING:
             await shortages.end(conn, one.row.offering)
         elif (one.step.to, one.step.outcome) == (AttemptState.TERMINATING, Outcome.NO_CAPACITY):
-            asked = one.row.created_at
-            await shortages.note(conn, one.row.offering, one.step.reason, asked, now)
+            row, why = one.row, one.step.reason
+            nodes, asked = row.instance_count, row.created_at
+            await shortages.note(conn, row.offering, nodes, why, asked, now)
 
 
 def _event(one: Moving, now: datetime) -> Event:

@@ -14,6 +14,8 @@ shortages = Table(  # of all jobs and replicas together
     Column("ends_at", Moment, nullable=False),  # it is not asked for before
     Column("in_a_row", Integer, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("nodes", Integer, nullable=False, server_default="1"),  # or more are not asked for
     PrimaryKeyConstraint("region", "vm_size", "capacity_type"),
     CheckConstraint("in_a_row > 0", name="in_a_row"),
+    CheckConstraint("nodes > 0", name="nodes"),
 )

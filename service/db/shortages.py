@@ -14,7 +14,7 @@ from service.domain.states import CapacityType
 
 _c = shortages.c
 _KEY = (_c.region, _c.vm_size, _c.capacity_type)
-_TOLD = ("since", "ends_at", "in_a_row", "reason")
+_TOLD = ("since", "ends_at", "in_a_row", "nodes", "reason")
 
 
 async def of(
@@ -28,22 +28,31 @@ async def of(
 
 
 async def note(
-    conn: AsyncConnection, offering: Offering, reason: str, asked: datetime, now: datetime
+    conn: AsyncConnection,
+    offering: Offering,
+    nodes: int,
+    reason: str,
+    asked: datetime,
+    now: datetime,
 ) -> None:
-    """Azure had no room for it; ``asked``: when the attempt was made that it was refused to."""
+    """Azure had no room for so many; ``asked``: when the attempt was made that was refused."""
     before = (await of(conn, [offering], to_write=True)).get(offering)
-    after = refused(before, offering, reason, asked, now)
+    after = refused(before, offering, nodes, reason, asked, now)
     if after != before:
         await _write(conn, after)
 
 
-async def probe(conn: AsyncConnection, shortage: Shortage, now: datetime) -> bool:
-    """One job asks now: the others wait for what becomes of it.
+async def probe(conn: AsyncConnection, shortage: Shortage, nodes: int, now: datetime) -> bool:
+    """One job asks for so many now: the others wait for what becomes of it.
 
     False: since ``shortage`` was read another job has asked, or has been given machines.
     """
-    as_read = (*_mine(shortage.offering), _c.ends_at == shortage.ends_at)
-    asks = update(shortages).where(*as_read).values(ends_at=shortage.probed(now).ends_at)
+    read, asked = (
+        {"ends_at": one.ends_at, "nodes": one.nodes}
+        for one in (shortage, shortage.probed(now, nodes))
+    )
+    as_read = [*_mine(shortage.offering), *(_c[name] == value for name, value in read.items())]
+    asks = update(shortages).where(*as_read).values(asked)
     return (await conn.execute(asks.returning(_c.region))).one_or_none() is not None
 
 

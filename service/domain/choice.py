@@ -99,7 +99,7 @@ def choose(
     if not allowed:
         why = "; ".join(f"{offering} {fault}" for offering, fault in forbidden.items())
         return Choice(why=f"No offering may be taken now: {why}.", look_at=now + LOOK_AGAIN)
-    free = [p for p in allowed if not _is_short(p, now)]
+    free = [p for p in allowed if not _is_short(p, most_nodes, now)]
     if not free:
         return _sold_out(allowed, job_id, now)
     found = situation(allowed, work, now, most_nodes, past=past)
@@ -161,7 +161,8 @@ def back_to_spot(
         return None
     terms = work.terms
     allowed = [p for p in places if not _forbidden(p, terms) or p.offering == held.key[0]]
-    again = {p.offering for p in allowed if not _forbidden(p, terms) and not _is_short(p, now)}
+    open_ = [p for p in allowed if not _is_short(p, nodes, now)]
+    again = {p.offering for p in open_ if not _forbidden(p, terms)}
     found = situation(allowed, work, now, nodes, held, past)
     candidates = tuple(replace(c, again=c.offering in again) for c in found.candidates)
     if terms.deadline is not None and not any(c.again and not c.spot for c in candidates):
@@ -190,13 +191,13 @@ def situation(
             for p in places
             if p.offering.capacity_type is CapacityType.SPOT
             or (held is not None and p.offering == held.key[0])
-            or not _is_short(p, now)
+            or not _is_short(p, nodes, now)
         ),
         held=held,
         lost_s=(work.checkpoint_s or _planned(places).checkpoint_seconds) / 2,
         margin_s=work.margin(chosen),
         retry_s=FIRST.total_seconds(),
-        drought_s=_drought(places, now),
+        drought_s=_drought(places, nodes, now),
         drought_seen=past.drought_seen,
         droughts=past.droughts,
         moves=_moves(places, past),
@@ -220,10 +221,13 @@ def _moves(places: Sequence[Place], past: Past) -> Moves:
     return Moves.LEAVES_FIRST if known else Moves.STAYS
 
 
-def _drought(places: Sequence[Place], now: datetime) -> float:
-    """Seconds since every Spot offering refuses; 0 while one has not been asked or accepted."""
+def _drought(places: Sequence[Place], nodes: int, now: datetime) -> float:
+    """Seconds since every Spot offering refuses; 0 while one has not been asked or accepted.
+
+    One that refuses more machines has not been asked for so many.
+    """
     spots = [p.shortage for p in places if p.offering.capacity_type is CapacityType.SPOT]
-    since = [shortage.since for shortage in spots if shortage is not None]
+    since = [found.since for found in spots if found is not None and nodes >= found.nodes]
     return (now - max(since)).total_seconds() if since and len(since) == len(spots) else 0.0
 
 
@@ -249,7 +253,7 @@ def _candidate(place: Place, chosen: Option, nodes: int, now: datetime, past: Pa
         move_dollars=place.egress,
         evictions_per_hour=planned * policy.HOUR if band is None else nodes * band,
         holds=place.lived.holds,
-        refused_s=0.0 if _is_short(place, now) else None,
+        refused_s=0.0 if _is_short(place, nodes, now) else None,
         down_s=None if down_at is None else (now - down_at).total_seconds(),
         evicted_s=place.lived.evicted_s,
         likely_s=(now - max(signs)).total_seconds() if signs else None,
@@ -260,14 +264,14 @@ def _forbidden(place: Place, terms: Terms) -> str:
     return terms.forbids(place.offering, place.price, gpus_of(place.offering.vm_size))
 
 
-def _is_short(place: Place, now: datetime) -> bool:
-    return place.shortage is not None and place.shortage.holds(now)
+def _is_short(place: Place, nodes: int, now: datetime) -> bool:
+    return place.shortage is not None and place.shortage.holds(now, nodes)
 
 
 def _sold_out(allowed: Sequence[Place], job_id: str, now: datetime) -> Choice:
     known = [p.shortage for p in allowed if p.shortage]
     first = min(known, key=lambda s: s.ends_at)
-    later = first.ends_at + _jitter(job_id)
+    later = first.ends_at + _jitter(job_id, first.ends_at)
     return Choice(why=_why_sold_out(known, first), look_at=min(later, now + LOOK_AGAIN))
 
 
@@ -278,13 +282,15 @@ def _why_sold_out(known: Sequence[Shortage], first: Shortage) -> str:
     many = "once" if first.in_a_row == 1 else f"{first.in_a_row} times in a row"
     others = len(known) - 1
     more = f", nor for the {others} other offerings of the plan" if others else ""
+    size = f"{first.nodes} or more machines of " if first.nodes > 1 else ""
     return (
-        f"Azure has no room for {first.offering}{more}: refused {many} since "
-        f"{wording.clock(first.since)} ({wording.sentence(first.reason).rstrip('.')}). "
+        f"Azure has no room for {size}{first.offering}{more}: refused {many} since "
+        f"{wording.clock(first.since, first.ends_at)}"
+        f" ({wording.sentence(first.reason).rstrip('.')}). "
         f"It is asked for again at {wording.clock(first.ends_at)}."
     )
 
 
-def _jitter(job_id: str) -> timedelta:
-    """Each job's own, always the same."""
-    return _SPREAD * (crc32(job_id.encode()) % 100 / 100)
+def _jitter(job_id: str, until: datetime) -> timedelta:
+    """Each job's own, and another one for each such moment: else one job was always the first."""
+    return _SPREAD * (crc32(f"{job_id} {until.timestamp()}".encode()) % 100 / 100)

@@ -42,13 +42,13 @@ def after_evictions(past: Past, spots: int) -> Aftermath:
     return Aftermath(share=share, p50=p50, p90=p90, seen=_WEIGHT + sum(past.droughts.ends))
 
 
-def lasts(shortages: Iterable[Shortage], now: datetime) -> bool:
-    """Whether jobs that wait still leave all of them alone, as `choice.choose` does.
+def lasts(shortages: Iterable[Shortage], nodes: int, now: datetime) -> bool:
+    """Whether jobs of so many machines still leave all of them alone, as `choice.choose` does.
 
     A row stays until somebody is given machines, so of an old one nothing is known today. Who
     waits looks again within a minute of its end.
     """
-    return all(s.holds(now - LOOK_AGAIN) for s in shortages)
+    return all(s.holds(now - LOOK_AGAIN, nodes) for s in shortages)
 
 
 def wait(shortages: Sequence[Shortage], past: Past, now: datetime) -> ToCome | None:

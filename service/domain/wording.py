@@ -21,9 +21,16 @@ def duration(seconds: float) -> str:
     return f"{hours:.1f} h" if hours < 24 else f"{hours:.0f} h"
 
 
-def clock(moment: datetime) -> str:
-    """The time of day, e.g. "12:04:05 UTC"."""
-    return f"{moment.astimezone(UTC):%H:%M:%S} UTC"
+def clock(moment: datetime, beside: datetime | None = None) -> str:
+    """The time of day, with its date where that is not ``beside``'s.
+
+    >>> at = datetime(2026, 11, 22, 23, 59, 1, tzinfo=UTC)
+    >>> clock(at), clock(at, datetime(2026, 11, 23, tzinfo=UTC))
+    ('23:59:01 UTC', '2026-11-22 23:59:01 UTC')
+    """
+    utc, other = moment.astimezone(UTC), (beside or moment).astimezone(UTC)
+    day = "" if other.date() == utc.date() else f"{utc:%Y-%m-%d} "
+    return f"{day}{utc:%H:%M:%S} UTC"
 
 
 def machines(count: int) -> str:

@@ -94,7 +94,7 @@ async def test_refused_capacity_is_told_with_place_count_and_next_try(world: Wor
     assert (shown["status"], shown["phase"], told["code"]) == (
         *("queued", "waiting_capacity", "no_capacity"),
     )
-    assert "no room for Standard_ND96amsr_A100_v4 in eastus (spot)" in told["message"]
+    assert f"no room for 2 or more machines of {SPOT}: " in told["message"]
     assert "refused 2 times in a row since 12:0" in told["message"]
     assert "is asked for again at 12:0" in told["message"]
 

@@ -27,7 +27,7 @@ def on_demand(region: str = "eastus") -> Place:
 
 
 def sold_out(place: Place) -> Place:
-    return replace(place, shortage=refused(None, place.offering, "no room", NOW, NOW))
+    return replace(place, shortage=refused(None, place.offering, 1, "no room", NOW, NOW))
 
 
 def decided(*paid: Place, terms: Terms = TERMS) -> Decision | None:

@@ -1,13 +1,14 @@
-"""What a choice of where to run next is told of evictions."""
+"""What a choice of where to run next is told of evictions, and of what is sold out."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from service.domain import policy
 from service.domain.answers import NO_PAST, Past
-from service.domain.choice import Place, Work, situation
+from service.domain.choice import Choice, Place, Work, choose, situation
+from service.domain.shortage import FIRST, Shortage
 from service.domain.states import CapacityType
 from service.domain.terms import Terms
 from tests.unit.test_trial import option
@@ -40,3 +41,51 @@ def test_an_eviction_undoes_half_of_the_interval_in_force() -> None:
 
     assert situation(places, told, NOW, 2).lost_s == 250.0
     assert situation(places, planned, NOW, 2).lost_s == CHOSEN.checkpoint_seconds / 2
+
+
+def sold_out(nodes: int, ends_at: datetime = NOW + FIRST) -> Place:
+    """Refused 25 times in a row, the last time to a job of so many machines."""
+    known = Shortage(
+        offering=CHOSEN.offering,
+        since=NOW - timedelta(hours=3),
+        ends_at=ends_at,
+        in_a_row=25,
+        nodes=nodes,
+        reason="AllocationFailed",
+    )
+    return Place(option=CHOSEN, price=CHOSEN.price, shortage=known)
+
+
+def chosen(place: Place, nodes: int, job_id: str = "job", now: datetime = NOW) -> Choice:
+    work = Work(steps=3600, seconds_per_step=10.0, terms=Terms())
+    return choose([place], work, job_id, now, nodes)
+
+
+def test_what_is_sold_out_to_a_gang_is_asked_for_by_a_smaller_job() -> None:
+    work = Work(steps=3600, seconds_per_step=10.0, terms=Terms())
+    small, gang = (situation([sold_out(8)], work, NOW, nodes) for nodes in (1, 8))
+
+    assert chosen(sold_out(8), nodes=1).places == (sold_out(8),)
+    assert chosen(sold_out(8), nodes=8).places == ()
+    assert (small.drought_s, small.candidates[0].refused_s) == (0.0, None)
+    assert (gang.drought_s, gang.candidates[0].refused_s) == (3 * 3600.0, 0.0)
+
+
+def test_who_waits_is_told_of_how_many_machines_there_are_none() -> None:
+    begin = "Azure has no room for"
+    told = f"{CHOSEN.offering}: refused 25 times in a row since "
+
+    assert chosen(sold_out(8), nodes=16).why.startswith(f"{begin} 8 or more machines of {told}")
+    assert chosen(sold_out(1), nodes=16).why.startswith(f"{begin} {told}")
+
+
+def test_at_the_end_of_each_pause_another_job_comes_first() -> None:
+    def first(minutes: int) -> str:
+        ends_at = NOW + timedelta(minutes=minutes)
+        place, now = sold_out(1, ends_at), ends_at - timedelta(seconds=1)
+        looks = {job: chosen(place, 1, job, now).look_at or NOW for job in ("a", "b", "c", "d")}
+        return min(looks, key=lambda job: looks[job])
+
+    came = [first(minutes) for minutes in range(400)]
+
+    assert all(60 <= came.count(job) <= 140 for job in ("a", "b", "c", "d"))

@@ -22,7 +22,7 @@ WORK = ToCome(p10=9000.0, p50=10_000.0, p90=12_000.0)
 def refused(hours: float, ends: float = 0.0) -> Shortage:
     """Since so many hours, and left alone until so many minutes from now."""
     since, until = NOW - timedelta(hours=hours), NOW + timedelta(minutes=ends)
-    return Shortage(offering=SPOT, since=since, ends_at=until, in_a_row=3, reason="")
+    return Shortage(offering=SPOT, since=since, ends_at=until, in_a_row=3, nodes=2, reason="")
 
 
 def waits(hours: float, past: Past = NO_PAST) -> ToCome:
@@ -52,9 +52,13 @@ def test_own_experience_moves_the_wait() -> None:
 def test_a_refusal_that_nobody_asked_after_for_days_is_no_wait_of_today() -> None:
     now_refused, stale = refused(72.0, ends=9), refused(72.0, ends=-60)
 
-    assert lasts([now_refused, now_refused], NOW)
-    assert lasts([refused(72.0, ends=-0.5)], NOW)  # who waits is about to look
-    assert not lasts([now_refused, stale], NOW)
+    assert lasts([now_refused, now_refused], 2, NOW)
+    assert lasts([refused(72.0, ends=-0.5)], 2, NOW)  # who waits is about to look
+    assert not lasts([now_refused, stale], 2, NOW)
+
+
+def test_where_more_machines_were_refused_a_smaller_job_has_no_wait() -> None:
+    assert not lasts([refused(1.0, ends=9)], 1, NOW)
 
 
 def test_of_a_drought_in_which_nobody_asked_for_long_nothing_is_known() -> None:

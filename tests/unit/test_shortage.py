@@ -1,16 +1,26 @@
-"""Offerings without capacity are left alone for a while, by every job."""
+"""Offerings without capacity are left alone for a while, by every job of that size or more."""
 
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from service.domain.shortage import FIRST, LONGEST, pause, refused
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.domain.shortage import FIRST, LONGEST, Shortage, pause, refused
 from tests.world import SPOT
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+def told(before: Shortage | None, nodes: int, asked: datetime, now: datetime) -> Shortage:
+    """What is known once Azure has refused so many machines."""
+    return refused(before, SPOT, nodes, "AllocationFailed", asked, now)
 
 
 def test_each_further_refusal_doubles_the_time_up_to_a_cap() -> None:
-    once = refused(None, SPOT, "AllocationFailed", NOW, NOW)
-    twice = refused(once, SPOT, "AllocationFailed", NOW + FIRST, NOW + FIRST)
+    once = told(None, 1, NOW, NOW)
+    twice = told(once, 1, NOW + FIRST, NOW + FIRST)
 
     assert once.ends_at == NOW + FIRST
     assert (twice.since, twice.in_a_row) == (NOW, 2)
@@ -19,20 +29,132 @@ def test_each_further_refusal_doubles_the_time_up_to_a_cap() -> None:
 
 
 def test_while_one_job_asks_the_others_wait() -> None:
-    known = refused(None, SPOT, "AllocationFailed", NOW, NOW)
-    over = known.ends_at + timedelta(seconds=1)
+    known = told(None, 2, NOW, NOW)
+    over = known.ends_at + SECOND
 
-    assert known.holds(NOW)
-    assert not known.holds(over)
-    assert known.probed(over).holds(over + timedelta(minutes=1))
+    assert known.holds(NOW, 2)
+    assert not known.holds(over, 2)
+    assert known.probed(over, 2).holds(over + timedelta(minutes=1), 2)
 
 
 def test_what_was_asked_before_the_first_refusal_is_no_further_one() -> None:
-    known = refused(None, SPOT, "AllocationFailed", NOW - FIRST, NOW)
-    probed = known.probed(known.ends_at)
-    soon, later = NOW + timedelta(seconds=5), probed.ends_at + timedelta(seconds=5)
+    known = told(None, 1, NOW - FIRST, NOW)
+    probed = known.probed(known.ends_at, 1)
+    soon, later = NOW + 5 * SECOND, probed.ends_at + 5 * SECOND
 
-    assert refused(known, SPOT, "again", NOW - FIRST, soon) == known
-    assert refused(probed, SPOT, "again", NOW - FIRST, known.ends_at) == probed
-    assert refused(probed, SPOT, "again", known.ends_at, known.ends_at + FIRST).in_a_row == 2
-    assert refused(known, SPOT, "again", NOW - FIRST, later).in_a_row == 2  # nothing held any more
+    assert told(known, 1, NOW - FIRST, soon) == known
+    assert told(probed, 1, NOW - FIRST, known.ends_at) == probed
+    assert told(probed, 1, known.ends_at, known.ends_at + FIRST).in_a_row == 2
+    assert told(known, 1, NOW - FIRST, later).in_a_row == 2  # nothing held any more
+
+
+def test_a_shortage_holds_for_as_many_machines_and_more() -> None:
+    known = told(None, 8, NOW, NOW)
+
+    assert known.holds(NOW, 8)
+    assert known.holds(NOW, 16)
+    assert not known.holds(NOW, 7)
+
+
+def test_of_those_who_ask_for_fewer_one_asks_and_its_refusal_lengthens_nothing() -> None:
+    gang = told(None, 8, NOW, NOW)
+    asked = gang.probed(NOW + SECOND, 1)
+    known = told(asked, 1, NOW + SECOND, NOW + 2 * SECOND)
+
+    assert asked == replace(gang, nodes=1)
+    assert asked.holds(NOW + 2 * SECOND, 1)
+    assert known == asked
+
+
+def test_who_was_refused_beside_a_larger_gang_tells_that_it_holds_for_fewer() -> None:
+    gang = told(None, 8, NOW - FIRST, NOW)
+
+    assert told(gang, 2, NOW - FIRST, NOW + SECOND) == replace(gang, nodes=2)
+    assert told(replace(gang, nodes=2), 8, NOW - FIRST, NOW + SECOND).nodes == 2
+
+
+def test_after_each_refusal_of_a_gang_that_asked_at_the_end_fewer_may_be_asked_for() -> None:
+    known = replace(told(None, 8, NOW, NOW), nodes=1)
+    asks = known.probed(known.ends_at, 8)
+    again = told(asks, 8, known.ends_at, known.ends_at + SECOND)
+
+    assert not asks.holds(known.ends_at, 7)
+    assert (again.in_a_row, again.nodes) == (2, 8)
+
+
+def test_who_asked_for_fewer_while_the_end_was_found_out_is_still_waited_for() -> None:
+    known = told(None, 8, NOW, NOW)
+    asks = known.probed(known.ends_at, 8)
+    both = asks.probed(known.ends_at + SECOND, 1)
+    gang = told(both, 8, known.ends_at, known.ends_at + 2 * SECOND)
+
+    assert both == replace(asks, nodes=1)
+    assert (gang.in_a_row, gang.nodes) == (2, 1)
+    assert told(gang, 1, known.ends_at + SECOND, known.ends_at + 3 * SECOND) == gang
+
+
+@dataclass
+class Sky:
+    """A place that refuses everything, and what jobs of all sizes do there; an oracle beside it.
+
+    No two things happen in the same microsecond.
+    """
+
+    now: datetime = NOW
+    known: Shortage | None = None
+    waiting: list[tuple[int, datetime]] = field(default_factory=list)  # for an answer
+    finds_out: datetime | None = None  # when the one has asked that does
+    count: int = 0  # refusals that have begun a pause
+    sizes: list[int] = field(default_factory=list)  # asked for or refused since this one began
+
+    def passes(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds, microseconds=1)
+
+    def asks(self, nodes: int) -> None:
+        """A job comes by, and asks if it may; whether it may follows from all that was asked."""
+        lasts = self.known is not None and self.now < self.known.ends_at
+        may = not lasts or nodes < min(self.sizes)
+        assert may is not (self.known is not None and self.known.holds(self.now, nodes))
+        if not may:
+            return
+        self.waiting.append((nodes, self.now))
+        if self.known is not None:
+            before, self.known = self.known, self.known.probed(self.now, nodes)
+            assert not lasts or before.ends_at == self.known.ends_at
+            self.finds_out = self.finds_out if lasts else self.now
+            self.sizes = [*(self.sizes if lasts else []), nodes]
+
+    def answers(self, which: int) -> None:
+        """Azure has no room for one of those who have asked."""
+        if not self.waiting:
+            return
+        nodes, asked = self.waiting.pop(which % len(self.waiting))
+        before, self.known = self.known, told(self.known, nodes, asked, self.now)
+        lasts = before is not None and self.now < before.ends_at
+        self.sizes = [*(self.sizes if lasts else []), nodes]
+        if not lasts or asked == self.finds_out:
+            self.count, self.finds_out = self.count + 1, None
+            assert self.known.ends_at == self.now + pause(self.count)
+        else:
+            assert before is not None
+            assert self.known == replace(before, nodes=self.known.nodes)
+        assert (self.known.in_a_row, self.known.nodes) == (self.count, min(self.sizes))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 400), st.sampled_from(["asks", "answers"]), st.integers(1, 8)),
+        max_size=60,
+    )
+)
+def test_in_each_pause_fewer_than_anybody_asked_for_may_be_asked_for_and_by_one_job(
+    happens: list[tuple[int, str, int]],
+) -> None:
+    """Whoever asks and is answered when: and only who asked at the end begins another pause."""
+    sky = Sky()
+    for seconds, what, number in happens:
+        sky.passes(seconds)
+        if what == "asks":
+            sky.asks(number)
+        else:
+            sky.answers(number)
