@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, func, literal, select, text, update
+from sqlalchemy import ColumnElement, case, delete, func, literal, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,7 +18,7 @@ from service.db.columns import among
 from service.db.events import Event, add_all
 from service.db.queue_tables import queue, turns
 from service.db.tables import attempts, jobs
-from service.domain.admission import Admitted, Code, Priority, Told, Waiting, Want
+from service.domain.admission import KEPT, Admitted, Code, Priority, Told, Waiting, Want
 from service.domain.ids import new_id
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, JobState
 
@@ -83,11 +83,37 @@ async def is_admitted(conn: AsyncConnection, job_id: str) -> bool | None:
     return (await conn.execute(query)).scalar_one_or_none()
 
 
-async def admitted(conn: AsyncConnection, job_ids: Collection[str]) -> dict[str, tuple[str, int]]:
+def idle_since() -> ColumnElement[datetime]:
+    """Of an admitted job without a live attempt: since when it could have asked for machines."""
+    over = func.max(func.coalesce(attempts.c.over_at, attempts.c.since))
+    last = select(over).where(attempts.c.job_id == _c.job_id).scalar_subquery()
+    return func.greatest(_c.admitted_at, last)
+
+
+async def admitted(
+    conn: AsyncConnection, job_ids: Collection[str], now: datetime
+) -> dict[str, tuple[str, int]]:
     """Those of these jobs that are let in, with the region and the cores that are kept for them."""
-    query = select(_c.job_id, _c.region, _c.cores)
+    kept = case((idle_since() > now - KEPT, _c.cores), else_=0)
+    query = select(_c.job_id, _c.region, kept)
     rows = await conn.execute(query.where(among(_c.job_id, job_ids), _c.admitted_at.is_not(None)))
     return {job_id: (region, cores) for job_id, region, cores in rows}
+
+
+async def send_back(conn: AsyncConnection, gang: Gang, now: datetime) -> bool:
+    """Let it wait for its turn again, where nothing is kept for it any more; wakes who lets in.
+
+    It has waited since it could have asked. The caller holds the job.
+    """
+    none = {"admitted_at": None, "position": None, "region": "", "cores": 0, "code": Code.LOOK}
+    waits = none | {"why": "", "waits_since": idle_since()}
+    asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
+    mine = (_c.job_id == gang.job_id, _c.admitted_at.is_not(None), idle_since() <= now - KEPT)
+    sent = update(queue).where(*mine).values(asks | waits).returning(_c.job_id)
+    if (await conn.execute(sent)).one_or_none() is None:
+        return False
+    await notices.notify(conn, TOPIC)
+    return True
 
 
 async def take_turn(conn: AsyncConnection) -> None:
@@ -216,11 +242,14 @@ async def note_waits(conn: AsyncConnection, whys: Mapping[str, str], now: dateti
 
 
 async def tidy(conn: AsyncConnection) -> None:
-    """Forget rows that a move of an earlier release left behind."""
-    over = select(jobs.c.id).where(jobs.c.id == _c.job_id, jobs.c.state.in_(JOB_TERMINAL))
-    await conn.execute(delete(queue).where(over.exists()))
-    paused = select(jobs.c.id).where(jobs.c.id == _c.job_id, jobs.c.state == JobState.PAUSED)
+    """Forget rows that a move of an earlier release left behind.
+
+    One that neither waits nor is admitted is in nobody's way, and there may be very many.
+    """
     stale = _c.admitted_at.is_not(None) | _c.waits_since.is_not(None)
+    over = select(jobs.c.id).where(jobs.c.id == _c.job_id, jobs.c.state.in_(JOB_TERMINAL))
+    await conn.execute(delete(queue).where(stale, over.exists()))
+    paused = select(jobs.c.id).where(jobs.c.id == _c.job_id, jobs.c.state == JobState.PAUSED)
     rests = {"admitted_at": None, "waits_since": None, "position": None, "cores": 0}
     await conn.execute(update(queue).where(stale, paused.exists()).values(rests))
 

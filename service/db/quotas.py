@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -11,7 +11,9 @@ from sqlalchemy import (
     Select,
     func,
     literal,
+    or_,
     select,
+    tuple_,
     union_all,
     update,
 )
@@ -19,16 +21,23 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import notices
-from service.db.queue import TOPIC
+from service.db.queue import TOPIC, idle_since
 from service.db.queue_tables import core_quotas, queue, quotas
 from service.db.tables import attempts, projects
-from service.domain.admission import Cores, Project, Quota
+from service.domain.admission import KEPT, Cores, Project, Quota
 from service.domain.catalogue import lookup
 from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 
 _q, _c, _a = quotas.c, core_quotas.c, attempts.c
 STALE = timedelta(minutes=15)  # an older reading says nothing
 _CORE = ""  # where only the number of cores is known: the size of a machine with one
+
+
+class _Place(NamedTuple):
+    """Where cores are kept for a job, and since when it is let in."""
+
+    region: str
+    admitted_at: datetime
 
 
 async def of(
@@ -84,28 +93,45 @@ async def any_region(conn: AsyncConnection, now: datetime) -> bool:
 
 
 async def regions(conn: AsyncConnection, now: datetime, *, besides: str = "") -> dict[str, Cores]:
-    """Spot cores of every region whose quota is known; ``besides``: a job whose own kept ones
-    are not counted."""
+    """Spot cores of every region whose quota is known.
+
+    ``besides``: a job whose own kept ones are not counted, nor, where it has some, those of whom
+    was let in after it: else two that the region cannot hold both would wait for each other.
+    """
     fresh = (_c.cores.is_not(None), _c.read_at > now - STALE)
     known = (await conn.execute(select(_c.region, _c.cores, _c.others).where(*fresh))).all()
     if not known:
         return {}
     # One statement sees both as of one moment: what is kept until an attempt is committed, and the
     # attempt's from then on, is counted once, whoever commits meanwhile.
-    ours = await _cores(conn, union_all(_of_attempts(), _kept(besides)))
+    before = await _place_of(conn, besides, now) if besides else None
+    ours = await _cores(conn, union_all(_of_attempts(), _kept(now, besides, before)))
     return {
         region: Cores(limit=limit, others=others, ours=ours[region])
         for region, limit, others in known
     }
 
 
-def _kept(besides: str) -> Select[Any]:
-    """Cores of admitted jobs without a live attempt, by region."""
+def _kept(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
+    """Cores of admitted jobs that have had no live attempt for a short while, by region."""
     q = queue.c
     live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_OVER))
-    idle = (q.admitted_at.is_not(None), q.cores > 0, q.job_id != besides, ~live.exists())
+    idle = [q.admitted_at.is_not(None), q.cores > 0, ~live.exists(), idle_since() > now - KEPT]
+    if besides:
+        idle.append(q.job_id != besides)
+    if before is not None:
+        earlier = tuple_(q.admitted_at, q.job_id) < tuple_(before.admitted_at, besides)
+        idle.append(or_(q.region != before.region, earlier))
     columns = (q.region, literal(_CORE), literal(False), func.sum(q.cores), literal(0))
     return select(*columns).where(*idle).group_by(q.region)
+
+
+async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place | None:
+    """Of this job; None: no cores are kept for it."""
+    q = queue.c
+    mine = (q.job_id == job_id, q.admitted_at.is_not(None), q.cores > 0, idle_since() > now - KEPT)
+    found = (await conn.execute(select(q.region, q.admitted_at).where(*mine))).one_or_none()
+    return found and _Place(*found)
 
 
 def _of_attempts(*which: ColumnElement[bool]) -> Select[Any]:

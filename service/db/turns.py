@@ -1,13 +1,14 @@
 """Who holds Spot cores, who is ahead in the queue, and the few figures that forecast their ends."""
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.domain import cadence, forecast
-from service.domain.admission import Want
+from service.domain.admission import KEPT, Want
 from service.domain.catalogue import lookup
 from service.domain.forecast import Course, Seen, ToCome
 from service.domain.states import AttemptState
@@ -30,6 +31,9 @@ where q.admitted_at is not null and q.cores > 0 and q.region = any(:regions)
   and q.job_id <> :besides and not exists (
     select from attempts where job_id = q.job_id and state not in ('terminating', 'ended')
   )
+  and greatest(q.admitted_at, (
+    select max(coalesce(over_at, since)) from attempts where job_id = q.job_id
+  )) > :idle
 limit :most
 """)
 _QUEUE = text("""
@@ -53,13 +57,13 @@ async def queue_to(conn: AsyncConnection, job_id: str, place: int) -> list[Asks]
 
 
 async def holding(
-    conn: AsyncConnection, regions: Collection[str], *, besides: str = ""
+    conn: AsyncConnection, regions: Collection[str], now: datetime, *, besides: str = ""
 ) -> list[Holds] | None:
     """Everything of ours that holds Spot cores there, or has some kept; None: more than MANY.
 
     ``besides``: a job whose own kept ones are not counted.
     """
-    given = {"regions": sorted(regions), "besides": besides, "most": MANY + 1}
+    given = {"regions": sorted(regions), "besides": besides, "idle": now - KEPT, "most": MANY + 1}
     rows = list(await conn.execute(_HELD, given))
     return None if len(rows) > MANY else [_holds(row) for row in rows]
 

@@ -119,7 +119,7 @@ async def with_room_for_all(
     known = await quotas.any_region(conn, now)
     if known:
         await jobs.take_turn(conn, "cores")
-    kept = await queue.admitted(conn, asks)
+    kept = await queue.admitted(conn, asks, now)
     regions = await quotas.regions(conn, now) if known else {}
     roomy = set()
     for job_id, (region, cores) in sorted(kept.items()):
@@ -133,6 +133,21 @@ async def with_room_for_all(
             regions[offering.region] = found.with_more(more)
             roomy.add(job_id)
     return roomy
+
+
+async def queues_again(
+    conn: AsyncConnection, row: JobRow, places: Sequence[Place], now: datetime
+) -> bool:
+    """Send a job back into the queue that found no cores in time; the caller holds the job.
+
+    ``places``: of ``with_room``. Only where cores are all that it lacks: in the queue nothing goes
+    past it for ever, and where it waits for a price or for Azure it is in nobody's way.
+    """
+    terms = Terms.from_dict(row.terms)
+    open_ = [p for p in places if not terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))]
+    if not open_ or not all(p.shortage and not p.shortage.in_a_row for p in open_):
+        return False
+    return await queue.send_back(conn, gang_of(row), now)
 
 
 async def set_quota(
@@ -231,6 +246,7 @@ def _or_short(place: Place, cores: Cores | None, nodes: int, now: datetime) -> P
         since=now,
         ends_at=now + _LOOK_AGAIN,
         in_a_row=0,
+        nodes=nodes,
         reason=wording.sentence(f"{left}, and {needed} are needed"),
     )
     return replace(place, shortage=short)

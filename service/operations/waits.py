@@ -72,7 +72,7 @@ class Waits:
         """Without a wait while one of them has not been refused, or not lately."""
         async with self.engine.connect() as conn:
             refused = await shortages.of(conn, spots)
-            if len(refused) < len(spots) or not droughts.lasts(refused.values(), now):
+            if len(refused) < len(spots) or not droughts.lasts(refused.values(), nodes, now):
                 return around
             past = await experience.answered(conn, spots, nodes, now)
         self._keep(spots, nodes, now, past)
@@ -140,7 +140,7 @@ async def _let_in(
     """Of the last in the queue, by what holds cores where somebody in it wants some."""
     wanted = {want.region for asks in queue for want in asks.wants}
     free = {region: cores.free for region, cores in known.items() if region in wanted}
-    holds = await turn_rows.holding(conn, free, besides=besides)
+    holds = await turn_rows.holding(conn, free, now, besides=besides)
     if holds is None:
         return turns.TOO_MANY
     return turns.turn(queue, free, holds, now, passed_over=passed_over)

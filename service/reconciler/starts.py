@@ -80,9 +80,13 @@ class Starts:
             found = await asyncio.to_thread(choose, roomy)  # long, so before anything is locked
             async with self.engine.begin() as conn:
                 before, roomy = roomy, await admission.with_room(conn, job.id, places, nodes, now)
-                if _short(roomy) == _short(before):
+                if _short(roomy) != _short(before):
+                    continue
+                if found.look_at is None:
                     await self._begin(conn, claim, job, row, found, number)
-                    return
+                elif not await self._queues_again(conn, claim, row, roomy):
+                    await self._wait(conn, claim, row, found.why, found.look_at)
+                return
         await self._come_back(claim)
 
     async def _begin(
@@ -96,9 +100,6 @@ class Starts:
     ) -> None:
         """What was chosen, as far as there is money for it."""
         plan, now = Plan.from_dict(row.plan), self.now()
-        if found.look_at is not None:
-            await self._wait(conn, claim, row, found.why, found.look_at)
-            return
         place = await self._affordable(conn, job, plan, found.places)
         if isinstance(place, Place):
             if await self._write(conn, claim, job, row, place, number):
@@ -109,6 +110,18 @@ class Starts:
             await leases.release(conn, claim, now, now, _as_read(row))
         else:
             await self._wait(conn, claim, row, place.because, now + _IDLE)
+
+    async def _queues_again(
+        self, conn: AsyncConnection, claim: Claim, row: JobRow, places: Sequence[Place]
+    ) -> bool:
+        """Whether it waits for its turn from now on: others have taken the cores meanwhile."""
+        now = self.now()
+        await leases.hold(conn, claim, _as_read(row))
+        if not await admission.queues_again(conn, row, places, now):
+            return False
+        await versions.raise_one(conn, row.id, now, waits_for="")
+        await leases.release(conn, claim, now, now + _IDLE)
+        return True
 
     async def _come_back(self, claim: Claim) -> None:
         """Others take cores faster than it can be said what is best without them."""
@@ -280,7 +293,8 @@ class Starts:
         """
         await leases.hold(conn, claim, _as_read(row))
         last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
-        if place.shortage is not None and not await shortages.probe(conn, place.shortage, now):
+        short, nodes = place.shortage, plan.chosen.nodes
+        if short is not None and not await shortages.probe(conn, short, nodes, now):
             await leases.release(conn, claim, now, now + _SOON)
             return False
         await attempts.add(
@@ -291,7 +305,7 @@ class Starts:
             place.offering,
             place.price,
             now,
-            instance_count=plan.chosen.nodes,
+            instance_count=nodes,
             processes_per_node=plan.chosen.processes_per_node,
             refusals=last.refusals if last else 0,
             duds=last.duds if last else 0,
