@@ -5,17 +5,17 @@ Everybody locks in one order: attempts, then their job, then its project.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import RowMapping, case, select, text, update
+from sqlalchemy import RowMapping, case, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import leases
 from service.db.columns import among
 from service.db.tables import attempts, jobs, projects
-from service.domain.budget import Hold
+from service.domain.budget import OF_PROJECT, Hold
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, AttemptState
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.terms import Terms
@@ -34,7 +34,9 @@ _BY_PROJECT = """attempt_id in (
 )"""
 _SPENT = """
 select coalesce((select sum(hourly * {hours}) from ledger where {by}), 0)
-  + coalesce((select sum(size * month * {hours}) from storage_ledger where {whose}), 0) / {month}
+  + coalesce((select sum(size * month * {hours}) from storage_ledger
+    where {whose} and (ended_at is null or ended_at > cast(:since as timestamptz))
+  ), 0) / {month}
   + coalesce((select sum(charge) from tier_moves
     where {whose} and asked_at >= cast(:since as timestamptz)), 0)
 """
@@ -50,6 +52,7 @@ group by a.id
 # Members of terms that decide whether a job leaves Spot for its deadline; so does money for it.
 _OF_RISK = ("deadline", "on_deadline_risk", "regions", "max_price")
 _EVER = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
+_INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +127,14 @@ async def holds_of_project(conn: AsyncConnection, project_id: str) -> list[Hold]
 
 
 async def exhaust(conn: AsyncConnection, job_id: str, because: str, now: datetime) -> None:
-    """From now on the job has no money for machines; wake its reconciler."""
-    values = {"over_budget_at": now, "over_budget_because": because, "waits_for": ""}
+    """From now on the job has no money for machines; wake its reconciler.
+
+    Dated no earlier than the project's budget, whose clock may be ahead of ours: else the job
+    would be weighed by it again and again.
+    """
+    set_at = select(projects.c.budget_set_at).where(projects.c.id == jobs.c.project_id)
+    at = func.greatest(now, set_at.scalar_subquery())
+    values = {"over_budget_at": at, "over_budget_because": because, "waits_for": ""}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
     await leases.hint(conn, jobs, job_id, now)
 
@@ -169,10 +178,24 @@ async def set_terms(
 
 
 async def set_project(
-    conn: AsyncConnection, project_id: str, cap: Decimal | None, since: datetime | None
+    conn: AsyncConnection,
+    project_id: str,
+    cap: Decimal | None,
+    since: datetime | None,
+    now: datetime,
 ) -> None:
-    """The project's budget, counted from ``since``; None: it has none any more."""
-    values = {"budget": cap, "budget_since": since if cap is not None else None, "budget_told": 0}
+    """The project's budget, counted from ``since``; None: it has none any more.
+
+    Dated after every job that has stopped for want of money, whoever's clock said when that was.
+    """
+    await project(conn, project_id, to_write=True)  # who stops a job by the old one comes first
+    stopped = select(func.max(jobs.c.over_budget_at)).where(jobs.c.project_id == project_id)
+    values = {
+        "budget": cap,
+        "budget_since": since if cap is not None else None,
+        "budget_set_at": func.greatest(now, stopped.scalar_subquery() + _INSTANT),
+        "budget_told": 0,
+    }
     await conn.execute(update(projects).where(projects.c.id == project_id).values(values))
 
 
@@ -210,12 +233,15 @@ async def stopped_by_project(conn: AsyncConnection, project_id: str) -> list[str
     return list((await conn.execute(query.order_by(jobs.c.id))).scalars())
 
 
-async def stopped_for(conn: AsyncConnection) -> list[tuple[str, str, Decimal | None]]:
-    """Every such job of any project, with why, and its project's budget as it is now."""
-    both = jobs.join(projects, projects.c.id == jobs.c.project_id)
-    wanted = select(jobs.c.id, jobs.c.over_budget_because, projects.c.budget).select_from(both)
-    found = wanted.where(jobs.c.state.not_in(JOB_TERMINAL), jobs.c.over_budget_at.is_not(None))
-    return [tuple(r) for r in await conn.execute(found.order_by(jobs.c.id))]
+async def stopped_by_another(conn: AsyncConnection) -> list[str]:
+    """Such jobs of any project that stopped for its budget before that was set, or lifted."""
+    query = select(jobs.c.id).join(projects, projects.c.id == jobs.c.project_id)
+    found = query.where(
+        jobs.c.state.not_in(JOB_TERMINAL),
+        jobs.c.over_budget_at < projects.c.budget_set_at,
+        jobs.c.over_budget_because.startswith(OF_PROJECT),
+    )
+    return list((await conn.execute(found.order_by(jobs.c.id))).scalars())
 
 
 async def nodes_stop_by(conn: AsyncConnection, attempt_id: str, moment: datetime | None) -> None:

@@ -27,7 +27,7 @@ from service.db import (  # noqa: F401 - one schema
     shortage_tables,
     storage_tables,
 )
-from service.db.columns import Moment, Money, leased, one_of
+from service.db.columns import Moment, Money, leased, one_of, partial_index
 from service.domain.row import Format
 from service.domain.states import AttemptState, CapacityType, JobState, Outcome
 from trainer.contract import DirectiveKind, NodePhase
@@ -42,6 +42,7 @@ projects = Table(
     Column("created_at", Moment, nullable=False),
     Column("budget", Money),  # of all its jobs together, from ...
     Column("budget_since", Moment),  # ... then on
+    Column("budget_set_at", Moment),  # or lifted: jobs that stopped before are weighed again
     Column("budget_told", Integer, nullable=False, server_default="0"),  # per cent, see domain
     CheckConstraint("(budget is null) = (budget_since is null)", name="budget_counts_from"),
 )
@@ -154,11 +155,8 @@ jobs = Table(
     CheckConstraint("(state = 'succeeded') <= (result is not null)", name="success_has_a_model"),
     CheckConstraint("(state = 'failed') <= (error is not null)", name="failure_has_a_reason"),
     Index("jobs_listing", "project_id", "id"),
-    Index(
-        "jobs_due",
-        "due_at",
-        postgresql_where=text("state not in ('succeeded', 'failed', 'cancelled')"),
-    ),
+    partial_index("jobs_due", "due_at", where="state not in ('succeeded', 'failed', 'cancelled')"),
+    partial_index("jobs_uncollected", "id", where="collected_generation < 2147483647"),
     Index(
         "jobs_one_per_idempotency_key",
         "project_id",
@@ -166,12 +164,12 @@ jobs = Table(
         unique=True,
         postgresql_where=text("idempotency_key is not null"),
     ),
-    Index("jobs_result_file", "result_file", postgresql_where=text("result_file is not null")),
+    partial_index("jobs_result_file", "result_file", where="result_file is not null"),
     *(
-        Index(
+        partial_index(
             f"jobs_with_{kind}",
             "finished_at",
-            postgresql_where=text(f"finished_at is not null and not {kind}_pruned"),
+            where=f"finished_at is not null and not {kind}_pruned",
         )
         for kind in ("events", "metrics")
     ),
@@ -228,15 +226,15 @@ attempts = Table(
         unique=True,
         postgresql_where=text("state not in ('terminating', 'ended')"),
     ),
-    Index("attempts_due", "due_at", postgresql_where=text("state <> 'ended'")),
+    partial_index("attempts_due", "due_at", where="state <> 'ended'"),
     Index("attempts_ended", "ended_at"),
-    Index("attempts_evicted", "over_at", postgresql_where=text("outcome = 'evicted'")),
-    Index("attempts_lives", *_PLACED, postgresql_where=text("ran_at is not null")),
-    Index("attempts_refusals", *_PLACED, postgresql_where=text("outcome = 'no_capacity'")),
-    Index(  # jobs that left on demand by themselves
+    partial_index("attempts_evicted", "over_at", where="outcome = 'evicted'"),
+    partial_index("attempts_lives", *_PLACED, where="ran_at is not null"),
+    partial_index("attempts_refusals", *_PLACED, where="outcome = 'no_capacity'"),
+    partial_index(  # jobs that left on demand by themselves
         "attempts_left",
         "created_at",
-        postgresql_where=text("capacity_type = 'on_demand' and outcome = 'paused'"),
+        where="capacity_type = 'on_demand' and outcome = 'paused'",
     ),
 )
 
@@ -301,11 +299,11 @@ events = Table(
     Column("data", JSONB),
     one_of("level", ("info", "warn", "error")),
     Index("events_of_job", "job_id", "seq"),
-    Index(
+    partial_index(
         "events_about_help",
         "job_id",
         "seq",
-        postgresql_where=text("code in ('attempt.needs_help', 'attempt.help_over')"),
+        where="code in ('attempt.needs_help', 'attempt.help_over')",
     ),
 )
 

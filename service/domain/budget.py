@@ -15,7 +15,7 @@ from decimal import Decimal
 from service.domain.cost import CURRENCY, cents
 
 THRESHOLDS = (50, 75, 90)  # per cent of the cap: whoever pays is told
-OF_PROJECT = "project's budget"
+OF_PROJECT = "project's budget"  # a sentence of `why_exhausted` about one begins so
 PASSED = 101  # told as well: the allowance was not enough
 _SECONDS_PER_HOUR = 3600
 
@@ -173,16 +173,6 @@ def why_exhausted(standing: Standing, job_id: str, short_of: Decimal = Decimal(0
     if standing.whose != "budget":
         remedy = "whoever runs the service can raise it"
     return f"{standing.whose} used up: {rest}; {remedy}"
-
-
-def is_of_another_cap(because: str, cap: Decimal | None) -> bool:
-    """Whether ``because``, of ``why_exhausted``, speaks of a project's budget that is not ``cap``.
-
-    Such a job is to be weighed again: whoever changed the budget did not come to it.
-    """
-    if not because.startswith(OF_PROJECT):
-        return False
-    return cap is None or f" of {cents(cap)} {CURRENCY} are spent" not in because
 
 
 def why_told(standing: Standing, reached: int) -> str:

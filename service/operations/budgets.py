@@ -154,7 +154,7 @@ async def set_project(
     project_id = await project_of(conn, name)
     if cap is not None and cap <= 0:
         raise InvalidRequest(f"A budget of {cap} {CURRENCY} pays for nothing: give a larger one.")
-    await budgets.set_project(conn, project_id, cap, since or now)
+    await budgets.set_project(conn, project_id, cap, since or now, now)
     return await budgets.stopped_by_project(conn, project_id)
 
 

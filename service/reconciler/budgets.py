@@ -58,10 +58,9 @@ class ProjectBudgets:
         return stopped
 
     async def _weigh_again(self) -> None:
-        """Jobs that stopped for a project's budget that is another one now, should nobody have."""
+        """Jobs that stopped for a project's budget before it was set anew, should nobody have."""
         async with self.engine.connect() as conn:
-            found = await rows.stopped_for(conn)
-        for job_id, because, cap in found:
-            if budget.is_of_another_cap(because, cap):
-                async with self.engine.begin() as conn:
-                    await budgets.weigh_again(conn, job_id, self.now())
+            found = await rows.stopped_by_another(conn)
+        for job_id in found:
+            async with self.engine.begin() as conn:
+                await budgets.weigh_again(conn, job_id, self.now())

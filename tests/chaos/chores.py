@@ -51,8 +51,8 @@ async def _budget(life: Life, cap: Decimal) -> None:
     async with life.world.engine.begin() as conn:
         project = await keys.find_project(conn, "tests")
         assert project is not None
-        began = life.world.clock() - timedelta(days=1)
-        await budgets.set_project(conn, project, cap, began)
+        now = life.world.clock()
+        await budgets.set_project(conn, project, cap, now - timedelta(days=1), now)
 
 
 async def _change(life: Life, infrastructure: dict[str, Any]) -> None:

@@ -6,12 +6,14 @@ from decimal import Decimal
 from typing import Any
 
 import httpx
+import pytest
 from sqlalchemy import select, text
 
 from service.db import tables
 from service.operations import budgets
 from service.reconciler.budgets import ProjectBudgets
-from tests.integration.test_budgets import codes, later, limited, trains
+from tests.integration.test_budgets import codes, later, limited, stops, trains
+from tests.scripted_node import boot
 from tests.waiting import until
 from tests.world import World
 from trainer.contract import NodePhase
@@ -29,10 +31,14 @@ async def patch(world: World, job_id: str, **infrastructure: Any) -> httpx.Respo
     return await world.call("PATCH", f"{JOBS}/{job_id}", json=body)
 
 
-async def give(world: World, dollars: int) -> list[str]:
-    """Another budget of the project; the jobs that whoever gives it is to weigh again."""
+async def give(world: World, dollars: int | None, ahead: timedelta = timedelta(0)) -> list[str]:
+    """Another budget of the project; the jobs that whoever gives it is to weigh again.
+
+    ``ahead``: of ours is the clock of who gives it.
+    """
+    cap, now = None if dollars is None else Decimal(dollars), world.clock() + ahead
     async with world.engine.begin() as conn:
-        return await budgets.set_project(conn, "tests", Decimal(dollars), world.clock(), None)
+        return await budgets.set_project(conn, "tests", cap, now, None)
 
 
 def sweep(world: World) -> ProjectBudgets:
@@ -134,8 +140,9 @@ async def test_a_larger_budget_that_comes_during_a_sweep_is_not_overlooked(world
     assert "job.budget_exhausted" not in await codes(world, job)
 
 
+@pytest.mark.parametrize("dollars", [500, None])
 async def test_jobs_that_a_larger_budget_of_their_project_did_not_reach_are_weighed_again(
-    world: World,
+    world: World, dollars: int | None
 ) -> None:
     await give(world, 5)
     job = (await world.submit())["id"]
@@ -145,10 +152,48 @@ async def test_jobs_that_a_larger_budget_of_their_project_did_not_reach_are_weig
     await world.tick(2)
     still = await world.job(job)
 
-    await give(world, 500)  # and whoever gave it is killed
+    await give(world, dollars)  # and whoever gave it is killed
     await sweep(world).run_once()
     await world.tick(3)
 
     assert [paused["status"], still["status"]] == ["paused", "paused"]
     assert (await codes(world, job)).count("job.budget_exhausted") == 1
     assert len(await world.attempts_of(job)) == 1
+
+
+async def test_the_same_budget_for_another_month_takes_up_jobs_that_it_did_not_reach(
+    world: World,
+) -> None:
+    await give(world, 40)
+    job, nodes, number = await trains(world, nodes=2)
+    await later(world, nodes, number, minutes=80)
+    await sweep(world).run_once()
+    await stops(world, job, nodes, number)
+    paused = await world.job(job)
+    world.clock.advance(hours=24)
+
+    await give(world, 40)  # and whoever gave it is killed
+    await sweep(world).run_once()
+    again = await boot(world, job)
+
+    assert (paused["status"], paused["status_reason"]["code"]) == ("paused", "budget_exhausted")
+    assert len(again) == 2
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_once(
+    world: World, hours: int
+) -> None:
+    await give(world, 5)
+    job = (await world.submit())["id"]
+    await world.tick(4)
+    once = (await codes(world, job)).count("job.budget_exhausted")
+
+    await give(world, 5, ahead=timedelta(hours=hours))  # and whoever gave it is killed
+    for _ in range(4):
+        await sweep(world).run_once()
+        await world.tick(2, seconds=0)
+
+    assert once == 1
+    assert (await codes(world, job)).count("job.budget_exhausted") == 2
+    assert (await world.job(job))["status"] == "paused"

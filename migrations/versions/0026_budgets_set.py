@@ -1,0 +1,18 @@
+"""When a project's budget was set or lifted: jobs that stopped for it before are weighed again."""
+
+from alembic import op
+
+revision = "0026"
+down_revision = "0025"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Expand only: null means that it was not set since, and the release before says nothing."""
+    op.execute("alter table projects add column budget_set_at timestamptz")
+
+
+def downgrade() -> None:
+    """The release before tells by the amount alone whether a budget is another one."""
+    op.execute("alter table projects drop column budget_set_at")
