@@ -37,7 +37,8 @@ with given as (
 update attempts a set seen_at = coalesce(g.seen_at, a.seen_at),
   vm_ids = coalesce(g.vm_ids, a.vm_ids),
   refills = case when g.whole then 0 else a.refills end
-from given g where a.id = g.id and a.lease_token = g.token and a.state = g.state returning a.id
+from given g where a.id = g.id and a.lease_token = g.token and a.state = g.state
+returning a.id, a.hourly, a.on_demand_hourly
 """)
 
 
@@ -221,8 +222,11 @@ class Seen:
     whole: bool  # machines that were asked for in place of lost ones are there
 
 
-async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> set[str]:
-    """Write it down under the leases; returns the attempts whose lease still held."""
+async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> dict[str, Price]:
+    """Write it down under the leases; returns the attempts whose lease still held.
+
+    Each with its price, which may be another one than when it was claimed, and is held from now on.
+    """
     given: dict[str, list[Any]] = {
         "ids": [s.claim.row_id for s in seen],
         "tokens": [s.claim.token for s in seen],
@@ -233,7 +237,7 @@ async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> set[str]:
     }
     leased = among(attempts.c.lease_token, given["tokens"])
     await locks.before_writing(conn, attempts, given["ids"], leased)
-    return set((await conn.execute(_SAW, given)).scalars())
+    return {row.id: _price(row) for row in await conn.execute(_SAW, given)}
 
 
 async def note_refill(
@@ -246,6 +250,10 @@ async def note_refill(
     await leases.write(conn, claim, refills=row.refills + more, refilled_at=now)
 
 
+def _price(r: Row[Any]) -> Price:
+    return Price(hourly=Decimal(r.hourly), on_demand_hourly=Decimal(r.on_demand_hourly))
+
+
 def _row(r: Row[Any]) -> AttemptRow:
     capacity = CapacityType(r.capacity_type)
     return AttemptRow(
@@ -253,7 +261,7 @@ def _row(r: Row[Any]) -> AttemptRow:
         job_id=r.job_id,
         number=r.number,
         offering=Offering(region=r.region, vm_size=r.vm_size, capacity_type=capacity),
-        price=Price(hourly=Decimal(r.hourly), on_demand_hourly=Decimal(r.on_demand_hourly)),
+        price=_price(r),
         instance_count=r.instance_count,
         processes_per_node=r.processes_per_node,
         state=AttemptState(r.state),

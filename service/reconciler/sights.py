@@ -12,7 +12,7 @@ from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.db.ledger import Exist
 from service.domain.errors import LeaseLost
-from service.domain.fleet import ScaleSet
+from service.domain.fleet import Price, ScaleSet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,11 @@ class Sight:
         full = len(running(self.scale_set)) >= self.row.instance_count
         return self.told and self.row.refills > 0 and full
 
-    @property
-    def exist(self) -> Exist:
+    def exist(self, price: Price) -> Exist:
         """Every machine that exists is billed, one that lingers stopped as well.
+
+        At ``price``, of now: the claimed row's may have moved while Azure was asked, and whoever
+        moved it found no machines of ours in the ledger.
 
         Each is billed from when Azure took the order, whenever it is seen first: the first one, or
         the one for machines in place of lost ones. One that Azure adds by itself, under a vm_id
@@ -58,7 +60,7 @@ class Sight:
             job_id=row.job_id,
             attempt_id=row.id,
             vm_ids=[i.vm_id for i in found.instances if i.vm_id] if found else [],
-            price=row.price,
+            price=price,
             since=since,
         )
 
@@ -99,5 +101,6 @@ async def _write_down(conn: AsyncConnection, news: Sequence[Sight]) -> set[str]:
     ours = await attempts.saw(conn, seen)
     billed = [one for one in news if one.asked and one.row.id in ours]
     if billed:
-        await ledger.meter(conn, [one.exist for one in billed], max(one.at for one in billed))
-    return {one.row.id for one in news} - ours
+        exist = [one.exist(ours[one.row.id]) for one in billed]
+        await ledger.meter(conn, exist, max(one.at for one in billed))
+    return {one.row.id for one in news} - ours.keys()

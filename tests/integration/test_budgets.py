@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
-from service.db import experience
+from service.db import experience, ledger
 from service.domain.fleet import Price, scale_set_name
 from service.operations import budgets
 from service.pricing.fixed import FixedPrices
@@ -243,6 +243,31 @@ async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:
 
     assert changed == (1, 0)
     assert abs(after - before - 2 * dearer.hourly) < Decimal("0.001")
+
+
+async def test_machines_that_are_seen_once_their_price_has_moved_are_billed_at_the_new_one(
+    world: World,
+) -> None:
+    job = (await world.submit())["id"]
+    await world.tick(3)  # Azure has taken the order, and no machine was seen yet
+    world.clock.advance(minutes=3)
+    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly * 2)
+    watch = PriceWatch(engine=world.engine, prices=FixedPrices({SPOT: dearer}), now=world.clock)
+
+    looks = await world.attempts.claim(10)  # and so the price of now is read
+    async with world.engine.connect() as conn:
+        before = await ledger.of_job(conn, job)
+    changed = [await watch.run_once()]
+    for look in looks:
+        await look()
+    changed.append(await watch.run_once())
+
+    async with world.engine.connect() as conn:
+        billed = await ledger.of_job(conn, job)
+    assert (before, changed) == ([], [1, 0])
+    assert [(r.hourly, r.on_demand_hourly) for r in billed] == [
+        (dearer.hourly, dearer.on_demand_hourly)
+    ] * 2
 
 
 async def test_lives_of_machines_are_remembered_by_offering(world: World) -> None:
