@@ -48,7 +48,12 @@ class _Verb:
 def _may_pause(job: Json) -> bool:
     """Also one without money: it would come back once there is some."""
     code = words.part(job, "status_reason").get("code")
-    return not words.is_over(job) and code not in ("cancelling", "pausing", "paused")
+    return not words.is_over(job) and code not in (
+        "cancelling",
+        "pausing",
+        "paused",
+        "never_trained",
+    )
 
 
 def _may_resume(job: Json) -> bool:

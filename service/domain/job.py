@@ -20,6 +20,7 @@ _DUD = (
     "No training step within the time for starting. Check that the nodes can pull the trainer "
     "image and reach this service (REKINDLE_TRAINER_IMAGE, REKINDLE_PUBLIC_URL), and their logs."
 )
+NEVER_TRAINED = f"{MAX_DUDS} attempts never trained. {_DUD}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,13 @@ class Prepare:
     """VALIDATING: pin everything and write the run spec, then QUEUED or FAILED."""
 
 
+@dataclass(frozen=True)
+class Pause:
+    """Ask for no more machines until the user resumes the job, who has not paused it."""
+
+    reason: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartAttempt:
     """Write the next attempt's row."""
@@ -79,7 +87,7 @@ class Move:
     reason: str = ""
 
 
-Step = Wait | Prepare | StartAttempt | Move
+Step = Wait | Prepare | Pause | StartAttempt | Move
 
 
 def next_step(job: Job, now: datetime) -> Step:
@@ -124,13 +132,16 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> Step
         return Move(to=back, reason="resumed by the user")
     if job.state is JobState.RUNNING:
         return Move(to=JobState.RECOVERING, reason=last.reason if last else "")
-    return _next_attempt(last, now)
+    return _next_attempt(job, last, now)
 
 
-def _next_attempt(last: LastAttempt | None, now: datetime) -> Step:
+def _next_attempt(job: Job, last: LastAttempt | None, now: datetime) -> Step:
+    """A job that has trained is not lost for what may be wrong with the service's own set-up."""
     if last is None:
         return StartAttempt(number=1)
-    if last.duds >= MAX_DUDS:
-        return Move(to=JobState.FAILED, reason=f"{MAX_DUDS} attempts never trained. {_DUD}")
-    left = pause_after(0, last.duds) - (now - last.since)  # after refusals: domain/shortage.py
+    duds = last.duds if last.since >= job.since else 0  # resumed since: somebody has mended it
+    if duds >= MAX_DUDS:
+        fails = Move(to=JobState.FAILED, reason=NEVER_TRAINED)
+        return Pause(NEVER_TRAINED) if job.has_trained else fails
+    left = pause_after(0, duds) - (now - last.since)  # after refusals: domain/shortage.py
     return Wait(left) if left > timedelta(0) else StartAttempt(number=last.number + 1)

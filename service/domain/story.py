@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from service.domain import wording
 from service.domain.admission import Standing
-from service.domain.job import pause_after
+from service.domain.job import NEVER_TRAINED, pause_after
 from service.domain.states import (
     ATTEMPT_OVER,
     JOB_TERMINAL,
@@ -141,6 +141,9 @@ def _paused(job: JobFacts, leaving: str) -> Story:
     if not job.pause_requested:
         text = f"Resumed by the user; machines to {job.place} are about to be asked for."
         return Story("recovering" if job.has_trained else "queued", "resuming", text)
+    if job.reason == NEVER_TRAINED:
+        text = f"{wording.sentence(job.reason)} Once resumed, it will {job.place}.{leaving}"
+        return Story("paused", "never_trained", text)
     text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
     return Story("paused", "paused", text)
 

@@ -23,7 +23,16 @@ from service.domain.attempt import HOPELESS
 from service.domain.budget import USUAL, Allowance
 from service.domain.cost import NO_EGRESS, Egress
 from service.domain.errors import InvalidRequest, LeaseLost
-from service.domain.job import MAX_DUDS, Job, Move, Prepare, StartAttempt, Wait, next_step
+from service.domain.job import (
+    NEVER_TRAINED,
+    Job,
+    Move,
+    Pause,
+    Prepare,
+    StartAttempt,
+    Wait,
+    next_step,
+)
 from service.domain.plan import Plan
 from service.domain.states import JobState
 from service.operations import admission, bases, file_warnings
@@ -99,6 +108,9 @@ class JobReconciler:
                     await self._prepare(claim, job)
             case StartAttempt(number=number):
                 await self._start(claim, job, number)
+            case Pause(reason):
+                async with self._alone:
+                    await self._pause(claim, job, reason)
             case Move(to=JobState.FAILED, reason=reason):
                 assert job.last_attempt is not None
                 code = str(job.last_attempt.outcome)
@@ -202,10 +214,18 @@ class JobReconciler:
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
-            never_trained = job.last_attempt and job.last_attempt.duds >= MAX_DUDS
-            level = logging.ERROR if never_trained else logging.WARNING  # then it is not the user's
+            ours = move.reason == NEVER_TRAINED  # else it is the user's to mend
+            level = logging.ERROR if ours else logging.WARNING
             facts = {"job": job.id, "code": code, "cause": move.reason}
             log.log(level, "job.failed", extra=facts)
+
+    async def _pause(self, claim: Claim, job: Job, reason: str) -> None:
+        """As if the user had: who resumes it is asked for nothing more."""
+        move, now = Move(to=JobState.PAUSED, reason=reason), self.now()
+        with suppress(LeaseLost):
+            async with self.engine.begin() as conn:
+                await jobs.move(conn, claim, job, move, now, pause_requested_at=now)
+            log.error("job.paused", extra={"job": job.id, "cause": reason})
 
     async def _with_log(self, job: Job, reason: str) -> str:
         """The reason, and what the trainer printed last."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from sqlalchemy import text
 
 from service.cloud.provider import Misconfigured
@@ -9,6 +10,7 @@ from service.domain.fleet import Offering, Price, scale_set_name
 from service.domain.storage_cost import StoragePrices
 from service.domain.tiers import Account
 from service.pricing.source import PricesUnavailable
+from tests.integration.stored import put
 from tests.scripted_node import boot, commit, committed, metrics, train
 from tests.world import World
 from trainer.contract import HEAD, MEASURED, NodePhase
@@ -68,6 +70,33 @@ async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: 
     assert "REKINDLE_PUBLIC_URL" in failed["error"]["message"]
     assert [a["outcome"] for a in await world.attempts_of(job["id"])] == ["unresponsive"] * 3
     assert await world.cloud.list_owned() == []
+
+
+async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_when_resumed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=3)
+    saved = committed(2, number)
+    await put(world.store, job["id"], saved.path)
+    await commit(world, job["id"], saved)
+    await world.tick(700, seconds=25)  # nobody hears of any node again
+    paused = await world.job(job["id"])
+    ended = len(await world.attempts_of(job["id"]))
+    await world.tick(20, seconds=25)
+    still = len(await world.attempts_of(job["id"]))
+    answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
+    again = await train(world, await boot(world, job["id"]), step=3)
+
+    assert (paused["status"], paused["phase"]) == ("paused", "paused")
+    assert paused["status_reason"]["code"] == "never_trained"
+    assert "Once resumed, it will go on from step 2." in paused["status_reason"]["message"]
+    assert [r.levelname for r in caplog.records if r.message == "job.paused"] == ["ERROR"]
+    assert ended == still == 4
+    assert answer.status_code == 200
+    assert again > number
+    assert (await world.job(job["id"]))["status"] == "running"
 
 
 async def test_a_job_whose_steps_take_an_hour_is_given_the_time_for_its_first(world: World) -> None:

@@ -151,6 +151,8 @@ class Service:
                 self._start_attempt(number)
             case jobs.Move(to=to):
                 self._move_job(to)
+            case jobs.Pause():  # its user resumes it at once
+                self._move_job(JobState.PAUSED)
             case _:
                 pass
 

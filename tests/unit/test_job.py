@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from service.domain.job import (
+    MAX_DUDS,
+    NEVER_TRAINED,
     Job,
     LastAttempt,
     Move,
+    Pause,
     Prepare,
     StartAttempt,
     Step,
@@ -159,6 +162,18 @@ RULES: dict[str, tuple[Job, Step]] = {
     "a job that was paused before its first attempt is queued again": (
         a_job(PAUSED),
         Move(to=QUEUED, reason="resumed by the user"),
+    ),
+    "a new job whose machines never train fails": (
+        a_job(QUEUED, replace(EVICTED, duds=MAX_DUDS)),
+        Move(to=FAILED, reason=NEVER_TRAINED),
+    ),
+    "a job that has trained is not lost for machines that never train": (
+        a_job(RECOVERING, replace(EVICTED, duds=MAX_DUDS), has_trained=True),
+        Pause(NEVER_TRAINED),
+    ),
+    "a job that is resumed after machines that never trained asks for others at once": (
+        a_job(RECOVERING, replace(over(Outcome.UNRESPONSIVE, ago=1), duds=MAX_DUDS)),
+        StartAttempt(number=4),
     ),
     "a pause that is taken back while the attempt winds down just recovers": (
         a_job(RUNNING, over(Outcome.PAUSED)),
