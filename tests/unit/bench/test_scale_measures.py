@@ -58,6 +58,7 @@ def test_nothing_measured_is_said_and_nothing_is_made_up() -> None:
     assert "heartbeat_p99_ms" not in values
 
 
-def test_jobs_come_in_three_stages() -> None:
-    assert Order(jobs=60, nodes=120, seconds=1).stages == [6, 20, 60]
+def test_jobs_come_in_stages_from_a_hundredth_on() -> None:
+    assert Order(jobs=5000, nodes=10_000, seconds=1).stages == [50, 500, 1666, 5000]
+    assert Order(jobs=60, nodes=120, seconds=1).stages == [1, 6, 20, 60]
     assert Order(jobs=1, nodes=1, seconds=1).stages == [1]
