@@ -15,7 +15,7 @@ _BACK = ("alter table shortages drop column nodes",)
 
 
 def upgrade() -> None:
-    """Expand only: what the release before notes holds for all asks, as it did."""
+    """Expand only: what the release before adds holds for all asks, as it did."""
     for change in _CHANGES:
         op.execute(change)
 

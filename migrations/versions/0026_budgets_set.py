@@ -9,8 +9,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Expand only: null means that it was not set since, and the release before says nothing."""
+    """Expand only: null means that there was none since, and the release before says nothing.
+
+    Jobs that stopped for a budget are weighed once more: whoever set it may not have come to them.
+    """
     op.execute("alter table projects add column budget_set_at timestamptz")
+    op.execute("update projects set budget_set_at = now() where budget is not null")
 
 
 def downgrade() -> None:

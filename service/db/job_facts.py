@@ -34,7 +34,7 @@ select j.*,
   a.id a_id, a.state a_state, a.since a_since, a.outcome a_outcome,
   a.reason a_reason, a.region a_region, a.vm_size a_vm_size, a.capacity_type a_capacity_type,
   a.instance_count a_instance_count, a.hourly a_hourly, a.refusals a_refusals, a.duds a_duds,
-  a.ran_at a_ran_at, a.cadence a_cadence,
+  a.ran_at a_ran_at, a.cadence a_cadence, coalesce(a.over_at, a.since) < j.since a_resumed,
   a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
   jsonb_array_length(a.vm_ids) a_running, jsonb_array_length(g.content -> 'members') g_members,
   t.attempts, t.evictions, t.live, n.joined, n.evicting,
@@ -292,7 +292,8 @@ def _standing(r: _Row) -> Standing | None:
 
 def _attempt(r: _Row) -> AttemptFacts:
     outcome = Outcome(r.a_outcome) if r.a_outcome else None
-    refusals, duds = jobs.in_a_row(outcome, r.a_ran_at, r.a_refusals, r.a_duds)
+    before = (r.a_refusals, r.a_duds)
+    refusals, duds = jobs.in_a_row(outcome, r.a_ran_at, *before, resumed=r.a_resumed)
     place = {name: getattr(r, f"a_{name}") for name in ("region", "vm_size", "capacity_type")}
     return AttemptFacts(
         state=AttemptState(r.a_state),

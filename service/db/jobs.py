@@ -61,11 +61,12 @@ class JobRow:
 
 
 _LAST = text("""
-select a.* from unnest(cast(:ids as text[])) as j (id)
+select a.*, coalesce(a.over_at, a.since) < j.since resumed from jobs j
 cross join lateral (
-  select id, job_id, number, state, since, outcome, reason, refusals, duds, ran_at
+  select id, job_id, number, state, since, over_at, outcome, reason, refusals, duds, ran_at
   from attempts where job_id = j.id order by number desc limit 1
 ) a
+where j.id = any(cast(:ids as text[]))
 """)
 _DUE = leases.due(
     jobs,
@@ -246,7 +247,7 @@ async def _last_attempts(conn: AsyncConnection, job_ids: list[str]) -> dict[str,
 
 def _last_attempt(row: Row[Any]) -> LastAttempt:
     outcome = Outcome(row.outcome) if row.outcome else None
-    refusals, duds = in_a_row(outcome, row.ran_at, row.refusals, row.duds)
+    refusals, duds = in_a_row(outcome, row.ran_at, row.refusals, row.duds, resumed=row.resumed)
     return LastAttempt(
         id=row.id,
         number=row.number,
@@ -260,17 +261,19 @@ def _last_attempt(row: Row[Any]) -> LastAttempt:
 
 
 def in_a_row(
-    outcome: Outcome | None, ran_at: datetime | None, refusals: int, duds: int
+    outcome: Outcome | None, ran_at: datetime | None, refusals: int, duds: int, *, resumed: bool
 ) -> tuple[int, int]:
     """How many attempts in a row found no capacity, and how many never trained.
 
-    This one included; given are those before it. While it goes on it breaks no row.
+    This one included; given are those before it. While it goes on it breaks no row. Where the job
+    has been ``resumed`` since, none counts any more that never trained.
     """
     if outcome is None:
         return refusals, 0
     if outcome is Outcome.NO_CAPACITY:
-        return refusals + 1, duds
-    return 0, duds + 1 if outcome is Outcome.UNRESPONSIVE and ran_at is None else 0
+        return refusals + 1, 0 if resumed else duds
+    is_dud = outcome is Outcome.UNRESPONSIVE and ran_at is None and not resumed
+    return 0, duds + 1 if is_dud else 0
 
 
 def _trained_tokens(job_id: str) -> ScalarSelect[int]:

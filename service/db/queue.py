@@ -9,16 +9,27 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, case, delete, func, literal, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    case,
+    delete,
+    func,
+    literal,
+    literal_column,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import notices
-from service.db.columns import among
+from service.db.columns import Moment, among
 from service.db.events import Event, add_all
 from service.db.queue_tables import queue, turns
 from service.db.tables import attempts, jobs
 from service.domain.admission import KEPT, Admitted, Code, Priority, Told, Waiting, Want
+from service.domain.attempt import TOO_LONG_TO_DELETE
 from service.domain.ids import new_id
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, JobState
 
@@ -26,6 +37,14 @@ TOPIC = "queue"  # somebody may be let in now
 _TURN = "admission"
 _c = queue.c
 _PRIORITIES = {str(priority): priority for priority in Priority}
+# Of an admitted job without a live attempt: since when it could have asked for machines. While its
+# own are being deleted they may take the last cores that there are; nothing is given away then.
+_LEAVES = TOO_LONG_TO_DELETE.total_seconds()
+IDLE_SINCE = f"""greatest(queue.admitted_at, (
+  select max(coalesce(ended_at, coalesce(over_at, since) + interval '{_LEAVES} seconds'))
+  from attempts where job_id = queue.job_id
+))"""  # noqa: S608 - a constant
+idle_since: ColumnElement[datetime] = literal_column(IDLE_SINCE, Moment)
 _MARK = text("select pg_advisory_xact_lock(hashtextextended('admission', 0))")
 _TELL = text("""
 update queue q set position = t.position, code = t.code, why = t.why
@@ -83,37 +102,36 @@ async def is_admitted(conn: AsyncConnection, job_id: str) -> bool | None:
     return (await conn.execute(query)).scalar_one_or_none()
 
 
-def idle_since() -> ColumnElement[datetime]:
-    """Of an admitted job without a live attempt: since when it could have asked for machines."""
-    over = func.max(func.coalesce(attempts.c.over_at, attempts.c.since))
-    last = select(over).where(attempts.c.job_id == _c.job_id).scalar_subquery()
-    return func.greatest(_c.admitted_at, last)
-
-
 async def admitted(
     conn: AsyncConnection, job_ids: Collection[str], now: datetime
 ) -> dict[str, tuple[str, int]]:
     """Those of these jobs that are let in, with the region and the cores that are kept for them."""
-    kept = case((idle_since() > now - KEPT, _c.cores), else_=0)
+    kept = case((idle_since > now - KEPT, _c.cores), else_=0)
     query = select(_c.job_id, _c.region, kept)
     rows = await conn.execute(query.where(among(_c.job_id, job_ids), _c.admitted_at.is_not(None)))
     return {job_id: (region, cores) for job_id, region, cores in rows}
 
 
-async def send_back(conn: AsyncConnection, gang: Gang, now: datetime) -> bool:
+async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: datetime) -> bool:
     """Let it wait for its turn again, where nothing is kept for it any more; wakes who lets in.
 
-    It has waited since it could have asked. The caller holds the job.
+    ``since``: it has wanted machines; so it has waited, wherever it was. The caller holds the job.
     """
     none = {"admitted_at": None, "position": None, "region": "", "cores": 0, "code": Code.LOOK}
-    waits = none | {"why": "", "waits_since": idle_since()}
+    waits = none | {"why": "", "waits_since": since}
     asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
-    mine = (_c.job_id == gang.job_id, _c.admitted_at.is_not(None), idle_since() <= now - KEPT)
+    mine = (_c.job_id == gang.job_id, _c.admitted_at.is_not(None), idle_since <= now - KEPT)
     sent = update(queue).where(*mine).values(asks | waits).returning(_c.job_id)
     if (await conn.execute(sent)).one_or_none() is None:
         return False
     await notices.notify(conn, TOPIC)
     return True
+
+
+async def keep(conn: AsyncConnection, job_id: str, region: str, cores: int) -> None:
+    """What is kept for the job, once its machines there are gone, is kept where it asks now."""
+    elsewhere = (_c.job_id == job_id, _c.admitted_at.is_not(None), _c.region != region)
+    await conn.execute(update(queue).where(*elsewhere).values(region=region, cores=cores))
 
 
 async def take_turn(conn: AsyncConnection) -> None:

@@ -116,7 +116,7 @@ def _kept(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
     """Cores of admitted jobs that have had no live attempt for a short while, by region."""
     q = queue.c
     live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_OVER))
-    idle = [q.admitted_at.is_not(None), q.cores > 0, ~live.exists(), idle_since() > now - KEPT]
+    idle = [q.admitted_at.is_not(None), q.cores > 0, ~live.exists(), idle_since > now - KEPT]
     if besides:
         idle.append(q.job_id != besides)
     if before is not None:
@@ -129,7 +129,7 @@ def _kept(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
 async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place | None:
     """Of this job; None: no cores are kept for it."""
     q = queue.c
-    mine = (q.job_id == job_id, q.admitted_at.is_not(None), q.cores > 0, idle_since() > now - KEPT)
+    mine = (q.job_id == job_id, q.admitted_at.is_not(None), q.cores > 0, idle_since > now - KEPT)
     found = (await conn.execute(select(q.region, q.admitted_at).where(*mine))).one_or_none()
     return found and _Place(*found)
 

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.queue import IDLE_SINCE
 from service.domain import cadence, forecast
 from service.domain.admission import KEPT, Want
 from service.domain.catalogue import lookup
@@ -15,27 +16,24 @@ from service.domain.states import AttemptState
 from service.domain.turns import FOR_CORES, MANY, Asks, Holds
 
 _LEAVES = ToCome(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
-_HELD = text("""
+_HELD = text(f"""
 select j.project_id, a.region, a.vm_size, a.state, a.instance_count,
   jsonb_array_length(a.vm_ids) as running, 0 as cores, j.total_steps, j.progress,
-  j.plan #> '{options,0}' as option,
+  j.plan #> '{{options,0}}' as option,
   (select count(*) filter (where outcome = 'evicted') + coalesce(sum(survived), 0)
     from attempts where job_id = j.id) as evictions
 from attempts a join jobs j on j.id = a.job_id
 where a.capacity_type = 'spot' and a.state <> 'ended' and a.region = any(:regions)
 union all
-select j.project_id, q.region, '', 'pending', 0, 0, q.cores, j.total_steps, j.progress,
-  j.plan #> '{options,0}', 0
-from queue q join jobs j on j.id = q.job_id
-where q.admitted_at is not null and q.cores > 0 and q.region = any(:regions)
-  and q.job_id <> :besides and not exists (
-    select from attempts where job_id = q.job_id and state not in ('terminating', 'ended')
-  )
-  and greatest(q.admitted_at, (
-    select max(coalesce(over_at, since)) from attempts where job_id = q.job_id
-  )) > :idle
+select j.project_id, queue.region, '', 'pending', 0, 0, queue.cores, j.total_steps, j.progress,
+  j.plan #> '{{options,0}}', 0
+from queue join jobs j on j.id = queue.job_id
+where queue.admitted_at is not null and queue.cores > 0 and queue.region = any(:regions)
+  and queue.job_id <> :besides and not exists (
+    select from attempts where job_id = queue.job_id and state not in ('terminating', 'ended')
+  ) and {IDLE_SINCE} > :idle
 limit :most
-""")
+""")  # noqa: S608 - a constant
 _QUEUE = text("""
 select q.job_id, j.project_id, q.waits_since, q.wants, j.total_steps, j.progress,
   j.plan #> '{options,0}' as option, 0 as evictions

@@ -34,7 +34,9 @@ class LastAttempt:
     outcome: Outcome | None
     reason: str
     refusals: int  # attempts in a row, this one included, that found no capacity
-    duds: int = 0  # attempts in a row, this one included, whose nodes never trained
+    # Attempts in a row, this one included, whose nodes never trained; none of before the job was
+    # resumed: somebody has mended it, or believes so.
+    duds: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +141,8 @@ def _next_attempt(job: Job, last: LastAttempt | None, now: datetime) -> Step:
     """A job that has trained is not lost for what may be wrong with the service's own set-up."""
     if last is None:
         return StartAttempt(number=1)
-    duds = last.duds if last.since >= job.since else 0  # resumed since: somebody has mended it
-    if duds >= MAX_DUDS:
+    if last.duds >= MAX_DUDS:
         fails = Move(to=JobState.FAILED, reason=NEVER_TRAINED)
         return Pause(NEVER_TRAINED) if job.has_trained else fails
-    left = pause_after(0, duds) - (now - last.since)  # after refusals: domain/shortage.py
+    left = pause_after(0, last.duds) - (now - last.since)  # after refusals: domain/shortage.py
     return Wait(left) if left > timedelta(0) else StartAttempt(number=last.number + 1)

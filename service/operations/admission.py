@@ -1,13 +1,13 @@
 """The queue before machines are asked for: who is let in, and what the others are told."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import jobs, locks, queue, quotas, tables
+from service.db import jobs, locks, queue, quotas, shortages, tables
 from service.db.jobs import JobRow
 from service.db.queue import Before, Gang
 from service.domain import wording
@@ -24,7 +24,7 @@ from service.domain.admission import (
 from service.domain.catalogue import lookup
 from service.domain.choice import Place, gpus_of
 from service.domain.errors import InvalidRequest
-from service.domain.fleet import Offering
+from service.domain.fleet import Offering, Price
 from service.domain.plan import Plan
 from service.domain.shortage import Shortage
 from service.domain.states import CapacityType
@@ -32,11 +32,20 @@ from service.domain.terms import Terms
 from service.operations.keys import project as project_of
 
 _EXACT = 10  # positions that are always kept up to date; further back to within a tenth
+# Who waits for cores does not leave the queue to ask there: others find out, and it would lose its
+# place to those who come meanwhile.
+_REFUSED_LATELY = timedelta(hours=1)
 _LOOK_AGAIN = timedelta(seconds=15)  # where the quota of cores is used up
 
 
 async def ask(
-    engine: AsyncEngine, row: JobRow, usual: Quota, now: datetime, *, has_attempt: bool
+    engine: AsyncEngine,
+    row: JobRow,
+    usual: Quota,
+    prices: Mapping[Offering, Price],
+    now: datetime,
+    *,
+    has_attempt: bool,
 ) -> bool:
     """Whether the job may ask for machines; if not, it waits from now on and is hinted later.
 
@@ -53,7 +62,7 @@ async def ask(
             return True
         admitted = await _at_once(conn, gang, usual, now)
         if admitted is None:
-            await queue.wait(conn, gang, now)
+            await queue.wait(conn, await _where_open(conn, row, prices, now), now)
             return False
         await queue.admit_at_once(conn, gang, now, admitted.region, admitted.cores)
         return True
@@ -140,14 +149,25 @@ async def queues_again(
 ) -> bool:
     """Send a job back into the queue that found no cores in time; the caller holds the job.
 
-    ``places``: of ``with_room``. Only where cores are all that it lacks: in the queue nothing goes
-    past it for ever, and where it waits for a price or for Azure it is in nobody's way.
+    ``places``: of ``with_room``, none of which may be asked for now. It waits for those that lack
+    nothing but cores: in the queue others may not go past it for ever. Where there are none it
+    stays let in: who waits for a price or for Azure is in nobody's way.
     """
-    terms = Terms.from_dict(row.terms)
-    open_ = [p for p in places if not terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))]
-    if not open_ or not all(p.shortage and not p.shortage.in_a_row for p in open_):
+    terms, nodes = Terms.from_dict(row.terms), Plan.from_dict(row.plan).chosen.nodes
+    lacking = {p.offering for p in places if p.shortage and not p.shortage.in_a_row}
+    closed = {
+        p.offering for p in places if _is_closed(terms, p.offering, p.price, None, nodes, now)
+    }
+    if not lacking - closed:
         return False
-    return await queue.send_back(conn, gang_of(row), now)
+    others = {p.offering for p in places} - lacking
+    return await queue.send_back(conn, gang_of(row, closed | others), row.since, now)
+
+
+async def settle(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
+    """The job, which the caller holds, asks for machines there from now on."""
+    nodes = Plan.from_dict(row.plan).chosen.nodes
+    await queue.keep(conn, row.id, offering.region, _spot_cores(offering, nodes))
 
 
 async def set_quota(
@@ -175,24 +195,50 @@ async def in_words(conn: AsyncConnection, name: str, usual: Quota) -> str:
     )
 
 
-def gang_of(row: JobRow) -> Gang:
-    """What the job asks for, wherever it goes: the most GPUs, and the cores in each region."""
+def gang_of(row: JobRow, closed: Collection[Offering] = ()) -> Gang:
+    """What the job asks for, wherever it goes: the most GPUs, and the cores in each region.
+
+    Not where it is ``closed``, as long as there is anything else.
+    """
     plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
     nodes = plan.chosen.nodes
-    allowed = [o for o in plan.options if not terms.forbids(o.offering, None, 0)]
-    wants = []
-    for offering in (o.offering for o in allowed or plan.options):
-        sku = lookup(offering.vm_size)
-        spot = offering.capacity_type is CapacityType.SPOT
-        cores = nodes * sku.vcpus if sku and spot else 0
-        wants.append(Want(region=offering.region, cores=cores))
+    every = [option.offering for option in plan.options]
+    allowed = [o for o in every if not terms.forbids(o, None, 0)]
+    open_ = [o for o in allowed if o not in closed]
+    wants = [
+        Want(region=offering.region, cores=_spot_cores(offering, nodes))
+        for offering in open_ or allowed or every
+    ]
     return Gang(
         job_id=row.id,
         project_id=row.project_id,
         priority=terms.priority,
-        gpus=nodes * max(_gpus(option.offering.vm_size) for option in plan.options),
+        gpus=nodes * max(_gpus(offering.vm_size) for offering in every),
         wants=tuple(dict.fromkeys(wants)),
     )
+
+
+async def _where_open(
+    conn: AsyncConnection, row: JobRow, prices: Mapping[Offering, Price], now: datetime
+) -> Gang:
+    """What it waits for: cores there are of no use where its price limit or Azure refuses it."""
+    plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
+    every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
+    refused = await shortages.of(conn, every)
+    closed = {o for o in every if _is_closed(terms, o, prices.get(o), refused.get(o), nodes, now)}
+    return gang_of(row, closed)
+
+
+def _is_closed(
+    terms: Terms,
+    offering: Offering,
+    price: Price | None,
+    shortage: Shortage | None,
+    nodes: int,
+    now: datetime,
+) -> bool:
+    refused = shortage is not None and shortage.holds(now - _REFUSED_LATELY, nodes)
+    return refused or bool(terms.forbids(offering, price, _gpus(offering.vm_size)))
 
 
 async def _at_once(
@@ -250,6 +296,12 @@ def _or_short(place: Place, cores: Cores | None, nodes: int, now: datetime) -> P
         reason=wording.sentence(f"{left}, and {needed} are needed"),
     )
     return replace(place, shortage=short)
+
+
+def _spot_cores(offering: Offering, nodes: int) -> int:
+    """That count against a region's quota."""
+    sku = lookup(offering.vm_size)
+    return nodes * sku.vcpus if sku and offering.capacity_type is CapacityType.SPOT else 0
 
 
 def _gpus(vm_size: str) -> int:

@@ -141,11 +141,16 @@ class JobReconciler:
         if wishes != (job.cancel_requested, job.pause_requested):
             await self._release(claim, _IDLE)  # such a wish hints: it is looked at again at once
             return
-        had = job.last_attempt is not None
-        if may or await admission.ask(self.engine, row, self.usual, self.now(), has_attempt=had):
+        if may or await self._may(job, row):
             await self._starts.start(claim, job, row, number)
         else:
             await self._release(claim, _IN_QUEUE)
+
+    async def _may(self, job: Job, row: JobRow) -> bool:
+        prices = await self._starts.quoted(Plan.from_dict(row.plan))
+        had = job.last_attempt is not None
+        given = (row, self.usual, prices, self.now())
+        return await admission.ask(self.engine, *given, has_attempt=had)
 
     @cached_property
     def _leases(self) -> Renewals:

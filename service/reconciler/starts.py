@@ -66,7 +66,7 @@ class Starts:
     async def start(self, claim: Claim, job: Job, row: JobRow, number: int) -> None:
         """Write the next attempt, or why none is begun now."""
         plan = Plan.from_dict(row.plan)
-        quoted, nodes = await self._quoted(plan), plan.chosen.nodes
+        quoted, nodes = await self.quoted(plan), plan.chosen.nodes
         async with self.engine.connect() as conn:
             saved = await _saved(conn, job.id)
             work = self._work(row, saved.step if saved else 0)
@@ -143,7 +143,7 @@ class Starts:
             await self._go_back(claim, row, plan, live)
 
     async def _leave_in_time(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
-        work, quoted = self._work(row), await self._quoted(plan)
+        work, quoted = self._work(row), await self.quoted(plan)
         async with self.engine.connect() as conn:
             places, past = await self._places(conn, plan, quoted, work)
         now = self.now()
@@ -161,7 +161,7 @@ class Starts:
 
         There must be money for on demand as well: should Spot refuse, it is begun again.
         """
-        work, quoted = self._work(row), await self._quoted(plan)
+        work, quoted = self._work(row), await self.quoted(plan)
         async with self.engine.connect() as conn:
             saved = await _saved(conn, row.id)
             places, past = await self._places(conn, plan, quoted, work, saved)
@@ -224,7 +224,8 @@ class Starts:
             checkpoint_s=cadence.on_spot(row.progress),
         )
 
-    async def _quoted(self, plan: Plan) -> Mapping[Offering, Price]:
+    async def quoted(self, plan: Plan) -> Mapping[Offering, Price]:
+        """Of all its offerings; empty while no list can be read."""
         try:
             return await self.prices.prices([option.offering for option in plan.options])
         except PricesUnavailable:  # a recovery does not wait for a price list
@@ -310,6 +311,7 @@ class Starts:
             refusals=last.refusals if last else 0,
             duds=last.duds if last else 0,
         )
+        await admission.settle(conn, row, place.offering)
         # at_risk_at stays: where on demand was refused, Spot is not left a second time.
         fresh = {"waits_for": "", "moves_since": None, "returns_since": None}
         await versions.raise_one(conn, job.id, now, **fresh)  # the phase is another one

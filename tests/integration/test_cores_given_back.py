@@ -16,7 +16,7 @@ from tests.world import PRICE, SPOT, World
 
 DEAR = Price(hourly=Decimal(9), on_demand_hourly=PRICE.on_demand_hourly)
 LIMIT = {"nodes": 2, "max_price": {"amount": "1.06"}}
-ROUNDS = KEPT // timedelta(seconds=15) + 2
+ROUNDS = (KEPT + timedelta(minutes=5)) // timedelta(seconds=15)
 
 
 async def wave(world: World, *jobs: str) -> None:
@@ -32,7 +32,7 @@ async def wave(world: World, *jobs: str) -> None:
 
 
 async def pass_time(world: World, queue: Admissions) -> None:
-    """Longer than cores are kept."""
+    """Machines are deleted, and cores kept no more."""
     for _ in range(ROUNDS):
         await queue.read_cores()
         await settle(world, queue)
@@ -95,3 +95,20 @@ async def test_who_lost_its_cores_is_let_in_before_those_who_came_later(world: W
     assert (await asks(world, lost), await asks(world, later)) == (2, 0)
     told = (await world.call("GET", f"/v1/fine_tuning/jobs/{lost}/events")).json()["data"]
     assert {"job.waits", "job.admitted"} <= {event["code"] for event in told}
+
+
+async def test_nobody_takes_the_cores_of_a_job_whose_machines_are_slow_to_go(world: World) -> None:
+    queue = admissions(world)
+    await region(world, queue, machines=2)
+    job = await submitted(world)
+    await train(world, await boot(world, job), step=1)
+    mine, world.key = world.key, await world.other_key()
+    other = await submitted(world)
+    world.key, world.cloud.delete_time = mine, 2 * KEPT
+    for _ in range(2 * ROUNDS):  # its nodes are silent
+        await queue.read_cores()
+        await settle(world, queue)
+    again, world.key = await asks(world, job), await world.other_key()
+
+    assert again == 2
+    assert await asks(world, other) == 0

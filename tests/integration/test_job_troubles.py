@@ -12,7 +12,7 @@ from service.domain.tiers import Account
 from service.pricing.source import PricesUnavailable
 from tests.integration.stored import put
 from tests.scripted_node import boot, commit, committed, metrics, train
-from tests.world import World
+from tests.world import SPOT, World
 from trainer.contract import HEAD, MEASURED, NodePhase
 
 
@@ -72,22 +72,27 @@ async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: 
     assert await world.cloud.list_owned() == []
 
 
-async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_when_resumed(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def never_trains_again(world: World) -> tuple[str, int]:
+    """A job with a checkpoint, of whose machines nobody hears any more; its first generation."""
     job = await world.submit()
-    nodes = await boot(world, job["id"])
-    number = await train(world, nodes, step=3)
+    number = await train(world, await boot(world, job["id"]), step=3)
     saved = committed(2, number)
     await put(world.store, job["id"], saved.path)
     await commit(world, job["id"], saved)
-    await world.tick(700, seconds=25)  # nobody hears of any node again
-    paused = await world.job(job["id"])
-    ended = len(await world.attempts_of(job["id"]))
+    await world.tick(700, seconds=25)
+    return str(job["id"]), number
+
+
+async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_when_resumed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id, number = await never_trains_again(world)
+    paused = await world.job(job_id)
+    ended = len(await world.attempts_of(job_id))
     await world.tick(20, seconds=25)
-    still = len(await world.attempts_of(job["id"]))
-    answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
-    again = await train(world, await boot(world, job["id"]), step=3)
+    still = len(await world.attempts_of(job_id))
+    answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
+    again = await train(world, await boot(world, job_id), step=3)
 
     assert (paused["status"], paused["phase"]) == ("paused", "paused")
     assert paused["status_reason"]["code"] == "never_trained"
@@ -96,7 +101,23 @@ async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_
     assert ended == still == 4
     assert answer.status_code == 200
     assert again > number
-    assert (await world.job(job["id"]))["status"] == "running"
+    assert (await world.job(job_id))["status"] == "running"
+
+
+async def test_a_resumed_job_that_azure_refuses_is_not_taken_for_one_that_never_trains(
+    world: World,
+) -> None:
+    job_id, _ = await never_trains_again(world)
+    world.cloud.sold_out.add(SPOT)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
+    await world.tick(8)
+    shown, refused = await world.job(job_id), await world.attempts_of(job_id)
+    world.cloud.sold_out.clear()
+    await world.tick(40)
+
+    assert shown["phase"] != "paused"
+    assert refused[-1]["outcome"] == "no_capacity" or refused[-2]["outcome"] == "no_capacity"
+    assert (await world.attempts_of(job_id))[-1]["state"] == "starting"
 
 
 async def test_a_job_whose_steps_take_an_hour_is_given_the_time_for_its_first(world: World) -> None:

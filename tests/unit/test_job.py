@@ -171,10 +171,6 @@ RULES: dict[str, tuple[Job, Step]] = {
         a_job(RECOVERING, replace(EVICTED, duds=MAX_DUDS), has_trained=True),
         Pause(NEVER_TRAINED),
     ),
-    "a job that is resumed after machines that never trained asks for others at once": (
-        a_job(RECOVERING, replace(over(Outcome.UNRESPONSIVE, ago=1), duds=MAX_DUDS)),
-        StartAttempt(number=4),
-    ),
     "a pause that is taken back while the attempt winds down just recovers": (
         a_job(RUNNING, over(Outcome.PAUSED)),
         Move(to=RECOVERING, reason="why"),
