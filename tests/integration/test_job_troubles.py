@@ -79,7 +79,10 @@ async def never_trains_again(world: World) -> tuple[str, int]:
     saved = committed(2, number)
     await put(world.store, job["id"], saved.path)
     await commit(world, job["id"], saved)
-    await world.tick(700, seconds=25)
+    for _ in range(50):
+        await world.tick(20, seconds=25)
+        if (await world.job(job["id"]))["phase"] == "paused":
+            break
     return str(job["id"]), number
 
 
