@@ -3,11 +3,11 @@
 import asyncio
 import json
 import multiprocessing
-import signal
 import sys
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,18 +46,21 @@ class Outcome:
 
 
 def live(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> Outcome:
-    """Live all of them; an interrupt ends the processes, with their servers."""
+    """Live all of them. Servers are ours, not the processes': an interrupt leaves none behind."""
     came = Outcome()
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
-        parts = [pool.submit(_part, todo[n::processes], keep, n + 1) for n in range(processes)]
-        try:
-            for part in parts:
-                came.add(part.result())
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
+    with ExitStack() as servers:
+        urls = [servers.enter_context(points.database()) for _ in range(processes)]
+        with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
+            shares = [(todo[n::processes], url, keep, n + 1) for n, url in enumerate(urls)]
+            parts = [pool.submit(_part, *share) for share in shares]
+            try:
+                for part in parts:
+                    came.add(part.result())
+            except BaseException:
+                for process in multiprocessing.active_children():
+                    process.kill()
+                raise
     return came
 
 
@@ -86,9 +89,8 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _part(todo: Sequence[Strike | Storm], keep: Path | None, number: int) -> Outcome:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the server that was started
-    with points.database() as url, asyncio.Runner(loop_factory=event_loop()) as runner:
+def _part(todo: Sequence[Strike | Storm], url: str, keep: Path | None, number: int) -> Outcome:
+    with asyncio.Runner(loop_factory=event_loop()) as runner:
         return runner.run(_lived(todo, url, keep, number))
 
 
