@@ -18,18 +18,26 @@ async def served(app: ASGIApp) -> AsyncIterator[str]:
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
         )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
-
-        async def started() -> bool:
-            return server.started
-
-        await waiting.until(started, bool, interval=0.01)
-        try:
+        async with running(_Server(config), [listening]):
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await serving
+
+
+@asynccontextmanager
+async def running(
+    server: uvicorn.Server, sockets: list[socket.socket] | None = None
+) -> AsyncIterator[None]:
+    """It serves; at the end it is told to stop, and has stopped within a minute."""
+    serving = asyncio.create_task(server.serve(sockets=sockets))
+
+    async def started() -> bool:
+        return server.started
+
+    await waiting.until(started, bool, interval=0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.wait_for(serving, 60)
 
 
 class _Server(uvicorn.Server):

@@ -153,15 +153,15 @@ async def queues_again(
     nothing but cores: in the queue others may not go past it for ever. Where there are none it
     stays let in: who waits for a price or for Azure is in nobody's way.
     """
-    terms, nodes = Terms.from_dict(row.terms), Plan.from_dict(row.plan).chosen.nodes
-    lacking = {p.offering for p in places if p.shortage and not p.shortage.in_a_row}
-    closed = {
-        p.offering for p in places if _is_closed(terms, p.offering, p.price, None, nodes, now)
+    terms = Terms.from_dict(row.terms)
+    dear = {
+        p.offering for p in places if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
     }
-    if not lacking - closed:
+    lacking = {p.offering for p in places if p.shortage and not p.shortage.in_a_row} - dear
+    if not lacking:
         return False
     others = {p.offering for p in places} - lacking
-    return await queue.send_back(conn, gang_of(row, closed | others), row.since, now)
+    return await queue.send_back(conn, gang_of(row, others), row.since, now)
 
 
 async def settle(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
@@ -224,21 +224,10 @@ async def _where_open(
     """What it waits for: cores there are of no use where its price limit or Azure refuses it."""
     plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
     every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
-    refused = await shortages.of(conn, every)
-    closed = {o for o in every if _is_closed(terms, o, prices.get(o), refused.get(o), nodes, now)}
-    return gang_of(row, closed)
-
-
-def _is_closed(
-    terms: Terms,
-    offering: Offering,
-    price: Price | None,
-    shortage: Shortage | None,
-    nodes: int,
-    now: datetime,
-) -> bool:
-    refused = shortage is not None and shortage.holds(now - _REFUSED_LATELY, nodes)
-    return refused or bool(terms.forbids(offering, price, _gpus(offering.vm_size)))
+    known = await shortages.of(conn, every)
+    refused = {o for o, short in known.items() if short.holds(now - _REFUSED_LATELY, nodes)}
+    dear = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
+    return gang_of(row, refused | dear)
 
 
 async def _at_once(

@@ -29,6 +29,7 @@ from tests.azurite import KEY
 from tests.clock import Clock
 from tests.integration.rows import blocked
 from tests.scripted_node import ScriptedNode, boot
+from tests.served import running
 from tests.world import SECRET, World
 from trainer.contract import Directive, DirectiveKind
 
@@ -213,17 +214,8 @@ async def served(app: ASGIApp, drain: Drain, seconds: float) -> AsyncIterator[st
     """Such an app by the service's own server, in this process; told to stop at the end."""
     port = ports.free()
     server = Server(app, drain, host="127.0.0.1", port=port, drain_seconds=seconds)
-    serving = asyncio.create_task(server.serve())
-
-    async def started() -> bool:
-        return server.started
-
-    await waiting.until(started, bool, interval=0.01)
-    try:
+    async with running(server):
         yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        await asyncio.wait_for(serving, PATIENCE)
 
 
 async def test_a_download_that_outlasts_the_drain_breaks_off_and_raises_no_alert(

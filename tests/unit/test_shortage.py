@@ -158,3 +158,5 @@ def test_in_each_pause_fewer_than_anybody_asked_for_may_be_asked_for_and_by_one_
             sky.asks(number)
         else:
             sky.answers(number)
+
+    assert (sky.known.in_a_row if sky.known else 0) == sky.count
