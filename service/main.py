@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -20,7 +19,7 @@ from alembic.script import ScriptDirectory
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from service import check, console, telemetry
+from service import check, collector, console, telemetry
 from service.adapters import Adapters, Opened, adapters
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
@@ -44,9 +43,6 @@ except ImportError:  # Windows
     uvloop = None  # type: ignore[assignment]
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
-# Python's own are 700, 10 and 10. Requests give back what they took without the collector, and each
-# of its rounds walks through what thousands of long polls hold.
-_COLLECT_AFTER = (20_000, 20, 20)
 
 
 def main() -> int:
@@ -103,18 +99,7 @@ async def serve(settings: Settings, options: argparse.Namespace, opened: Opened 
             parts = replace(_parts(settings, world), pulse=pulse, schema=_schema())
             make = make_app if options.command in ("api", "all") else make_probes
             work.append(_http(settings, make(parts), options, stop))
-        spare_the_collector()
-        await asyncio.gather(*work)
-
-
-def spare_the_collector() -> None:
-    """What is there by now stays: the collector need not look at it again and again.
-
-    That is a quarter of a million objects, and a stop of 0.2 s for all heartbeats under way.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
+        await asyncio.gather(*work, collector.in_bites(stop))
 
 
 async def _http(

@@ -1,17 +1,66 @@
 """Python's collector in a process of the service."""
 
+import asyncio
 import gc
+from collections.abc import Iterator
 
-from service.main import spare_the_collector
+import pytest
+
+from service import collector
+from tests.waiting import until
 
 
-def test_what_a_process_begins_with_is_never_looked_through_again() -> None:
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """The tests' own process is none of the service."""
     before = gc.get_threshold()
-    try:
-        spare_the_collector()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
 
-        assert len(gc.get_objects()) < gc.get_freeze_count() / 100
-        assert gc.get_threshold() > before
-    finally:
-        gc.unfreeze()
-        gc.set_threshold(*before)
+
+async def test_what_a_process_begins_with_is_never_looked_through_again() -> None:
+    stop = asyncio.Event()
+    stop.set()
+
+    await collector.in_bites(stop)
+
+    assert len(gc.get_objects()) < gc.get_freeze_count() / 100
+
+
+async def test_what_came_and_stays_is_looked_through_within_moments() -> None:
+    """Else thousands of long polls would be looked through at once, minutes later."""
+    stop = asyncio.Event()
+    looking = asyncio.create_task(collector.in_bites(stop))
+    await asyncio.sleep(0)
+    stay = [[n] for n in range(5_000)]  # far from what makes it come by itself
+
+    await until(_young, {id(one) for one in stay}.isdisjoint, deadline=10)
+
+    stop.set()
+    await looking
+
+
+async def test_a_cycle_that_nobody_holds_goes_within_moments() -> None:
+    stop = asyncio.Event()
+    looking = asyncio.create_task(collector.in_bites(stop))
+    await asyncio.sleep(0)
+    gone = asyncio.Event()
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            gone.set()
+
+    Cycle()
+    async with asyncio.timeout(10):
+        await gone.wait()
+
+    stop.set()
+    await looking
+
+
+async def _young() -> set[int]:
+    return {id(one) for one in gc.get_objects(generation=0)}
