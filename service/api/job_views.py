@@ -1,7 +1,7 @@
 """How a job is shown: OpenAI's object, and our members beside it."""
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,8 +11,10 @@ from service.domain import cost, forecast, story, wording
 from service.domain.admission import BEAT, Standing
 from service.domain.cadence import Known
 from service.domain.forecast import ToCome
+from service.domain.shortage import LOOK_AGAIN
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.domain.storage_cost import HOURS_PER_MONTH
+from service.domain.story import Story
 from service.domain.terms import Terms
 from service.operations.bases import full_name
 
@@ -32,10 +34,9 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
     rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
     outlook = None if rests else _outlook(around, now)
-    return _basic(around) | {
+    return _basic(around, now) | {
         "estimated_finish": outlook and outlook["finish"] and outlook["finish"]["p50"],
         "progress": _progress(around),
-        "queue": _queue(around.facts.queue, now),
         "attempts": {
             "count": around.attempts,
             "current": around.current_attempt,
@@ -106,8 +107,8 @@ _OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # null where the meth
 _LINKS = ("events", "attempts", "checkpoints", "metrics", "logs", "cost", "storage", "model")
 
 
-def _basic(around: Around) -> dict[str, Any]:
-    """The OpenAI object, and what happens to the job now."""
+def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
+    """The OpenAI object, and what happens to the job; with ``now``, when it is looked at again."""
     job = around.job
     recipe, request = job.plan["recipe"], job.request
     names = ("batch_size", "learning_rate_multiplier", "n_epochs")
@@ -137,13 +138,23 @@ def _basic(around: Around) -> dict[str, Any]:
         "version": job.version,
         "updated_at": seconds(job.updated_at),
         "phase": told.phase,
-        "status_reason": {"code": told.code, "message": told.message},
-        "queue": _queue(around.facts.queue),
+        "status_reason": _reason(told, BEAT if around.facts.queue else LOOK_AGAIN, now),
+        "queue": _queue(around.facts.queue, now),
     }
 
 
-def _queue(standing: Standing | None, now: datetime | None = None) -> dict[str, Any] | None:
-    """Where it waits to be let in; null once it is. With ``now``, when it is looked at again."""
+def _reason(told: Story, beat: timedelta, now: datetime | None) -> dict[str, Any]:
+    """Why it is so; and while it waits to ask for machines, since when and when it may at last."""
+    shown = {"code": told.code, "message": told.message, "since": seconds(told.since)}
+    if now is None:
+        return shown
+    is_known = told.next_try_at is not None and told.next_try_at > now
+    next_try_at = told.next_try_at if is_known else now + beat
+    return shown | {"next_try_at": seconds(next_try_at) if told.since else None}
+
+
+def _queue(standing: Standing | None, now: datetime | None) -> dict[str, Any] | None:
+    """Where it waits to be let in; null once it is."""
     if standing is None:
         return None
     place = standing.position

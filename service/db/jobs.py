@@ -57,6 +57,7 @@ class JobRow:
     over_budget_because: str
     at_risk_at: datetime | None
     waits_for: str
+    asks_again_at: datetime | None = None
     returns_since: datetime | None = None
 
 

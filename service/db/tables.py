@@ -145,7 +145,8 @@ jobs = Table(
     Column("at_risk_at", Moment),  # since when Spot would miss the deadline
     Column("moves_since", Moment),  # since when it is to leave Spot for on demand ...
     Column("returns_since", Moment),  # ... or on demand for Spot
-    Column("waits_for", Text, nullable=False, server_default=""),  # why no attempt is begun now
+    Column("waits_for", Text, nullable=False, server_default=""),  # why no attempt is begun now ...
+    Column("asks_again_at", Moment),  # ... and the moment that the sentence names
     *leased(),
     one_of("state", JobState),
     CheckConstraint(

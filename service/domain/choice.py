@@ -82,6 +82,9 @@ class Choice:
     places: tuple[Place, ...] = ()
     why: str = ""
     look_at: datetime | None = None
+    again_at: datetime | None = (
+        None  # when the first of them is asked for again, where that is known
+    )
     record: Mapping[str, Any] | None = None  # what it rests on
 
 
@@ -272,7 +275,8 @@ def _sold_out(allowed: Sequence[Place], job_id: str, now: datetime) -> Choice:
     known = [p.shortage for p in allowed if p.shortage]
     first = min(known, key=lambda s: s.ends_at)
     later = first.ends_at + _jitter(job_id, first.ends_at)
-    return Choice(why=_why_sold_out(known, first), look_at=min(later, now + LOOK_AGAIN))
+    look_at = min(later, now + LOOK_AGAIN)
+    return Choice(why=_why_sold_out(known, first), look_at=look_at, again_at=first.ends_at)
 
 
 def _why_sold_out(known: Sequence[Shortage], first: Shortage) -> str:

@@ -5,8 +5,8 @@ and is finer than OpenAI's status. Times are absolute, so that a sentence stays 
 is read, and the same facts always give the same sentence.
 """
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from service.domain import wording
 from service.domain.admission import Standing
@@ -53,12 +53,14 @@ class JobFacts:
     """The job as its story needs it."""
 
     state: JobState
+    since: datetime  # of the state
     total_steps: int
     reason: str = ""
     cancel_requested: bool = False
     pause_requested: bool = False
     over_budget: str = ""  # why there is no money for machines, since there is none
     waits_for: str = ""  # why no attempt is begun now, and until when
+    asks_again_at: datetime | None = None  # the same moment, where it is known
     has_trained: bool = False
     step: int = 0  # the newest that is known to be done
     checkpoint_step: int = 0  # of the newest committed checkpoint; 0 for none
@@ -84,18 +86,20 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class Story:
-    """What the user is told."""
+    """What the user is told; ``since`` and ``next_try_at`` while it waits to ask for machines."""
 
     phase: str
     code: str
     message: str
+    since: datetime | None = None
+    next_try_at: datetime | None = None  # None: whoever waits is looked at again and again
 
 
 def tell(job: JobFacts) -> Story:
     """The story at this moment."""
     told = _ending(job) or _wish(job) or _life(job)
     if job.help_wanted and job.state not in JOB_TERMINAL:
-        return Story(told.phase, "needs_help", job.help_wanted)
+        return replace(told, code="needs_help", message=job.help_wanted)
     return told
 
 
@@ -189,7 +193,8 @@ def _life(job: JobFacts) -> Story:
         return _queued(job.queue)
     attempt = job.attempt
     if job.waits_for and (attempt is None or attempt.outcome is not None):
-        return Story("waiting_capacity", "no_capacity", job.waits_for)
+        told = ("waiting_capacity", "no_capacity", job.waits_for)
+        return Story(*told, since=job.since, next_try_at=job.asks_again_at)
     if attempt is None:
         text = f"Validated; {job.next_offering} is about to be asked for."
         return Story("queued", "queued", text)
@@ -206,10 +211,11 @@ def _life(job: JobFacts) -> Story:
 
 def _queued(queue: Standing) -> Story:
     if queue.position is None:
-        return Story("queued", str(queue.code), "In the queue; it is about to be looked at.")
+        text = "In the queue; it is about to be looked at."
+        return Story("queued", str(queue.code), text, since=queue.since)
     phase = "waiting_capacity" if queue.is_for_cores else "queued"
     text = f"{wording.nth(queue.position)} in the queue: {queue.why}."
-    return Story(phase, str(queue.code), text)
+    return Story(phase, str(queue.code), text, since=queue.since)
 
 
 def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
@@ -304,7 +310,7 @@ def _refused(job: JobFacts, attempt: AttemptFacts) -> Story:
         f"Azure has no room for {machines(attempt.instance_count)} of {attempt.offering} now "
         f"(refused {many}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
     )
-    return Story("waiting_capacity", "no_capacity", text)
+    return Story("waiting_capacity", "no_capacity", text, job.since, _next_at(attempt))
 
 
 def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
@@ -328,15 +334,18 @@ def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> Story:
     are = wording.either(attempt.instance_count, "is", "are")
     gone = f"{told} in {attempt.region}, so {job.its_machines} {are} given up."
     text = f"{gone} {_next(job, attempt)}"
-    return Story("recovering", "unresponsive", text)
+    return Story("recovering", "unresponsive", text, attempt.since, _next_at(attempt))
 
 
 def _next(job: JobFacts, attempt: AttemptFacts) -> str:
-    pause = pause_after(0, attempt.duds)
     what = job.next_offering or attempt.offering
-    if pause <= timedelta(0):
+    if _next_at(attempt) <= attempt.since:
         return f"{what} is asked for next, to {job.place}."
-    return f"{what} is asked for at {wording.clock(attempt.since + pause)}, to {job.place}."
+    return f"{what} is asked for at {wording.clock(_next_at(attempt))}, to {job.place}."
+
+
+def _next_at(attempt: AttemptFacts) -> datetime:
+    return attempt.since + pause_after(0, attempt.duds)
 
 
 def why_ended(outcome: Outcome | None, reason: str) -> str:

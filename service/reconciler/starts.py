@@ -85,7 +85,8 @@ class Starts:
                 if found.look_at is None:
                     await self._begin(conn, claim, job, row, found, number)
                 elif not await self._queues_again(conn, claim, row, roomy):
-                    await self._wait(conn, claim, row, found.why, found.look_at)
+                    why = (found.why, found.again_at)
+                    await self._wait(conn, claim, row, why, found.look_at)
                 return
         await self._come_back(claim)
 
@@ -109,7 +110,7 @@ class Starts:
             await budgets.exhaust(conn, job.id, place.because, now, what_now=text)
             await leases.release(conn, claim, now, now, _as_read(row))
         else:
-            await self._wait(conn, claim, row, place.because, now + _IDLE)
+            await self._wait(conn, claim, row, (place.because, None), now + _IDLE)
 
     async def _queues_again(
         self, conn: AsyncConnection, claim: Claim, row: JobRow, places: Sequence[Place]
@@ -328,11 +329,17 @@ class Starts:
         await events.add(conn, job.id, self.now(), "job.placed", why, data=dict(found.record))
 
     async def _wait(
-        self, conn: AsyncConnection, claim: Claim, row: JobRow, why: str, until: datetime
+        self,
+        conn: AsyncConnection,
+        claim: Claim,
+        row: JobRow,
+        why: tuple[str, datetime | None],
+        until: datetime,
     ) -> None:
-        """Say why, once, where the user looks."""
-        if row.waits_for != why:
-            await versions.raise_one(conn, row.id, self.now(), waits_for=why)
+        """Say why and until when, once, where the user looks."""
+        if (row.waits_for, row.asks_again_at) != why:
+            told = dict(zip(("waits_for", "asks_again_at"), why, strict=True))
+            await versions.raise_one(conn, row.id, self.now(), **told)
         await leases.release(conn, claim, self.now(), until)
 
 

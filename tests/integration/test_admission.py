@@ -107,6 +107,8 @@ async def test_who_waits_sees_where_why_since_when_and_until_when(world: World) 
     assert shown["status_reason"] == {
         "code": "project_jobs",
         "message": "2nd in the queue: project tests has 1 of its 1 jobs under way.",
+        "since": shown["queue"]["since"],
+        "next_try_at": now + 5,
     }
     assert shown["queue"] | {"since": None} == {
         "position": 2,

@@ -1,5 +1,6 @@
 """What a job's detail tells: phases, progress, what its attempts' time went into."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -96,7 +97,16 @@ async def test_refused_capacity_is_told_with_place_count_and_next_try(world: Wor
     )
     assert f"no room for 2 or more machines of {SPOT}: " in told["message"]
     assert "refused 2 times in a row since 12:0" in told["message"]
-    assert "is asked for again at 12:0" in told["message"]
+    next_try = f"{datetime.fromtimestamp(told['next_try_at'], UTC):%H:%M:%S} UTC"
+    assert f"is asked for again at {next_try}" in told["message"]
+
+    await world.tick(20, seconds=20)
+    later = (await world.job(job["id"]))["status_reason"]
+    (listed,) = (await world.call("GET", JOBS)).json()["data"]
+
+    assert later["next_try_at"] > told["next_try_at"]
+    assert shown["created_at"] <= later["since"] == told["since"] < told["next_try_at"]
+    assert listed["status_reason"] == {k: v for k, v in later.items() if k != "next_try_at"}
 
 
 async def test_a_job_paused_before_it_trained_is_queued_again(world: World) -> None:

@@ -40,7 +40,7 @@ def over(outcome: Outcome, **more: object) -> AttemptFacts:
 
 
 def job(state: JobState, tried: AttemptFacts | None = None, **more: object) -> JobFacts:
-    facts = JobFacts(state=state, total_steps=120, next_offering=NEXT, attempt=tried)
+    facts = JobFacts(state=state, since=NOW, total_steps=120, next_offering=NEXT, attempt=tried)
     return replace(facts, **more)  # type: ignore[arg-type]  # a table's rows
 
 

@@ -12,7 +12,7 @@ from service.domain.states import (
     JobState,
     Outcome,
 )
-from service.domain.story import AttemptFacts, JobFacts, Story, tell, why_ended
+from service.domain.story import AttemptFacts, JobFacts, tell, why_ended
 from tests.unit.story_facts import (
     ACTIVE,
     CANCELLED,
@@ -325,7 +325,9 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
 def test_a_job_is_told_in_one_sentence(
     facts: JobFacts, phase: str, code: str, message: str
 ) -> None:
-    assert tell(facts) == Story(phase, code, message)
+    told = tell(facts)
+
+    assert (told.phase, told.code, told.message) == (phase, code, message)
 
 
 def test_whatever_meets_is_told_in_whole_sentences() -> None:
