@@ -118,7 +118,7 @@ async def change(
         before = Terms.from_dict(job.terms)
         terms = terms_requests.after(before, asked.infrastructure)
         metadata, allowance = asked.new_metadata, parts.allowance
-        await jobs.change(conn, job, terms, now, metadata=metadata, allowance=allowance)
+        await jobs.change(conn, caller, job, terms, now, metadata=metadata, allowance=allowance)
         around = await jobs.around(conn, caller.project_id, job_id, now)
     return await _shown(parts, around, now)
 

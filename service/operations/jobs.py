@@ -175,6 +175,7 @@ async def around(conn: Conn, project_id: str, job_id: str, now: datetime) -> Aro
 
 async def change(
     conn: AsyncConnection,
+    caller: Caller,
     job: JobRow,
     terms: Terms,
     now: datetime,
@@ -194,8 +195,8 @@ async def change(
         await budgets.set_terms(conn, job.id, before, terms, now)
     if terms != before and job.over_budget_at is not None:
         await _weigh(conn, job.id, allowance, now)
-    text = _what_changed(before, terms) or "Its metadata"
-    await events.add(conn, job.id, now, "job.changed", f"{text} changed")
+    text = f"Changed{_by(caller)}: {_what_changed(before, terms) or 'metadata'}"
+    await events.add(conn, job.id, now, "job.changed", text, data=_with(caller))
 
 
 async def request_cancel(conn: Conn, caller: Caller, job_id: str, now: datetime) -> Around:
@@ -235,9 +236,17 @@ async def request_resume(conn: Conn, caller: Caller, job_id: str, now: datetime)
 
 
 def _asked(what: str, caller: Caller) -> Told:
-    by = " by who runs the service" if caller.operates else ""
-    text = f"{what.capitalize()} was asked for{by}"
-    return Told(code=f"job.{what}_requested", message=text, data={"api_key_id": caller.api_key_id})
+    text = f"{what.capitalize()} was asked for{_by(caller)}"
+    return Told(code=f"job.{what}_requested", message=text, data=_with(caller))
+
+
+def _by(caller: Caller) -> str:
+    return " by who runs the service" if caller.operates else ""
+
+
+def _with(caller: Caller) -> dict[str, str]:
+    """Which key an event's request came with."""
+    return {"api_key_id": caller.api_key_id}
 
 
 def run_spec(
