@@ -5,7 +5,7 @@ and is finer than OpenAI's status. Times are absolute, so that a sentence stays 
 is read, and the same facts always give the same sentence.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from service.domain import wording
@@ -99,7 +99,8 @@ def tell(job: JobFacts) -> Story:
     """The story at this moment."""
     told = _ending(job) or _wish(job) or _life(job)
     if job.help_wanted and job.state not in JOB_TERMINAL:
-        return replace(told, code="needs_help", message=job.help_wanted)
+        when = {"since": told.since, "next_try_at": told.next_try_at}
+        return Story(told.phase, "needs_help", job.help_wanted, **when)
     return told
 
 
@@ -193,8 +194,8 @@ def _life(job: JobFacts) -> Story:
         return _queued(job.queue)
     attempt = job.attempt
     if job.waits_for and (attempt is None or attempt.outcome is not None):
-        told = ("waiting_capacity", "no_capacity", job.waits_for)
-        return Story(*told, since=job.since, next_try_at=job.asks_again_at)
+        when = {"since": job.since, "next_try_at": job.asks_again_at}
+        return Story("waiting_capacity", "no_capacity", job.waits_for, **when)
     if attempt is None:
         text = f"Validated; {job.next_offering} is about to be asked for."
         return Story("queued", "queued", text)
