@@ -221,8 +221,9 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
     bill, unit = part(shown, "cost"), part(shown, "cost").get("currency", "USD")
     if why := words.reason(shown):
         yield "why", words.safe(why)
-    if since := part(shown, "queue").get("since"):
-        yield "waits since", f"{words.clock(since)}, looked at again {_next_look(shown)}"
+    if since := part(shown, "status_reason").get("since"):
+        again = words.clock(part(shown, "status_reason").get("next_try_at"))
+        yield "waits since", f"{words.clock(since)}, looked at again by {again}"
     yield from let_in(shown, now)
     if fault := part(shown, "error").get("message"):
         yield "error", words.safe(fault)
@@ -255,11 +256,6 @@ def let_in(shown: Json, now: float) -> Iterator[tuple[str, str]]:
     """When its turn for machines is likely to come, while it waits for that."""
     if at := part(part(shown, "forecast"), "let_in").get("p50"):
         yield "let in", f"in about {words.duration(at - now)}, {words.clock(at)}"
-
-
-def _next_look(shown: Json) -> str:
-    """At the latest: whatever ends before makes it sooner."""
-    return f"by {words.clock(part(shown, 'queue').get('next_try_at'))}"
 
 
 def _forecast(bill: Json) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rekindle.cli import job_view
+from rekindle.cli import job_view, words
 from rekindle.cli.feed import News
 from rekindle.cli.terms import Limits, Priority
 from rekindle.cli.trouble import Unreachable
@@ -199,8 +199,13 @@ def test_lines_tell_every_event_and_phase_but_not_every_step() -> None:
 QUEUED: dict[str, Any] = JOB | {
     "status": "queued",
     "phase": "queued",
-    "status_reason": {"code": "project_jobs", "message": "3rd in the queue: it is full."},
-    "queue": {"position": 3, "since": 1_795_000_000, "next_try_at": 1_795_000_105},
+    "status_reason": {
+        "code": "project_jobs",
+        "message": "3rd in the queue: it is full.",
+        "since": 1_795_000_000,
+        "next_try_at": 1_795_000_105,
+    },
+    "queue": {"position": 3},
     "infrastructure": {"priority": "high"},
 }
 
@@ -214,7 +219,8 @@ def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
 
     assert "Waiting for its turn" in shown
     assert "3rd in the queue: it is full." in shown
-    assert ", looked at again by " in shown
+    since, again = (words.clock(QUEUED["status_reason"][k]) for k in ("since", "next_try_at"))
+    assert f"waits since  {since}, looked at again by {again}" in shown
     assert "priority     high" in shown
     nobody = {"estimated_finish": None, "forecast": {"unknown_because": "Others hold it."}}
     soon = {"forecast": {"let_in": {"p10": NOW, "p50": NOW + 7500, "p90": NOW + 9000}}}
