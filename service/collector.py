@@ -9,21 +9,27 @@ that takes minutes, and then all that they hold is looked through in one stop: 8
 import asyncio
 import gc
 from contextlib import suppress
+from itertools import count
 
 _EVERY = 0.5  # s
-# By itself: after so many new objects, rounds of those, rounds of these; Python's own are 700, 10
-# and 10. Requests give back what they took without it. The second is an hour of rounds: what has
-# lived through one seldom ends in a cycle, and to look at it again is the stop described above.
-_BY_ITSELF = (20_000, 7_200, 20)
+_ROUNDS = 7_200  # an hour; then also at what has lived through one before: the stop described above
+# By itself: after so many new objects, and then at the newest only; Python's own are 700, 10 and
+# 10. Requests give back what they took without it.
+_BY_ITSELF = (20_000, 1_000_000, 1_000_000)
 
 
-async def in_bites(stop: asyncio.Event) -> None:
-    """Until ``stop``. What is there when it begins is never looked at again."""
+async def in_bites(stop: asyncio.Event, every: float = _EVERY, rounds: int = _ROUNDS) -> None:
+    """Until ``stop``. What is there when it begins is never looked at again.
+
+    ``every``: seconds between two looks at what is new. One of ``rounds`` is at all the rest too.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_BY_ITSELF)
-    while not stop.is_set():
+    for number in count(1):
         with suppress(TimeoutError):
-            async with asyncio.timeout(_EVERY):
+            async with asyncio.timeout(every):
                 await stop.wait()
-        gc.collect(0)
+        if stop.is_set():
+            return
+        gc.collect(0 if number % rounds else 2)

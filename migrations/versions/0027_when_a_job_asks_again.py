@@ -9,7 +9,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Expand only: null means that nobody can say, as the release before never does."""
+    """Expand only: null means that nobody can say.
+
+    Beside a sentence of the release before the moment may be an older one; the first look mends it.
+    """
     op.execute("alter table jobs add column asks_again_at timestamptz")
 
 

@@ -144,7 +144,7 @@ def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
 
 
 def _reason(told: Story, beat: timedelta, now: datetime | None) -> dict[str, Any]:
-    """Why it is so; and while it waits to ask for machines, since when and when it may at last."""
+    """Why it is so; and while it waits to ask for machines, since when and until when."""
     shown = {"code": told.code, "message": told.message, "since": seconds(told.since)}
     if now is None:
         return shown

@@ -82,9 +82,7 @@ class Choice:
     places: tuple[Place, ...] = ()
     why: str = ""
     look_at: datetime | None = None
-    again_at: datetime | None = (
-        None  # when the first of them is asked for again, where that is known
-    )
+    again_at: datetime | None = None  # the moment that ``why`` names
     record: Mapping[str, Any] | None = None  # what it rests on
 
 

@@ -99,8 +99,7 @@ def tell(job: JobFacts) -> Story:
     """The story at this moment."""
     told = _ending(job) or _wish(job) or _life(job)
     if job.help_wanted and job.state not in JOB_TERMINAL:
-        when = {"since": told.since, "next_try_at": told.next_try_at}
-        return Story(told.phase, "needs_help", job.help_wanted, **when)
+        return Story(told.phase, "needs_help", job.help_wanted, told.since, told.next_try_at)
     return told
 
 
@@ -194,8 +193,8 @@ def _life(job: JobFacts) -> Story:
         return _queued(job.queue)
     attempt = job.attempt
     if job.waits_for and (attempt is None or attempt.outcome is not None):
-        when = {"since": job.since, "next_try_at": job.asks_again_at}
-        return Story("waiting_capacity", "no_capacity", job.waits_for, **when)
+        why, again_at = job.waits_for, job.asks_again_at
+        return Story("waiting_capacity", "no_capacity", why, job.since, again_at)
     if attempt is None:
         text = f"Validated; {job.next_offering} is about to be asked for."
         return Story("queued", "queued", text)
@@ -335,7 +334,8 @@ def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> Story:
     are = wording.either(attempt.instance_count, "is", "are")
     gone = f"{told} in {attempt.region}, so {job.its_machines} {are} given up."
     text = f"{gone} {_next(job, attempt)}"
-    return Story("recovering", "unresponsive", text, attempt.since, _next_at(attempt))
+    since = attempt.since if job.state is JobState.RUNNING else job.since
+    return Story("recovering", "unresponsive", text, since, _next_at(attempt))
 
 
 def _next(job: JobFacts, attempt: AttemptFacts) -> str:

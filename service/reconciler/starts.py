@@ -85,8 +85,8 @@ class Starts:
                 if found.look_at is None:
                     await self._begin(conn, claim, job, row, found, number)
                 elif not await self._queues_again(conn, claim, row, roomy):
-                    why = (found.why, found.again_at)
-                    await self._wait(conn, claim, row, why, found.look_at)
+                    told = (found.why, found.again_at)
+                    await self._wait(conn, claim, row, *told, until=found.look_at)
                 return
         await self._come_back(claim)
 
@@ -110,7 +110,7 @@ class Starts:
             await budgets.exhaust(conn, job.id, place.because, now, what_now=text)
             await leases.release(conn, claim, now, now, _as_read(row))
         else:
-            await self._wait(conn, claim, row, (place.because, None), now + _IDLE)
+            await self._wait(conn, claim, row, place.because, None, until=now + _IDLE)
 
     async def _queues_again(
         self, conn: AsyncConnection, claim: Claim, row: JobRow, places: Sequence[Place]
@@ -333,12 +333,14 @@ class Starts:
         conn: AsyncConnection,
         claim: Claim,
         row: JobRow,
-        why: tuple[str, datetime | None],
+        why: str,
+        again_at: datetime | None,
+        *,
         until: datetime,
     ) -> None:
-        """Say why and until when, once, where the user looks."""
-        if (row.waits_for, row.asks_again_at) != why:
-            told = dict(zip(("waits_for", "asks_again_at"), why, strict=True))
+        """Say why, and the moment that ``why`` names, once, where the user looks."""
+        if (row.waits_for, row.asks_again_at) != (why, again_at):
+            told = {"waits_for": why, "asks_again_at": again_at}
             await versions.raise_one(conn, row.id, self.now(), **told)
         await leases.release(conn, claim, self.now(), until)
 

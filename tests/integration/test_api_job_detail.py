@@ -100,13 +100,18 @@ async def test_refused_capacity_is_told_with_place_count_and_next_try(world: Wor
     next_try = f"{datetime.fromtimestamp(told['next_try_at'], UTC):%H:%M:%S} UTC"
     assert f"is asked for again at {next_try}" in told["message"]
 
-    await world.tick(20, seconds=20)
+    await world.tick(24, seconds=20)
     later = (await world.job(job["id"]))["status_reason"]
     (listed,) = (await world.call("GET", JOBS)).json()["data"]
 
-    assert later["next_try_at"] > told["next_try_at"]
+    later_try = f"{datetime.fromtimestamp(later['next_try_at'], UTC):%H:%M:%S} UTC"
+    assert f"is asked for again at {later_try}" in later["message"]
     assert shown["created_at"] <= later["since"] == told["since"] < told["next_try_at"]
     assert listed["status_reason"] == {k: v for k, v in later.items() if k != "next_try_at"}
+
+    world.clock.advance(seconds=3600)
+    overdue = (await world.job(job["id"]))["status_reason"]["next_try_at"]
+    assert overdue == int(world.clock().timestamp()) + 60, "it is looked at every minute"
 
 
 async def test_a_job_paused_before_it_trained_is_queued_again(world: World) -> None:

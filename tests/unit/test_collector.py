@@ -26,6 +26,7 @@ async def test_what_a_process_begins_with_is_never_looked_through_again() -> Non
     await collector.in_bites(stop)
 
     assert len(gc.get_objects()) < gc.get_freeze_count() / 100
+    assert gc.get_threshold() > (10_000, 7_200, 7_200), "nor does a burst make it look at all"
 
 
 async def test_what_came_and_stays_is_looked_through_within_moments() -> None:
@@ -41,20 +42,39 @@ async def test_what_came_and_stays_is_looked_through_within_moments() -> None:
     await looking
 
 
+class Cycle:
+    """Only the collector finds it, and then it says so."""
+
+    def __init__(self) -> None:
+        self.itself, self.gone = self, asyncio.Event()
+
+    def __del__(self) -> None:
+        self.gone.set()
+
+
 async def test_a_cycle_that_nobody_holds_goes_within_moments() -> None:
     stop = asyncio.Event()
     looking = asyncio.create_task(collector.in_bites(stop))
     await asyncio.sleep(0)
-    gone = asyncio.Event()
 
-    class Cycle:
-        def __init__(self) -> None:
-            self.itself = self
+    gone = Cycle().gone
+    async with asyncio.timeout(10):
+        await gone.wait()
 
-        def __del__(self) -> None:
-            gone.set()
+    stop.set()
+    await looking
 
-    Cycle()
+
+async def test_a_cycle_that_was_held_for_longer_goes_when_all_is_looked_at() -> None:
+    """Those looks do not come by themselves: Python counts rounds that it began alone."""
+    stop = asyncio.Event()
+    looking = asyncio.create_task(collector.in_bites(stop, every=0.01, rounds=20))
+    await asyncio.sleep(0)
+    held = Cycle()
+    await until(_young, {id(held)}.isdisjoint, interval=0.01, deadline=10)
+
+    gone = held.gone
+    del held
     async with asyncio.timeout(10):
         await gone.wait()
 

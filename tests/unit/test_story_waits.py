@@ -31,7 +31,7 @@ WAITS = [
     (trained(RUNNING, over(Outcome.UNRESPONSIVE, since=LET_GO)), LET_GO, LET_GO),
     (
         job(QUEUED, over(Outcome.UNRESPONSIVE, since=LET_GO, duds=1)),
-        LET_GO,
+        NOW,
         LET_GO + pause_after(0, 1),
     ),
     (job(QUEUED, asks_again_at=ASKED), None, None),
