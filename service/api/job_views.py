@@ -145,12 +145,15 @@ def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
 
 def _reason(told: Story, beat: timedelta, now: datetime | None) -> dict[str, Any]:
     """Why it is so; and while it waits to ask for machines, since when and until when."""
-    shown = {"code": told.code, "message": told.message, "since": seconds(told.since)}
-    if now is None:
-        return shown
-    is_known = told.next_try_at is not None and told.next_try_at > now
-    next_try_at = told.next_try_at if is_known else now + beat
-    return shown | {"next_try_at": seconds(next_try_at) if told.since else None}
+    next_try_at = told.next_try_at
+    if now and told.since and not (next_try_at and next_try_at > now):
+        next_try_at = now + beat
+    return {
+        "code": told.code,
+        "message": told.message,
+        "since": seconds(told.since),
+        "next_try_at": seconds(next_try_at),
+    }
 
 
 def _queue(standing: Standing | None, now: datetime | None) -> dict[str, Any] | None:
