@@ -196,7 +196,7 @@ async def change(
     if terms != before and job.over_budget_at is not None:
         await _weigh(conn, job.id, allowance, now)
     text = f"Changed{_by(caller)}: {_what_changed(before, terms) or 'metadata'}"
-    await events.add(conn, job.id, now, "job.changed", text, data=_with(caller))
+    await events.add(conn, job.id, now, "job.changed", text, data=_key_of(caller))
 
 
 async def request_cancel(conn: Conn, caller: Caller, job_id: str, now: datetime) -> Around:
@@ -237,14 +237,14 @@ async def request_resume(conn: Conn, caller: Caller, job_id: str, now: datetime)
 
 def _asked(what: str, caller: Caller) -> Told:
     text = f"{what.capitalize()} was asked for{_by(caller)}"
-    return Told(code=f"job.{what}_requested", message=text, data=_with(caller))
+    return Told(code=f"job.{what}_requested", message=text, data=_key_of(caller))
 
 
 def _by(caller: Caller) -> str:
     return " by who runs the service" if caller.operates else ""
 
 
-def _with(caller: Caller) -> dict[str, str]:
+def _key_of(caller: Caller) -> dict[str, str]:
     """Which key an event's request came with."""
     return {"api_key_id": caller.api_key_id}
 

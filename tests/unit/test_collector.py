@@ -2,7 +2,8 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -19,27 +20,17 @@ def as_before() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-async def test_what_a_process_begins_with_is_never_looked_through_again() -> None:
+@asynccontextmanager
+async def looking(every: float = 0.5, rounds: int = 7_200) -> AsyncIterator[None]:
+    """The collector comes in bites meanwhile."""
     stop = asyncio.Event()
-    stop.set()
-
-    await collector.in_bites(stop)
-
-    assert len(gc.get_objects()) < gc.get_freeze_count() / 100
-    assert gc.get_threshold() > (10_000, 7_200, 7_200), "nor does a burst make it look at all"
-
-
-async def test_what_came_and_stays_is_looked_through_within_moments() -> None:
-    """Else thousands of long polls would be looked through at once, minutes later."""
-    stop = asyncio.Event()
-    looking = asyncio.create_task(collector.in_bites(stop))
+    task = asyncio.create_task(collector.in_bites(stop, every, rounds))
     await asyncio.sleep(0)
-    stay = [[n] for n in range(5_000)]  # far from what makes it come by itself
-
-    await until(_young, {id(one) for one in stay}.isdisjoint, deadline=10)
-
-    stop.set()
-    await looking
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
 
 
 class Cycle:
@@ -52,35 +43,48 @@ class Cycle:
         self.gone.set()
 
 
+async def test_what_a_process_begins_with_is_never_looked_through_again() -> None:
+    async with looking():
+        assert len(gc.get_objects()) < gc.get_freeze_count() / 100
+
+
+async def test_a_burst_does_not_make_it_look_at_all_there_is() -> None:
+    async with looking():
+        newest, *older = gc.get_threshold()
+
+        assert newest > 10_000
+        assert min(older) > 10_000
+
+
+async def test_what_came_and_stays_is_looked_through_once_within_moments() -> None:
+    """Else thousands of long polls would be looked through at once, minutes later."""
+    async with looking():
+        stay = [[n] for n in range(5_000)]  # far from what makes it come by itself
+        ids = {id(one) for one in stay}
+
+        await until(_newest, ids.isdisjoint, deadline=10)
+
+        assert ids <= {id(one) for one in gc.get_objects(generation=1)}
+
+
 async def test_a_cycle_that_nobody_holds_goes_within_moments() -> None:
-    stop = asyncio.Event()
-    looking = asyncio.create_task(collector.in_bites(stop))
-    await asyncio.sleep(0)
+    async with looking():
+        gone = Cycle().gone
 
-    gone = Cycle().gone
-    async with asyncio.timeout(10):
-        await gone.wait()
-
-    stop.set()
-    await looking
+        assert await asyncio.wait_for(gone.wait(), 10)
 
 
 async def test_a_cycle_that_was_held_for_longer_goes_when_all_is_looked_at() -> None:
     """Those looks do not come by themselves: Python counts rounds that it began alone."""
-    stop = asyncio.Event()
-    looking = asyncio.create_task(collector.in_bites(stop, every=0.01, rounds=20))
-    await asyncio.sleep(0)
-    held = Cycle()
-    await until(_young, {id(held)}.isdisjoint, interval=0.01, deadline=10)
+    async with looking(every=0.01, rounds=20):
+        held = Cycle()
+        await until(_newest, {id(held)}.isdisjoint, interval=0.01, deadline=10)
 
-    gone = held.gone
-    del held
-    async with asyncio.timeout(10):
-        await gone.wait()
+        gone = held.gone
+        del held
 
-    stop.set()
-    await looking
+        assert await asyncio.wait_for(gone.wait(), 10)
 
 
-async def _young() -> set[int]:
+async def _newest() -> set[int]:
     return {id(one) for one in gc.get_objects(generation=0)}
