@@ -22,7 +22,6 @@ from service.storage.store import BlobNotFound, StorageError
 _CONTAINER, _BLOB = "files", "check"  # of any name: what is not there is an answer as well
 _URL = "Write it so: postgresql://USER:PASSWORD@HOST:5432/NAME"
 _ACCOUNT = "Copy it: az storage account show-connection-string -n ACCOUNT"
-_NO_TABLE = "42P01"
 _MIGRATE = "Run: python -m service.main migrate"
 
 
@@ -88,9 +87,7 @@ async def _database(url: str, schema: Schema, wall: Callable[[], float]) -> Part
     try:
         return await _ready(engine, schema, wall)
     except ProgrammingError as error:
-        if getattr(error.orig, "sqlstate", "") != _NO_TABLE:
-            return Part("database", _first_line(str(error.orig)), "May its user read our tables?")
-        return Part("database", "it answers, and has no tables of ours", _MIGRATE)
+        return Part("database", _first_line(str(error.orig)), "May its user read our tables?")
     except SQLAlchemyError as error:
         said = str(getattr(error, "orig", None) or error)
         mend = "Is it running, may this machine reach it, and are user and password right?"

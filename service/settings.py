@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     )
 
     prices_url: str = "https://prices.azure.com"
-    offerings: Annotated[tuple[Offering, ...], NoDecode] = ()
+    offerings: Annotated[tuple[Offering, ...], NoDecode]
     hazard_per_hour: float = 0.05  # evictions of one node, until own figures are there
     egress_per_gib: float = Field(
         default=0.02, ge=0, description="US dollars for a GiB that leaves its region, in choices"
@@ -144,7 +144,9 @@ class Settings(BaseSettings):
         """ "SIZE@REGION[:on_demand],..." -> offerings."""
         if not isinstance(value, str):
             return value
-        return tuple(_offering(part.strip()) for part in value.split(",") if part.strip())
+        if not (parts := [part.strip() for part in value.split(",") if part.strip()]):
+            raise ValueError("it is empty: name at least one, SIZE@REGION")
+        return tuple(map(_offering, parts))
 
     @field_validator("region_storage", mode="before")
     @classmethod
@@ -164,8 +166,6 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def complete(self) -> Self:
         """Refuse to start half configured."""
-        if not self.offerings:
-            raise ValueError("REKINDLE_OFFERINGS is empty: name at least one, SIZE@REGION")
         names = ("subscription_id", "resource_group", "subnet_id", "ssh_public_key")
         missing = [n for n in names if not getattr(self, f"azure_{n}")]
         if self.cloud == "azure" and missing:
@@ -179,4 +179,6 @@ def _offering(text: str) -> Offering:
     region, _, capacity = place.partition(":")
     if not (size and at and region):
         raise ValueError(f"{text!r} is no offering: write SIZE@REGION or SIZE@REGION:on_demand")
+    if (capacity or CapacityType.SPOT) not in list(CapacityType):
+        raise ValueError(f"{text!r} ends in :{capacity}: write :spot, :on_demand or neither")
     return Offering(region=region, vm_size=size, capacity_type=CapacityType(capacity or "spot"))

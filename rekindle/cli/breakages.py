@@ -37,7 +37,7 @@ BREAKAGES = {
         part=lambda stack: faults.restart(stack, "postgres"),
     ),
     "azurite": Breakage(
-        then="Blob refuses everybody for --seconds; saves wait on the machines' disks.",
+        then="Blob refuses everybody for --seconds; saves wait in the machines' memory.",
         lasting=lambda stack, seconds: faults.take_away(stack, "azurite", seconds),
     ),
     "network": Breakage(

@@ -38,7 +38,9 @@ def checks(asked: Asked) -> Iterator[Check]:
             yield missing("service", trouble.message, f"{start} mend the address.")
             return
         except Trouble as trouble:
-            yield missing("service", trouble.message, "Check the address: it ends in /v1.")
+            yield missing(
+                "service", trouble.message, trouble.advice or "Check the address: it ends in /v1."
+            )
             return
         if reason:
             remedy = "If it does not say what to do: docs/runbook.md, and the service's log."

@@ -122,7 +122,12 @@ def _named_in(file: Path) -> frozenset[str]:
     """The jobs in what was printed, be it lines or JSON, of one run or of several."""
     if found := frozenset(_ID.findall(file.read_text(errors="replace"))):
         return found
-    raise Trouble(f"{file} names no job.", exit_code=ExitCode.USAGE, code="no_jobs")
+    raise Trouble(
+        f"{file} names no job.",
+        "Give what `rekindle pause --all` printed.",
+        exit_code=ExitCode.USAGE,
+        code="no_jobs",
+    )
 
 
 def _all(cli: Cli, verb: _Verb, many: Many, only: frozenset[str] | None) -> int:

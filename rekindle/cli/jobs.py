@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,18 @@ _STATUSES = {
     "cancelled",
 }
 _LOOKED_THROUGH = 1000  # jobs that a filter reads at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Page:
+    jobs: list[Json]
+    status: str | None  # all of them have it
+    after: str | None  # jobs older than this one were not looked at; None: there are none
+
+    @property
+    def document(self) -> Json:
+        more = self.after is not None
+        return {"object": "list", "data": self.jobs, "has_more": more, "last_id": self.after}
 
 
 def list_jobs(
@@ -52,9 +65,8 @@ def list_jobs(
     if all_projects:
         _list_all(cli, limit, after, status)
         return
-    found, more = _page(cli, limit, job_id(cli.client, after) if after else None, status)
-    document = {"object": "list", "data": found, "has_more": more}
-    cli.show(document, lambda: _listed(found, cli.same_project, more=more))
+    page = _page(cli, limit, job_id(cli.client, after) if after else None, status)
+    cli.show(page.document, lambda: _listed(page, cli.same_project))
 
 
 def show(cli: Cli, job: JobArgument) -> None:
@@ -111,38 +123,46 @@ def wish(cli: Cli, job: str, verb: str, said: str) -> None:
     cli.show(shown, lambda: _granted(shown, said, cli.same_project))
 
 
-def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> tuple[list[Json], bool]:
-    """The API does not filter by status: this looks through the newest thousand."""
+def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> _Page:
+    """The API does not filter by status: this looks through a thousand."""
     most = limit + 1 if status is None else _LOOKED_THROUGH
     found = pages(cli.client, JOBS, most, after)
     fitting = [job for job in found if status in (None, job.get("status"))]
-    return fitting[:limit], len(fitting) > limit
+    if len(fitting) > limit:
+        return _Page(jobs=fitting[:limit], status=status, after=fitting[limit - 1]["id"])
+    return _Page(jobs=fitting, status=status, after=found[-1]["id"] if len(found) == most else None)
 
 
 def _list_all(cli: Cli, limit: int, after: str | None, status: str | None) -> None:
     projects.refuse_with(cli, "--after" if after else None)
-    found = [(one, *_page(cli, limit, None, status)) for one in projects.in_each(cli)]
-    data = [job | {"project": one["name"]} for one, its_jobs, _ in found for job in its_jobs]
-    document = {"object": "list", "data": data, "has_more": any(more for *_, more in found)}
+    found = [(one, _page(cli, limit, None, status)) for one in projects.in_each(cli)]
+    data = [job | {"project": one["name"]} for one, page in found for job in page.jobs]
+    more = any(page.after for _, page in found)
+    document = {"object": "list", "data": data, "has_more": more}
     cli.show(document, lambda: _by_project(found))
 
 
-def _by_project(found: list[tuple[Json, list[Json], bool]]) -> Iterable[Any]:
-    if not any(jobs for _, jobs, _ in found):
-        yield "No jobs in any project."
-    for one, jobs, more in found:
-        if jobs:
-            yield f"Project {words.safe(one['name'])}"
-            yield from _listed(jobs, f" --project {one['id']}", more=more)
+def _by_project(found: list[tuple[Json, _Page]]) -> Iterable[Any]:
+    told = [(one, page) for one, page in found if page.jobs or page.after]
+    if not told:
+        yield "No such jobs in any project."
+    for one, page in told:
+        yield f"Project {words.safe(one['name'])}"
+        yield from _listed(page, f" --project {one['id']}")
 
 
-def _listed(found: list[Json], same_project: str = "", *, more: bool) -> Iterable[Any]:
-    if not found:
+def _listed(page: _Page, same_project: str) -> Iterable[Any]:
+    only = f" --status {page.status}" if page.status else ""
+    if page.jobs:
+        yield job_view.jobs_table(page.jobs, time.time())
+    elif page.status:
+        through = f" of the {_LOOKED_THROUGH:,} that were looked at" if page.after else ""
+        yield f"No job{through} is {page.status}."
+    else:
         yield "No jobs. Make one: rekindle submit FILE --model MODEL"
-        return
-    yield job_view.jobs_table(found, time.time())
-    if more:
-        yield f"There are more: rekindle list --after {found[-1]['id']}{same_project}"
+    if page.after:
+        are = "may be" if page.status else "are"
+        yield f"There {are} more: rekindle list{only} --after {page.after}{same_project}"
 
 
 def _print_events(cli: Cli, found: Iterable[Json]) -> None:

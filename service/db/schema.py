@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 
 from sqlalchemy import text
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+_NO_TABLE = "42P01"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,10 +22,20 @@ class Schema:
         A revision that nobody here knows is a later release's: migrations expand first, so this
         one runs on it.
         """
-        there = (await conn.execute(text("select version_num from alembic_version"))).scalar()
+        there = await _revision(conn)
         if there == self.newest or (there is not None and there not in self.known):
             return ""
         return (
             f"The schema is {there or 'empty'}, this release needs {self.newest}: run"
             " `python -m service.main migrate`."
         )
+
+
+async def _revision(conn: AsyncConnection) -> str | None:
+    """None: never migrated. Then PostgreSQL refuses all that this transaction would still read."""
+    try:
+        return (await conn.execute(text("select version_num from alembic_version"))).scalar()
+    except ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", "") != _NO_TABLE:
+            raise
+        return None

@@ -39,6 +39,7 @@ from trainer.contract import DirectiveKind, Generation
 
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
 MAX_FRUITLESS = 10  # generations in a row without one, for whatever reason
+FRUITLESS = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
 _TO_DELETE = timedelta(minutes=2)  # until a machine that is to go is asked for again
 # Before the next generation, by how many in a row were fruitless: what fails at once fails often.
 _PAUSES = tuple(timedelta(seconds=s) for s in (0, 0, 5, 10, 20, 40, 60))
@@ -275,8 +276,7 @@ def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
         many = f"{MAX_TRAINER_ERRORS} trainer errors in a row without a new checkpoint"
         return _end(Outcome.TRAINER_ERROR, many)
     if seen.fruitless >= MAX_FRUITLESS:
-        many = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
-        return _end(Outcome.TRAINER_ERROR, many)
+        return _end(Outcome.TRAINER_ERROR, FRUITLESS)
     pause = _PAUSES[min(seen.fruitless, len(_PAUSES) - 1)]
     left = pause - (now - seen.opened_at) if seen.opened_at else timedelta(0)
     if left > timedelta(0):

@@ -15,6 +15,11 @@ async def require(engine: AsyncEngine, project_id: str, operators: str) -> None:
     async with engine.connect() as conn:
         if await are(conn, project_id, operators):
             return
+    if not operators:
+        raise PermissionDenied(
+            "This is of all projects together, and no project is the operators': who runs the"
+            " service names one in REKINDLE_OPERATOR_PROJECT."
+        )
     raise PermissionDenied(
         f"This is of all projects together, so it needs a key of the project "
         f"{operators!r}, and no header OpenAI-Project (--project) that names another. Who runs the"

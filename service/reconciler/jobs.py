@@ -20,6 +20,7 @@ from service.db.leases import Claim, Renewals
 from service.domain import lineage
 from service.domain.admission import NO_QUOTA, Quota
 from service.domain.attempt import HOPELESS
+from service.domain.attempt_steps import FRUITLESS
 from service.domain.budget import USUAL, Allowance
 from service.domain.cost import NO_EGRESS, Egress
 from service.domain.errors import InvalidRequest, LeaseLost
@@ -219,7 +220,7 @@ class JobReconciler:
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
-            ours = move.reason == NEVER_TRAINED  # else it is the user's to mend
+            ours = move.reason in (NEVER_TRAINED, FRUITLESS)  # else it is the user's to mend
             level = logging.ERROR if ours else logging.WARNING
             facts = {"job": job.id, "code": code, "cause": move.reason}
             log.log(level, "job.failed", extra=facts)

@@ -1,5 +1,6 @@
 """Jobs in trouble that is not their own: outages, lost blobs, nodes that never come."""
 
+import logging
 from dataclasses import replace
 
 import pytest
@@ -44,7 +45,7 @@ async def test_nodes_that_cannot_be_heard_but_still_commit_are_left_alone(world:
 
 
 async def test_starts_that_all_come_to_nothing_fail_the_job_though_nobody_erred(
-    world: World,
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = await world.submit()
     nodes = await boot(world, job["id"])
@@ -58,6 +59,7 @@ async def test_starts_that_all_come_to_nothing_fail_the_job_though_nobody_erred(
 
     assert failed["status"] == "failed"
     assert "10 starts in a row" in failed["error"]["message"]
+    assert logging.ERROR in [r.levelno for r in caplog.records if r.msg == "job.failed"]
 
 
 async def test_attempts_that_never_train_fail_the_job_with_what_to_check(world: World) -> None:

@@ -104,6 +104,7 @@ async def test_a_database_that_was_never_migrated_is_told_so(
 
     found = await parts(REKINDLE_DATABASE_URL=empty, REKINDLE_STORAGE="nonsense")
 
+    assert found["database"].found.startswith("The schema is empty, this release needs")
     assert found["database"].remedy == "Run: python -m service.main migrate"
 
 

@@ -47,6 +47,19 @@ async def test_a_process_is_ready_once_its_schema_is_there(
     assert ("migrate" in answer.text) == (status == 503)
 
 
+async def test_a_process_whose_database_was_never_migrated_says_what_to_run(
+    world: World, database_url: str
+) -> None:
+    engine = make_engine(database_url.replace("/rekindle?", "/postgres?"))
+    schema = Schema(newest=NOW, known=frozenset({NOW}))
+
+    answer = await ask(replace(world.parts, engine=engine, schema=schema))
+    await engine.dispose()
+
+    assert answer.status_code == 503
+    assert "python -m service.main migrate" in answer.json()["status"]
+
+
 async def test_a_reconciler_that_was_given_a_port_answers_whether_it_is_well_and_nothing_else(
     world: World,
 ) -> None:

@@ -1,12 +1,21 @@
 """Commands about jobs, keys and the machine: what comes back, and how a command ends."""
 
 import asyncio
+import re
 
 import pytest
+from sqlalchemy import text
 
 from tests import waiting
 from tests.integration.cli.conftest import Shell
 from tests.integration.cli.test_submit import submit
+
+_A_THOUSAND_MORE = text("""
+insert into jobs
+select (jsonb_populate_record(null::jobs,
+  to_jsonb(j) || jsonb_build_object('id', j.id || n, 'idempotency_key', null))).*
+from (select * from jobs order by id desc limit 1) j, generate_series(1000, 1999) n
+""")
 
 
 async def test_lists_page_and_filter_by_status(shell: Shell) -> None:
@@ -26,6 +35,26 @@ async def test_lists_page_and_filter_by_status(shell: Shell) -> None:
     assert [j["id"] for j in ended["data"]] == [names[0]]
     assert unknown.code == 2
     assert f"rekindle list --after {names[1]}" in shown.out
+
+
+async def test_a_list_of_one_status_says_where_it_has_stopped_to_look(shell: Shell) -> None:
+    oldest = await submit(shell)
+    await shell.run("cancel", oldest)
+    await shell.world.tick(2)
+    nobody = await shell.run("list", "--status", "failed")
+    await submit(shell)
+    async with shell.world.engine.begin() as conn:
+        await conn.execute(_A_THOUSAND_MORE)
+
+    seen = await shell.run("list", "--status", "cancelled")
+    further = re.search(r"rekindle (list --status cancelled --after \S+)", seen.out)
+    assert further, seen.out
+    rest = await shell.run(*further[1].split(), "--json")
+
+    assert "No job is failed." in nobody.out
+    assert "No job of the 1,000 that were looked at is cancelled." in seen.out
+    assert [job["id"] for job in rest.json["data"]] == [oldest]
+    assert rest.json["has_more"] is False
 
 
 async def test_a_job_is_named_by_its_id_the_beginning_of_it_or_last(shell: Shell) -> None:
