@@ -83,6 +83,7 @@ class Choice:
     why: str = ""
     look_at: datetime | None = None
     again_at: datetime | None = None  # the moment that ``why`` names
+    risk: Decision | None = None  # to the deadline of a job that does not switch
     record: Mapping[str, Any] | None = None  # what it rests on
 
 
@@ -95,11 +96,24 @@ def choose(
     past: Past = NO_PAST,
 ) -> Choice:
     """Where to ask for machines now; ``places`` in the order of the plan."""
+    found = _choose(places, work, job_id, now, most_nodes, past)
+    if work.terms.deadline is None or work.terms.switches:
+        return found
+    allowed = [p for p in places if not _forbidden(p, work.terms)] or places
+    at_risk = situation(allowed, work, now, most_nodes, past=past)
+    return replace(found, risk=policy.demanded(at_risk) or _late(at_risk, allowed))
+
+
+def _choose(
+    places: Sequence[Place], work: Work, job_id: str, now: datetime, most_nodes: int, past: Past
+) -> Choice:
     forbidden = {p.offering: _forbidden(p, work.terms) for p in places}
     allowed = [p for p in places if not forbidden[p.offering]]
     if not allowed:
         why = "; ".join(f"{offering} {fault}" for offering, fault in forbidden.items())
         return Choice(why=f"No offering may be taken now: {why}.", look_at=now + LOOK_AGAIN)
+    bought = work.terms.buys([p.offering for p in allowed])
+    allowed = [p for p in allowed if p.offering in bought]
     free = [p for p in allowed if not _is_short(p, most_nodes, now)]
     if not free:
         return _sold_out(allowed, job_id, now)
@@ -134,8 +148,13 @@ def at_risk(
     decision = policy.choose(found)
     if decision.kind is Kind.RUN and decision.candidate and not decision.candidate.spot:
         return decision
-    needs = found.work_s + found.margin_s + held.cold_left_s
-    if found.left_s is None or found.left_s >= needs:
+    return _late(found, allowed)
+
+
+def _late(found: Situation, allowed: Sequence[Place]) -> Decision | None:
+    """That Spot will miss the deadline even without another eviction; None while it may not."""
+    cold = found.held.cold_left_s if found.held else 0.0
+    if found.left_s is None or found.left_s >= found.work_s + found.margin_s + cold:
         return None
     why = "Even without another eviction, Spot is likely to miss it."
     if all(p.offering.capacity_type is CapacityType.SPOT for p in allowed):

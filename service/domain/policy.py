@@ -43,14 +43,21 @@ def choose(now: Situation) -> Decision:
     net = _net(now)
     if now.left_s is None or net is None:
         return _cheapest(now)
-    slack = _slack(now, now.left_s, net)
-    decided = _safety(now, net, slack)
+    decided = demanded(now)
     if decided is not None:
         return decided
     held = now.holding
     if held is not None and held.spot:
         return _between_spots(now, held)
-    return _weigh(now, net, slack)
+    return _weigh(now, net, _slack(now, now.left_s, net))
+
+
+def demanded(now: Situation) -> Decision | None:
+    """What the deadline demands whatever it costs; None: there is room, or nothing to hold it."""
+    net = _net(now)
+    if now.left_s is None or net is None:
+        return None
+    return _safety(now, net, _slack(now, now.left_s, net))
 
 
 def ranked(now: Situation) -> list[Candidate]:

@@ -1,6 +1,6 @@
 """What a user asks of a job beside the training itself: how much money, until when, where."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,6 +10,7 @@ from typing import Any, Self
 from service.domain.admission import Priority
 from service.domain.cost import CURRENCY
 from service.domain.fleet import Offering, Price
+from service.domain.states import CapacityType
 
 # Why an attempt is stopped that nobody asked to stop.
 OVER_BUDGET = "the budget is used up"
@@ -44,6 +45,16 @@ class Terms:
     priority: Priority = Priority.NORMAL  # in the queue, among its project's own jobs
     regions: tuple[str, ...] = ()  # where data may be and machines may run; empty: anywhere
 
+    @property
+    def switches(self) -> bool:
+        """Whether on demand is paid for where the deadline asks for it."""
+        return self.deadline is not None and self.on_deadline_risk is OnRisk.SWITCH
+
+    def buys(self, allowed: Sequence[Offering]) -> Sequence[Offering]:
+        """Of what may be taken, what is: on demand for the deadline, or where there is no Spot."""
+        spots = [o for o in allowed if o.capacity_type is CapacityType.SPOT]
+        return allowed if self.switches or not spots else spots
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-able; money as decimal strings, the deadline in unix seconds."""
         return {
@@ -77,7 +88,7 @@ class Terms:
         """
         if asked_hours is not None:
             return asked_hours * 3600
-        if self.deadline is None or self.on_deadline_risk is not OnRisk.SWITCH:
+        if self.deadline is None or not self.switches:
             return None
         return (self.deadline - begin).total_seconds()
 

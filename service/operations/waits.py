@@ -19,7 +19,7 @@ from service.domain.answers import Past
 from service.domain.choice import gpus_of
 from service.domain.fleet import Offering, Price
 from service.domain.states import AttemptState, CapacityType, JobState
-from service.domain.terms import OnRisk, Terms
+from service.domain.terms import Terms
 from service.domain.turns import Asks, Turn
 from service.operations import admission
 from service.pricing.source import PriceSource, PricesUnavailable
@@ -169,6 +169,6 @@ def _price(option: Mapping[str, Any]) -> Price:
 
 def _slack(terms: Terms, around: Around, now: datetime) -> float | None:
     """A job that may buy on demand for its deadline waits while there is time to spare."""
-    if terms.deadline is None or terms.on_deadline_risk is not OnRisk.SWITCH:
+    if terms.deadline is None or not terms.switches:
         return None
     return forecast.left_until(terms.deadline, now) - around.to_come.p90

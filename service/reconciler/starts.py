@@ -82,7 +82,10 @@ class Starts:
                 before, roomy = roomy, await admission.with_room(conn, job.id, places, nodes, now)
                 if _short(roomy) != _short(before):
                     continue
-                if found.look_at is None:
+                if found.risk is not None and row.at_risk_at is None:
+                    await deadlines.warn(conn, claim, row, found.risk, now)
+                    await leases.release(conn, claim, now, now)
+                elif found.look_at is None:
                     await self._begin(conn, claim, job, row, found, number)
                 elif not await self._queues_again(conn, claim, row, roomy):
                     told = (found.why, found.again_at)

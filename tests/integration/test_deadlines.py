@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import experience, market
-from service.domain.fleet import Price
+from service.domain.fleet import Price, scale_set_name
 from service.domain.market import Score
 from service.domain.states import CapacityType
 from service.domain.terms import RETURNS
@@ -61,6 +61,14 @@ async def slow(
     for node in nodes:
         await node.say(NodePhase.RUNNING, number, step=1)
     return job, nodes, number
+
+
+async def evicted(world: World, job_id: str) -> None:
+    """Azure takes all of its machines."""
+    name = scale_set_name((await world.attempts_of(job_id))[-1]["id"])
+    for instance in (await world.cloud.get(name)).instances:
+        world.cloud.evict(name, instance.instance_id)
+    world.clock.advance(seconds=61)
 
 
 async def test_a_deadline_that_even_on_demand_misses_is_refused_with_one_that_would_do(
@@ -119,6 +127,49 @@ async def test_whoever_only_wants_to_know_is_told_and_stays_on_spot(world: World
 
     assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
     assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
+
+
+async def test_whoever_only_wants_to_know_is_asked_for_no_full_price_after_an_eviction_either(
+    world: World,
+) -> None:
+    job, _, _ = await slow(world, on_deadline_risk="notify")
+    await evicted(world, job["id"])
+    await world.tick(8)
+
+    placed = await world.attempts_of(job["id"])
+    assert [a["capacity"] for a in placed] == ["spot", "spot"]
+    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+
+
+async def test_whoever_submits_a_job_that_will_be_late_is_told_before_it_has_machines(
+    world: World,
+) -> None:
+    world.cloud.sold_out.add(SPOT)
+    job = await asked(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
+    await world.tick(6)
+
+    told = await world.job(job["id"])
+    assert {a["capacity"] for a in await world.attempts_of(job["id"])} == {"spot"}
+    assert (await codes(world, job["id"])).count("job.deadline_at_risk") == 1
+    assert "refused once" in told["status_reason"]["message"]
+    assert told["status_reason"]["next_try_at"] is not None
+
+
+async def test_a_job_to_be_cancelled_when_late_is_cancelled_while_it_has_no_machines_too(
+    world: World,
+) -> None:
+    world.cloud.sold_out.add(SPOT)
+    job = await asked(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
+    await world.tick(4)
+    waiting = await world.job(job["id"])
+    world.clock.advance(hours=2)
+    await world.tick(4)
+
+    ended = await world.job(job["id"])
+    assert waiting["phase"] == "waiting_capacity"
+    assert ended["status"] == "cancelled"
+    assert "job.deadline_at_risk" in await codes(world, job["id"])
+    assert {a["capacity"] for a in await world.attempts_of(job["id"])} == {"spot"}
 
 
 async def test_what_costs_more_than_the_user_wants_is_not_taken(world: World) -> None:
