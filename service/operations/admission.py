@@ -151,12 +151,16 @@ async def queues_again(
 
     ``places``: of ``with_room``, none of which may be asked for now. It waits for those that lack
     nothing but cores: in the queue others may not go past it for ever. Where there are none it
-    stays let in: who waits for a price or for Azure is in nobody's way.
+    stays let in, as it does where its deadline may have it bought on demand: who waits for a price
+    or for Azure keeps cores from nobody.
     """
     terms = Terms.from_dict(row.terms)
     dear = {
         p.offering for p in places if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
     }
+    bought = terms.buys([p.offering for p in places if p.offering not in dear])
+    if any(o.capacity_type is CapacityType.ON_DEMAND for o in bought):
+        return False
     lacking = {p.offering for p in places if p.shortage and not p.shortage.in_a_row} - dear
     if not lacking:
         return False
@@ -198,12 +202,12 @@ async def in_words(conn: AsyncConnection, name: str, usual: Quota) -> str:
 def gang_of(row: JobRow, closed: Collection[Offering] = ()) -> Gang:
     """What the job asks for, wherever it goes: the most GPUs, and the cores in each region.
 
-    Not where it is ``closed``, as long as there is anything else.
+    Not where it is ``closed``, as long as there is anything else that it would buy.
     """
     plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
     nodes = plan.chosen.nodes
     every = [option.offering for option in plan.options]
-    allowed = [o for o in every if not terms.forbids(o, None, 0)]
+    allowed = terms.buys([o for o in every if not terms.forbids(o, None, 0)])
     open_ = [o for o in allowed if o not in closed]
     wants = [
         Want(region=offering.region, cores=_spot_cores(offering, nodes))
@@ -221,11 +225,18 @@ def gang_of(row: JobRow, closed: Collection[Offering] = ()) -> Gang:
 async def _where_open(
     conn: AsyncConnection, row: JobRow, prices: Mapping[Offering, Price], now: datetime
 ) -> Gang:
-    """What it waits for: cores there are of no use where its price limit or Azure refuses it."""
+    """What it waits for: cores there are of no use where its price limit or Azure refuses it.
+
+    On demand needs no cores: who may buy there asks again as soon as the shortage has ended.
+    """
     plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
     every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
     known = await shortages.of(conn, every)
-    refused = {o for o, short in known.items() if short.holds(now - _REFUSED_LATELY, nodes)}
+    refused = {
+        o
+        for o, short in known.items()
+        if o.capacity_type is CapacityType.SPOT and short.holds(now - _REFUSED_LATELY, nodes)
+    }
     dear = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
     return gang_of(row, refused | dear)
 
