@@ -59,12 +59,12 @@ async def refusal(
     for standing in await _standings(conn, caps, now, allowance):
         if standing.left >= needed:
             continue
-        for_good = standing.cap - standing.spent < needed
+        for_good = standing.cap - standing.metered < needed  # what was seen to be spent
         because = budget.why_exhausted(standing, job_id, short_of=needed)
         if not for_good:
             because = (
-                f"{cents(standing.reserved)} {CURRENCY} of the {standing.whose} are put aside "
-                "until other machines are seen to be gone"
+                f"{cents(standing.reserved + standing.unmetered)} {CURRENCY} of the "
+                f"{standing.whose} are put aside until other machines are seen to be gone"
             )
         return Refusal(because=because, for_good=for_good)
     return None

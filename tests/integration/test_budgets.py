@@ -3,6 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
+from service.cloud.provider import CloudError
 from service.db import experience, ledger
 from service.domain.fleet import Price, scale_set_name
 from service.operations import budgets
@@ -145,6 +146,22 @@ async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their
     assert len(await world.attempts_of(job)) == 1
     assert shown["status"] == "paused"
     assert "must be left to start machines" in shown["status_reason"]["message"]
+
+
+async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_answers_again(
+    world: World,
+) -> None:
+    job = await world.submit(infrastructure=limited("60"))
+    world.cloud.fail_next = [CloudError("the secret has expired")] * 10_000
+    await world.tick(240, seconds=60)
+    waiting = await world.job(job["id"])
+    world.cloud.fail_next = []
+    await world.tick(60, seconds=60)
+
+    assert waiting["status"] == "queued"
+    assert "put aside until other machines" in waiting["status_reason"]["message"]
+    assert "job.budget_exhausted" not in await codes(world, job["id"])
+    assert [a["state"] for a in await world.attempts_of(job["id"])][-1] == "starting"
 
 
 async def test_a_budget_that_no_luck_can_keep_is_refused_with_figures(world: World) -> None:
