@@ -57,7 +57,8 @@ async def failed(
 async def probe(conn: AsyncConnection, region: str, now: datetime) -> bool:
     """True for the one who is to find out whether a shut region answers again."""
     c = cloud_circuits.c
-    over = update(cloud_circuits).where(c.region == region, c.shut_until <= now)
+    ended = (c.shut_until <= now) | (c.shut_until > now + politeness.FAR)
+    over = update(cloud_circuits).where(c.region == region, ended)
     taken = await conn.execute(over.values(shut_until=now + politeness.PROBE).returning(c.region))
     return taken.one_or_none() is not None
 

@@ -140,13 +140,15 @@ async def take_turn(conn: AsyncConnection) -> None:
 
 
 async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
-    """True for the one replica that looks after the queue; if it dies another one takes over."""
+    """True for the one replica that looks after the queue; if it dies another one takes over.
+
+    A turn that ends more than two lives away was set by a clock that is ahead, and counts for none.
+    """
     c = turns.c
+    free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
     mine = {"holder": holder, "ends_at": now + life}
     first = upsert(turns).values(what=_TURN, **mine)
-    taken = first.on_conflict_do_update(
-        index_elements=[c.what], set_=mine, where=(c.holder == holder) | (c.ends_at < now)
-    )
+    taken = first.on_conflict_do_update(index_elements=[c.what], set_=mine, where=free)
     return (await conn.execute(taken.returning(c.what))).one_or_none() is not None
 
 

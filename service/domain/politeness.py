@@ -10,6 +10,7 @@ from enum import StrEnum
 
 FAILURES = 5  # in a row, then the region is left alone for a while
 _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
+FAR = 2 * _LONGEST  # no pause is so long: a clock that was ahead has set it
 PROBE = timedelta(seconds=40)  # more than one call takes: so long one alone finds out
 BLOCK = 10  # tokens that a process takes at a time, at least
 KEPT = timedelta(seconds=10)  # and how long it may keep them
@@ -100,7 +101,7 @@ class Circuit:
 
     def is_shut(self, now: datetime) -> bool:
         """True while nobody asks there."""
-        return self.shut_until is not None and now < self.shut_until
+        return self.shut_until is not None and now < self.shut_until <= now + FAR
 
     @property
     def is_tried(self) -> bool:

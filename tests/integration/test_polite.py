@@ -338,20 +338,6 @@ async def test_a_list_that_comes_late_replaces_no_newer_one(
     assert found.sets == {}
 
 
-async def test_a_replica_whose_clock_was_ahead_holds_up_no_list(
-    engine: AsyncEngine, clock: Clock
-) -> None:
-    cloud, wrong = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
-    ahead = Lister(engine=engine, cloud=cloud, every=EVERY, now=wrong)
-    right = Lister(engine=engine, cloud=cloud, every=EVERY, now=clock)
-    await ahead.run_once()
-    await right.run_once()
-    found = right.fresh()
-
-    assert found is not None
-    assert found.listed_at == clock()
-
-
 async def test_what_an_ill_region_refuses_the_sweep_is_not_asked_again(
     world: World, engine: AsyncEngine, clock: Clock
 ) -> None:

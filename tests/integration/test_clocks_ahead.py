@@ -1,0 +1,68 @@
+"""A replica had a clock that was an hour ahead: what it wrote then holds up nobody for an hour."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import CloudError
+from service.db import quotas
+from service.domain.politeness import FAILURES, Kind
+from service.reconciler.admission import Admissions
+from service.reconciler.lister import Lister
+from service.reconciler.polite import PoliteCloud
+from tests.clock import Clock
+from tests.integration.test_admission import CORES, JOBS, ONE, limited, region, submitted
+from tests.integration.test_polite import EVERY, failing, fine
+from tests.world import SPOT, World
+
+
+async def test_a_replica_whose_clock_was_ahead_holds_up_no_list(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud, wrong = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
+    ahead = Lister(engine=engine, cloud=cloud, every=EVERY, now=wrong)
+    right = Lister(engine=engine, cloud=cloud, every=EVERY, now=clock)
+    await ahead.run_once()
+    await right.run_once()
+    found = right.fresh()
+
+    assert found is not None
+    assert found.listed_at == clock()
+
+
+async def test_a_replica_whose_clock_was_ahead_shuts_no_region_for_long(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud, wrong = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
+    ahead = PoliteCloud(engine=engine, cloud=cloud, now=wrong)
+    right = PoliteCloud(engine=engine, cloud=cloud, now=clock)
+    for _ in range(FAILURES):
+        with pytest.raises(CloudError):
+            await ahead.ask("eastus", [Kind.DELETE], failing)
+
+    assert await right.ask("eastus", [Kind.DELETE], fine) == "fine"
+
+
+async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_its_cores(
+    world: World,
+) -> None:
+    right = limited(world, ONE)
+    wrong = Clock(world.clock() + timedelta(hours=1))
+    ahead = Admissions(
+        engine=world.engine, cloud=world.cloud, now=wrong, regions=(SPOT.region,), usual=ONE
+    )
+    first, second = await submitted(world), await submitted(world)
+    await region(world, ahead, machines=8)
+    await ahead.run_once()
+    await world.call("POST", f"{JOBS}/{first}/cancel")
+    await world.tick(4, seconds=1)
+    await region(world, right, machines=4)
+    let_in = await right.run_once()
+    async with world.engine.connect() as conn:
+        cores = (await quotas.regions(conn, world.clock()))[SPOT.region]
+
+    assert let_in == 1
+    assert cores.limit == 4 * CORES
+    assert (await world.job(second))["queue"] is None
