@@ -52,7 +52,8 @@ def next_step(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 def _pending(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     if attempt.wish:
-        return Move(to=AttemptState.ENDED, outcome=attempt.wish, reason="before launch")
+        why = attempt.because or "before launch"
+        return Move(to=AttemptState.ENDED, outcome=attempt.wish, reason=why)
     return Move(to=AttemptState.PROVISIONING)
 
 

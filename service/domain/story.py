@@ -19,7 +19,7 @@ from service.domain.states import (
     JobState,
     Outcome,
 )
-from service.domain.terms import MOVES
+from service.domain.terms import MOVES, RETURNS
 from service.domain.wording import machines
 from trainer.contract import DirectiveKind
 
@@ -143,7 +143,7 @@ def _paused(job: JobFacts, leaving: str) -> Story:
         text = f"{why} With more money, it will {job.place}.{leaving}"
         return Story("paused", "budget_exhausted", text)
     if not job.pause_requested:
-        text = f"Resumed by the user; machines to {job.place} are about to be asked for."
+        text = _asked_next("Resumed by the user", job)
         return Story("recovering" if job.has_trained else "queued", "resuming", text)
     if job.reason == NEVER_TRAINED:
         text = f"{wording.sentence(job.reason)} Once resumed, it will {job.place}.{leaving}"
@@ -294,14 +294,20 @@ def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
             return _unresponsive(job, attempt)
         case Outcome.SUCCEEDED:
             return Story("saving", "model_committed", "The final model is committed.")
-        case Outcome.TRAINER_ERROR | Outcome.OVER_BUDGET:
-            return Story("stopping", str(outcome), wording.sentence(attempt.reason))
+        case Outcome.TRAINER_ERROR:
+            return Story("stopping", "trainer_error", wording.sentence(attempt.reason))
         case Outcome.PAUSED if attempt.reason == MOVES:
-            text = f"{MOVES}; machines to {job.place} are about to be asked for."
-            return Story("migrating", "deadline_at_risk", text)
-        case Outcome.PAUSED | Outcome.CANCELLED:
-            text = f"Resumed by the user; machines to {job.place} are about to be asked for."
+            return Story("migrating", "deadline_at_risk", _asked_next(MOVES, job))
+        case Outcome.PAUSED if attempt.reason == RETURNS:
+            return Story("migrating", "back_to_spot", _asked_next(RETURNS, job))
+        case Outcome.PAUSED | Outcome.CANCELLED | Outcome.OVER_BUDGET:
+            again = outcome is Outcome.OVER_BUDGET  # else `_wish` tells that there is none
+            text = _asked_next("There is money again" if again else "Resumed by the user", job)
             return Story("recovering" if job.has_trained else "queued", "resuming", text)
+
+
+def _asked_next(why: str, job: JobFacts) -> str:
+    return f"{why}; machines to {job.place} are about to be asked for."
 
 
 def _refused(job: JobFacts, attempt: AttemptFacts) -> Story:

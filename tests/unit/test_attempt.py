@@ -9,6 +9,7 @@ from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration
 from service.domain.attempt_steps import next_step
 from service.domain.generation import Halt
 from service.domain.states import ATTEMPT_MOVES, TIME_LIMITS, AttemptState, Outcome
+from service.domain.terms import MOVES
 from tests.unit.attempt_facts import (
     ALL_FAILED,
     ALL_STOPPED,
@@ -60,6 +61,11 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         attempt(PENDING, wish=Outcome.CANCELLED),
         NONE,
         Move(to=ENDED, outcome=Outcome.CANCELLED, reason="before launch"),
+    ),
+    "a move before launch says why": (
+        replace(attempt(PENDING, wish=Outcome.PAUSED), because=MOVES),
+        NONE,
+        Move(to=ENDED, outcome=Outcome.PAUSED, reason=MOVES),
     ),
     "a scale set that is not there is asked for": (attempt(PROVISIONING), NONE, Create()),
     "a scale set in the making is waited for": (

@@ -13,6 +13,7 @@ from service.domain.states import (
     Outcome,
 )
 from service.domain.story import AttemptFacts, JobFacts, tell, why_ended
+from service.domain.terms import MOVES, RETURNS
 from tests.unit.story_facts import (
     ACTIVE,
     CANCELLED,
@@ -213,10 +214,22 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "3 trainer errors in a row.",
     ),
     (
-        trained(RUNNING, over(Outcome.OVER_BUDGET, reason="the budget is used up")),
-        "stopping",
-        "over_budget",
-        "The budget is used up.",
+        trained(RECOVERING, over(Outcome.OVER_BUDGET, reason="the budget is used up")),
+        "recovering",
+        "resuming",
+        "There is money again; machines to go on from step 40 are about to be asked for.",
+    ),
+    (
+        trained(RECOVERING, over(Outcome.PAUSED, reason=MOVES)),
+        "migrating",
+        "deadline_at_risk",
+        f"{MOVES}; machines to go on from step 40 are about to be asked for.",
+    ),
+    (
+        trained(RECOVERING, over(Outcome.PAUSED, reason=RETURNS)),
+        "migrating",
+        "back_to_spot",
+        f"{RETURNS}; machines to go on from step 40 are about to be asked for.",
     ),
     (
         trained(RUNNING, over(Outcome.PAUSED)),
