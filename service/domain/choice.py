@@ -83,7 +83,6 @@ class Choice:
     why: str = ""
     look_at: datetime | None = None
     again_at: datetime | None = None  # the moment that ``why`` names
-    risk: Decision | None = None  # to the deadline of a job that does not switch
     record: Mapping[str, Any] | None = None  # what it rests on
 
 
@@ -96,17 +95,6 @@ def choose(
     past: Past = NO_PAST,
 ) -> Choice:
     """Where to ask for machines now; ``places`` in the order of the plan."""
-    found = _choose(places, work, job_id, now, most_nodes, past)
-    if work.terms.deadline is None or work.terms.switches:
-        return found
-    allowed = [p for p in places if not _forbidden(p, work.terms)] or places
-    at_risk = situation(allowed, work, now, most_nodes, past=past)
-    return replace(found, risk=policy.demanded(at_risk) or _late(at_risk, allowed))
-
-
-def _choose(
-    places: Sequence[Place], work: Work, job_id: str, now: datetime, most_nodes: int, past: Past
-) -> Choice:
     forbidden = {p.offering: _forbidden(p, work.terms) for p in places}
     allowed = [p for p in places if not forbidden[p.offering]]
     if not allowed:
@@ -130,30 +118,35 @@ def _choose(
 def at_risk(
     places: Sequence[Place],
     work: Work,
-    held: Held,
+    held: Held | None,
     now: datetime,
     nodes: int,
     past: Past = NO_PAST,
 ) -> Decision | None:
-    """What the deadline demands of a job that trains on Spot; None while it may go on there.
+    """What the deadline demands of a job on Spot, or that waits for it; None while it may go on.
 
     Where nothing may be bought on demand, a deadline that Spot will miss even without another
     eviction is all that can be told.
     """
-    terms = work.terms
-    allowed = [p for p in places if not _forbidden(p, terms) or p.offering == held.key[0]]
-    if terms.deadline is None or held.key[0].capacity_type is not CapacityType.SPOT:
+    terms, here = work.terms, held.key[0] if held else None
+    allowed = [p for p in places if not _forbidden(p, terms) or p.offering == here]
+    bought = [here] if here else terms.buys([p.offering for p in allowed])
+    if any(offering.capacity_type is CapacityType.ON_DEMAND for offering in bought):
         return None
-    found = situation(allowed, work, now, nodes, held, past)
-    decision = policy.choose(found)
-    if decision.kind is Kind.RUN and decision.candidate and not decision.candidate.spot:
+    known = allowed or [p for p in places if p.offering.capacity_type is CapacityType.SPOT]
+    if terms.deadline is None or not known:
+        return None
+    found = situation(known, work, now, nodes, held, past)
+    decision = policy.demanded(found)
+    if decision is not None and decision.kind is Kind.RUN:
         return decision
-    return _late(found, allowed)
+    return _late(found, known)
 
 
 def _late(found: Situation, allowed: Sequence[Place]) -> Decision | None:
     """That Spot will miss the deadline even without another eviction; None while it may not."""
-    cold = found.held.cold_left_s if found.held else 0.0
+    starts = min(candidate.cold_start_s for candidate in found.candidates)
+    cold = found.held.cold_left_s if found.held else starts
     if found.left_s is None or found.left_s >= found.work_s + found.margin_s + cold:
         return None
     why = "Even without another eviction, Spot is likely to miss it."

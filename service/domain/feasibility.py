@@ -38,12 +38,12 @@ def _refuse_deadline(plan: Plan, terms: Terms, now: datetime, with_nodes: WithNo
     if terms.deadline is None or terms.on_deadline_risk is OnRisk.NOTIFY:
         return
     left = forecast.left_until(terms.deadline, now)
-    best = min(plan.options, key=forecast.without_evictions)
-    takes = forecast.without_evictions(best)
+    best = min(_bought(plan, terms), key=forecast.without_evictions)
+    takes = _takes(best, terms)
     if takes <= left:
         return
     soonest = _rounded(now + timedelta(seconds=takes))
-    nodes = _enough(best.nodes, left, with_nodes)
+    nodes = _enough(best.nodes, left, terms, with_nodes)
     more = f", or infrastructure.nodes {nodes}" if nodes else ""
     when = f"{duration(left)} away" if left > 0 else "in the past"
     raise InvalidRequest(
@@ -75,14 +75,28 @@ def _kept(option: Option, allowance: Allowance) -> Decimal:
     return allowance.stopping(option.price.hourly * option.nodes)
 
 
-def _enough(nodes: int, left: float, with_nodes: WithNodes) -> int | None:
+def _bought(plan: Plan, terms: Terms) -> list[Option]:
+    """Those of its options that machines are asked for of."""
+    bought = terms.buys([option.offering for option in plan.options])
+    return [option for option in plan.options if option.offering in bought]
+
+
+def _takes(option: Option, terms: Terms) -> float:
+    """Seconds without evictions; at worst, for who has a job cancelled that is likely late."""
+    seconds = forecast.without_evictions(option)
+    if terms.on_deadline_risk is not OnRisk.CANCEL:
+        return seconds
+    return seconds + forecast.PLANNED_SPREAD * option.total_steps * option.seconds_per_step
+
+
+def _enough(nodes: int, left: float, terms: Terms, with_nodes: WithNodes) -> int | None:
     """The smallest doubling of the nodes that makes it."""
     if left <= 0:
         return None
     more = nodes * 2
     while more <= MAX_NODES:
         plan = with_nodes(more)
-        if plan and min(map(forecast.without_evictions, plan.options)) <= left:
+        if plan and min(_takes(option, terms) for option in _bought(plan, terms)) <= left:
             return more
         more *= 2
     return None

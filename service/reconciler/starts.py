@@ -66,12 +66,8 @@ class Starts:
     async def start(self, claim: Claim, job: Job, row: JobRow, number: int) -> None:
         """Write the next attempt, or why none is begun now."""
         plan = Plan.from_dict(row.plan)
-        quoted, nodes = await self.quoted(plan), plan.chosen.nodes
-        async with self.engine.connect() as conn:
-            saved = await _saved(conn, job.id)
-            work = self._work(row, saved.step if saved else 0)
-            places, past = await self._places(conn, plan, quoted, work, saved)
-        now = self.now()
+        work, places, past = await self._left(row, plan)
+        now, nodes = self.now(), plan.chosen.nodes
         choose = partial(
             choice.choose, work=work, job_id=job.id, now=now, most_nodes=nodes, past=past
         )
@@ -82,10 +78,7 @@ class Starts:
                 before, roomy = roomy, await admission.with_room(conn, job.id, places, nodes, now)
                 if _short(roomy) != _short(before):
                     continue
-                if found.risk is not None and row.at_risk_at is None:
-                    await deadlines.warn(conn, claim, row, found.risk, now)
-                    await leases.release(conn, claim, now, now)
-                elif found.look_at is None:
+                if found.look_at is None:
                     await self._begin(conn, claim, job, row, found, number)
                 elif not await self._queues_again(conn, claim, row, roomy):
                     told = (found.why, found.again_at)
@@ -153,12 +146,31 @@ class Starts:
         now = self.now()
         around = (work, _held(live, plan, now), now, plan.chosen.nodes, past)
         risk = await asyncio.to_thread(choice.at_risk, places, *around)
-        if risk is None:
-            return
+        if risk is not None:
+            await self._warn(claim, row, plan, places, risk)
+
+    async def warned(self, claim: Claim, row: JobRow) -> bool:
+        """Whether a job that waits for Spot was told, or ended, since that will be too late.
+
+        One that switches is not: it is asked for on demand in time.
+        """
+        terms, plan = Terms.from_dict(row.terms), Plan.from_dict(row.plan)
+        if terms.deadline is None or terms.switches or row.at_risk_at:
+            return False
+        work, places, past = await self._left(row, plan)
+        around = (work, None, self.now(), plan.chosen.nodes, past)
+        risk = await asyncio.to_thread(choice.at_risk, places, *around)
+        if risk is not None:
+            await self._warn(claim, row, plan, places, risk)
+        return risk is not None
+
+    async def _warn(
+        self, claim: Claim, row: JobRow, plan: Plan, places: Sequence[Place], risk: Decision
+    ) -> None:
         async with self.engine.begin() as conn:
             if deadlines.wants_to_move(row, risk):
                 risk = await self._if_paid_for(conn, row, plan, places, risk)
-            await deadlines.warn(conn, claim, row, risk, now)
+            await deadlines.warn(conn, claim, row, risk, self.now())
 
     async def _go_back(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
         """Where signs say that Spot would accept, and there are cores and money for it.
@@ -179,7 +191,8 @@ class Starts:
             if to.candidate and to.candidate.offering in _short(roomy):
                 return
             to = await self._if_paid_for(conn, row, plan, places, to)
-            if to.candidate is not None and await self._may_come_back(conn, row, plan, places, to):
+            net = to.net and await self._refusal(conn, row, plan, places, to.net.offering)
+            if to.candidate is not None and net is None:
                 await deadlines.goes_back(conn, claim, row, to, now)
 
     async def _if_paid_for(
@@ -197,13 +210,6 @@ class Starts:
         assert risk.candidate is not None, "it wants to move there"
         refusal = await self._refusal(conn, row, plan, places, risk.candidate.offering)
         return deadlines.stays(risk, refusal.because) if refusal else risk
-
-    async def _may_come_back(
-        self, conn: AsyncConnection, row: JobRow, plan: Plan, places: Sequence[Place], to: Decision
-    ) -> bool:
-        """Whether there is money for what the deadline rests on."""
-        net = to.net
-        return net is None or not await self._refusal(conn, row, plan, places, net.offering)
 
     async def _refusal(
         self,
@@ -227,6 +233,14 @@ class Starts:
             leave_s=self.allowance.save.total_seconds(),
             checkpoint_s=cadence.on_spot(row.progress),
         )
+
+    async def _left(self, row: JobRow, plan: Plan) -> tuple[Work, list[Place], Past]:
+        """What is left from the newest checkpoint on, and where it may be done."""
+        quoted = await self.quoted(plan)
+        async with self.engine.connect() as conn:
+            saved = await _saved(conn, row.id)
+            work = self._work(row, saved.step if saved else 0)
+            return work, *await self._places(conn, plan, quoted, work, saved)
 
     async def quoted(self, plan: Plan) -> Mapping[Offering, Price]:
         """Of all its offerings; empty while no list can be read."""
@@ -272,11 +286,7 @@ class Starts:
         refusals = []
         for place in places:
             refusal = await budgets.put_aside(
-                conn,
-                job.id,
-                *_asked(place, plan),
-                self.allowance,
-                self.now(),
+                conn, job.id, *_asked(place, plan), self.allowance, self.now()
             )
             if refusal is None:
                 return place

@@ -15,6 +15,7 @@ from service.domain.states import CapacityType
 from service.domain.terms import RETURNS
 from service.domain.traces import Place
 from tests.clock import Clock
+from tests.integration.test_admission import admissions, region, settle
 from tests.integration.test_budgets import codes, stops
 from tests.scripted_node import ScriptedNode, boot, metrics, train
 from tests.world import PRICE, SPOT, World, open_world
@@ -162,7 +163,7 @@ async def test_a_job_to_be_cancelled_when_late_is_cancelled_while_it_has_no_mach
     job = await asked(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
     await world.tick(4)
     waiting = await world.job(job["id"])
-    world.clock.advance(hours=2)
+    world.clock.advance(hours=1, minutes=51)  # nine are left, and starting alone takes ten
     await world.tick(4)
 
     ended = await world.job(job["id"])
@@ -170,6 +171,20 @@ async def test_a_job_to_be_cancelled_when_late_is_cancelled_while_it_has_no_mach
     assert ended["status"] == "cancelled"
     assert "job.deadline_at_risk" in await codes(world, job["id"])
     assert {a["capacity"] for a in await world.attempts_of(job["id"])} == {"spot"}
+
+
+async def test_a_job_to_be_cancelled_when_late_is_cancelled_in_the_queue_too(world: World) -> None:
+    queue = admissions(world)
+    await region(world, queue, machines=2, others=2)
+    job = await asked(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
+    await settle(world, queue, times=4)
+    waiting = await world.job(job["id"])
+    world.clock.advance(hours=1, minutes=51)
+    await settle(world, queue, times=4)
+
+    assert waiting["queue"]["code"] == "region_cores"
+    assert (await world.job(job["id"]))["status"] == "cancelled"
+    assert await world.attempts_of(job["id"]) == []
 
 
 async def test_what_costs_more_than_the_user_wants_is_not_taken(world: World) -> None:

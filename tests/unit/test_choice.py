@@ -2,19 +2,25 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
 from service.domain import policy
 from service.domain.answers import NO_PAST, Past
-from service.domain.choice import Choice, Place, Work, choose, situation
+from service.domain.choice import Choice, Place, Work, at_risk, choose, situation
+from service.domain.forecast import MEASURED_SPREAD
+from service.domain.option import Option
 from service.domain.shortage import FIRST, Shortage
+from service.domain.situation import Decision
 from service.domain.states import CapacityType
-from service.domain.terms import Terms
+from service.domain.terms import OnRisk, Terms
 from tests.unit.test_trial import option
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CHOSEN = option("eastus", 1.0)
+FULL = replace(CHOSEN, offering=replace(CHOSEN.offering, capacity_type=CapacityType.ON_DEMAND))
+MINUTE = timedelta(minutes=1)
 
 
 def rate(past: Past) -> float | None:
@@ -89,3 +95,38 @@ def test_at_the_end_of_each_pause_another_job_comes_first() -> None:
     came = [first(minutes) for minutes in range(400)]
 
     assert all(60 <= came.count(job) <= 140 for job in ("a", "b", "c", "d"))
+
+
+def risk(terms: Terms, *options: Option, minutes: float) -> Decision | None:
+    """What a job of an hour is told so long before its deadline, while it has no machines."""
+    work = Work(
+        steps=360, seconds_per_step=10.0, terms=replace(terms, deadline=NOW + minutes * MINUTE)
+    )
+    return at_risk([Place(option=o, price=o.price) for o in options], work, None, NOW, 2)
+
+
+def test_a_job_that_waits_for_spot_is_at_risk_once_a_start_and_what_is_left_do_not_fit() -> None:
+    starts, margin = CHOSEN.recovery_seconds / 60, 60 * MEASURED_SPREAD
+    told = Terms(on_deadline_risk=OnRisk.NOTIFY)
+
+    assert risk(told, CHOSEN, minutes=60 + starts + margin + 1) is None
+    assert risk(told, CHOSEN, minutes=60 + starts + margin - 1) is not None
+
+
+def test_what_may_be_had_on_demand_alone_is_not_at_risk_of_spot() -> None:
+    ends = Terms(on_deadline_risk=OnRisk.CANCEL)
+    dear = replace(ends, max_price=Decimal("0.01"))
+
+    assert risk(ends, FULL, minutes=61) is None
+    assert risk(dear, FULL, minutes=61) is None
+    assert risk(dear, FULL, CHOSEN, minutes=300) is None
+
+
+@pytest.mark.parametrize("wanted", OnRisk)
+def test_only_who_switches_is_asked_for_at_full_price_however_late_it_is(wanted: OnRisk) -> None:
+    terms = Terms(deadline=NOW + 65 * MINUTE, on_deadline_risk=wanted)
+    work = Work(steps=360, seconds_per_step=10.0, terms=terms)
+    places = [Place(option=o, price=o.price) for o in (CHOSEN, FULL)]
+    first = choose(places, work, "job", NOW, 2).places[0].offering
+
+    assert first == (FULL if wanted is OnRisk.SWITCH else CHOSEN).offering
