@@ -199,19 +199,23 @@ async def in_words(conn: AsyncConnection, name: str, usual: Quota) -> str:
     )
 
 
-def gang_of(row: JobRow, closed: Collection[Offering] = ()) -> Gang:
+def gang_of(
+    row: JobRow, closed: Collection[Offering] = (), dear: Collection[Offering] = ()
+) -> Gang:
     """What the job asks for, wherever it goes: the most GPUs, and the cores in each region.
 
-    Not where it is ``closed``, as long as there is anything else that it would buy.
+    Not where it is ``closed``, as long as there is anything else that it would buy, nor where it is
+    too ``dear``, as long as it would buy anything.
     """
     plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
     nodes = plan.chosen.nodes
     every = [option.offering for option in plan.options]
-    allowed = terms.buys([o for o in every if not terms.forbids(o, None, 0)])
-    open_ = [o for o in allowed if o not in closed]
+    allowed = [o for o in every if not terms.forbids(o, None, 0)]
+    bought = terms.buys([o for o in allowed if o not in dear] or allowed)
+    open_ = [o for o in bought if o not in closed]
     wants = [
         Want(region=offering.region, cores=_spot_cores(offering, nodes))
-        for offering in open_ or allowed or every
+        for offering in open_ or bought or every
     ]
     return Gang(
         job_id=row.id,
@@ -238,7 +242,7 @@ async def _where_open(
         if o.capacity_type is CapacityType.SPOT and short.holds(now - _REFUSED_LATELY, nodes)
     }
     dear = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
-    return gang_of(row, refused | dear)
+    return gang_of(row, refused, dear)
 
 
 async def _at_once(

@@ -46,6 +46,7 @@ async def test_a_job_whose_deadline_pays_for_on_demand_is_never_kept_in_the_queu
     await region(world, queue, machines=2, others=2)
     await pass_time(world, queue)
     told = await codes(world, urgent)
+    assert await asks(world, urgent) == 0
 
     assert (await world.job(urgent))["queue"] is None
     assert not {"job.waits", "job.admitted"} & set(told)
