@@ -258,6 +258,7 @@ def _last_attempt(row: Row[Any]) -> LastAttempt:
         reason=row.reason,
         refusals=refusals,
         duds=duds,
+        resumed=bool(row.resumed),
     )
 
 

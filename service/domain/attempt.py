@@ -13,6 +13,8 @@ from trainer.contract import DirectiveKind, Generation, Rung
 
 JOINS = "a machine joins"  # why a generation is halted that nothing is wrong with
 HOPELESS = "no second try would help"
+MAX_FRUITLESS = 10  # generations in a row without a newly committed checkpoint, whatever the reason
+FRUITLESS = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
 EVER = datetime.min.replace(tzinfo=UTC)
 TOO_LONG_TO_DELETE = timedelta(minutes=15)  # ten times what Azure usually takes
 

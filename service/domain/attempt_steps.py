@@ -5,8 +5,10 @@ from datetime import datetime, timedelta
 
 from service.domain import wording
 from service.domain.attempt import (
+    FRUITLESS,
     HOPELESS,
     JOINS,
+    MAX_FRUITLESS,
     Attempt,
     Create,
     Delete,
@@ -38,8 +40,6 @@ from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from trainer.contract import DirectiveKind, Generation
 
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
-MAX_FRUITLESS = 10  # generations in a row without one, for whatever reason
-FRUITLESS = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
 _TO_DELETE = timedelta(minutes=2)  # until a machine that is to go is asked for again
 # Before the next generation, by how many in a row were fruitless: what fails at once fails often.
 _PAUSES = tuple(timedelta(seconds=s) for s in (0, 0, 5, 10, 20, 40, 60))

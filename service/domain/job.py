@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from service.domain.attempt import FRUITLESS
 from service.domain.states import (
     ATTEMPT_OVER,
     JOB_AFTER,
@@ -37,6 +38,7 @@ class LastAttempt:
     # Attempts in a row, this one included, whose nodes never trained; none of before the job was
     # resumed: somebody has mended it, or believes so.
     duds: int = 0
+    resumed: bool = False  # the job was, since this attempt was over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,8 @@ def next_step(job: Job, now: datetime) -> Step:
     last = job.last_attempt
     if last is not None and last.state not in ATTEMPT_OVER:
         return _follow(job, last)
+    if last is not None and last.reason == FRUITLESS and job.has_trained:
+        return _after_nothing(job, last, now)
     if last is not None and last.outcome is not None:
         decided = JOB_AFTER[last.outcome]
         if decided not in (None, JobState.PAUSED, job.state):
@@ -135,6 +139,16 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> Step
     if job.state is JobState.RUNNING:
         return Move(to=JobState.RECOVERING, reason=last.reason if last else "")
     return _next_attempt(job, last, now)
+
+
+def _after_nothing(job: Job, last: LastAttempt, now: datetime) -> Step:
+    """No trainer erred, so it is the service's to mend: a job that has trained is not lost for it.
+
+    That the job has moved since says that it was resumed, and goes on.
+    """
+    if last.resumed or job.cancel_requested or job.state is JobState.PAUSED:
+        return _between_attempts(job, last, now)
+    return Pause(FRUITLESS)
 
 
 def _next_attempt(job: Job, last: LastAttempt | None, now: datetime) -> Step:

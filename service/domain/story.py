@@ -10,6 +10,7 @@ from datetime import datetime
 
 from service.domain import wording
 from service.domain.admission import Standing
+from service.domain.attempt import FRUITLESS
 from service.domain.job import NEVER_TRAINED, pause_after
 from service.domain.states import (
     ATTEMPT_OVER,
@@ -22,6 +23,8 @@ from service.domain.states import (
 from service.domain.terms import MOVES, RETURNS
 from service.domain.wording import machines
 from trainer.contract import DirectiveKind
+
+_OURS = {NEVER_TRAINED: "never_trained", FRUITLESS: "never_saved"}  # why the service pauses a job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +146,10 @@ def _paused(job: JobFacts, leaving: str) -> Story:
         text = f"{why} With more money, it will {job.place}.{leaving}"
         return Story("paused", "budget_exhausted", text)
     if not job.pause_requested:
-        text = _asked_next("Resumed by the user", job)
-        return Story("recovering" if job.has_trained else "queued", "resuming", text)
-    if job.reason == NEVER_TRAINED:
+        return _resumes(job)
+    if job.reason in _OURS:
         text = f"{wording.sentence(job.reason)} Once resumed, it will {job.place}.{leaving}"
-        return Story("paused", "never_trained", text)
+        return Story("paused", _OURS[job.reason], text)
     text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
     return Story("paused", "paused", text)
 
@@ -294,16 +296,21 @@ def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
             return _unresponsive(job, attempt)
         case Outcome.SUCCEEDED:
             return Story("saving", "model_committed", "The final model is committed.")
-        case Outcome.TRAINER_ERROR:
+        case Outcome.TRAINER_ERROR if job.state is JobState.RUNNING or attempt.reason != FRUITLESS:
             return Story("stopping", "trainer_error", wording.sentence(attempt.reason))
         case Outcome.PAUSED if attempt.reason == MOVES:
             return Story("migrating", "deadline_at_risk", _asked_next(MOVES, job))
         case Outcome.PAUSED if attempt.reason == RETURNS:
             return Story("migrating", "back_to_spot", _asked_next(RETURNS, job))
-        case Outcome.PAUSED | Outcome.CANCELLED | Outcome.OVER_BUDGET:
-            again = outcome is Outcome.OVER_BUDGET  # else `_wish` tells that there is none
-            text = _asked_next("There is money again" if again else "Resumed by the user", job)
-            return Story("recovering" if job.has_trained else "queued", "resuming", text)
+        case Outcome.PAUSED | Outcome.CANCELLED | Outcome.OVER_BUDGET | Outcome.TRAINER_ERROR:
+            return _resumes(job)
+
+
+def _resumes(job: JobFacts) -> Story:
+    """Where there is no money, `_ending` or `_wish` has told so."""
+    paid = job.attempt is not None and job.attempt.outcome is Outcome.OVER_BUDGET
+    text = _asked_next("There is money again" if paid else "Resumed by the user", job)
+    return Story("recovering" if job.has_trained else "queued", "resuming", text)
 
 
 def _asked_next(why: str, job: JobFacts) -> str:

@@ -12,15 +12,14 @@ from functools import cached_property, partial
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import files, jobs, nodes, queue, storage_cost
+from service.db import files, jobs, leases, nodes, queue, storage_cost
 from service.db.files import File
 from service.db.job_moves import Moving
 from service.db.jobs import JobRow
 from service.db.leases import Claim, Renewals
 from service.domain import lineage
 from service.domain.admission import NO_QUOTA, Quota
-from service.domain.attempt import HOPELESS
-from service.domain.attempt_steps import FRUITLESS
+from service.domain.attempt import FRUITLESS, HOPELESS
 from service.domain.budget import USUAL, Allowance
 from service.domain.cost import NO_EGRESS, Egress
 from service.domain.errors import InvalidRequest, LeaseLost
@@ -139,7 +138,8 @@ class JobReconciler:
             row, may = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
         assert row is not None
         wishes = (row.cancel_requested_at is not None, row.pause_requested_at is not None)
-        if wishes != (job.cancel_requested, job.pause_requested):
+        stale = wishes != (job.cancel_requested, job.pause_requested)
+        if stale or await self._starts.warned(claim, row):
             await self._release(claim, _IDLE)  # such a wish hints: it is looked at again at once
             return
         if may or await self._may(job, row):
@@ -194,6 +194,8 @@ class JobReconciler:
         spec = run_spec(row, plan, model, held, judge)
         text = spec.to_json().encode()
         await self.store.create_container(job.id)
+        async with self.engine.connect() as conn:
+            await leases.check(conn, claim)  # another release's may be other bytes
         await self.store.write(job.id, RUN_SPEC, text)
         with suppress(PreconditionFailed):
             empty = Head(generation=0).to_json().encode()

@@ -1,20 +1,24 @@
 """Jobs in trouble that is not their own: outages, lost blobs, nodes that never come."""
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import text, update
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import Misconfigured
+from service.db import tables
 from service.domain.fleet import Offering, Price, scale_set_name
 from service.domain.storage_cost import StoragePrices
 from service.domain.tiers import Account
 from service.pricing.source import PricesUnavailable
+from service.storage.fake import MemoryStore
+from service.storage.store import BlobNotFound
 from tests.integration.stored import put
 from tests.scripted_node import boot, commit, committed, metrics, train
 from tests.world import SPOT, World
-from trainer.contract import HEAD, MEASURED, NodePhase
+from trainer.contract import HEAD, MEASURED, RUN_SPEC, NodePhase
 
 
 async def test_after_an_outage_of_the_service_nobody_is_taken_for_silent(world: World) -> None:
@@ -44,7 +48,28 @@ async def test_nodes_that_cannot_be_heard_but_still_commit_are_left_alone(world:
     assert (await world.attempts_of(job["id"]))[0]["outcome"] == "unresponsive"
 
 
-async def test_starts_that_all_come_to_nothing_fail_the_job_though_nobody_erred(
+@dataclass(kw_only=True)
+class Freezing(MemoryStore):
+    """Whoever makes a container stands still until another replica has the job."""
+
+    engine: AsyncEngine
+
+    async def create_container(self, container: str) -> None:
+        await super().create_container(container)
+        async with self.engine.begin() as conn:
+            await conn.execute(update(tables.jobs).values(lease_token="another"))
+
+
+async def test_who_lost_a_job_while_it_was_prepared_writes_no_run_spec(world: World) -> None:
+    frozen = Freezing(**vars(world.store), engine=world.engine)
+    job = await world.submit()
+    await replace(world.jobs, store=frozen).run_once()
+
+    with pytest.raises(BlobNotFound):
+        await frozen.read(job["id"], RUN_SPEC)
+
+
+async def test_starts_that_all_come_to_nothing_pause_a_job_that_has_trained(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = await world.submit()
@@ -54,6 +79,28 @@ async def test_starts_that_all_come_to_nothing_fail_the_job_though_nobody_erred(
         for node in nodes:
             await node.say(NodePhase.STOPPED, number)
         await world.tick(5)
+    paused = await world.job(job["id"])
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
+    resumed = await world.job(job["id"])
+    await train(world, await boot(world, job["id"]), step=2)
+
+    assert (paused["status"], paused["status_reason"]["code"]) == ("paused", "never_saved")
+    assert paused["status_reason"]["message"].startswith("10 starts in a row without a new")
+    assert logging.ERROR in [r.levelno for r in caplog.records if r.msg == "job.paused"]
+    assert resumed["status_reason"]["code"] == "resuming"
+    assert (await world.job(job["id"]))["status"] == "running"
+
+
+async def test_starts_that_all_come_to_nothing_fail_a_job_that_has_never_trained(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    for number in range(1, 11):
+        await world.tick(5)
+        for node in nodes:
+            await node.say(NodePhase.STOPPED, number)
+    await world.tick(5)
 
     failed = await world.job(job["id"])
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.attempt import Move, OpenGeneration, Seen
-from service.domain.attempt_steps import MAX_FRUITLESS, next_step
+from service.domain.attempt import MAX_FRUITLESS, Move, OpenGeneration, Seen
+from service.domain.attempt_steps import next_step
 from service.domain.ladder import Ladder, down_from, next_rung
 from service.domain.states import Outcome
 from tests.unit.attempt_facts import (

@@ -220,6 +220,12 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "There is money again; machines to go on from step 40 are about to be asked for.",
     ),
     (
+        trained(PAUSED, over(Outcome.OVER_BUDGET)),
+        "recovering",
+        "resuming",
+        "There is money again; machines to go on from step 40 are about to be asked for.",
+    ),
+    (
         trained(RECOVERING, over(Outcome.PAUSED, reason=MOVES)),
         "migrating",
         "deadline_at_risk",
