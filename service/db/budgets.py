@@ -16,7 +16,7 @@ from service.db import leases
 from service.db.columns import among
 from service.db.tables import attempts, jobs, projects
 from service.domain.budget import OF_PROJECT, Hold
-from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, AttemptState
+from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, TIME_LIMITS, AttemptState
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.terms import Terms
 from service.domain.tiers import GIB
@@ -42,7 +42,7 @@ select coalesce((select sum(hourly * {hours}) from ledger where {by}), 0)
 """
 _MONTH = f"({GIB}.0 * {HOURS_PER_MONTH})"
 _HOLDS = """
-select a.state, a.hourly, a.instance_count, a.created_at, a.refilled_at,
+select a.state, a.hourly, a.instance_count, a.created_at, a.refills, a.refilled_at, a.seen_at,
   count(distinct l.vm_id) known,
   count(*) filter (where l.id is not null and l.ended_at is null) billed
 from attempts a left join ledger l on l.job_id = a.job_id and l.attempt_id = a.id
@@ -51,6 +51,8 @@ group by a.id
 """
 # Members of terms that decide whether a job leaves Spot for its deadline; so does money for it.
 _OF_RISK = ("deadline", "on_deadline_risk", "regions", "max_price")
+# After an order: whoever looks then sees what came of it.
+_COME = 2 * TIME_LIMITS[AttemptState.PROVISIONING][0]
 _EVER = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 _INSTANT = timedelta(microseconds=1)
 
@@ -278,12 +280,15 @@ def _caps(r: RowMapping) -> Caps:
 
 def _hold(r: RowMapping) -> Hold:
     state = AttemptState(r["state"])
+    anew = r["refilled_at"] if r["refills"] else None  # else all that was ordered has come
+    ordered_at = anew or r["created_at"]
+    come = r["seen_at"] is not None and r["seen_at"] - ordered_at > _COME
     return Hold(
         hourly=r["hourly"],
         machines=r["instance_count"],
         billed=r["billed"],
         known=r["known"],
-        ordered_at=None if state is AttemptState.PENDING else r["created_at"],
-        refilled_at=r["refilled_at"],
+        ordered_at=None if come or state is AttemptState.PENDING else r["created_at"],
+        refilled_at=None if state is AttemptState.TERMINATING else anew,
         leaving=state is AttemptState.TERMINATING,
     )

@@ -27,8 +27,8 @@ _MOVE = text("""
 with given as (
   select * from unnest(
     cast(:ids as text[]), cast(:tokens as text[]), cast(:before as text[]), cast(:after as text[]),
-    cast(:reasons as text[])
-  ) as g (id, token, before, after, reason)
+    cast(:reasons as text[]), cast(:hints as bigint[])
+  ) as g (id, token, before, after, reason, hints)
 ), moved as (
   update jobs j set
     state = g.after, since = :now, reason = g.reason,
@@ -40,6 +40,7 @@ with given as (
     lease_token = null, lease_expires_at = null, due_at = :now
   from given g
   where j.id = g.id and j.lease_token = g.token and j.state = g.before
+    and (g.after <> 'cancelled' or j.hints = g.hints)
   returning j.id
 )
 select id, pg_notify(:channel, 'job:' || id) from moved
@@ -56,7 +57,10 @@ class Moving:
 
 
 async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetime) -> set[str]:
-    """Write these moves with their events; returns the jobs whose lease still held."""
+    """Write these moves with their events; returns the jobs whose lease still held.
+
+    What was wished meanwhile is looked at before a job is ended for good: it may have money again.
+    """
     for one in moving:
         if one.step.to not in JOB_MOVES[one.job.state] or one.step.to in ALONE:
             raise IllegalMove("job", one.job.state, one.step.to)
@@ -66,6 +70,7 @@ async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetim
         "before": [one.claim.row.state for one in moving],
         "after": [str(one.step.to) for one in moving],
         "reasons": [one.step.reason for one in moving],
+        "hints": [one.claim.hints for one in moving],
     }
     leased = among(jobs.c.lease_token, given["tokens"])
     await locks.before_writing(conn, jobs, given["ids"], leased)

@@ -147,7 +147,7 @@ def needed(rate: Decimal, allowance: Allowance, until_first_step: timedelta) -> 
 
 def threshold(standing: Standing, told: int) -> int:
     """The highest one that is reached and was not told yet; 0 for none."""
-    if standing.spent > standing.cap:
+    if standing.metered > standing.cap:  # seen: what nobody can see may be nothing
         return PASSED if told < PASSED else 0
     reached = [t for t in THRESHOLDS if told < t <= standing.percent]
     return max(reached, default=0)

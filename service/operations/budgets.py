@@ -88,7 +88,19 @@ async def guard(
     spare = budget.nodes_may_go_on(standing, allowance)
     await budgets.nodes_stop_by(conn, row.id, now + spare)
     if standing.is_exhausted and caps.over_budget_at is None:
-        await exhaust(conn, row.job_id, budget.why_exhausted(standing, row.job_id), now)
+        await _exhaust_still(conn, row.job_id, allowance, now)
+
+
+async def _exhaust_still(
+    conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime
+) -> None:
+    """Unless its owner has changed the terms since they were read: those bind, once answered."""
+    caps = await budgets.lock(conn, job_id)
+    if caps.terms.budget is None or caps.over_budget_at is not None:
+        return
+    standing = await _of_job(conn, caps, now, allowance)
+    if standing.is_exhausted:
+        await exhaust(conn, job_id, budget.why_exhausted(standing, job_id), now)
 
 
 async def guard_project(

@@ -1,6 +1,7 @@
 """What becomes of jobs whose money, or its project's, is changed while something goes on."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -9,7 +10,12 @@ import httpx
 import pytest
 from sqlalchemy import select, text
 
-from service.db import tables
+from service.db import budgets as caps
+from service.db import job_moves, jobs, tables
+from service.db.job_moves import Moving
+from service.domain.job import Move, next_step
+from service.domain.states import JobState
+from service.domain.terms import Terms
 from service.operations import budgets
 from service.reconciler.budgets import ProjectBudgets
 from tests.integration.test_budgets import codes, later, limited, stops, trains
@@ -138,6 +144,50 @@ async def test_a_larger_budget_that_comes_during_a_sweep_is_not_overlooked(world
 
     assert (seen, stopped) == ([], [])
     assert "job.budget_exhausted" not in await codes(world, job)
+
+
+async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40"))
+    world.clock.advance(minutes=80)
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, number, step=1)
+    async with world.engine.begin() as conn:
+        row = await conn.execute(
+            select(tables.jobs.c.terms).where(tables.jobs.c.id == job).with_for_update()
+        )
+        before = Terms.from_dict(row.scalar_one())
+        looking = asyncio.create_task(world.attempts.run_once())
+        await wait_for_locks(world, 1)
+        more = replace(before, budget=Decimal(400))
+        await caps.set_terms(conn, job, before, more, world.clock())
+    await looking
+    await world.tick(2, seconds=1)
+
+    assert "job.budget_exhausted" not in await codes(world, job)
+    assert (await world.job(job))["status"] == "running"
+
+
+async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(
+    world: World,
+) -> None:
+    job, nodes, number = await trains(world, **limited("40", then="cancel"))
+    await later(world, nodes, number, minutes=80)
+    for node in nodes:
+        await node.say(NodePhase.STOPPED, number, step=1)
+    await world.attempts.run_once()
+    async with world.engine.begin() as conn:
+        ((claim, seen),) = await jobs.claim_due(conn, world.clock() + timedelta(minutes=1), 1)
+    step = next_step(seen, world.clock())
+    assert isinstance(step, Move)
+    more = await patch(world, job, budget={"amount": "400"})
+    async with world.engine.begin() as conn:
+        ended = await job_moves.move_all(
+            conn, [Moving(claim=claim, job=seen, step=step)], world.clock()
+        )
+
+    assert (step.to, more.status_code, ended) == (JobState.CANCELLED, 200, set())
 
 
 @pytest.mark.parametrize("dollars", [500, None])

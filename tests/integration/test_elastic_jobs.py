@@ -212,6 +212,29 @@ async def test_a_machine_that_comes_in_place_of_the_lost_one_joins_at_a_checkpoi
     assert asked == ["Azure is asked for 1 machine in place of what was taken"]
 
 
+async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
+    world: World,
+) -> None:
+    limits = {"nodes": 3, "elastic": {"min_nodes": 2}, "budget": {"amount": "700"}}
+    job_id, nodes, number = await _trains(world, infrastructure=limits)  # 608 dollars a day
+    number = await _shrunk(world, nodes, number)
+    await _newcomer(world, nodes, number)
+    world.clock.advance(hours=24)
+    for node in nodes[:2]:
+        await node.say(NodePhase.RUNNING, number, step=4)
+    await world.tick(1, seconds=1)
+    name = scale_set_name(nodes[1].attempt_id)
+    (gone,) = [i for i in (await world.cloud.get(name)).instances if i.vm_id == nodes[1].vm_id]
+    world.cloud.evict(name, gone.instance_id)
+    await world.tick(1)
+
+    shown = await world.job(job_id)
+    told = [code for code, _ in await _events(world, job_id)]
+    assert told[-1] == "generation.halted"
+    assert 600 < Decimal(shown["cost"]["spent"]) < 620
+    assert not {"job.budget_exhausted", "job.budget_passed"} & set(told)
+
+
 async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_joins(
     world: World,
 ) -> None:
