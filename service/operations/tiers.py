@@ -152,8 +152,16 @@ async def look(
     )
 
 
+async def may_be_paid(engine: AsyncEngine, outside: Outside, project_id: str, job_id: str) -> None:
+    """As ``may_resume``, where a job waits for nothing but money."""
+    async with engine.connect() as conn:
+        job = await get_job(conn, project_id, job_id)
+    if job.over_budget_at is not None and job.pause_requested_at is None:
+        await may_resume(engine, outside, project_id, job_id)
+
+
 async def may_resume(engine: AsyncEngine, outside: Outside, project_id: str, job_id: str) -> None:
-    """Raise Archived when the checkpoint that a paused job would go on from is not to be read.
+    """Raise Archived when the checkpoint that a stopped job would go on from is not to be read.
 
     One that is gone is passed over, as the next attempt does; when all are, CheckpointNotFound is
     raised. Where Blob cannot be asked, the wish is taken: the next attempt waits for Blob itself.
@@ -164,7 +172,8 @@ async def may_resume(engine: AsyncEngine, outside: Outside, project_id: str, job
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
         kept = [folder for folder in await folders(conn, job) if folder.checkpoint_id]
-    if job.pause_requested_at is None or job.state in JOB_TERMINAL:
+    stopped = job.pause_requested_at or job.over_budget_at
+    if stopped is None or job.state in JOB_TERMINAL:
         return
     with suppress(StorageError):
         for folder in kept:

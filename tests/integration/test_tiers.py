@@ -5,7 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
+from service.db import tables
 from service.domain.tiers import Priority, StoredBlob, Tier
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
@@ -245,6 +247,20 @@ async def test_a_paused_job_whose_checkpoint_was_archived_is_told_how_to_resume(
     assert (refused.status_code, error["code"]) == (409, "archived")
     assert f"rekindle tier {job} hot --checkpoint {newest}" in error["message"]
     assert (started.status_code, resumed.status_code) == (200, 200)
+
+
+async def test_more_money_takes_up_no_job_whose_checkpoint_was_archived(world: World) -> None:
+    job = await paused(world)
+    out_of_money = {"pause_requested_at": None, "over_budget_at": world.clock()}
+    async with world.engine.begin() as conn:
+        await conn.execute(update(tables.jobs).where(tables.jobs.c.id == job).values(out_of_money))
+    for blob in await world.store.list_stored(job, "checkpoints/"):
+        await world.store.set_tier(job, blob.name, Tier.ARCHIVE)
+    more = {"infrastructure": {"budget": {"amount": "900"}}}
+    refused = await world.call("PATCH", f"{JOBS}/{job}", json=more)
+
+    assert (refused.status_code, body(refused)["error"]["code"]) == (409, "archived")
+    assert (await world.job(job))["infrastructure"]["budget"] is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import re
 from urllib.parse import parse_qs, urlsplit
 
+_ARCHIVED = ("BlobArchived", "BlobBeingRehydrated")
 _QUERY = re.compile(r"\?[^\s'\")>]+")
 
 
@@ -36,6 +37,8 @@ def refusal(url: str, status: int | None, code: str) -> BlobError:
     said = f"{parts.path}: {status} {code}"
     if code == "FeatureNotSupported":
         return Unsupported(said)
+    if code in _ARCHIVED:
+        return BlobError(f"{said}: it is as it was written, and has to be taken out of the archive")
     match status:
         case 404:
             return BlobNotFound(said)
