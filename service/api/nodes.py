@@ -7,7 +7,7 @@ would cost more than all that is done with it.
 import asyncio
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -146,6 +146,8 @@ class NodeProtocol:
                     break
                 left = deadline - asyncio.get_running_loop().time()
                 if left <= 0 or not await notices.wait(changed, left) or parts.drain.begun:
+                    if _is_renewed(parts, order):
+                        break
                     return _nothing_new(parts, after, order)
         if order is not None and order.over:
             raise Gone(nodes.OVER)
@@ -182,7 +184,7 @@ def _after(request: Request) -> int:
 
 
 def _is_news(parts: Parts, order: Order, after: int) -> bool:
-    return order.over or order.directive_seq > after or _is_old(parts, order)
+    return order.over or order.directive_seq > after
 
 
 def _ordered(parts: Parts, order: Order) -> Directive:
@@ -203,6 +205,12 @@ def _ordered(parts: Parts, order: Order) -> Directive:
 def _is_old(parts: Parts, order: Order) -> bool:
     """True when its grants are to be renewed."""
     return parts.granter.wears_out(order.registered_at, parts.now())
+
+
+def _is_renewed(parts: Parts, order: Order) -> bool:
+    """True in a minute of each hour once they are old: fresh ones are good for a day."""
+    age = parts.now() - order.registered_at
+    return _is_old(parts, order) and age % timedelta(hours=1) < timedelta(minutes=1)
 
 
 def _nothing_new(parts: Parts, after: int, order: Order) -> Response:

@@ -385,3 +385,16 @@ async def test_grants_are_renewed_when_half_their_life_is_over(world: World) -> 
 
     assert directive.grants is not None
     assert directive.grants.expires_at > world.clock().timestamp() + 23 * 3600
+
+
+async def test_old_grants_make_no_poll_news_and_are_renewed_once_an_hour(world: World) -> None:
+    node = (await booted(world))[0]
+    app = make_app(replace(world.parts, long_poll=timedelta(0)))
+    world.clock.advance(hours=13, minutes=5)
+    async with client(app) as http:
+        between = await poll(http, node)
+        world.clock.advance(minutes=55)
+        hourly = await poll(http, node)
+
+    assert between.grants is None
+    assert hourly.grants is not None
