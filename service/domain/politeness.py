@@ -10,7 +10,7 @@ from enum import StrEnum
 
 FAILURES = 5  # in a row, then the region is left alone for a while
 _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
-FAR = 2 * _LONGEST  # no pause is so long: a clock that was ahead has set it
+FAR = 2 * _LONGEST  # nothing is so far ahead: a clock that was has set it
 PROBE = timedelta(seconds=40)  # more than one call takes: so long one alone finds out
 BLOCK = 10  # tokens that a process takes at a time, at least
 KEPT = timedelta(seconds=10)  # and how long it may keep them
@@ -80,8 +80,9 @@ def full(limit: Limit, now: datetime) -> Bucket:
 
 def take(limit: Limit, bucket: Bucket, wanted: int, now: datetime) -> Taken:
     """As many of ``wanted`` as there are. Replicas' clocks differ: time never runs backwards."""
-    now = max(now, bucket.at)
-    back = (now - bucket.at) / limit.apart
+    at = bucket.at if bucket.at <= now + FAR else now
+    now = max(now, at)
+    back = (now - at) / limit.apart
     tokens = min(bucket.tokens + back, limit.size)
     granted = min(wanted, int(tokens))
     return Taken(bucket=Bucket(tokens=tokens - granted, at=now), granted=granted)

@@ -118,7 +118,7 @@ class Eyes:
         try:
             found = await cloud.get(scale_set_name(row.id))
         except ScaleSetNotFound as missing:
-            believed = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row.id, now)
+            believed = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row, now)
             return (None, None) if believed else (_as_before(row), missing)
         except CloudError as fault:
             going = row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
@@ -128,11 +128,18 @@ class Eyes:
         self._missing.pop(row.id, None)
         return found, None
 
-    def _was_missing(self, row_id: str, now: datetime) -> bool:
-        """True the second time: one answer of a front end that lags must not end a healthy run."""
+    def _was_missing(self, row: AttemptRow, now: datetime) -> bool:
+        """True the second time: one answer of a front end that lags must not end a healthy run.
+
+        The second of two between which no replica has seen it.
+        """
         for other in [i for i, at in self._missing.items() if now - at > _FORGOTTEN]:
             del self._missing[other]
-        return now - self._missing.setdefault(row_id, now) >= _AGAIN
+        first = self._missing.get(row.id, now)
+        if row.seen_at is not None and row.seen_at > first:
+            first = now
+        self._missing[row.id] = first
+        return now - first >= _AGAIN
 
     async def _take_care(
         self, sight: Sight, facts: Facts, head: Head | None

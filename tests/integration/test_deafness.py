@@ -221,6 +221,20 @@ async def test_a_404_after_one_that_was_mended_is_not_the_second_in_a_row(world:
     assert await state(world, job_id) == ("running", None)
 
 
+async def test_a_404_after_which_another_replica_saw_the_set_is_not_the_first_of_two(
+    world: World,
+) -> None:
+    job_id, nodes, number = await trains(world)
+    mine, other = world.attempts, replace(world.attempts)
+    for looks, missing in ((mine, True), (other, False), (mine, True)):
+        await say(nodes, number, 2)
+        world.clock.advance(seconds=10)
+        world.cloud.fail_next = [ScaleSetNotFound("the front end lags")] if missing else []
+        await looks.run_once()
+
+    assert await state(world, job_id) == ("running", None)
+
+
 async def test_404s_that_lie_far_apart_are_not_two_in_a_row(world: World) -> None:
     job_id, nodes, number = await trains(world)
     for step in range(2, 5):
