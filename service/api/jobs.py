@@ -113,7 +113,8 @@ async def change(
     """Another budget, deadline, price or place; a job that stopped for want of them goes on."""
     body = await bodies.read(request, _LONGEST_BODY)
     asked = job_requests.parse_as(JobPatch, body)
-    await tiers.may_be_paid(parts.reading, parts.outside, caller.project_id, job_id)
+    if "budget" in asked.infrastructure.model_fields_set:
+        await tiers.may_be_paid(parts.reading, parts.outside, caller.project_id, job_id)
     async with parts.engine.begin() as conn:
         job = await jobs.get_to_change(conn, caller.project_id, job_id)
         before = Terms.from_dict(job.terms)

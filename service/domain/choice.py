@@ -19,7 +19,7 @@ from service.domain.option import Option
 from service.domain.shortage import FIRST, LOOK_AGAIN, Shortage
 from service.domain.situation import Candidate, Decision, Held, Kind, Moves, Situation
 from service.domain.states import CapacityType
-from service.domain.terms import Terms
+from service.domain.terms import OnRisk, Terms
 
 _SPREAD = timedelta(seconds=10)  # of jobs that wait for the same moment
 
@@ -126,7 +126,7 @@ def at_risk(
     """What the deadline demands of a job on Spot, or that waits for it; None while it may go on.
 
     Where nothing may be bought on demand, a deadline that Spot will miss even without another
-    eviction is all that can be told.
+    eviction is all that can be told; and all that a job is cancelled for.
     """
     terms, here = work.terms, held.key[0] if held else None
     allowed = [p for p in places if not _forbidden(p, terms) or p.offering == here]
@@ -138,21 +138,22 @@ def at_risk(
         return None
     found = situation(known, work, now, nodes, held, past)
     decision = policy.demanded(found)
-    if decision is not None and decision.kind is Kind.RUN:
+    ends = terms.on_deadline_risk is OnRisk.CANCEL
+    if decision is not None and decision.kind is Kind.RUN and not ends:
         return decision
-    return _late(found, known)
+    return _late(found, known, full_price=not ends)
 
 
-def _late(found: Situation, allowed: Sequence[Place]) -> Decision | None:
+def _late(found: Situation, allowed: Sequence[Place], *, full_price: bool) -> Decision | None:
     """That Spot will miss the deadline even without another eviction; None while it may not."""
     starts = min(candidate.cold_start_s for candidate in found.candidates)
     cold = found.held.cold_left_s if found.held else starts
     if found.left_s is None or found.left_s >= found.work_s + found.margin_s + cold:
         return None
     why = "Even without another eviction, Spot is likely to miss it."
-    if all(p.offering.capacity_type is CapacityType.SPOT for p in allowed):
+    if full_price and all(p.offering.capacity_type is CapacityType.SPOT for p in allowed):
         why = f"{why} No offering of the job's plan is on demand."
-    elif all(c.spot for c in found.candidates):
+    elif full_price and all(c.spot for c in found.candidates):
         why = f"{why} What is on demand is sold out."
     return Decision(kind=Kind.STAY, candidate=None, again_s=found.step_s, why=why)
 

@@ -258,9 +258,11 @@ async def test_more_money_takes_up_no_job_whose_checkpoint_was_archived(world: W
         await world.store.set_tier(job, blob.name, Tier.ARCHIVE)
     more = {"infrastructure": {"budget": {"amount": "900"}}}
     refused = await world.call("PATCH", f"{JOBS}/{job}", json=more)
+    named = await world.call("PATCH", f"{JOBS}/{job}", json={"metadata": {"team": "red"}})
 
     assert (refused.status_code, body(refused)["error"]["code"]) == (409, "archived")
     assert (await world.job(job))["infrastructure"]["budget"] is None
+    assert named.status_code == 200
 
 
 @pytest.mark.parametrize(

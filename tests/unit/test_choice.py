@@ -113,6 +113,15 @@ def test_a_job_that_waits_for_spot_is_at_risk_once_a_start_and_what_is_left_do_n
     assert risk(told, CHOSEN, minutes=60 + starts + margin - 1) is not None
 
 
+def test_a_job_is_cancelled_for_no_machines_that_it_would_never_get() -> None:
+    slow = replace(FULL, seconds_per_step=20.0)
+    enough = 60 + CHOSEN.recovery_seconds / 60 + 60 * MEASURED_SPREAD + 1
+    told, ends = (Terms(on_deadline_risk=risk) for risk in (OnRisk.NOTIFY, OnRisk.CANCEL))
+
+    assert risk(told, CHOSEN, slow, minutes=enough) is not None
+    assert risk(ends, CHOSEN, slow, minutes=enough) is None
+
+
 def test_what_may_be_had_on_demand_alone_is_not_at_risk_of_spot() -> None:
     ends = Terms(on_deadline_risk=OnRisk.CANCEL)
     dear = replace(ends, max_price=Decimal("0.01"))
