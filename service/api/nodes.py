@@ -7,7 +7,7 @@ would cost more than all that is done with it.
 import asyncio
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -146,7 +146,7 @@ class NodeProtocol:
                     break
                 left = deadline - asyncio.get_running_loop().time()
                 if left <= 0 or not await notices.wait(changed, left) or parts.drain.begun:
-                    if _is_renewed(parts, order):
+                    if parts.granter.renews(order.registered_at, parts.now()):
                         break
                     return _nothing_new(parts, after, order)
         if order is not None and order.over:
@@ -205,12 +205,6 @@ def _ordered(parts: Parts, order: Order) -> Directive:
 def _is_old(parts: Parts, order: Order) -> bool:
     """True when its grants are to be renewed."""
     return parts.granter.wears_out(order.registered_at, parts.now())
-
-
-def _is_renewed(parts: Parts, order: Order) -> bool:
-    """True in a minute of each hour once they are old: fresh ones are good for a day."""
-    age = parts.now() - order.registered_at
-    return _is_old(parts, order) and age % timedelta(hours=1) < timedelta(minutes=1)
 
 
 def _nothing_new(parts: Parts, after: int, order: Order) -> Response:

@@ -40,6 +40,14 @@ class Granter:
         """True from half of the life on: time to send fresh ones."""
         return now - granted_at > self.life / 2
 
+    def renews(self, granted_at: datetime, now: datetime) -> bool:
+        """True for a minute of each hour from then on: for who hears nothing else meanwhile.
+
+        More often where they live less long.
+        """
+        every = min(timedelta(hours=1), self.life / 8)
+        return self.wears_out(granted_at, now) and (now - granted_at) % every < timedelta(minutes=1)
+
     async def _nearby(self, job: JobRow, region: str) -> tuple[BlobStore, frozenset[str]]:
         """The region's account and which of the inputs it has; none where that is not known."""
         near = self.regional.get(region, self.store)
