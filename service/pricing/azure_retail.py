@@ -1,7 +1,6 @@
 """Azure's public price list (Retail Prices API); it needs no credentials."""
 
 import json
-import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -17,8 +16,6 @@ from service.domain.tiers import Account
 from service.pricing import storage_prices
 from service.pricing.remembered import Remembered
 from service.pricing.source import PricesUnavailable
-
-log = logging.getLogger(__name__)
 
 API_VERSION = "2023-01-01-preview"
 REQUEST_SECONDS = 20.0
@@ -48,26 +45,14 @@ class RetailPrices:
         )
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        """Of each size and region as listed lately; an offering without both is left out.
-
-        So is one whose list cannot be read, where another one's can: it holds up nobody else.
-        """
+        """Of each size and region as listed lately; an offering without both is left out."""
         found: dict[Offering, Price] = {}
-        faults: list[PricesUnavailable] = []
         for place in sorted({(o.region, o.vm_size) for o in offerings}):
-            try:
-                quotes = await self._machines.of(place)
-            except PricesUnavailable as fault:
-                faults.append(fault)
-                continue
+            quotes = await self._machines.of(place)
             for offering in offerings:
                 price = quotes.get(offering.capacity_type)
                 if (offering.region, offering.vm_size) == place and price:
                     found[offering] = price
-        if faults and not found:
-            raise faults[0]
-        for one in faults:
-            log.warning("prices.not_read", extra={"cause": str(one)})
         return found
 
     async def storage(self, account: Account) -> StoragePrices:

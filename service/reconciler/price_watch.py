@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import attempts, ledger
+from service.domain.fleet import Offering, Price
 from service.pricing.source import PriceSource, PricesUnavailable
 
 log = logging.getLogger(__name__)
@@ -24,22 +25,24 @@ class PriceWatch:
     async def run_once(self) -> int:
         """Ask once for all offerings that are held; return how many attempts cost something else.
 
-        Without an answer everything goes on at the price that is known.
+        What gets no answer goes on at the price that is known, and holds up no other one.
         """
         async with self.engine.connect() as conn:
             held = await attempts.held_offerings(conn)
-        if not held:
-            return 0
-        try:
-            quoted = await self.prices.prices(held)
-        except PricesUnavailable as fault:
-            log.warning("prices.not_read", extra={"cause": str(fault)})
-            return 0
         changed = 0
-        for offering, price in quoted.items():
-            async with self.engine.begin() as conn:
-                dearer = await attempts.reprice(conn, offering, price)
-                for attempt_id in dearer:
-                    await ledger.reprice(conn, attempt_id, price, self.now())
-            changed += len(dearer)
+        for offering in held:
+            try:
+                quoted = await self.prices.prices([offering])
+            except PricesUnavailable as fault:
+                log.warning("prices.not_read", extra={"cause": str(fault)})
+                continue
+            if price := quoted.get(offering):
+                changed += await self._reprice(offering, price)
         return changed
+
+    async def _reprice(self, offering: Offering, price: Price) -> int:
+        async with self.engine.begin() as conn:
+            others = await attempts.reprice(conn, offering, price)
+            for attempt_id in others:
+                await ledger.reprice(conn, attempt_id, price, self.now())
+        return len(others)

@@ -27,7 +27,6 @@ class PriceList:
     pages: list[str] = field(default_factory=list)
     status: int = 200
     filters: list[str] = field(default_factory=list)
-    unreadable: str = "no region"
 
     def will_say(self, *rows: str, more: bool = False) -> None:
         """Add a page; ``more`` promises another one."""
@@ -36,8 +35,6 @@ class PriceList:
 
     async def answer(self, request: web.Request) -> web.Response:
         self.filters.append(request.query.get("$filter", ""))
-        if self.unreadable in self.filters[-1]:
-            return web.Response(text="<html>")
         number = int(request.query.get("page", "0"))
         return web.Response(text=self.pages[number], status=self.status)
 
@@ -138,16 +135,6 @@ async def test_a_price_that_is_no_number_is_unavailable(
     price_list.will_say(_row("D2s v5", '"free"'))
     with pytest.raises(PricesUnavailable, match="no number"):
         await prices.prices([SPOT])
-
-
-async def test_a_price_that_cannot_be_read_holds_up_no_other_one(
-    price_list: PriceList, prices: RetailPrices
-) -> None:
-    elsewhere = replace(SPOT, region="aaa")  # asked for first
-    price_list.unreadable = "aaa"
-    price_list.will_say(_row("D2s v5 Spot", "0.1"), _row("D2s v5", "0.4"))
-
-    assert list(await prices.prices([SPOT, elsewhere])) == [SPOT]
 
 
 async def test_an_error_of_the_list_is_told(price_list: PriceList, prices: RetailPrices) -> None:
