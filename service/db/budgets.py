@@ -280,15 +280,16 @@ def _caps(r: RowMapping) -> Caps:
 
 def _hold(r: RowMapping) -> Hold:
     state = AttemptState(r["state"])
-    anew = r["refilled_at"] if r["refills"] else None  # else all that was ordered has come
+    leaving = state is AttemptState.TERMINATING
+    anew = r["refilled_at"] if r["refills"] and not leaving else None  # else all of them have come
     ordered_at = anew or r["created_at"]
-    come = r["seen_at"] is not None and r["seen_at"] - ordered_at > _COME
+    come = r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _COME
     return Hold(
         hourly=r["hourly"],
         machines=r["instance_count"],
         billed=r["billed"],
         known=r["known"],
         ordered_at=None if come or state is AttemptState.PENDING else r["created_at"],
-        refilled_at=None if state is AttemptState.TERMINATING else anew,
-        leaving=state is AttemptState.TERMINATING,
+        refilled_at=anew,
+        leaving=leaving,
     )

@@ -80,6 +80,11 @@ async def guard(
             await budgets.nodes_stop_by(conn, row.id, None)
         return
     standing = await _of_job(conn, caps, now, allowance)
+    if budget.threshold(standing, caps.told) or standing.is_exhausted:
+        caps = await budgets.lock(conn, row.job_id)  # other terms, once answered, bind
+        if caps.terms.budget is None:
+            return
+        standing = await _of_job(conn, caps, now, allowance)
     if reached := budget.threshold(standing, caps.told):
         await budgets.told(conn, row.job_id, reached)
         await tell(conn, row.job_id, standing, reached, now)
@@ -88,19 +93,7 @@ async def guard(
     spare = budget.nodes_may_go_on(standing, allowance)
     await budgets.nodes_stop_by(conn, row.id, now + spare)
     if standing.is_exhausted and caps.over_budget_at is None:
-        await _exhaust_still(conn, row.job_id, allowance, now)
-
-
-async def _exhaust_still(
-    conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime
-) -> None:
-    """Unless its owner has changed the terms since they were read: those bind, once answered."""
-    caps = await budgets.lock(conn, job_id)
-    if caps.terms.budget is None or caps.over_budget_at is not None:
-        return
-    standing = await _of_job(conn, caps, now, allowance)
-    if standing.is_exhausted:
-        await exhaust(conn, job_id, budget.why_exhausted(standing, job_id), now)
+        await exhaust(conn, row.job_id, budget.why_exhausted(standing, row.job_id), now)
 
 
 async def guard_project(

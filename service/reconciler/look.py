@@ -54,7 +54,8 @@ class Eyes:
     engine: AsyncEngine
     store: BlobStore
     allowance: Allowance = USUAL
-    _missing: dict[str, datetime] = field(default_factory=dict)  # sets that were not found, once
+    # Sets that were not found, once: when, and when one was seen last before it.
+    _missing: dict[str, tuple[datetime, datetime | None]] = field(default_factory=dict)
 
     @cached_property
     def _sights(self) -> Together[Sight, Facts]:
@@ -133,12 +134,12 @@ class Eyes:
 
         The second of two between which no replica has seen it.
         """
-        for other in [i for i, at in self._missing.items() if now - at > _FORGOTTEN]:
+        for other in [i for i, (at, _) in self._missing.items() if now - at > _FORGOTTEN]:
             del self._missing[other]
-        first = self._missing.get(row.id, now)
-        if row.seen_at is not None and row.seen_at > first:
+        first, before = self._missing.get(row.id, (now, row.seen_at))
+        if before != row.seen_at:
             first = now
-        self._missing[row.id] = first
+        self._missing[row.id] = first, row.seen_at
         return now - first >= _AGAIN
 
     async def _take_care(

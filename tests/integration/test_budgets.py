@@ -1,15 +1,21 @@
 """Budgets of jobs and projects: what they stop, what they keep aside, and who is told."""
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from service.cloud.provider import CloudError
+from service.db import budgets as caps
 from service.db import experience, ledger
-from service.domain.fleet import Price, scale_set_name
+from service.domain.fleet import Offering, Price, scale_set_name
 from service.operations import budgets
 from service.pricing.fixed import FixedPrices
+from service.pricing.source import PricesUnavailable
 from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.price_watch import PriceWatch
+from tests.integration.rows import add_attempt
 from tests.integration.stored import put
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import PRICE, SPOT, World
@@ -261,6 +267,51 @@ async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:
 
     assert changed == (1, 0)
     assert abs(after - before - 2 * dearer.hourly) < Decimal("0.001")
+
+
+class PartlyAway(FixedPrices):
+    """Of one region nothing can be read."""
+
+    async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
+        if any(offering.region == "aaa" for offering in offerings):
+            raise PricesUnavailable("429")
+        return await super().prices(offerings)
+
+
+async def test_a_price_that_cannot_be_read_holds_up_no_other_one(world: World) -> None:
+    job, _, _ = await trains(world, nodes=2)
+    async with world.engine.begin() as conn:
+        gone = {"id": "att-x", "job_id": job, "number": 2, "region": "aaa"}
+        await add_attempt(conn, world.clock(), **gone, state="terminating", outcome="evicted")
+    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
+    watch = PriceWatch(engine=world.engine, prices=PartlyAway({SPOT: dearer}), now=world.clock)
+
+    assert await watch.run_once() == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "dollars"),
+    [("terminating", 2, 0), ("running", 2, 0), ("provisioning", 0, 240)],
+)
+async def test_only_what_was_ordered_and_may_still_come_counts_as_unseen(
+    world: World, state: str, known: int, dollars: int
+) -> None:
+    now = world.clock()
+    job = str((await world.submit())["id"])
+    long_ago, minutes = now - timedelta(hours=10), timedelta(minutes=5)
+    async with world.engine.begin() as conn:
+        asked: dict[str, Any] = {"refills": 0, "refilled_at": now - minutes}
+        if state == "terminating":
+            asked |= {"refills": 1, "outcome": "evicted"}
+        facts = {"id": "att-x", "job_id": job, "instance_count": 3, "state": state, "seen_at": now}
+        await add_attempt(conn, long_ago, **facts, **asked)
+        vms = [f"vm-{number}" for number in range(known)]
+        price = Price(hourly=Decimal(8), on_demand_hourly=Decimal(32))
+        seen = ledger.Exist(job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago)
+        await ledger.meter(conn, [seen], now)
+        (hold,) = await caps.holds_of_job(conn, job)
+
+    assert hold.unmetered(now) == dollars
 
 
 async def test_machines_that_are_seen_once_their_price_has_moved_are_billed_at_the_new_one(
