@@ -142,7 +142,7 @@ class NodeProtocol:
                 order = await self._hearing.order(node_id, after)
                 if order is not None and order.directive_seq < after:
                     order = await self._remember(node_id, after)
-                if order is None or _is_news(parts, order, after):
+                if order is None or _is_news(order, after):
                     break
                 left = deadline - asyncio.get_running_loop().time()
                 if left <= 0 or not await notices.wait(changed, left) or parts.drain.begun:
@@ -183,7 +183,7 @@ def _after(request: Request) -> int:
     return after
 
 
-def _is_news(parts: Parts, order: Order, after: int) -> bool:
+def _is_news(order: Order, after: int) -> bool:
     return order.over or order.directive_seq > after
 
 
