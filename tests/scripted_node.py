@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from service.domain import tokens
+from service.domain.fleet import scale_set_name
 from tests.world import SECRET, World
 from trainer.contract import (
     HEAD,
@@ -117,6 +118,13 @@ async def commit(world: World, job_id: str, entry: Committed) -> None:
     await world.store.write(job_id, HEAD, after.to_json().encode(), if_match=etag)
 
 
+async def evicted(world: World, job_id: str) -> None:
+    """Azure takes all machines of the newest attempt, unannounced."""
+    name = scale_set_name((await world.attempts_of(job_id))[-1]["id"])
+    for instance in (await world.cloud.get(name)).instances:
+        world.cloud.evict(name, instance.instance_id)
+
+
 async def boot(world: World, job_id: str) -> list[ScriptedNode]:
     """Let the newest attempt's machines come up and register; both wait for directives."""
     attempt: dict[str, Any] = {"state": "none"}
@@ -126,7 +134,7 @@ async def boot(world: World, job_id: str) -> list[ScriptedNode]:
         if attempt["state"] == "starting":
             break
     assert attempt["state"] == "starting", attempt
-    found = await world.cloud.get("rk-" + attempt["id"].removeprefix("att-"))
+    found = await world.cloud.get(scale_set_name(attempt["id"]))
     nodes = [ScriptedNode(world, attempt["id"], i.vm_id) for i in found.instances]
     for node in nodes:
         answer = await node.register()

@@ -7,7 +7,7 @@ import pytest
 from service.cloud.provider import InsufficientCapacity
 from service.db import jobs as rows
 from service.domain.states import JOB_TERMINAL, JobState
-from tests.scripted_node import boot, commit, committed, train
+from tests.scripted_node import boot, commit, committed, evicted, train
 from tests.world import World
 from trainer.contract import NodePhase
 
@@ -46,10 +46,7 @@ async def running(world: World, job_id: str) -> None:
 async def recovering(world: World, job_id: str) -> None:
     """A machine was taken, and the next attempt is not there yet."""
     await running(world, job_id)
-    attempt = (await world.attempts_of(job_id))[-1]
-    name = "rk-" + attempt["id"].removeprefix("att-")
-    for instance in (await world.cloud.get(name)).instances:
-        world.cloud.evict(name, instance.instance_id)
+    await evicted(world, job_id)
     await world.tick(1)
     await world.jobs.run_once()
 

@@ -7,11 +7,11 @@ from decimal import Decimal
 import pytest
 
 from service.domain.admission import KEPT
-from service.domain.fleet import Price, scale_set_name
+from service.domain.fleet import Price
 from service.pricing.fixed import FixedPrices
 from service.reconciler.admission import Admissions
 from tests.integration.test_admission import admissions, asks, region, settle, submitted
-from tests.scripted_node import boot, train
+from tests.scripted_node import boot, evicted, train
 from tests.world import PRICE, SPOT, World
 
 DEAR = Price(hourly=Decimal(9), on_demand_hourly=PRICE.on_demand_hourly)
@@ -24,9 +24,7 @@ async def wave(world: World, *jobs: str) -> None:
     for job in jobs:
         await train(world, await boot(world, job), step=1)
     for job in jobs:
-        name = scale_set_name((await world.attempts_of(job))[0]["id"])
-        for instance in (await world.cloud.get(name)).instances:
-            world.cloud.evict(name, instance.instance_id)
+        await evicted(world, job)
     world.clock.advance(seconds=61)
     await world.attempts.run_once()  # it is seen, and nobody has asked again
 

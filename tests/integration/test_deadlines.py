@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import experience, market
-from service.domain.fleet import Price, scale_set_name
+from service.domain.fleet import Price
 from service.domain.market import Score
 from service.domain.states import CapacityType
 from service.domain.terms import RETURNS
@@ -17,7 +17,7 @@ from service.domain.traces import Place
 from tests.clock import Clock
 from tests.integration.test_admission import admissions, region, settle
 from tests.integration.test_budgets import codes, stops
-from tests.scripted_node import ScriptedNode, boot, metrics, train
+from tests.scripted_node import ScriptedNode, boot, evicted, metrics, train
 from tests.world import PRICE, SPOT, World, open_world
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -62,14 +62,6 @@ async def slow(
     for node in nodes:
         await node.say(NodePhase.RUNNING, number, step=1)
     return job, nodes, number
-
-
-async def evicted(world: World, job_id: str) -> None:
-    """Azure takes all of its machines."""
-    name = scale_set_name((await world.attempts_of(job_id))[-1]["id"])
-    for instance in (await world.cloud.get(name)).instances:
-        world.cloud.evict(name, instance.instance_id)
-    world.clock.advance(seconds=61)
 
 
 async def test_a_deadline_that_even_on_demand_misses_is_refused_with_one_that_would_do(
@@ -135,6 +127,7 @@ async def test_whoever_only_wants_to_know_is_asked_for_no_full_price_after_an_ev
 ) -> None:
     job, _, _ = await slow(world, on_deadline_risk="notify")
     await evicted(world, job["id"])
+    world.clock.advance(seconds=61)
     await world.tick(8)
 
     placed = await world.attempts_of(job["id"])

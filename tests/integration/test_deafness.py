@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
+from service.db import attempts
 from service.domain.fleet import ScaleSet, scale_set_name
 from service.reconciler.reach import Reach, door
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
@@ -221,16 +222,22 @@ async def test_a_404_after_one_that_was_mended_is_not_the_second_in_a_row(world:
     assert await state(world, job_id) == ("running", None)
 
 
+@pytest.mark.parametrize("doubted", [False, True])
 async def test_a_404_after_which_another_replica_saw_the_set_is_not_the_first_of_two(
-    world: World,
+    world: World, doubted: bool
 ) -> None:
+    """``doubted``: the list of a front end that lags lacks it as well, so it is looked at anew."""
     job_id, nodes, number = await trains(world)
+    ids = [nodes[0].attempt_id]
     mine, other = world.attempts, replace(world.attempts)
     for looks, missing in ((mine, True), (other, False), (mine, True)):
         await say(nodes, number, 2)
         world.clock.advance(seconds=10)
         world.cloud.fail_next = [ScaleSetNotFound("the front end lags")] if missing else []
         await looks.run_once()
+        if doubted and not missing:
+            async with world.engine.begin() as conn:
+                await attempts.look_anew(conn, ids, world.clock())
 
     assert await state(world, job_id) == ("running", None)
 

@@ -52,6 +52,14 @@ def test_a_replica_whose_clock_is_behind_fills_nothing_twice() -> None:
     assert take(SMALL, behind.bucket, 10, NOW + MINUTE).granted == 0
 
 
+def test_a_bucket_that_was_filled_by_a_clock_far_ahead_fills_again_from_now_on() -> None:
+    wrong = take(SMALL, full(SMALL, NOW), 10_000, NOW + 60 * MINUTE).bucket
+    now = take(SMALL, wrong, 1, NOW)
+
+    assert now.granted == 0
+    assert take(SMALL, now.bucket, 1, NOW + MINUTE).granted == 1
+
+
 def test_what_azure_says_is_left_corrects_our_count_downwards_only() -> None:
     bucket = Bucket(tokens=100, at=NOW)
 

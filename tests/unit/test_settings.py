@@ -40,6 +40,22 @@ def test_offerings_are_read_as_size_at_region(environment: pytest.MonkeyPatch) -
     assert second.capacity_type is CapacityType.ON_DEMAND
 
 
+@pytest.mark.parametrize(
+    ("told", "mend"),
+    [
+        (" ,", "name at least one, SIZE@REGION"),
+        ("S@eastus:spott", "write :spot, :on_demand or nei"),
+    ],
+)
+def test_offerings_that_cannot_be_read_are_refused_with_how_to_write_them(
+    environment: pytest.MonkeyPatch, told: str, mend: str
+) -> None:
+    environment.setenv("REKINDLE_OFFERINGS", told)
+
+    with pytest.raises(ValidationError, match=f"(?s)^1 .*\nofferings\n.*{mend}"):
+        load()
+
+
 @pytest.mark.parametrize("name", COMPLETE)
 def test_a_service_that_is_half_configured_does_not_start(
     environment: pytest.MonkeyPatch, name: str
