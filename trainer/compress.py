@@ -27,19 +27,20 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     BitsAndBytesConfig,
 )
 from transformers.pytorch_utils import Conv1D
 
+from rendering.rows import chat
+from rendering.tokens import tokenize
 from trainer.companions import CARD
 from trainer.data.batch import Batch, padded
-from trainer.data.chat import tokenize
-from trainer.data.rows import Rows, chat
+from trainer.data.rows import Rows
 from trainer.heads import METHODS as WITH_HEAD
 from trainer.methods.sft import Sft
 from trainer.quantize import import_uncompiled
 from trainer.report import REPORT, Quantized, Report, weight_bytes, write_report
+from trainer.tokenizer import load_tokenizer
 
 HEADS = ["lm_head", "score", "classifier"]  # small, and what they say is the result
 INT8, NF4, SPARSE = KINDS = ("int8", "nf4", "2:4")
@@ -186,7 +187,7 @@ def _probed(model: Any) -> torch.Tensor:  # noqa: ANN401
 
 def _batches(model: Path, report: Report, file: Path, rows: int) -> list[Batch]:
     """The file's first rows, each by itself."""
-    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    tokenizer = load_tokenizer(model)
     today, found = date.fromisoformat(report.date), Rows(file, chat)
     chats = islice((found[row][0] for row in range(len(found))), rows)
     return [padded([tokenize(tokenizer, row, report.max_seq_len, today)], 0) for row in chats]

@@ -14,9 +14,10 @@ from typing import Any
 
 from safetensors import safe_open
 
+from rendering.rows import chat
 from trainer.actor_critic import actor
 from trainer.contract import InputFile, Lora, Message, RunSpec
-from trainer.data.rows import Rows, chat
+from trainer.data.rows import Rows
 from trainer.rundir import RunDir
 from trainer.state import Identity, State
 from trainer.wire import LATER

@@ -21,9 +21,10 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rendering.rows import prompt
+from rendering.tokens import prompt_ids
 from trainer.contract import Reinforcement
-from trainer.data.chat import prompt_ids
-from trainer.data.prompts import CHAT, prompt
+from trainer.data.prompts import CHAT
 from trainer.data.rows import Rows
 from trainer.graders.answer import Answer
 from trainer.graders.judge import Judge

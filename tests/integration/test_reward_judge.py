@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.unit.trainer_spec import SPEC
+from trainer.companions import copy_companions
 from trainer.graders.answer import Answer
 from trainer.graders.choose import make_grader
 from trainer.graders.judge import AT_ONCE, Judge
@@ -36,7 +37,7 @@ def judge(base: Path) -> Judge:
     pad_id = load_tokenizer(base, "reward").pad_token_id
     spec = replace(SPEC, method="reward", precision="fp32")
     load_model(base, spec, {}, pad_id).save_pretrained(folder)
-    load_tokenizer(base, "reward").save_pretrained(folder)
+    copy_companions(base, folder, spec)
     return Judge(folder, CPU, torch.float32, TODAY)
 
 

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.unit.trainer_spec import SPEC
 from trainer import win_rate
+from trainer.companions import copy_companions
 from trainer.model import load_model
 from trainer.tiny import build
 from trainer.tokenizer import load_tokenizer
@@ -40,7 +41,7 @@ def _reward(base: Path, folder: Path) -> None:
     torch.manual_seed(1)
     spec = replace(SPEC, method="reward", precision="fp32")
     load_model(base, spec, {}, tokenizer.pad_token_id).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    copy_companions(base, folder, spec)
 
 
 def run(folder: Path, a: str, b: str, *more: str) -> None:

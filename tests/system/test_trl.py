@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from rendering.tokens import Tokens
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
-from trainer.data.chat import Tokens
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities
 from trainer.methods.reward import Reward
@@ -137,9 +137,9 @@ def _rows(base: Path) -> Any:  # noqa: ANN401
 
 
 def _tokenizer(base: Path) -> Any:  # noqa: ANN401
-    from trainer.tokenizer import load_tokenizer  # noqa: PLC0415 - only where TRL is
+    from transformers import AutoTokenizer  # noqa: PLC0415 - only where TRL is
 
-    return load_tokenizer(base)
+    return AutoTokenizer.from_pretrained(base)
 
 
 def _options(make: Callable[..., Any], folder: Path, **more: object) -> Any:  # noqa: ANN401

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from rendering.rows import answers, chat
+from rendering.tokenizer import Tokenizer
+from rendering.tokens import Tokens, tokenize
+from tests.unit.tiny_tokenizer import UNMARKED, tiny_tokenizer
 from trainer.data.batch import IGNORED, padded
-from trainer.data.chat import Tokens, tokenize
-from trainer.data.rows import Rows, answers, chat
-from trainer.tiny import CHAT_TEMPLATE, build_tokenizer
+from trainer.data.rows import Rows
+from trainer.tiny import CHAT_TEMPLATE
 from trainer.tiny_text import chats
 
 TALK = [
@@ -20,36 +23,33 @@ TALK = [
     {"role": "assistant", "content": "3 plus 3 is 6."},
 ]
 TODAY = date(2026, 2, 3)
-UNMARKED = CHAT_TEMPLATE.replace("{%- generation -%}", "").replace("{%- endgeneration -%}", "")
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:  # noqa: ANN401 - transformers is untyped here
+def tokenizer() -> Tokenizer:
     """The tiny model's tokenizer."""
-    return build_tokenizer()
+    return tiny_tokenizer()
 
 
 @pytest.fixture(scope="module")
-def plain_tokenizer() -> Any:  # noqa: ANN401
+def plain_tokenizer() -> Tokenizer:
     """The same, but its template does not mark what the assistant says."""
-    plain = build_tokenizer()
-    plain.chat_template = UNMARKED
-    return plain
+    return tiny_tokenizer(UNMARKED)
 
 
-def trained_text(tokenizer: Any, tokens: Tokens) -> str:  # noqa: ANN401
+def trained_text(tokenizer: Tokenizer, tokens: Tokens) -> str:
     ids = [i for i, trained in zip(tokens.ids, tokens.trained, strict=True) if trained]
     return str(tokenizer.decode(ids))
 
 
-def test_only_what_the_assistant_says_is_trained_and_its_end(tokenizer: Any) -> None:  # noqa: ANN401
+def test_only_what_the_assistant_says_is_trained_and_its_end(tokenizer: Tokenizer) -> None:
     tokens = tokenize(tokenizer, {"messages": TALK}, 512, TODAY)
 
     assert trained_text(tokenizer, tokens) == "2 plus 2 is 4.<|end|>3 plus 3 is 6.<|end|>"
-    assert tokens.ids[0] == tokenizer.bos_token_id
+    assert tokens.ids[0] == tokenizer.token_id("bos_token")
 
 
-def test_an_assistant_message_of_weight_0_is_read_but_not_trained(tokenizer: Any) -> None:  # noqa: ANN401
+def test_an_assistant_message_of_weight_0_is_read_but_not_trained(tokenizer: Tokenizer) -> None:
     muted = [TALK[2] | {"weight": 0}, TALK[4] | {"weight": 1}]
     row: dict[str, Any] = {"messages": [*TALK[:2], muted[0], TALK[3], muted[1]]}
 
@@ -59,7 +59,7 @@ def test_an_assistant_message_of_weight_0_is_read_but_not_trained(tokenizer: Any
     assert tokens.ids == tokenize(tokenizer, {"messages": TALK}, 512, TODAY).ids
 
 
-def test_text_parts_and_the_developer_role_mean_what_they_say(tokenizer: Any) -> None:  # noqa: ANN401
+def test_text_parts_and_the_developer_role_mean_what_they_say(tokenizer: Tokenizer) -> None:
     parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "short."}]
     row = {"messages": [{"role": "developer", "content": parts}, *TALK[1:]]}
 
@@ -68,40 +68,37 @@ def test_text_parts_and_the_developer_role_mean_what_they_say(tokenizer: Any) ->
     )
 
 
-def test_a_member_that_is_null_is_one_that_is_not_there() -> None:
-    tokenizer = build_tokenizer()
-    tokenizer.chat_template = (
-        "{% for m in messages %}{{ m.name if m.name is defined else '' }}"
-        "{% generation %}{{ m.content if m.content is defined else 'calls' }}{% endgeneration %}"
-        "{% endfor %}"
+def test_a_member_that_is_null_is_not_there_and_a_content_that_is_null_is_empty() -> None:
+    tokenizer = tiny_tokenizer(
+        "{% for m in messages %}{{ m.name if m.name is defined else 'nameless' }}"
+        "{% generation %}{{ m.content + '.' }}{% endgeneration %}{% endfor %}"
     )
     row = {"messages": [{"role": "assistant", "content": None, "name": None}]}
 
-    assert tokenizer.decode(tokenize(tokenizer, row, 512, TODAY).ids) == "calls"
+    assert tokenizer.decode(tokenize(tokenizer, row, 512, TODAY).ids) == "nameless."
 
 
 def test_templates_with_and_without_marks_train_the_same_tokens(
-    tokenizer: Any,  # noqa: ANN401
-    plain_tokenizer: Any,  # noqa: ANN401
+    tokenizer: Tokenizer,
+    plain_tokenizer: Tokenizer,
 ) -> None:
     for messages in chats(50, seed=3):
         row = {"messages": messages}
         assert tokenize(plain_tokenizer, row, 512, TODAY) == tokenize(tokenizer, row, 512, TODAY)
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused(plain_tokenizer: Any) -> None:  # noqa: ANN401
-    rewriting = build_tokenizer()
-    rewriting.chat_template = "{{ messages | length }}" + UNMARKED
+def test_a_template_that_rewrites_earlier_turns_is_refused(plain_tokenizer: Tokenizer) -> None:
+    rewriting = tiny_tokenizer("{{ messages | length }}" + UNMARKED)
 
     with pytest.raises(ValueError, match="rewrites earlier turns"):
         tokenize(rewriting, {"messages": TALK}, 512, TODAY)
 
 
-def test_a_turn_that_is_not_trained_may_be_rewritten_later(plain_tokenizer: Any) -> None:  # noqa: ANN401
+def test_a_turn_that_is_not_trained_may_be_rewritten_later(plain_tokenizer: Tokenizer) -> None:
     """As Qwen 3 does, which forgets what was thought in earlier turns."""
-    forgetful = build_tokenizer()
     short = "message['content'][:3] if message['role'] == 'assistant' and not loop.last else "
-    forgetful.chat_template = UNMARKED.replace("message['content']", f"({short}message['content'])")
+    template = UNMARKED.replace("message['content']", f"({short}message['content'])")
+    forgetful = tiny_tokenizer(template)
     said = [TALK[2] | {"weight": 0}, TALK[4]]
 
     tokens = tokenize(forgetful, {"messages": [*TALK[:2], said[0], TALK[3], said[1]]}, 512, TODAY)
@@ -114,8 +111,7 @@ def test_a_turn_that_is_not_trained_may_be_rewritten_later(plain_tokenizer: Any)
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, UNMARKED])
 def test_a_template_that_prints_the_date_prints_the_jobs(template: str) -> None:
     """As Llama's do; the second day shows that no earlier one sticks."""
-    dated = build_tokenizer()
-    dated.chat_template = (
+    dated = tiny_tokenizer(
         "{%- if strftime_now is defined -%}{{- strftime_now('%d %b %Y') -}}{%- endif -%}" + template
     )
     for day, said in ((TODAY, "03 Feb 2026"), (date(2024, 7, 26), "26 Jul 2024")):
@@ -123,7 +119,7 @@ def test_a_template_that_prints_the_date_prints_the_jobs(template: str) -> None:
         assert dated.decode(tokens.ids).startswith(said)
 
 
-def test_a_long_row_is_cut_and_may_be_left_without_a_target(tokenizer: Any) -> None:  # noqa: ANN401
+def test_a_long_row_is_cut_and_may_be_left_without_a_target(tokenizer: Tokenizer) -> None:
     tokens = tokenize(tokenizer, {"messages": TALK}, 5, TODAY)
 
     assert len(tokens.ids) == len(tokens.trained) == 5
@@ -175,7 +171,7 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: Tokenizer,
 ) -> None:
     row = {
         "input": {"messages": TALK, "tools": None},

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, pipeline
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    PreTrainedTokenizerFast,
+    pipeline,
+)
 
+from rendering.tokens import Tokens
 from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
 from trainer import heads
@@ -18,7 +25,6 @@ from trainer.companions import copy_companions
 from trainer.contract import Lora, RunSpec
 from trainer.convert.adapters import names_of_trained
 from trainer.data.batch import Batch, classed
-from trainer.data.chat import Tokens
 from trainer.data.feed import evaluation_batches
 from trainer.data.tokens import Fresh
 from trainer.export import merged
@@ -136,9 +142,9 @@ def test_chats_go_through_the_chat_template(bases: dict[str, Path], tmp_path: Pa
     row = Fresh(data, tokenizer, SPEC_OF)[0]
     bare = Fresh(data, load_tokenizer(bases["bert"], "classification"), SPEC_OF)
 
-    told = tokenizer.apply_chat_template(chat, tokenize=False)
+    told = AutoTokenizer.from_pretrained(bases["llama"]).apply_chat_template(chat, tokenize=False)
     assert (tokenizer.decode(row.ids[:-1]), row.ids[-1]) == (told, 1)
-    with pytest.raises(ValueError, match="row 1: the base model has no chat template"):
+    with pytest.raises(ValueError, match="row 1: The base model has no chat template"):
         bare[0]
 
 
@@ -147,7 +153,7 @@ def test_chats_go_through_the_chat_template(bases: dict[str, Path], tmp_path: Pa
     [
         ({"text": "fine"}, "needs a string `label`"),
         ({"label": "good"}, "a string `text` or a list `messages`"),
-        ({"text": "fine", "label": "ugly"}, "label 'ugly' is none"),
+        ({"text": "fine", "label": "ugly"}, "the label 'ugly' is not one"),
     ],
 )
 def test_a_row_that_lacks_something_is_named(

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from rendering.tokens import Tokens
 from tests.unit.bigram import Bigram
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
-from trainer.data.chat import Tokens
 from trainer.methods.choose import require_known
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities

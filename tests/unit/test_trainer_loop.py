@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from rendering.tokens import Tokens
 from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
 from trainer.agreement import Agreement
@@ -17,7 +18,6 @@ from trainer.checkpoint.randomness import Randomness, capture
 from trainer.checkpoint.saver import Cost
 from trainer.contract import Cadence, RunSpec, Saving, StepMetrics
 from trainer.data.batch import Batch, padded
-from trainer.data.chat import Tokens
 from trainer.evaluation import Losses
 from trainer.hopeless import Hopeless
 from trainer.journal import Journal

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Curriculum, Mix, RunSpec
 from trainer.data import tokenizing
@@ -25,12 +26,11 @@ from trainer.data.tokens import Cached, Fresh, Source
 from trainer.methods.choose import require_known
 from trainer.samples import write_rankings, write_samples
 from trainer.state import Identity
-from trainer.tiny import build_tokenizer
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=2, max_size=60).map(np.array)
 SEEDS = st.integers(0, 2**31 - 1)
 SHARES = st.integers(1, 19).map(lambda n: n / 20)
-TOKENIZER = build_tokenizer()
+TOKENIZER = tiny_tokenizer()
 EASING = Curriculum(until_step=4, start_share=0.25)
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from rendering.tokens import Tokens
 from tests.unit.trainer_spec import SPEC
 from trainer.data.batch import packed, padded
-from trainer.data.chat import Tokens
 from trainer.pace import RARELY, Pace, _per_token, peak_memory, slowest, tokens_in
 from trainer.state import Identity
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
 
+from rendering.tokens import Tokens
 from tests.unit.trainer_spec import SPEC
 from trainer import attention
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import IGNORED, Batch, packed, padded
-from trainer.data.chat import Tokens
 from trainer.methods.choose import require_known
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities, summed

@@ -11,21 +11,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rendering.tokens import Tokens
 from tests.unit.bigram import Answer
+from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Ranked, RunSpec
 from trainer.data import tokenizing
 from trainer.data.batch import Batch, padded
-from trainer.data.chat import Tokens
 from trainer.data.feed import evaluation_batches
 from trainer.data.tokens import NOTHING, Cached, Fresh
 from trainer.methods.choose import choose, require_known
 from trainer.methods.ranked import RankedMargin, margin_of
 from trainer.samples import write_preferences, write_rankings
 from trainer.state import Identity
-from trainer.tiny import build_tokenizer
 
-TOKENIZER = build_tokenizer()
+TOKENIZER = tiny_tokenizer()
 SAID, CUT_OFF = Tokens([1, 9], [False, True]), Tokens([1, 1], [False, False])
 RANKED = replace(SPEC, method="reward", ranked=Ranked(), answers_per_row=3, total_steps=9)
 SCORES = st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=6)

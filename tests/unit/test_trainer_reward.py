@@ -12,12 +12,12 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from rendering.tokens import Tokens
 from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
 from trainer.companions import name_padding
 from trainer.contract import Lora
 from trainer.data.batch import Batch, padded
-from trainer.data.chat import Tokens
 from trainer.export import merged
 from trainer.methods.reward import Reward
 from trainer.model import load_model
@@ -88,7 +88,7 @@ def test_where_padding_is_the_end_token_a_reserved_one_pads_and_is_exported(
 
     name_padding(unpadded, own.pad_token)
 
-    assert usual.pad_token == usual.eos_token
+    assert usual.pad_token_id == usual.eos_token_id
     assert own.pad_token == "<|pad|>"
     assert AutoTokenizer.from_pretrained(unpadded).pad_token == "<|pad|>"
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
 
+from rendering.tokens import Tokens
 from tests.unit.trainer_spec import GRADED, SPEC
 from trainer.contract import Lora, RunSpec
 from trainer.convert import hf
 from trainer.convert.adapters import merged as merged_of
 from trainer.convert.whole import Whole
 from trainer.data.batch import Batch, packed, padded
-from trainer.data.chat import Tokens
 from trainer.engine import deepspeed_config
 from trainer.export import _write_model
 from trainer.freeze import freeze

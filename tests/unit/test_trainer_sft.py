@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from rendering.tokens import Tokens
 from tests.unit.bigram import Answer, Bigram
 from trainer.data.batch import padded
-from trainer.data.chat import Tokens
 from trainer.methods.scores import objective
 from trainer.methods.sft import Sft
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from rendering.tokens import Tokens
+from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import SPEC
 from trainer.checksum import describe
 from trainer.contract import InputFile, RunSpec
 from trainer.data import tokenizing
-from trainer.data.chat import Tokens
 from trainer.data.feed import evaluation_batches
 from trainer.data.token_names import RECORD, tokens_name
 from trainer.data.tokens import Cached, Fresh, Source, open_tokens
@@ -23,7 +24,7 @@ from trainer.samples import write_samples
 from trainer.state import Identity
 from trainer.tiny import build_tokenizer
 
-TOKENIZER = build_tokenizer()
+TOKENIZER = tiny_tokenizer()
 SHORT = replace(SPEC, max_seq_len=24)
 ME = Identity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
@@ -127,8 +128,7 @@ def test_what_an_earlier_generation_has_left_is_not_made_again(tmp_path: Path) -
     ],
 )
 def test_a_row_that_the_template_refuses_is_named(data: Path, template: str, said: str) -> None:
-    tokenizer = build_tokenizer()
-    tokenizer.chat_template = template
+    tokenizer = tiny_tokenizer(template)
 
     with pytest.raises(ValueError, match=rf"train\.jsonl, row 2: .*{said}"):
         Fresh(data, tokenizer, SHORT)[1]
@@ -195,7 +195,7 @@ def _open_for_ever() -> int:
 def _rundir(folder: Path, data: Path) -> tuple[RunDir, RunSpec]:
     rundir = RunDir(folder / "run")
     model = rundir.input("base/r1/tokenizer.json").parent
-    TOKENIZER.save_pretrained(model)
+    build_tokenizer().save_pretrained(model)
     files = tuple(
         InputFile(path=f"base/r1/{f.name}", size=f.stat().st_size, sha256="")
         for f in model.iterdir()

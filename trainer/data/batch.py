@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-from trainer.data.chat import Tokens
+from rendering.tokens import Tokens
 
 IGNORED = -100
 

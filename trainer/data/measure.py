@@ -6,16 +6,16 @@ come from, so a later generation, or another world, finds the same.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rendering.tool_calls import Json
 from trainer.contract import RunSpec
 from trainer.data.curriculum import Eased
 from trainer.data.mix import Mixed
 from trainer.data.rows import Rows
-from trainer.data.tokens import Source, reader
+from trainer.data.tokens import Source, rows_of
 from trainer.state import Identity
 
 Order = Callable[[int], int]  # from the number of a sample to its row
@@ -31,7 +31,7 @@ def order_of(
         return Mixed(spec.seed, tokens, spec.mix).row
     if spec.curriculum is None:
         return None
-    turns = summed(_turns(Rows(path, reader(spec)), identity))
+    turns = summed(_turns(rows_of(path, spec), identity))
     tokens = summed(_tokens(source, spec.sequences_per_row, identity))
     return Eased(spec.seed, turns, tokens, spec.curriculum, spec.global_batch).row
 
@@ -52,7 +52,7 @@ def _turns(rows: Rows, identity: Identity) -> NDArray[np.int64]:
     return found
 
 
-def _messages(chat: dict[str, Any]) -> int:
+def _messages(chat: Json) -> int:
     return len(chat["messages"]) if "messages" in chat else 1
 
 

@@ -5,11 +5,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
-
+from rendering.rows import prompt
+from rendering.tokenizer import Tokenizer
+from rendering.tokens import prompt_ids
 from trainer.contract import RunSpec
-from trainer.data.chat import prompt_ids
-from trainer.data.rows import Chat, Rows, chat
+from trainer.data.rows import Rows
 
 CHAT = ("messages", "tools")  # members of a row that the model sees; the others the grader sees
 
@@ -26,7 +26,7 @@ class Prompt:
 class Prompts:
     """The prompts of one data file, each made in the moment when it is asked for."""
 
-    def __init__(self, path: Path, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
+    def __init__(self, path: Path, tokenizer: Tokenizer, spec: RunSpec) -> None:
         self._rows, self._tokenizer = Rows(path, prompt), tokenizer
         self._today = date.fromisoformat(spec.date)
 
@@ -38,15 +38,7 @@ class Prompts:
         (found,) = self._rows[row]
         try:
             ids = prompt_ids(self._tokenizer, found, self._today)
-        except (ValueError, TemplateError) as error:
+        except ValueError as error:
             raise self._rows.broken(row, error) from error
         item = {name: value for name, value in found.items() if name not in CHAT}
         return Prompt(ids, item, {name: found[name] for name in CHAT if name in found})
-
-
-def prompt(row: Any) -> tuple[Chat]:  # noqa: ANN401 - what json.loads gives
-    """The row, whose messages end where the model is to answer."""
-    (found,) = chat(row)
-    if not found["messages"] or found["messages"][-1].get("role") == "assistant":
-        raise ValueError("needs `messages` that end before the assistant's answer")
-    return (found,)

@@ -1,93 +1,57 @@
-"""The rows of a JSONL file, read one by one through an index of their offsets.
+"""The rows of a JSONL file, read one by one through an index of their offsets."""
 
-A row is a chat; or a preference or a ranking: a prompt and several answers, each of which makes a
-chat with it, the best first.
-"""
-
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from rendering import rows
+from rendering.chat import count_answers
+from rendering.rows import Reader
+from rendering.tool_calls import Json
 from trainer.hopeless import Hopeless
-
-Chat = dict[str, Any]  # `messages`, and perhaps `tools`
-# OpenAI's names, and those of its older specification.
-PREFERRED = ("preferred_output", "preferred_completion")
-OTHER = ("non_preferred_output", "non_preferred_completion")
-RANKED = "ranked_outputs"  # ours
 
 
 class Rows:
     """A JSONL file of which only the offsets are held in memory. Blank lines are no rows."""
 
-    def __init__(self, path: Path, chats: Callable[[Any], tuple[Chat, ...]]) -> None:
-        """``chats`` makes them of a parsed row, or raises ValueError that says what it lacks."""
-        self._path, self._chats = path, chats
-        starts, position = [], 0
+    def __init__(self, path: Path, read: Reader, *, split: bool = False) -> None:
+        """``read`` makes chats of a row. ``split``: each of them is a row, with one chat."""
+        self._path, self._read = path, read
+        starts: list[int] = []
+        places: list[int] = []
+        position = 0
         with path.open("rb") as lines:
             for line in lines:
                 if line.strip():
-                    starts.append(position)
+                    several = count_answers(rows.parse(line)) if split else 1
+                    starts += [position] * several
+                    places += range(several)
                 position += len(line)
         if not starts:
             raise ValueError(f"{path.name} holds no rows; upload a file with at least one chat")
         self._starts = np.array(starts, dtype=np.int64)
+        self._places = np.array(places, dtype=np.int64) if split else None
 
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __getitem__(self, row: int) -> tuple[Chat, ...]:
+    def __getitem__(self, row: int) -> tuple[Json, ...]:
         """What the row holds, or ValueError that says which one is broken."""
         with self._path.open("rb") as lines:
             lines.seek(int(self._starts[row]))
             line = lines.readline()
         try:
-            return self._chats(_parsed(line))
+            chats = self._read(rows.parse(line))
         except ValueError as error:
             raise self.broken(row, error) from error
+        return chats if self._places is None else (chats[self._places[row]],)
 
     def broken(self, row: int, error: Exception) -> Hopeless:
         """The error, with the row that it is about."""
         return Hopeless(f"{self._path.name}, row {row + 1}: {error}")
 
 
-def chat(row: Any) -> tuple[Chat]:  # noqa: ANN401 - what json.loads gives
-    """The chat that the row is."""
-    if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
-        raise ValueError("needs a list `messages`")
-    return (row,)
-
-
-def answers(row: Any) -> tuple[Chat, ...]:  # noqa: ANN401
-    """The prompt with each of its answers, best first; only the answers are trained."""
-    asked = row.get("input") if isinstance(row, dict) else None
-    if not isinstance(asked, dict) or not isinstance(asked.get("messages"), list):
-        raise ValueError("needs `input` with a list `messages`")
-    prompt = [m | {"weight": 0} if m["role"] == "assistant" else m for m in asked["messages"]]
-    return tuple(asked | {"messages": prompt + answer} for answer in _ranked(row))
-
-
-def _parsed(line: bytes) -> Any:  # noqa: ANN401
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"not JSON ({error})") from error
-
-
-def _ranked(row: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    ranked = row.get(RANKED)
-    if ranked is None:
-        return [_answer(row, PREFERRED), _answer(row, OTHER)]
-    if not isinstance(ranked, list) or not all(isinstance(answer, list) for answer in ranked):
-        raise ValueError(f"needs a list of lists `{RANKED}`")
-    return ranked
-
-
-def _answer(row: dict[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
-    found = next((row[name] for name in names if name in row), None)
-    if not isinstance(found, list):
-        raise ValueError(f"needs a list `{names[0]}`")
-    return found
+def open_rows(path: Path, method: str, *, has_answers: bool, split: bool) -> Rows:
+    """The rows of a data file as a training method reads them."""
+    read = rows.split_chat if split else rows.reader(method, has_answers=has_answers)
+    return Rows(path, read, split=split)

@@ -14,24 +14,29 @@ FORMAT = "rekindle-tokens-1"
 WEIGHTS = ".safetensors"
 RECORD = ".json"  # SavedFile: the file beside it is whole, and to be shared
 CODE = (
-    "data/chat.py",
-    "data/labelled.py",
-    "data/rows.py",
-    "data/tokens.py",
-    "data/tokenizing.py",
-    "tokenizer.py",
+    "rendering/chat.py",
+    "rendering/conversation.py",
+    "rendering/rows.py",
+    "rendering/template.py",
+    "rendering/tokenizer.py",
+    "rendering/tokens.py",
+    "rendering/tool_calls.py",
+    "trainer/data/rows.py",
+    "trainer/data/tokens.py",
+    "trainer/data/tokenizing.py",
 )
-PACKAGES = ("transformers", "tokenizers", "jinja2")
+PACKAGES = ("tokenizers", "jinja2")
 
 
 def tokens_name(spec: RunSpec, data: InputFile) -> str:
     """Name of the file that holds this data file's tokens: whatever changes them changes it."""
     vocabulary = [f for f in spec.base_model.files if not f.name.endswith(WEIGHTS)]
     inputs = [(f.name, f.size, f.sha256 or f.path) for f in (data, *vocabulary)]
-    trainer = Path(__file__).parents[1]
-    code = [(trainer / name).read_text() for name in CODE]
+    root = Path(__file__).parents[2]
+    code = [(root / name).read_text() for name in CODE]
     versions = [version(package) for package in PACKAGES]
     settings = [data.path, spec.max_seq_len, spec.date, spec.sequences_per_row, spec.labels]
+    settings += [spec.split_answers]
     told = json.dumps([FORMAT, code, versions, sorted(inputs), settings])
     return f"tokens-{hashlib.sha256(told.encode()).hexdigest()[:32]}{WEIGHTS}"
 

@@ -7,18 +7,17 @@ has verified its bytes; only its form is looked at here.
 """
 
 import logging
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
-from jinja2 import TemplateError
 from safetensors import SafetensorError, safe_open
 
+from rendering.tokenizer import Tokenizer
+from rendering.tokens import Tokens, tokenize, tokenize_labelled
+from rendering.tool_calls import Json
 from trainer.contract import RunSpec
-from trainer.data import labelled
-from trainer.data.chat import Tokens, tokenize
-from trainer.data.rows import Chat, Rows, answers, chat
+from trainer.data.rows import Rows, open_rows
 from trainer.data.token_names import FORMAT
 
 log = logging.getLogger("trainer")
@@ -44,9 +43,9 @@ class Source(Protocol):
 class Fresh:
     """Tokens made in the moment when they are asked for."""
 
-    def __init__(self, path: Path, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
+    def __init__(self, path: Path, tokenizer: Tokenizer, spec: RunSpec) -> None:
         self._per_row, self._tokenizer = spec.sequences_per_row, tokenizer
-        self._rows = Rows(path, reader(spec))
+        self._rows = rows_of(path, spec)
         self._max_seq_len, self._today = spec.max_seq_len, date.fromisoformat(spec.date)
         self._classes = {name: number for number, name in enumerate(spec.labels)}
 
@@ -60,7 +59,7 @@ class Fresh:
         try:
             self._require_room(len(found))
             return self._tokens(found[place]) if place < len(found) else NOTHING
-        except (ValueError, TemplateError) as error:  # some templates refuse an order of roles
+        except ValueError as error:  # some templates refuse an order of roles
             raise self._rows.broken(row, error) from error
 
     def length(self, sequence: int) -> int:
@@ -71,18 +70,17 @@ class Fresh:
         if sequences > self._per_row:
             raise ValueError(f"{sequences} answers; the run was planned for {self._per_row}")
 
-    def _tokens(self, chat: Chat) -> Tokens:
+    def _tokens(self, chat: Json) -> Tokens:
         cut = (self._max_seq_len, self._today)
         if self._classes:
-            return labelled.tokenize(self._tokenizer, chat, self._classes, *cut)
+            return tokenize_labelled(self._tokenizer, chat, self._classes, *cut)
         return tokenize(self._tokenizer, chat, *cut)
 
 
-def reader(spec: RunSpec) -> Callable[[Any], tuple[Chat, ...]]:
-    """What makes chats of a parsed row."""
-    if spec.method == "classification":
-        return labelled.labelled
-    return chat if spec.sequences_per_row == 1 else answers
+def rows_of(path: Path, spec: RunSpec) -> Rows:
+    """The rows of a data file as this run reads them."""
+    several = spec.sequences_per_row > 1
+    return open_rows(path, spec.method, has_answers=several, split=spec.split_answers)
 
 
 class Cached:
@@ -116,7 +114,7 @@ class Cached:
         return int(self._starts[sequence + 1] - self._starts[sequence])
 
 
-def open_tokens(path: Path, rows: Path, tokenizer: Any, spec: RunSpec) -> Source:  # noqa: ANN401
+def open_tokens(path: Path, rows: Path, tokenizer: Tokenizer, spec: RunSpec) -> Source:
     """The tokens that lie at ``path``; where they do not, or are no good, made from ``rows``."""
     if path.exists():
         try:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from rendering.tokens import Tokens, chat_ids
 from trainer.data.batch import Batch, padded
-from trainer.data.chat import Tokens, chat_ids
 from trainer.graders.answer import Answer, Grade
 from trainer.tokenizer import load_tokenizer
 

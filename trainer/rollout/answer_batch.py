@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rendering.tokens import Tokens
 from trainer.data.batch import Batch, padded
-from trainer.data.chat import Tokens
 from trainer.rollout.answered import Answered
 
 

@@ -16,6 +16,7 @@ import deepspeed.ops
 import torch
 from torch.utils.data import SequentialSampler
 from transformers import (
+    AutoTokenizer,
     DataCollatorForSeq2Seq,
     Trainer,
     TrainerCallback,
@@ -24,6 +25,7 @@ from transformers import (
 
 from bench.trainer.case import Case
 from bench.trainer.ranks.prepare import spec
+from rendering.tokenizer import Tokenizer
 from trainer.data.order import row_at
 from trainer.data.tokens import Fresh
 from trainer.engine import deepspeed_config
@@ -74,11 +76,12 @@ def main() -> None:
         report_to=[],
         disable_tqdm=True,
     )
-    tokenizer = load_tokenizer(folder / "models" / "bench")
+    model = folder / "models" / "bench"
+    tokenizer = AutoTokenizer.from_pretrained(model)
     InOrder(
         model=_model(folder / "models" / "bench", case),  # after the arguments: then in shares
         args=arguments,
-        train_dataset=_dataset(folder, case, tokenizer),
+        train_dataset=_dataset(folder, case, load_tokenizer(model)),
         data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
         callbacks=[Progress(out / "progress")] if os.environ["RANK"] == "0" else [],
     ).train()
@@ -97,7 +100,7 @@ def _model(folder: Path, case: Case) -> Any:  # noqa: ANN401
     return get_peft_model(model, lora)
 
 
-def _dataset(folder: Path, case: Case, tokenizer: Any) -> list[dict[str, list[int]]]:  # noqa: ANN401
+def _dataset(folder: Path, case: Case, tokenizer: Tokenizer) -> list[dict[str, list[int]]]:
     told = spec(folder, case)
     source = Fresh(folder / "files" / "train.jsonl", tokenizer, told)
     rows = (source[row_at(told.seed, len(source), n)] for n in range(len(source)))

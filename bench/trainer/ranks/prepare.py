@@ -19,6 +19,7 @@ from trainer.data.tokens import Fresh
 from trainer.rundir import RunDir
 from trainer.tiny import build_tokenizer
 from trainer.tiny_text import chats
+from trainer.tokenizer import load_tokenizer
 
 SPEC_SHA256 = "5" * 64
 QUESTIONS = (1, 1, 1, 2, 2, 3, 5, 8, 13)  # of a row, drawn evenly
@@ -29,8 +30,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     case = Case.read(folder / "case.json")
     model = folder / "models" / "bench"
-    tokenizer = build_tokenizer()
-    tokenizer.save_pretrained(model)
+    build_tokenizer().save_pretrained(model)
     parameters = _model(case, model)
     data = folder / "files" / "train.jsonl"
     data.parent.mkdir()
@@ -39,7 +39,7 @@ def main() -> None:
             lines.write(json.dumps({"messages": messages}) + "\n")
     for name in (OURS, PACKED):
         write_run(folder, name, spec(folder, case, packing=name == PACKED))
-    source = Fresh(data, tokenizer, spec(folder, case))
+    source = Fresh(data, load_tokenizer(model), spec(folder, case))
     steps = [
         [
             source[row_at(1, len(source), step * case.global_batch + n)]

@@ -1,0 +1,90 @@
+"""Read a parsed row as the chats that are made of it: one, or one for each of its answers."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from rendering.chat import split_answers
+from rendering.tool_calls import Json
+
+Reader = Callable[[Any], tuple[Json, ...]]
+
+# OpenAI's names, and those of its older specification.
+PREFERRED = ("preferred_output", "preferred_completion")
+OTHER = ("non_preferred_output", "non_preferred_completion")
+RANKED = "ranked_outputs"  # ours
+
+
+class RowError(ValueError):
+    """What a row lacks."""
+
+
+def parse(line: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Parse a line of JSONL."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"not JSON ({error})") from error
+
+
+def reader(method: str, *, has_answers: bool) -> Reader:
+    """What reads the rows of a training method; ``has_answers``: they have several each."""
+    if method == "classification":
+        return labelled
+    if method == "reinforcement":
+        return prompt
+    return answers if has_answers else chat
+
+
+def chat(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
+    """A chat."""
+    if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
+        raise RowError("needs a list `messages`")
+    return (row,)
+
+
+def split_chat(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
+    """A chat for each answer that is trained."""
+    (found,) = chat(row)
+    return tuple(split_answers(found))
+
+
+def prompt(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
+    """A chat that ends where the model is to answer."""
+    (found,) = chat(row)
+    if not found["messages"] or found["messages"][-1].get("role") == "assistant":
+        raise RowError("needs `messages` that end before the assistant's answer")
+    return (found,)
+
+
+def labelled(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
+    """A text or a chat with its label."""
+    known = isinstance(row, dict) and isinstance(row.get("label"), str)
+    if not known or not (isinstance(row.get("text"), str) or isinstance(row.get("messages"), list)):
+        raise RowError("needs a string `label`, and a string `text` or a list `messages`")
+    return (row,)
+
+
+def answers(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
+    """The prompt with each of its answers, best first; only the answers are trained."""
+    asked = row.get("input") if isinstance(row, dict) else None
+    if not isinstance(asked, dict) or not isinstance(asked.get("messages"), list):
+        raise RowError("needs `input` with a list `messages`")
+    messages = [m | {"weight": 0} if m["role"] == "assistant" else m for m in asked["messages"]]
+    return tuple(asked | {"messages": messages + answer} for answer in _ranked(row))
+
+
+def _ranked(row: Json) -> list[list[Json]]:
+    ranked = row.get(RANKED)
+    if ranked is None:
+        return [_answer(row, PREFERRED), _answer(row, OTHER)]
+    if not isinstance(ranked, list) or not all(isinstance(answer, list) for answer in ranked):
+        raise RowError(f"needs a list of lists `{RANKED}`")
+    return ranked
+
+
+def _answer(row: Json, names: tuple[str, ...]) -> list[Json]:
+    found = next((row[name] for name in names if name in row), None)
+    if not isinstance(found, list):
+        raise RowError(f"needs a list `{names[0]}`")
+    return found

@@ -1,0 +1,181 @@
+"""Render chats through a model's chat template.
+
+A template is a Jinja program that comes with the model, so it is untrusted: it runs in Jinja's
+sandbox, sees plain JSON only, and whatever it raises becomes a `RenderError`. The environment is
+the one of transformers' `apply_chat_template`, so that a model is trained on what it is asked at
+inference.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
+from typing import Any, NoReturn
+
+from jinja2 import Template, nodes
+from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.ext import Extension, LoopControlExtension
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+Span = tuple[int, int]  # characters [start, end)
+Message = dict[str, Any]
+Tools = list[dict[str, Any]] | None
+
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_MARKS = "rekindle_generation_marks"  # name of the marks in the context of a render
+
+
+class RenderError(ValueError):
+    """A chat that the model's template does not render, and why."""
+
+
+@dataclass
+class _Marks:
+    """Where `{% generation %}` blocks lie in what was rendered so far."""
+
+    rendered: int = 0  # characters
+    spans: list[Span] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """One template with the special tokens that it may print, such as ``bos_token``."""
+
+    source: str
+    special_tokens: Mapping[str, str]
+
+    @property
+    def marks_answers(self) -> bool:
+        """Whether the template marks what the assistant says with `{% generation %}`."""
+        return _GENERATION.search(self.source) is not None
+
+    def render(
+        self, messages: list[Message], tools: Tools, today: date, *, prompt: bool = False
+    ) -> tuple[str, list[Span]]:
+        """Return the text and the spans of marked answers; raise RenderError.
+
+        ``prompt`` ends the text where the model's next answer begins. ``today`` is the date that
+        templates print: a resume on another day must render the same text.
+        """
+        marks, pieces = _Marks(), []
+        try:
+            for piece in self._stream(messages, tools, today, prompt, marks):
+                pieces.append(piece)
+                marks.rendered += len(piece)
+        except TemplateError as error:
+            raise RenderError(error.message or type(error).__name__) from error
+        except Exception as error:
+            raise RenderError(f"{type(error).__name__}: {error}") from error
+        return "".join(pieces), marks.spans
+
+    def _stream(
+        self, messages: list[Message], tools: Tools, today: date, prompt: bool, marks: _Marks
+    ) -> Iterator[str]:
+        context = {
+            **self.special_tokens,
+            "messages": messages,
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": prompt,
+            "strftime_now": _strftime(today),
+            _MARKS: marks,
+        }
+        return self._compiled.generate(context)
+
+    @cached_property
+    def _compiled(self) -> Template:
+        return _ENVIRONMENT.from_string(self.source)
+
+
+def _strftime(today: date) -> Callable[[str], str]:
+    def strftime_now(pattern: str) -> str:
+        return today.strftime(pattern)
+
+    return strftime_now
+
+
+class _GenerationTag(Extension):
+    """The block tag of transformers that marks what the assistant says."""
+
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        call = self.call_method("_mark", [nodes.ContextReference()])
+        return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def _mark(self, context: Context, caller: Callable[[], str]) -> str:
+        text = caller()
+        marks = context.get(_MARKS)
+        if isinstance(marks, _Marks):
+            marks.spans.append((marks.rendered, marks.rendered + len(text)))
+        return text
+
+
+class _PlainDict:
+    """`dict` without its attributes, through which a template could leave the sandbox."""
+
+    def __call__(self, *pairs: Any, **members: Any) -> dict[str, Any]:  # noqa: ANN401
+        return dict(*pairs, **members)
+
+
+class _PublicNamespace(Namespace):
+    """`namespace` without underscored names, for the same reason."""
+
+    def __init__(*args: Any, **members: Any) -> None:  # noqa: ANN401 - "self" may be a member
+        self, *pairs = args
+        for name in (found := dict(*pairs, **members)):
+            _refuse_underscore(name)
+        Namespace.__init__(self, found)
+
+    def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401
+        _refuse_underscore(name)
+        super().__setitem__(name, value)
+
+
+def _refuse_underscore(name: object) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"A namespace must not have a member {name!r}.")
+
+
+def _raise_exception(message: object) -> NoReturn:
+    raise TemplateError(str(message))
+
+
+def _tojson(
+    value: Any,  # noqa: ANN401 - any JSON
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Serialize without Jinja's HTML escapes."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_GenerationTag, LoopControlExtension],
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["dict"] = _PlainDict()
+    environment.globals["namespace"] = _PublicNamespace
+    return environment
+
+
+_ENVIRONMENT = _environment()

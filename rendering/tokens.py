@@ -1,0 +1,71 @@
+"""Turn rows into token ids and a mask of the tokens to train."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+from tokenizers import Encoding
+
+from rendering.chat import RenderedChat, render_chat, render_prompt, render_text
+from rendering.template import RenderError, Span
+from rendering.tokenizer import Tokenizer
+from rendering.tool_calls import Json
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One sequence, cut to the longest allowed length; ``trained[i]``: ids[i] is a target."""
+
+    ids: list[int]
+    trained: list[bool]
+
+
+def tokenize(tokenizer: Tokenizer, row: Json, max_seq_len: int, today: date) -> Tokens:
+    """Render a chat, and mark the tokens that lie within what is trained."""
+    rendered = render_chat(tokenizer, row, today)
+    encoding = tokenizer.encode(rendered.text)
+    trained = trained_tokens(encoding, rendered)
+    return Tokens(encoding.ids[:max_seq_len], trained[:max_seq_len])
+
+
+def trained_tokens(encoding: Encoding, rendered: RenderedChat) -> list[bool]:
+    """Which tokens of a rendered chat are trained: those that lie whole within a trained span."""
+    return [_lies_within(span, rendered.trained) for span in encoding.offsets]
+
+
+def prompt_ids(tokenizer: Tokenizer, row: Json, today: date) -> list[int]:
+    """Tokenize a chat up to where the model's answer begins."""
+    ids: list[int] = tokenizer.encode(render_prompt(tokenizer, row, today)).ids
+    return ids
+
+
+def chat_ids(tokenizer: Tokenizer, row: Json, today: date) -> list[int]:
+    """Tokenize a whole chat of which nothing is trained."""
+    ids: list[int] = tokenizer.encode(render_text(tokenizer, row, today)).ids
+    return ids
+
+
+def tokenize_labelled(
+    tokenizer: Tokenizer, row: Json, classes: Mapping[str, int], max_seq_len: int, today: date
+) -> Tokens:
+    """Tokenize a text or a chat to classify, and put the number of its class behind it.
+
+    A text is tokenized as any program would, with the model's special tokens around it, so that
+    `pipeline("text-classification")` reads what was trained on; a cut leaves them where they are.
+    All that is read counts as trained: in a file of tokens it cannot be told, and metrics count it.
+    """
+    if row["label"] not in classes:
+        known = ", ".join(map(repr, classes))
+        raise RenderError(f"the label {row['label']!r} is not one of the run's: {known}")
+    if "text" in row:
+        ids = tokenizer.encode_plain(row["text"], max_seq_len)
+    else:
+        ids = chat_ids(tokenizer, row, today)[:max_seq_len]
+    if not ids:
+        raise RenderError("the row has no tokens")
+    return Tokens([*ids, classes[row["label"]]], [True] * (len(ids) + 1))
+
+
+def _lies_within(token: Span, spans: tuple[Span, ...]) -> bool:
+    start, end = token
+    return end > start and any(a <= start and end <= b for a, b in spans)
