@@ -13,6 +13,8 @@ from service import azure_access
 from service.cloud.provider import CloudProvider
 from service.db.engine import driver_url, make_engine
 from service.db.notices import Listener
+from service.preflight.checker import RowChecker
+from service.preflight.process import ProcessChecker
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.bills import Bills, FakeBills
 from service.pricing.fake_market import FakeMarket
@@ -38,6 +40,7 @@ class Adapters:
     listener: Listener
     market: Market
     bills: Bills
+    checker: RowChecker
 
 
 @asynccontextmanager
@@ -78,6 +81,7 @@ async def inside(
         listener=Listener(driver_url(url)),
         market=market,
         bills=bills,
+        checker=ProcessChecker(),
     )
     listening = asyncio.create_task(made.listener.run())
     try:

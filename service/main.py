@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 
 from service import check, collector, console, telemetry
 from service.adapters import Adapters, Opened, adapters
+from service.api import submissions
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
 from service.api.drain import Drain
@@ -32,8 +34,10 @@ from service.db.schema import Schema
 from service.domain.dataset import Limits
 from service.domain.errors import ServiceError
 from service.operations.grants import Granter
+from service.operations.preflights import Preflights
 from service.operations.pulse import Pulse
 from service.reconciler.polite import PoliteCloud
+from service.reconciler.preparation import Preparation
 from service.settings import Settings
 from service.workers import reconcilers
 
@@ -93,10 +97,10 @@ async def serve(settings: Settings, options: argparse.Namespace, opened: Opened 
     async with opened(settings, now) as world:
         work: list[Coroutine[Any, Any, object]] = []
         pulse = Pulse(now)
+        parts = replace(_parts(settings, world), pulse=pulse, schema=_schema())
         if options.command in ("reconciler", "all"):
-            work += reconcilers(settings, world, stop, pulse)
+            work += reconcilers(settings, world, _preparation(parts), stop, pulse)
         if options.port is not None:
-            parts = replace(_parts(settings, world), pulse=pulse, schema=_schema())
             make = make_app if options.command in ("api", "all") else make_probes
             work.append(_http(settings, make(parts), options, stop))
         await asyncio.gather(*work, collector.in_bites(stop))
@@ -126,6 +130,9 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         engine=world.engine,
         store=world.store,
         prices=world.prices,
+        preflights=Preflights(
+            engine=world.engine, store=world.store, checker=world.checker, now=world.now
+        ),
         listener=world.listener,
         granter=Granter(
             store=world.store,
@@ -152,6 +159,17 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
             max_line_bytes=settings.file_max_line_bytes,
             max_examples=settings.file_max_examples,
         ),
+    )
+
+
+def _preparation(parts: Parts) -> Preparation:
+    """What prepares new jobs; it plans them as the HTTP face does."""
+    return Preparation(
+        engine=parts.engine,
+        store=parts.store,
+        preflights=parts.preflights,
+        replan=partial(submissions.replanned, parts),
+        now=parts.now,
     )
 
 

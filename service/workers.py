@@ -25,6 +25,7 @@ from service.reconciler.market_watch import MarketWatch
 from service.reconciler.model_copies import ModelCopies
 from service.reconciler.orphans import OrphanSweep
 from service.reconciler.polite import PoliteCloud
+from service.reconciler.preparation import Preparation
 from service.reconciler.price_watch import PriceWatch
 from service.reconciler.pruning import Pruning
 from service.reconciler.reach import Reach, door
@@ -55,7 +56,11 @@ CADENCE_SECONDS = 30.0
 
 
 def reconcilers(
-    settings: Settings, world: Adapters, stop: asyncio.Event, pulse: Pulse
+    settings: Settings,
+    world: Adapters,
+    preparation: Preparation,
+    stop: asyncio.Event,
+    pulse: Pulse,
 ) -> list[Coroutine[Any, Any, object]]:
     """All of them; each runs until ``stop``."""
     polite = PoliteCloud(
@@ -71,7 +76,7 @@ def reconcilers(
     )
     jobs = JobReconciler(
         engine=world.engine,
-        store=world.store,
+        preparation=preparation,
         prices=world.prices,
         now=world.now,
         allowance=settings.allowance,

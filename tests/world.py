@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from service.api import submissions
 from service.api.app import make_app
 from service.api.deps import Parts, PlanDefaults
 from service.cloud.fake import FakeCloud
@@ -23,14 +25,18 @@ from service.domain.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.operations import keys, models
 from service.operations.grants import Granter
+from service.operations.preflights import Preflights
+from service.preflight.inline import InlineChecker
 from service.pricing.fixed import FixedPrices
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.orphans import OrphanSweep
+from service.reconciler.preparation import Preparation
 from service.reconciler.scale_sets import SpecMaker
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobStore
 from tests.clock import Clock
+from tests.vocabulary import tokenizer_files
 
 SPOT = Offering(
     region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
@@ -94,7 +100,10 @@ class World:
             now=self.clock,
         )
         self.jobs = JobReconciler(
-            engine=self.engine, store=self.store, prices=self.parts.prices, now=self.clock
+            engine=self.engine,
+            preparation=preparation(self.parts),
+            prices=self.parts.prices,
+            now=self.clock,
         )
         self.orphans = OrphanSweep(engine=self.engine, cloud=self.cloud, now=self.clock)
 
@@ -197,6 +206,7 @@ def parts(
         engine=engine,
         store=store,
         prices=FixedPrices(table),
+        preflights=Preflights(engine=engine, store=store, checker=InlineChecker(), now=clock),
         listener=listener,
         granter=Granter(store=store, life=timedelta(hours=24)),
         plan_defaults=PlanDefaults(
@@ -213,13 +223,30 @@ def parts(
     )
 
 
-async def stage(store: BlobStore, name: str, config: dict[str, Any] = TINY) -> None:
+def preparation(parts: Parts) -> Preparation:
+    """What prepares new jobs, as main makes it."""
+    return Preparation(
+        engine=parts.engine,
+        store=parts.store,
+        preflights=parts.preflights,
+        replan=partial(submissions.replanned, parts),
+        now=parts.now,
+    )
+
+
+async def stage(
+    store: BlobStore,
+    name: str,
+    config: dict[str, Any] = TINY,
+    tokenizer: Mapping[str, bytes] | None = None,
+) -> None:
     """Put a base model where the service looks for it."""
     where = models.container(name)
     await store.create_container(where)
     files = []
-    for file in ("config.json", "model.safetensors"):
-        data = f"{name}/{file}".encode()
+    weights = {"model.safetensors": f"{name}/model.safetensors".encode()}
+    told = {"config.json": json.dumps(config).encode()}
+    for file, data in sorted((told | weights | dict(tokenizer or tokenizer_files())).items()):
         await store.write(where, f"main-1/{file}", data)
         digest = hashlib.sha256(data).hexdigest()
         files.append({"name": file, "size": len(data), "sha256": digest})

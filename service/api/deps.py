@@ -31,6 +31,7 @@ from service.operations import keys, operators
 from service.operations.facts import Facts
 from service.operations.grants import Granter
 from service.operations.kept import Kept
+from service.operations.preflights import Preflights
 from service.operations.pulse import Pulse
 from service.operations.tiers import Outside
 from service.operations.waits import Waits
@@ -60,6 +61,7 @@ class Parts:
     engine: AsyncEngine
     store: BlobStore
     prices: PriceSource
+    preflights: Preflights
     listener: Listener
     granter: Granter
     plan_defaults: PlanDefaults

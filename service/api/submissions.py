@@ -1,8 +1,9 @@
 """What a request to create a job comes to: its files, models and plan, or why it can never work."""
 
+import json
 import secrets
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -11,32 +12,55 @@ from service.api.job_requests import JobRequest
 from service.db import files as file_rows
 from service.db import market, paces
 from service.db.files import File
+from service.db.jobs import JobRow
 from service.db.keys import Caller
-from service.domain import base_models, feasibility, lineage, results
+from service.domain import base_models, feasibility, lineage, preflight, results
 from service.domain.base_models import BaseModel as KnownModel
 from service.domain.calibration import Past
 from service.domain.choice import gpus_of
 from service.domain.errors import FileJustDeleted, InvalidRequest
 from service.domain.market import prior
 from service.domain.method import learning_from
-from service.domain.plan import Accelerator, Offer, Plan, PlanRequest, make_plan
+from service.domain.plan import Plan, make_plan
+from service.domain.plan_request import Accelerator, Offer, PlanRequest
+from service.domain.preflight import Data
 from service.domain.ranking import formats
-from service.domain.recipe import Training
+from service.domain.recipe import Training, resolve
 from service.domain.reinforcement import lacking
 from service.domain.terms import Terms
 from service.domain.traces import place_of
 from service.operations import bases, jobs, models
 from service.operations.bases import Basis
 from service.operations.jobs import Sending, Submission, Submitted
+from service.operations.preflights import Checked, UnderWay, readings
 from trainer.contract import Reinforcement
+
+PLAN_WAIT_SECONDS = 5.0  # for a check of the rows
+ESTIMATED = (
+    "The rows are still being checked: their lengths are estimates. Ask for the plan again in a "
+    "while for exact figures."
+)
 
 
 async def planned(parts: Parts, sending: Sending, asked: JobRequest) -> Submission:
-    """The same for a plan alone, which needs no more of a base model than its shape."""
+    """The same for a plan alone, which needs no more of a base model than its shape.
+
+    Where the model is staged, the rows are checked for as long as a user may wait for a plan.
+    """
     known = base_models.lookup(asked.model)
     if known is None or await models.base(parts.outside.store, known.name):
-        return await submission(parts, sending, asked)
+        return await submission(parts, sending, asked, wait=PLAN_WAIT_SECONDS)
     return await submission(parts, sending, asked, unstaged=known)
+
+
+async def replanned(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> Plan:
+    """Plan a job again with what its rows hold; its number of nodes stays as it was shown."""
+    if plan.data == Data.of(checked.training):
+        return plan
+    caller = Caller(project_id=row.project_id, api_key_id=row.api_key_id)
+    asked = JobRequest.model_validate_json(json.dumps(row.request))
+    material = await _material(parts, caller, asked, None)
+    return await _plan(parts, caller, asked, material, checked=checked, nodes=plan.chosen.nodes)
 
 
 async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: datetime) -> Submitted:
@@ -66,23 +90,52 @@ async def _submit(parts: Parts, ready: Submission, now: datetime) -> Submitted:
 
 
 async def submission(
-    parts: Parts, sending: Sending, asked: JobRequest, *, unstaged: KnownModel | None = None
+    parts: Parts,
+    sending: Sending,
+    asked: JobRequest,
+    *,
+    unstaged: KnownModel | None = None,
+    wait: float = 0.0,
 ) -> Submission:
-    """The job with its plan, or why it can never work: InvalidRequest or Archived."""
-    training, validation = await _files(parts, sending.caller, asked)
-    base, judge = await _models(parts, sending.caller, asked, training, unstaged)
-    plan = await _plan(parts, sending.caller, asked, training, validation, base, judge)
+    """The job with its plan, or why it can never work: InvalidRequest or Archived.
+
+    Rows that were checked before are counted exactly. With ``wait`` they are checked now, for so
+    many seconds at most, and refused where they cannot train.
+    """
+    material = await _material(parts, sending.caller, asked, unstaged)
+    checked = None if unstaged else await _check(parts, asked, material, wait)
+    plan = await _plan(parts, sending.caller, asked, material, checked=checked)
     if unstaged:
         plan = replace(plan, warnings=(*plan.warnings, _stage_it(unstaged)))
+    elif wait and checked is None:
+        plan = replace(plan, warnings=(*plan.warnings, ESTIMATED))
     return Submission(
         sending=sending,
         request=asked.model_dump(mode="json") | {"seed": _seed(asked)},
-        model=base.name,
-        training_file=training,
-        validation_file=validation,
+        model=material.base.name,
+        training_file=material.training,
+        validation_file=material.validation,
         plan=plan,
         terms=asked.infrastructure.terms(),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Material:
+    """What a job is made of."""
+
+    training: File
+    validation: File | None
+    base: Basis
+    judge: Basis | None
+
+
+async def _material(
+    parts: Parts, caller: Caller, asked: JobRequest, unstaged: KnownModel | None
+) -> _Material:
+    training, validation = await _files(parts, caller, asked)
+    base, judge = await _models(parts, caller, asked, training, unstaged)
+    return _Material(training=training, validation=validation, base=base, judge=judge)
 
 
 def _seed(asked: JobRequest) -> int:
@@ -206,12 +259,15 @@ async def _plan(
     parts: Parts,
     caller: Caller,
     asked: JobRequest,
-    training: File,
-    validation: File | None,
-    base: Basis,
-    judge: Basis | None,
+    material: _Material,
+    *,
+    checked: Checked | None,
+    nodes: int | None = None,
 ) -> Plan:
     """The plan, or InvalidRequest for a model that cannot fit or terms that cannot be kept."""
+    training, validation = material.training, material.validation
+    base, judge = material.base, material.judge
+    data = checked.training if checked else None
     defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
     answers = max(2, training.answers, validation.answers if validation else 0)
     accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
@@ -220,11 +276,16 @@ async def _plan(
         arch=base.staged.arch,
         judge=judge.staged.arch if judge else None,
         hyperparameters=asked.asked_hyperparameters(),
-        training=replace(asked.asked_training(), answers=answers),
-        examples=training.examples,
-        mean_tokens=training.mean_tokens,
+        training=replace(
+            asked.asked_training(),
+            answers=answers,
+            split_answers=checked is not None and checked.splits_answers,
+        ),
+        examples=data.examples if data else training.examples,
+        mean_tokens=-(-data.tokens // data.examples) if data else training.mean_tokens,
+        data=data,
         offers=_allowed(await parts.facts.of("offers", partial(_offers, parts)), terms),
-        nodes=asked.infrastructure.nodes,
+        nodes=asked.infrastructure.nodes or nodes,
         min_nodes=elastic.min_nodes if elastic else None,
         processes_per_node=defaults.processes_per_node,
         accelerator=accelerator,
@@ -237,7 +298,30 @@ async def _plan(
     feasibility.refuse_hopeless(
         plan, terms, parts.allowance, parts.now(), partial(_with_nodes, request)
     )
-    return plan
+    if checked is None:
+        return plan
+    told = [text for _, text in preflight.warnings(training.filename, checked.training)]
+    if validation and checked.validation:
+        told += [text for _, text in preflight.warnings(validation.filename, checked.validation)]
+    return replace(plan, warnings=(*plan.warnings, *told))
+
+
+async def _check(
+    parts: Parts, asked: JobRequest, material: _Material, wait: float
+) -> Checked | None:
+    """What is known of the rows; None: nothing yet. A plan (``wait``) refuses what cannot train."""
+    training, staged = material.training, material.base.staged
+    hyper, chosen = asked.asked_hyperparameters(), asked.asked_training()
+    recipe = resolve(hyper, chosen, examples=training.examples, arch=staged.arch)
+    today = parts.now().date()
+    wanted = readings(training, material.validation, staged.model, recipe, today)
+    if not wait:
+        return await parts.preflights.known(wanted)
+    found = await parts.preflights.look(wanted, wait)
+    if isinstance(found, UnderWay):
+        return None
+    preflight.refuse_untrainable(training.filename, found.training, param="training_file")
+    return found
 
 
 async def _past(parts: Parts, caller: Caller) -> tuple[Past, ...]:

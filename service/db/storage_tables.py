@@ -10,6 +10,7 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from service.db.columns import Moment, Money, leased, metadata, one_of
 from service.domain.tiers import Outcome, Priority, Tier
@@ -76,4 +77,15 @@ tier_moves = Table(  # intents: a folder is to be in another tier
     ),
     Index("tier_moves_asked", "asked_at"),
     Index("tier_moves_due", "due_at", postgresql_where=text("ended_at is null")),
+)
+
+preflights = Table(  # checks of data files' rows; each key stands for all that its report rests on
+    "preflights",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("touched_at", Moment, nullable=False, index=True),
+    Column("rows_done", BigInteger, nullable=False, server_default="0"),
+    Column("report", JSONB(none_as_null=True)),  # null: it goes on, or was refused
+    Column("refusal", JSONB(none_as_null=True)),
+    CheckConstraint("report is null or refusal is null", name="one_outcome"),
 )

@@ -9,7 +9,8 @@ from service.domain.budget import Allowance
 from service.domain.cost import CURRENCY, cost_of
 from service.domain.errors import InvalidRequest
 from service.domain.option import Option
-from service.domain.plan import MAX_NODES, Plan
+from service.domain.plan import Plan
+from service.domain.plan_request import MAX_NODES
 from service.domain.terms import OnRisk, Terms
 from service.domain.wording import duration
 

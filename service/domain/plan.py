@@ -7,21 +7,21 @@ is the cost per useful training step: the steps are the same everywhere.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from service.domain.architecture import Architecture
-from service.domain.calibration import Past, calibrated, experience, like
+from service.domain.calibration import calibrated, experience, like
 from service.domain.catalogue import SKUS, Sku, lookup
 from service.domain.cost import CURRENCY
 from service.domain.elastic import Batch, Elastic, batch_to_choose, node_counts
 from service.domain.errors import InvalidRequest
 from service.domain.extras import Extras
-from service.domain.fleet import Offering, Price
-from service.domain.layout import Layout, Misfit, Needs, fit, goes_into, has_room, refusal
+from service.domain.layout import Layout, Misfit, fit, goes_into, has_room, refusal
 from service.domain.memory import GIB
 from service.domain.method import models_trained
 from service.domain.option import Hazard, Option, weigh
-from service.domain.recipe import Hyperparameters, Recipe, Training
+from service.domain.plan_request import Offer, PlanRequest
+from service.domain.preflight import Data, mean_padded
+from service.domain.recipe import Recipe
 from service.domain.reinforcement import expected_tokens
 from service.domain.row import Format
 from service.domain.savings import NONE, Savings, trained_parameters
@@ -30,12 +30,11 @@ from service.domain.throughput import StepTime, Work, cpu_step, gpu_step
 from service.domain.wording import duration
 from trainer.contract import Curriculum, Dpo, Lora, Mix, Ranked, Reinforcement
 
-Accelerator = Literal["cuda", "cpu"]
 # The release before lacks them.
 _NEW: dict[str, object] = {"method": "supervised", "dpo": None, "packing": False}
 _NEW |= {"savings": NONE, "reinforcement": None}
 _NEW |= {"ranked": None, "answers": 2, "mix": None, "curriculum": None}
-_NEW |= {"ema_decay": 0.0, "extras": None}
+_NEW |= {"ema_decay": 0.0, "extras": None, "split_answers": False}
 _GROUPS = (Lora, Dpo, Ranked, Mix, Curriculum, Reinforcement, Savings, Extras)
 _MEAN = {Format.PREFERENCE: "prompt with its output", Format.RANKING: "prompt with its output"}
 _UNMEASURED = (
@@ -43,56 +42,7 @@ _UNMEASURED = (
     "taken to be half as long as max_answer_tokens, and to be written as fast as Hugging Face's "
     "generate on one GPU."
 )
-CPU_FLOPS = 5e9  # per second, of one trainer process of the local stack
-MAX_NODES = 100  # in one placement group
 _REMEMBERED = 128  # plans
-
-
-@dataclass(frozen=True, kw_only=True)
-class Offer:
-    """An offering that may be taken; without a price it is only mentioned."""
-
-    offering: Offering
-    price: Price | None
-    evictions_per_hour: float = 0.0  # of one node
-    evictions_from: str = ""  # who says so, for the plan
-    forbidden: str = ""  # why the user does not want it, to follow its name
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanRequest:
-    """Everything that a plan depends on."""
-
-    arch: Architecture
-    hyperparameters: Hyperparameters
-    training: Training
-    examples: int
-    mean_tokens: int  # of one row, all its sequences, before they are cut to max_seq_len
-    offers: tuple[Offer, ...]
-    nodes: int | None = None
-    min_nodes: int | None = None  # of an elastic job; None: the world size is kept
-    processes_per_node: int | None = None  # None: one per GPU
-    accelerator: Accelerator = "cuda"
-    cpu_flops: float = CPU_FLOPS
-    recovery_seconds: float = 600.0  # from an eviction, or the first request, to a training step
-    max_nodes: int = MAX_NODES
-    judge: Architecture | None = None  # of the reward model that grades, if one does
-    model: str = ""  # its name; past jobs of the same one say most
-    past: tuple[Past, ...] = ()  # jobs that were measured
-
-    @property
-    def needs(self) -> Needs:
-        """The part that decides the layout."""
-        return Needs(
-            arch=self.arch,
-            hyperparameters=self.hyperparameters,
-            training=self.training,
-            examples=self.examples,
-            nodes=self.nodes,
-            processes_per_node=self.processes_per_node,
-            max_nodes=self.max_nodes,
-            judge=self.judge.parameters if self.judge else 0,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +60,7 @@ class Plan:
     why: str
     warnings: tuple[str, ...]
     elastic: Elastic | None = None  # None: the world size is kept
+    data: Data | None = None  # None: rows were not checked yet, and lengths are estimates
 
     @property
     def chosen(self) -> Option:
@@ -127,6 +78,7 @@ class Plan:
             "why": self.why,
             "warnings": list(self.warnings),
             "elastic": self.elastic and self.elastic.as_dict(),
+            "data": self.data and asdict(self.data),
         }
 
     @classmethod
@@ -149,6 +101,7 @@ class Plan:
             why=data["why"],
             warnings=tuple(data["warnings"]),
             elastic=Elastic.of_plan(data),
+            data=Data(**data["data"]) if data.get("data") else None,
         )
 
 
@@ -200,6 +153,7 @@ def make_plan(request: PlanRequest) -> Plan:
             *filter(None, (_step(request, skus[options[0].offering.vm_size], layout).doubt,)),
         ),
         elastic=elastic,
+        data=Data.of(request.data) if request.data else None,
     )
 
 
@@ -280,7 +234,7 @@ def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
         zero_stage=layout.zero_stage,
         micro_batch=layout.micro_batch,
         accumulation=layout.accumulation,
-        tokens_per_sequence=_mean_trained(request, layout.recipe),
+        tokens_per_sequence=_mean_trained(request, layout),
         lora_rank=lora.rank if lora else None,
         checkpointing=layout.recipe.gradient_checkpointing,
         precision=layout.recipe.precision,
@@ -301,12 +255,22 @@ def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
 
 def _mean_sequence(request: PlanRequest, recipe: Recipe) -> int:
     """As the files have it: of a prompt the answer is yet to be written."""
-    return -(-request.mean_tokens // (1 if recipe.reinforcement else recipe.sequences))
+    return -(-request.mean_tokens // _in_file(recipe))
 
 
-def _mean_trained(request: PlanRequest, recipe: Recipe) -> int:
+def _mean_trained(request: PlanRequest, layout: Layout) -> int:
+    """Tokens of a sequence in a batch, padding included where the rows' lengths are known."""
+    recipe = layout.recipe
     answer = expected_tokens(recipe.reinforcement) if recipe.reinforcement else 0
-    return min(_mean_sequence(request, recipe), recipe.context) + answer
+    if request.data is None:
+        return min(_mean_sequence(request, recipe), recipe.context) + answer
+    side_by_side = 1 if recipe.packing else layout.micro_batch * _in_file(recipe)
+    return mean_padded(request.data.lengths, side_by_side) + answer
+
+
+def _in_file(recipe: Recipe) -> int:
+    """Sequences that a row of the file is."""
+    return 1 if recipe.reinforcement else recipe.sequences
 
 
 def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:

@@ -51,7 +51,7 @@ _LOSSES = ("sigmoid", "ipo")
 _AS_ASKED: tuple[str, ...] = (
     *("precision", "gradient_checkpointing", "lora", "checkpoint_seconds", "keep_checkpoints"),
     *("milestone_every_steps", "method", "dpo", "packing", "ranked", "mix", "curriculum"),
-    *("savings", "ema_decay", "extras"),
+    *("savings", "ema_decay", "extras", "split_answers"),
 )
 _LARGE_FILE = 50_000  # rows
 _DAY = 86_400
@@ -94,6 +94,7 @@ class Training:
     savings: Savings = NONE
     ema_decay: float = 0.0  # of an average of the weights, which is what is exported; 0: none
     extras: Extras | None = None
+    split_answers: bool = False  # each trained answer is an example: what the rows' check found
 
     def __post_init__(self) -> None:
         assert (self.method == "dpo") == (self.dpo is not None), "they go together"
@@ -134,6 +135,7 @@ class Recipe:
     savings: Savings = NONE
     ema_decay: float = 0.0
     extras: Extras | None = None
+    split_answers: bool = False
     warnings: tuple[str, ...] = ()
 
     @property

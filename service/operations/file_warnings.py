@@ -7,11 +7,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events
 from service.db.files import File
-from service.domain.dataset import MOST_SHOWN, long_row
-from service.domain.long_rows import MOST
+from service.domain import preflight
+from service.operations.preflights import Checked
 
 _LINES_NAMED = 10
-_ABOUT_CONTEXT = "long_row"  # judged anew against the job's own
+_ABOUT_CONTEXT = "long_row"  # an estimate, which the check of the rows replaces
 
 
 async def tell(
@@ -19,13 +19,19 @@ async def tell(
     job_id: str,
     training: File,
     validation: File | None,
-    context: int,
+    checked: Checked,
     now: datetime,
 ) -> None:
     """Write the events; in the transaction of the job's move, so that they come once."""
-    for file in filter(None, (training, validation)):
-        found = [*_from_upload(file), *_too_long(file, context)]
-        for code, count, first in found:
+    for file, report in ((training, checked.training), (validation, checked.validation)):
+        if file is None or report is None:
+            continue
+        for finding, message in preflight.warnings(file.filename, report):
+            told = {"file": file.id, "code": finding.code, "count": finding.count}
+            data: dict[str, Any] = told | {"lines": list(finding.lines)}
+            code = f"file.{finding.code}"
+            await events.add(conn, job_id, now, code, message, level="warn", data=data)
+        for code, count, first in _from_upload(file):
             data = {"file": file.id, "code": code, "count": count, "warnings": first}
             message = f"{file.filename}: {_sentence(code, count, first)}"
             await events.add(conn, job_id, now, f"file.{code}", message, level="warn", data=data)
@@ -48,16 +54,6 @@ def _from_upload(file: File) -> list[_Kind]:
     ]
 
 
-def _too_long(file: File, context: int) -> list[_Kind]:
-    """Of more than MOST rows only the longest are known."""
-    rows = sorted((line, tokens) for line, tokens in file.longest if tokens > context)
-    shown = [
-        {"line": line, "code": _ABOUT_CONTEXT, "message": long_row(tokens, context, file.format)}
-        for line, tokens in rows
-    ]
-    return [(_ABOUT_CONTEXT, len(rows), shown[:MOST_SHOWN])] if rows else []
-
-
 def _sentence(code: str, count: int, first: list[dict[str, Any]]) -> str:
     lines = ", ".join(str(w["line"]) for w in first[:_LINES_NAMED])
     more = " and more" if count > len(first[:_LINES_NAMED]) else ""
@@ -66,5 +62,4 @@ def _sentence(code: str, count: int, first: list[dict[str, Any]]) -> str:
     what = first[0]["message"]
     if count == 1:
         return f"line {lines}: {what}."
-    many = f"at least {count}" if code == _ABOUT_CONTEXT and count == MOST else str(count)
-    return f"{many} lines ({lines}{more}); the first: {what}."
+    return f"{count} lines ({lines}{more}); the first: {what}."

@@ -289,6 +289,7 @@ def run_spec(
         checkpoint_seconds=recipe.checkpoint_seconds or chosen.checkpoint_seconds,
         cadence=chosen.cadence,
         eval_steps=recipe.eval_steps,
+        split_answers=recipe.split_answers,
         nodes=chosen.nodes,
         processes_per_node=chosen.processes_per_node,
         keep_checkpoints=recipe.keep_checkpoints,

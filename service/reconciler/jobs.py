@@ -1,7 +1,6 @@
 """Settles each job after its attempt, prepares it, and starts the next attempt."""
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -12,12 +11,10 @@ from functools import cached_property, partial
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import files, jobs, leases, nodes, queue, storage_cost
-from service.db.files import File
+from service.db import jobs, nodes, queue, storage_cost
 from service.db.job_moves import Moving
 from service.db.jobs import JobRow
 from service.db.leases import Claim, Renewals
-from service.domain import lineage
 from service.domain.admission import NO_QUOTA, Quota
 from service.domain.attempt import FRUITLESS, HOPELESS
 from service.domain.budget import USUAL, Allowance
@@ -35,15 +32,14 @@ from service.domain.job import (
 )
 from service.domain.plan import Plan
 from service.domain.states import JobState
-from service.operations import admission, bases, file_warnings
-from service.operations.jobs import run_spec
+from service.operations import admission
 from service.pricing.source import PriceSource
 from service.reconciler.pasts import Pasts
 from service.reconciler.plain_starts import Plain, PlainStarts
+from service.reconciler.preparation import Preparation
 from service.reconciler.starts import Starts
 from service.reconciler.writes import Writes
-from service.storage.store import BlobStore, PreconditionFailed, StorageError
-from trainer.contract import HEAD, RUN_SPEC, BaseModel, Head, RunSpec
+from service.storage.store import StorageError
 
 log = logging.getLogger(__name__)
 _IDLE = timedelta(seconds=30)  # between looks at a job that nobody hinted about
@@ -58,8 +54,8 @@ class JobReconciler:
     """Takes one step for every job that is due."""
 
     engine: AsyncEngine
-    store: BlobStore
     prices: PriceSource
+    preparation: Preparation
     now: Callable[[], datetime]
     allowance: Allowance = USUAL
     usual: Quota = NO_QUOTA  # of a project that was given none
@@ -86,7 +82,7 @@ class JobReconciler:
             log.info("job.lease_lost", extra={"job": job.id})
             await self._release(claim, timedelta(0))  # ours still where only its terms are others
         except InvalidRequest as fault:
-            await self._fail(claim, job, fault.code, str(fault))
+            await self._fail(claim, job, fault.code, str(fault), fault.param)
         except StorageError as fault:
             log.warning("job.step_failed", extra={"job": job.id, "cause": str(fault)})
             await self._release(claim, _AFTER_FAULT)
@@ -105,7 +101,7 @@ class JobReconciler:
                 await self._release(claim, min(delay or _IDLE, _IDLE))
             case Prepare():
                 async with self._preparing:
-                    await self._prepare(claim, job)
+                    await self.preparation.step(claim, job)
             case StartAttempt(number=number):
                 await self._start(claim, job, number)
             case Pause(reason):
@@ -185,39 +181,10 @@ class JobReconciler:
             pasts=self.pasts,
         )
 
-    async def _prepare(self, claim: Claim, job: Job) -> None:
-        """Pin model and data, write run spec and HEAD to Blob; safe to do again."""
-        row = await self._row(job)
-        plan = Plan.from_dict(row.plan)
-        model, judge = await self._models(row, plan)
-        held = await self._files(row)
-        spec = run_spec(row, plan, model, held, judge)
-        text = spec.to_json().encode()
-        await self.store.create_container(job.id)
-        async with self.engine.connect() as conn:
-            await leases.check(conn, claim)  # another release's may be other bytes
-        await self.store.write(job.id, RUN_SPEC, text)
-        with suppress(PreconditionFailed):
-            empty = Head(generation=0).to_json().encode()
-            await self.store.write(job.id, HEAD, empty, if_absent=True)
-        async with self.engine.begin() as conn:
-            await storage_cost.begin(conn, job.id, self.now())
-            await jobs.move(
-                conn,
-                claim,
-                job,
-                Move(to=JobState.QUEUED, reason="validated, waiting for capacity"),
-                self.now(),
-                run_spec_sha256=hashlib.sha256(text).hexdigest(),
-                inputs=_inputs(spec),
-            )
-            training, validation = held[row.training_file], held.get(row.validation_file or "")
-            await file_warnings.tell(
-                conn, job.id, training, validation, plan.recipe.context, self.now()
-            )
-
-    async def _fail(self, claim: Claim, job: Job, code: str, message: str) -> None:
-        error = {"code": code, "message": message, "param": None}
+    async def _fail(
+        self, claim: Claim, job: Job, code: str, message: str, param: str | None = None
+    ) -> None:
+        error = {"code": code, "message": message, "param": param}
         move = Move(to=JobState.FAILED, reason=message.splitlines()[0])
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
@@ -250,29 +217,6 @@ class JobReconciler:
         assert row is not None
         return row
 
-    async def _models(self, row: JobRow, plan: Plan) -> tuple[BaseModel, BaseModel | None]:
-        """What it begins with, and what its grader asks."""
-        find = partial(bases.find, self.engine, self.store, row.project_id)
-        base, named = await find(row.model), lineage.judge(plan.recipe.reinforcement)
-        judge = await find(named, lineage.OF_GRADER) if named else None
-        return base.staged.model, judge.staged.model if judge else None
-
-    async def _files(self, row: JobRow) -> dict[str, File]:
-        found = {}
-        async with self.engine.connect() as conn:
-            for file_id in filter(None, (row.training_file, row.validation_file)):
-                file = await files.find(conn, row.project_id, file_id)
-                if file is None:
-                    raise InvalidRequest(f"File {file_id} was deleted.", code="file_not_found")
-                found[file_id] = file
-        return found
-
     async def _release(self, claim: Claim, delay: timedelta) -> None:
         with suppress(LeaseLost):
             await self._writes.release(claim, delay)
-
-
-def _inputs(spec: RunSpec) -> list[str]:
-    data = [spec.training_file, *([spec.validation_file] if spec.validation_file else [])]
-    judge = spec.reward_model.files if spec.reward_model else ()
-    return [f.path for f in (*spec.base_model.files, *judge, *data)]

@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import pruning
+from service.db import preflights, pruning
 from service.db.pruning import Rows
 
 log = logging.getLogger(__name__)
 PAGE = 100  # jobs, between two looks at the time
 LONGEST = timedelta(minutes=10)  # of a round: old rows can wait, and PostgreSQL has other work
+CHECKS_KEPT = timedelta(days=90)  # of rows; a job with the same files checks them anew then
 TOLD_KEPT = timedelta(days=400)  # a reconciliation shows 90 days, a calendar 12 weeks
 
 
@@ -36,6 +37,7 @@ class Pruning:
         until, done = self.now() + LONGEST, 0
         async with self.engine.begin() as conn:
             await pruning.told(conn, self.now() - TOLD_KEPT)
+            await preflights.prune(conn, self.now() - CHECKS_KEPT)
         while self.now() < until:
             pages = [await self._page(rows, kept) for rows, kept in self.keep.items()]
             done += sum(pages)

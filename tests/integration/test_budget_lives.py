@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.db.engine import driver_url
-from service.reconciler.jobs import JobReconciler
 from tests.clock import Clock
 from tests.integration.budget_lives import Hostile, MovingPrices
 from tests.integration.budget_skies import FakeSky, Sky, emulated
@@ -47,9 +46,7 @@ async def sky(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> A
 async def lived(world: World, sky: Sky, seed: int, many: int, hours: float) -> Hostile:
     """So many jobs after so long a time."""
     prices = MovingPrices(PRICE)
-    world.jobs = JobReconciler(
-        engine=world.engine, store=world.store, prices=prices, now=world.clock
-    )
+    world.jobs = replace(world.jobs, prices=prices)
     hostile = Hostile(world=world, draw=random.Random(seed), prices=prices, sky=sky)
     await hostile.submit(many)
     await hostile.live(hours)

@@ -63,7 +63,8 @@ class Freezing(MemoryStore):
 async def test_who_lost_a_job_while_it_was_prepared_writes_no_run_spec(world: World) -> None:
     frozen = Freezing(**vars(world.store), engine=world.engine)
     job = await world.submit()
-    await replace(world.jobs, store=frozen).run_once()
+    prepare = replace(world.jobs.preparation, store=frozen)
+    await replace(world.jobs, preparation=prepare).run_once()
 
     with pytest.raises(BlobNotFound):
         await frozen.read(job["id"], RUN_SPEC)

@@ -10,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.api.app import make_app, make_probes
 from service.db.engine import make_engine
-from service.reconciler.jobs import JobReconciler
 from service.reconciler.loop import Loop
 from tests.scripted_node import boot, train
 from tests.world import World, client
@@ -87,7 +86,7 @@ async def test_a_loop_takes_a_read_only_database_for_one_that_is_away(
     world: World, full: AsyncEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop = asyncio.Event()
-    jobs = JobReconciler(engine=full, store=world.store, prices=world.parts.prices, now=world.clock)
+    jobs = replace(world.jobs, engine=full)
 
     async def claim(limit: int) -> list[object]:
         stop.set()

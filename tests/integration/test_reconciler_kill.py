@@ -69,7 +69,8 @@ class Life:
         self.attempts = replace(
             self.world.attempts, engine=engine, cloud=self.cloud, store=store, pace=PACE
         )
-        self.jobs = replace(self.world.jobs, engine=engine, store=store)
+        prepare = replace(self.world.jobs.preparation, engine=engine, store=store)
+        self.jobs = replace(self.world.jobs, engine=engine, preparation=prepare)
 
     async def run(self) -> None:
         """Until the job has succeeded and everything is gone."""

@@ -14,7 +14,8 @@ from service.domain.errors import InvalidRequest
 from service.domain.fleet import Offering, Price
 from service.domain.memory import GIB
 from service.domain.option import Option
-from service.domain.plan import Offer, Plan, PlanRequest, make_plan
+from service.domain.plan import Plan, make_plan
+from service.domain.plan_request import Offer, PlanRequest
 from service.domain.recipe import Hyperparameters, Training
 from service.domain.savings import Savings
 from service.domain.states import CapacityType

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import json
 import sys
+import tempfile
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from service.cloud.provider import ATTEMPT_TAG, JOB_TAG
 from service.operations import models
 from service.storage.fake import MemoryStore
 from trainer.contract import HEAD, Committed, Head
+from trainer.tiny import build_tokenizer
 
 MODEL = "rekindle/tiny-llama"
 ARM = {"get": 2, "refill": 3}  # requests of one verb (AzureCloud); all others take one
@@ -70,10 +72,11 @@ class World:
         """Put a base model where the service looks for it; return its name."""
         where = models.container(MODEL)
         await self.store.create_container(where)
-        data = b"weights"
-        await self.store.write(where, "main-1/model.safetensors", data)
-        file = {"name": "model.safetensors", "size": len(data), "sha256": sha256(data).hexdigest()}
-        head = {"name": MODEL, "revision": "main-1", "files": [file], "config": CONFIG}
+        files = []
+        for name, data in (_tokenizer() | {"model.safetensors": b"weights"}).items():
+            await self.store.write(where, f"main-1/{name}", data)
+            files.append({"name": name, "size": len(data), "sha256": sha256(data).hexdigest()})
+        head = {"name": MODEL, "revision": "main-1", "files": files, "config": CONFIG}
         await self.store.write(where, "HEAD", json.dumps(head).encode())
         return MODEL
 
@@ -110,6 +113,13 @@ class World:
         )
         head = Head.from_json(data).with_checkpoint(entry)
         await self.store.write(job_id, HEAD, head.to_json().encode(), if_match=etag)
+
+
+def _tokenizer() -> dict[str, bytes]:
+    """The tiny model's, with which the service reads rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        build_tokenizer().save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
 
 def _now() -> datetime:

@@ -16,7 +16,8 @@ from rekindle.cli.trouble import Trouble
 from service.api.job_requests import JobRequest, parse
 from service.domain.architecture import Architecture
 from service.domain.fleet import Offering, Price
-from service.domain.plan import Offer, PlanRequest, make_plan
+from service.domain.plan import make_plan
+from service.domain.plan_request import Offer, PlanRequest
 from service.domain.states import CapacityType
 
 FILE = {"training_file": "file-1"}

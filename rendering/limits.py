@@ -1,0 +1,38 @@
+"""Limits of a process that renders strangers' templates and rows."""
+
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from rendering.template import RenderError
+
+MEMORY_BYTES = 6 * 1024**3  # of address space: a vocabulary of 262,000 tokens takes 1 GiB
+ROW_SECONDS = 10.0  # of CPU time, all threads together
+NICE = 5
+
+
+def limit_process() -> None:
+    """Bound memory and files, and let everything else on the machine go first."""
+    os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGVTALRM, _too_long)
+
+
+@contextmanager
+def limited_row() -> Iterator[None]:
+    """Raise RenderError where one row takes too long."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, ROW_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _too_long(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise RenderError(f"rendering takes longer than {ROW_SECONDS:g} seconds")

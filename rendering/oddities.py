@@ -1,0 +1,100 @@
+"""Find what a rendered chat lacks of its row: calls, tools, messages, reasoning, characters."""
+
+import unicodedata
+from collections.abc import Iterator
+
+from rendering.conversation import is_trained, tools_of
+from rendering.sequences import Problem, Sequence
+from rendering.template import Message
+from rendering.tokenizer import Tokenizer
+
+_SHOWN = 40  # characters of a text in a message
+
+
+def lost_in_template(sequence: Sequence) -> Iterator[Problem]:
+    """What of a row the template leaves out."""
+    yield from _lost_tools(sequence)
+    spans = iter(sequence.rendered.answers) if sequence.rendered else iter(())
+    for number, message in enumerate(sequence.row.get("messages", ()), 1):
+        text = sequence.text
+        if message["role"] == "assistant" and (span := next(spans, None)) and span[1] > span[0]:
+            text = sequence.text[slice(*span)]
+        yield from _lost_of_message(message, number, text)
+
+
+def lost_in_tokens(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[Problem]:
+    """Whether a text survives being tokenized and decoded; spaces and case may change."""
+    unknown = tokenizer.token_id("unk_token")
+    if unknown is not None and unknown != tokenizer.eos_token_id and unknown in ids:
+        yield Problem(
+            "text_not_kept",
+            f"{ids.count(unknown)} pieces of the text are unknown to the model's tokenizer, and "
+            "are read as its unknown token",
+        )
+        return
+    decoded = tokenizer.decode(ids)
+    if decoded == text or _compared(decoded) == _compared(text):
+        return
+    yield Problem(
+        "text_not_kept",
+        "the model's tokenizer does not give the text back as it was: "
+        f"{_first_difference(_compared(text), _compared(decoded))}",
+    )
+
+
+def _lost_tools(sequence: Sequence) -> Iterator[Problem]:
+    tools = tools_of(sequence.row) if "messages" in sequence.row else None
+    names = [tool["function"]["name"] for tool in tools or ()]
+    if lost := [name for name in names if name not in sequence.text]:
+        yield Problem(
+            "tools_not_rendered",
+            f"the model's chat template does not list the tools ({_few(lost)}), so the model does "
+            "not know of them; describe them in a system message",
+        )
+
+
+def _lost_of_message(message: Message, number: int, text: str) -> Iterator[Problem]:
+    content = _plain(message.get("content"))
+    calls = list(message.get("tool_calls") or ())
+    if message.get("function_call"):
+        calls = [{"function": message["function_call"]}]
+    names = [call["function"]["name"] for call in calls]
+    if lost := [name for name in names if name not in text]:
+        yield Problem(
+            "tool_call_not_rendered",
+            f"message {number} calls {_few(lost)}, and the model's chat template leaves the call "
+            "out; write the call as content, or train a model whose template has tool calls",
+            is_error=is_trained(message) and not content.strip(),
+        )
+    if (reasoning := message.get("reasoning_content")) and reasoning.strip() not in text:
+        yield Problem(
+            "reasoning_not_rendered",
+            f"the model's chat template leaves the reasoning_content of message {number} out",
+        )
+    if content.strip() and content.strip() not in text:
+        yield Problem(
+            "message_not_rendered",
+            f"the model's chat template leaves out or changes what message {number} "
+            f"({message['role']}) says: {content.strip()[:_SHOWN]!a}",
+        )
+
+
+def _plain(content: object) -> str:
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content)
+    return content if isinstance(content, str) else ""
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(f"{name!a:.60}" for name in names[:3]) + (", ..." if names[3:] else "")
+
+
+def _compared(text: str) -> str:
+    """Without what tokenizers may change and models do not miss."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _first_difference(text: str, decoded: str) -> str:
+    pairs = zip(text, decoded, strict=False)
+    at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(text), len(decoded)))
+    return f"{text[at : at + _SHOWN]!a} becomes {decoded[at : at + _SHOWN]!a}"

@@ -1,0 +1,61 @@
+"""Say why a template refuses a chat, and what to change."""
+
+from datetime import date
+
+from rendering.chat import render_text
+from rendering.template import Message, RenderError
+from rendering.tokenizer import Tokenizer
+from rendering.tool_calls import Json
+
+
+def explain(tokenizer: Tokenizer, chat: Json, error: RenderError, today: date) -> str:
+    """The template's own words, and the smallest change with which it takes the chat."""
+    for remedy, changed in _remedies(chat["messages"]):
+        try:
+            render_text(tokenizer, chat | {"messages": changed}, today)
+        except RenderError:
+            continue
+        return f"the model's chat template refuses the row ({error}): {remedy}"
+    return (
+        f"the model's chat template refuses the row ({error}): change the row, or give the model "
+        "another chat_template.jinja and stage it again"
+    )
+
+
+def _remedies(messages: list[Message]) -> list[tuple[str, list[Message]]]:
+    """Changes to try, each with what it asks of the user."""
+    spoken = [m for m in messages if m["role"] not in ("system", "developer")]
+    kept = [m for m in messages if m["role"] not in ("tool", "function")]
+    callless = [{n: v for n, v in m.items() if n != "tool_calls"} for m in kept]
+    single = [_with_one_call(m) for m in messages]
+    tries = [
+        (
+            "it takes no system message here; put that text before the first user message",
+            spoken,
+        ),
+        ("it takes user and assistant in turns only; join messages of one role", _joined(messages)),
+        (
+            "it takes no system message, and user and assistant in turns only; put the system text "
+            "before the first user message, and join messages of one role",
+            _joined(spoken),
+        ),
+        ("it takes one tool call a message; leave the row out, or split the calls", single),
+        ("it takes no tool calls; leave the row out, or write them as text", callless),
+    ]
+    return [(remedy, changed) for remedy, changed in tries if changed and changed != messages]
+
+
+def _joined(messages: list[Message]) -> list[Message]:
+    """Neighbours of one role as one message."""
+    joined: list[Message] = []
+    for message in messages:
+        if joined and joined[-1]["role"] == message["role"]:
+            joined[-1] = joined[-1] | {"content": "Joined."}
+        else:
+            joined.append(message)
+    return joined
+
+
+def _with_one_call(message: Message) -> Message:
+    calls = message.get("tool_calls")
+    return message | {"tool_calls": calls[:1]} if calls else message

@@ -1,0 +1,67 @@
+"""What the preflight of a data file found. The service reads it too: standard library only."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+LINES_NAMED = 20  # of one kind of finding
+QUANTILES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One kind of fault or oddity, and the lines that have it."""
+
+    code: str
+    is_error: bool  # the file cannot train; else it trains less, or otherwise, than one may expect
+    count: int  # rows
+    lines: tuple[int, ...]  # the first of them
+    message: str  # of the first one
+
+    def __str__(self) -> str:
+        lines = ", ".join(map(str, self.lines[:10]))
+        if self.count == 1:
+            return f"line {lines}: {self.message}"
+        more = ", ..." if self.count > 10 else ""
+        return f"{self.count} rows (lines {lines}{more}); the first: {self.message}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataReport:
+    """A data file as one training method and base model read it."""
+
+    rows: int
+    examples: int  # samples of an epoch: rows, or each trained answer by itself
+    sequences: int  # of all examples together: a preference has two
+    tokens: int  # of all sequences, before they are cut to max_seq_len
+    kept_tokens: int  # after it
+    trained_tokens: int  # targets of the loss in one epoch
+    lengths: tuple[int, ...]  # of sequences after the cut, at QUANTILES evenly spaced ranks
+    longest: int  # tokens of a sequence before the cut
+    splits_answers: bool  # each trained answer is an example of its own
+    findings: tuple[Finding, ...] = ()
+    template_sha256: str = ""
+    cpu_seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Findings with which the file cannot train."""
+        return tuple(finding for finding in self.findings if finding.is_error)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """Findings that a user may not expect."""
+        return tuple(finding for finding in self.findings if not finding.is_error)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `as_dict` gave; members of a later release are left out."""
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        findings = tuple(
+            Finding(**finding | {"lines": tuple(finding["lines"])}) for finding in data["findings"]
+        )
+        return cls(**known | {"lengths": tuple(data["lengths"]), "findings": findings})

@@ -1,0 +1,83 @@
+"""Make of a row the sequences that a training run would have, with what is odd about each."""
+
+from dataclasses import dataclass
+
+from rendering import rows
+from rendering.chat import (
+    HistoryRewritten,
+    RenderedChat,
+    render_chat,
+    render_prompt,
+    render_text,
+    rewrites_history,
+)
+from rendering.conversation import is_trained
+from rendering.task import Task
+from rendering.template import RenderError
+from rendering.tokenizer import Tokenizer
+from rendering.tool_calls import Json
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with a row, or something odd about it."""
+
+    code: str
+    message: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """A text on its way to tokens."""
+
+    text: str
+    rendered: RenderedChat | None  # None: all of it is read and nothing in it marked
+    row: Json
+    is_plain: bool = False  # special tokens are put around it
+
+
+class SplitNeeded(Exception):
+    """The template rewrites answers of earlier turns: each must be an example of its own."""
+
+
+class RowReader:
+    """Reads rows as the trainer does."""
+
+    def __init__(self, tokenizer: Tokenizer, task: Task) -> None:
+        self._tokenizer, self._task = tokenizer, task
+        self._read = (
+            rows.split_chat
+            if task.splits_answers
+            else rows.reader(task.method, has_answers=task.has_answers)
+        )
+
+    def sequences(self, row: object) -> list[Sequence]:
+        """The row's sequences; raise RenderError or RowError for one that cannot be read."""
+        found = [self._sequence(chat) for chat in self._read(row)]
+        if not found:
+            raise RenderError("no answer of the row is trained: give one of them weight 1")
+        return found
+
+    def _sequence(self, chat: Json) -> Sequence:
+        tokenizer, today = self._tokenizer, self._task.today
+        if self._task.method == "reinforcement":
+            return Sequence(render_prompt(tokenizer, chat, today), None, chat)
+        if self._task.method == "classification":
+            if "text" in chat:
+                return Sequence(chat["text"], None, chat, is_plain=True)
+            return Sequence(render_text(tokenizer, chat, today), None, chat)
+        self._require_kept_history(chat)
+        rendered = render_chat(tokenizer, chat, today)
+        return Sequence(rendered.text, rendered, chat)
+
+    def _require_kept_history(self, chat: Json) -> None:
+        several = sum(map(is_trained, chat["messages"])) > 1
+        if not several or not rewrites_history(self._tokenizer, chat, self._task.today):
+            return
+        if self._task.has_answers:
+            raise HistoryRewritten(
+                "the model's chat template renders an answer differently once another one follows, "
+                "so an output may have one message of the assistant only"
+            )
+        raise SplitNeeded

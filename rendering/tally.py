@@ -1,0 +1,79 @@
+"""Add up what the rows of a file come to."""
+
+from array import array
+
+from rendering.report import LINES_NAMED, QUANTILES, DataReport, Finding
+from rendering.sequences import Problem
+
+
+class Tally:
+    """Counts of one file; memory is four bytes a sequence."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._examples = self._tokens = self._kept = self._trained = self._longest = 0
+        self._lengths = array("I")
+        self._findings: dict[tuple[str, bool], tuple[int, list[int], str]] = {}
+
+    def add_examples(self, count: int) -> None:
+        """Count examples of a row that can be read."""
+        self._examples += count
+
+    def add_sequence(self, tokens: int, kept: int, trained: int) -> None:
+        """Count one sequence: its tokens, those within max_seq_len, and those that are trained."""
+        self._tokens += tokens
+        self._kept += kept
+        self._trained += trained
+        self._longest = max(self._longest, tokens)
+        self._lengths.append(kept)
+
+    def add_problem(self, line: int, problem: Problem) -> None:
+        """Note a line under a kind of finding."""
+        key = (problem.code, problem.is_error)
+        count, lines, message = self._findings.get(key, (0, [], problem.message))
+        if len(lines) < LINES_NAMED:
+            lines.append(line)
+        self._findings[key] = (count + 1, lines, message)
+
+    def count_of(self, code: str) -> int:
+        """How many rows have findings of a kind."""
+        return sum(count for (found, _), (count, _, _) in self._findings.items() if found == code)
+
+    def condemn(self, code: str) -> None:
+        """Make errors of all findings of a kind."""
+        if found := self._findings.pop((code, False), None):
+            self._findings[(code, True)] = found
+
+    @property
+    def trained(self) -> int:
+        """Trained tokens so far."""
+        return self._trained
+
+    def report(self, *, splits_answers: bool, template_sha256: str, seconds: float) -> DataReport:
+        """All of it, errors first."""
+        findings = [
+            Finding(code=code, is_error=bad, count=count, lines=tuple(lines), message=message)
+            for (code, bad), (count, lines, message) in self._findings.items()
+        ]
+        return DataReport(
+            rows=self.rows,
+            examples=self._examples,
+            sequences=len(self._lengths),
+            tokens=self._tokens,
+            kept_tokens=self._kept,
+            trained_tokens=self._trained,
+            lengths=_quantiles(self._lengths),
+            longest=self._longest,
+            splits_answers=splits_answers,
+            findings=tuple(sorted(findings, key=lambda f: not f.is_error)),
+            template_sha256=template_sha256,
+            cpu_seconds=round(seconds, 3),
+        )
+
+
+def _quantiles(lengths: "array[int]") -> tuple[int, ...]:
+    """Lengths at evenly spaced ranks, shortest first; all of them where they are few."""
+    ranked = sorted(lengths)
+    if len(ranked) <= QUANTILES:
+        return tuple(ranked)
+    return tuple(ranked[int((n + 0.5) * len(ranked) / QUANTILES)] for n in range(QUANTILES))

@@ -1,0 +1,255 @@
+"""Check the rows of a job's files with the base model's own template and tokenizer, once.
+
+What a check found is kept under a hash of all that it depends on, for every job with the same files
+and model. One replica is at it; the others see how far it is, and begin anew when it fell silent.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date, datetime, timedelta
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+import rendering
+from rendering.report import DataReport
+from rendering.task import Task
+from service.db import preflights
+from service.db.files import CONTAINER, File
+from service.db.preflights import PreflightRow
+from service.domain.errors import InvalidRequest
+from service.domain.recipe import Recipe
+from service.domain.row import Format
+from service.preflight.checker import CheckInterrupted, RowChecker
+from service.storage.store import BlobStore, StorageError
+from trainer.contract import BaseModel, InputFile
+
+log = logging.getLogger(__name__)
+TOUCH_EVERY = timedelta(seconds=2)
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
+_LIBRARIES = ("jinja2", "tokenizers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What is known of a job's files."""
+
+    training: DataReport
+    validation: DataReport | None
+
+    @property
+    def splits_answers(self) -> bool:
+        """Whether each trained answer is an example of its own."""
+        return self.training.splits_answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderWay:
+    """A check that goes on."""
+
+    rows_done: int
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A data file as a training run reads it."""
+
+    file: File
+    model: BaseModel
+    task: Task
+
+    @property
+    def key(self) -> str:
+        """A hash of all that the report depends on but the date."""
+        task = asdict(replace(self.task, date="", folder=""))
+        told = json.dumps([self.file.sha256, _vocabulary(self.model), task, _code()])
+        return hashlib.sha256(told.encode()).hexdigest()
+
+
+def readings(
+    training: File, validation: File | None, model: BaseModel, recipe: Recipe, today: date
+) -> list[Reading]:
+    """How a job reads its files: the training file, then the validation file if there is one."""
+    task = Task(
+        folder="",
+        method=recipe.method,
+        has_answers=recipe.format in (Format.PREFERENCE, Format.RANKING),
+        max_seq_len=recipe.max_seq_len,
+        room=recipe.context,
+        date=today.isoformat(),
+    )
+    files = filter(None, (training, validation))
+    return [Reading(file=file, model=model, task=task) for file in files]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preflights:
+    """Checks of this process, and what is kept of all."""
+
+    engine: AsyncEngine
+    store: BlobStore
+    checker: RowChecker
+    now: Callable[[], datetime]
+    _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    async def known(self, wanted: list[Reading]) -> Checked | None:
+        """What was found earlier, if all of it is kept."""
+        found = await self._find(wanted)
+        reports = [_report(found.get(reading.key)) for reading in wanted]
+        if any(report is None for report in reports):
+            return None
+        checked = _together([report for report in reports if report is not None])
+        uneven = _uneven(wanted, checked)
+        if uneven is None:
+            return checked
+        return await self.known(uneven)
+
+    async def look(self, wanted: list[Reading], wait: float) -> Checked | UnderWay:
+        """Return what was found, after ``wait`` seconds at most; begin what nobody is at.
+
+        Raises InvalidRequest where model or rows cannot be checked.
+        """
+        found = await self._find(wanted)
+        missing = [reading for reading in wanted if _report(found.get(reading.key)) is None]
+        if missing:
+            await self._begin(missing, wait)
+            found = await self._find(wanted)
+        reports = [_report(found.get(reading.key)) for reading in wanted]
+        done = [report for report in reports if report is not None]
+        if len(done) < len(wanted):
+            return UnderWay(rows_done=_rows_done(wanted, found), rows=_rows(wanted))
+        checked = _together(done)
+        uneven = _uneven(wanted, checked)
+        return checked if uneven is None else await self.look(uneven, wait)
+
+    async def _begin(self, missing: list[Reading], wait: float) -> None:
+        for reading in missing:
+            key = reading.key
+            if key not in self._running and await self._claim(key):
+                task = asyncio.create_task(self._check(reading))
+                self._running[key] = task
+                task.add_done_callback(partial(self._forget, key))
+        ours = [self._running[r.key] for r in missing if r.key in self._running]
+        if ours:
+            await asyncio.wait(ours, timeout=wait)
+
+    def _forget(self, key: str, _task: "asyncio.Task[None]") -> None:
+        self._running.pop(key, None)
+
+    async def _claim(self, key: str) -> bool:
+        async with self.engine.begin() as conn:
+            return await preflights.claim(conn, key, self.now())
+
+    async def _check(self, reading: Reading) -> None:
+        """Check one file and keep what came of it; a fault of ours lets anybody begin anew."""
+        key, progress = reading.key, _Progress()
+        telling = asyncio.create_task(self._tell(key, progress))
+        try:
+            report = await self.checker.check(
+                await self._model_files(reading.model),
+                lambda: self.store.stream(CONTAINER, reading.file.id),
+                reading.task,
+                progress.add,
+            )
+        except InvalidRequest as fault:
+            refusal = {"code": fault.code, "message": fault.message, "param": fault.param}
+            async with self.engine.begin() as conn:
+                await preflights.refuse(conn, key, refusal, self.now())
+        except BaseException as fault:
+            with suppress(SQLAlchemyError):
+                async with self.engine.begin() as conn:
+                    await preflights.give_up(conn, key)
+            if not isinstance(fault, CheckInterrupted | StorageError | SQLAlchemyError):
+                raise
+            facts = {"file": reading.file.id, "cause": str(fault)}
+            log.warning("preflight.interrupted", extra=facts)
+        else:
+            async with self.engine.begin() as conn:
+                await preflights.finish(conn, key, report.as_dict(), report.rows, self.now())
+        finally:
+            telling.cancel()
+
+    async def _tell(self, key: str, progress: "_Progress") -> None:
+        while True:
+            await asyncio.sleep(TOUCH_EVERY.total_seconds())
+            with suppress(SQLAlchemyError):  # the next one tells; in the end others begin anew
+                async with self.engine.begin() as conn:
+                    await preflights.touch(conn, key, progress.rows, self.now())
+
+    async def _model_files(self, model: BaseModel) -> Mapping[str, bytes]:
+        found = {}
+        for file in _without_weights(model):
+            container, _, name = file.path.partition("/")
+            found[file.name], _ = await self.store.read(container, name)
+        return found
+
+    async def _find(self, wanted: list[Reading]) -> dict[str, PreflightRow]:
+        async with self.engine.connect() as conn:
+            found = await preflights.find(conn, [reading.key for reading in wanted])
+        for row in found.values():
+            if row.refusal is not None and row.touched_at > self.now() - preflights.REFUSED:
+                told = row.refusal
+                raise InvalidRequest(told["message"], code=told["code"], param=told["param"])
+        return found
+
+
+@dataclass
+class _Progress:
+    rows: int = 0
+
+    def add(self, rows: int) -> None:
+        self.rows = rows
+
+
+def _together(reports: list[DataReport]) -> Checked:
+    return Checked(training=reports[0], validation=reports[1] if reports[1:] else None)
+
+
+def _uneven(wanted: list[Reading], checked: Checked) -> list[Reading] | None:
+    """Both files anew where one needs its answers split and the other does not; else None."""
+    other = checked.validation
+    if other is None or other.splits_answers == checked.training.splits_answers:
+        return None
+    return [replace(one, task=replace(one.task, splits_answers=True)) for one in wanted]
+
+
+def _report(row: PreflightRow | None) -> DataReport | None:
+    return DataReport.from_dict(row.report) if row is not None and row.report else None
+
+
+def _rows(wanted: list[Reading]) -> int:
+    return sum(reading.file.examples for reading in wanted)
+
+
+def _rows_done(wanted: list[Reading], found: Mapping[str, PreflightRow]) -> int:
+    return sum(row.rows_done for row in found.values())
+
+
+def _without_weights(model: BaseModel) -> list[InputFile]:
+    return [file for file in model.files if not file.name.endswith(_WEIGHTS)]
+
+
+def _vocabulary(model: BaseModel) -> list[tuple[str, int, str]]:
+    return sorted(
+        (file.name, file.size, file.sha256 or file.crc64nvme) for file in _without_weights(model)
+    )
+
+
+@cache
+def _code() -> str:
+    """A hash of the code that renders, so that another release checks anew."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(rendering.__path__[0]).glob("*.py")):
+        digest.update(path.read_bytes())
+    for library in _LIBRARIES:
+        digest.update(version(library).encode())
+    return digest.hexdigest()

@@ -1,0 +1,40 @@
+"""Checks rows in a thread of this process, without limits: for tests of the service."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rendering import preflight
+from rendering.report import DataReport
+from rendering.sequences import SplitNeeded
+from rendering.task import Task
+from rendering.tokenizer import UnusableTokenizer, load
+from service.preflight.checker import Files, Rows
+from service.preflight.process import unusable, write_files
+
+
+class InlineChecker:
+    """Renders and tokenizes with the same code as the process does."""
+
+    async def check(
+        self, files: Files, rows: Rows, task: Task, progress: Callable[[int], None]
+    ) -> DataReport:
+        """Check every row."""
+        data = b"".join([chunk async for chunk in rows()])
+        return await asyncio.to_thread(_check, files, data, task, progress)
+
+
+def _check(files: Files, data: bytes, task: Task, progress: Callable[[int], None]) -> DataReport:
+    with tempfile.TemporaryDirectory(prefix="rekindle-preflight-") as folder:
+        write_files(Path(folder), files)
+        try:
+            checked = preflight.Preflight(load(Path(folder)), task)
+            checked.add(list(preflight.numbered(data.split(b"\n"))))
+        except UnusableTokenizer as error:
+            raise unusable(str(error)) from error
+        except SplitNeeded:
+            return _check(files, data, replace(task, splits_answers=True), progress)
+    progress(checked.rows)
+    return checked.report(0.0)

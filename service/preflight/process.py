@@ -1,0 +1,161 @@
+"""Checks rows in a child process with limits on memory and time (`rendering/limits.py`).
+
+The child sees the model's files in a folder of its own, the rows on its standard input, and no
+variable of our environment.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import rendering
+from rendering.preflight import SPLIT_NEEDED
+from rendering.report import DataReport
+from rendering.task import Task
+from service.domain.errors import InvalidRequest
+from service.preflight.checker import CheckInterrupted, Files, Rows
+
+SILENT_SECONDS = 300.0  # without progress
+SMALL_BYTES = 32 * 1024**2  # of a file that does not wait behind larger ones
+_LINE_BYTES = 16 * 1024**2  # of what the child prints
+_ERRORS = 4000  # characters of its standard error
+_ROOT = str(Path(rendering.__path__[0]).parent)
+
+
+class ProcessChecker:
+    """Starts a child for each check, and few of them at a time."""
+
+    def __init__(self, at_once: int | None = None, silent_seconds: float = SILENT_SECONDS) -> None:
+        self._turns = asyncio.Semaphore(at_once or max(1, (os.cpu_count() or 2) // 2))
+        self._silent_seconds = silent_seconds
+
+    async def check(
+        self, files: Files, rows: Rows, task: Task, progress: Callable[[int], None]
+    ) -> DataReport:
+        """Check every row; a second time where answers turn out to need examples of their own."""
+        with tempfile.TemporaryDirectory(prefix="rekindle-preflight-") as folder:
+            await asyncio.to_thread(write_files, Path(folder), files)
+            task = replace(task, folder=folder)
+            async with self._turns:
+                found = await self._run(rows, task, progress)
+                if found is None:
+                    found = await self._run(rows, replace(task, splits_answers=True), progress)
+        if found is None:
+            raise InvalidRequest("The rows cannot be split into examples of one answer each.")
+        return found
+
+    async def _run(
+        self, rows: Rows, task: Task, progress: Callable[[int], None]
+    ) -> DataReport | None:
+        """One child's report; None where answers must be split."""
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rendering.preflight", task.to_json()),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=_environment(),
+            cwd=task.folder,
+            start_new_session=True,
+            limit=_LINE_BYTES,
+        )
+        try:
+            return await self._followed(child, rows, progress)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            await child.wait()
+
+    async def _followed(
+        self, child: Process, rows: Rows, progress: Callable[[int], None]
+    ) -> DataReport | None:
+        assert child.stderr is not None
+        feeding = asyncio.create_task(_feed(child, rows()))
+        errors = asyncio.create_task(child.stderr.read(_LINE_BYTES))
+        try:
+            found = await self._report(child, progress)
+            code = await child.wait()
+            if found is None and code != SPLIT_NEEDED:
+                await _raise_fault(feeding, code, await errors)
+            return found
+        finally:
+            for task in (feeding, errors):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _report(self, child: Process, progress: Callable[[int], None]) -> DataReport | None:
+        assert child.stdout is not None
+        while True:
+            try:
+                async with asyncio.timeout(self._silent_seconds):
+                    line = await child.stdout.readline()
+            except TimeoutError:
+                raise CheckInterrupted(
+                    f"The check of the rows said nothing for {self._silent_seconds:g} seconds."
+                ) from None
+            if not line:
+                return None
+            told = json.loads(line)
+            if "unusable" in told:
+                raise unusable(told["unusable"])
+            if "report" in told:
+                return DataReport.from_dict(told["report"])
+            progress(told["rows"])
+
+
+def write_files(folder: Path, files: Files) -> None:
+    """Write a model's files side by side; names with folders in them are refused."""
+    for name, data in files.items():
+        if Path(name).name != name:
+            raise unusable(f"The base model has a file {name!r}, which is no plain name.")
+        (folder / name).write_bytes(data)
+
+
+def unusable(message: str) -> InvalidRequest:
+    """The refusal of a base model whose tokenizer or template cannot be used."""
+    return InvalidRequest(message, code="unsupported_model", param="model")
+
+
+async def _feed(child: Process, rows: AsyncIterator[bytes]) -> None:
+    """Hand the rows over, as fast as the child takes them."""
+    assert child.stdin is not None
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it says why by itself
+        async for chunk in rows:
+            child.stdin.write(chunk)
+            await child.stdin.drain()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        child.stdin.close()
+        await child.stdin.wait_closed()
+
+
+async def _raise_fault(feeding: "asyncio.Task[None]", code: int, errors: bytes) -> None:
+    """Say why there is no report: a failed read of the rows, a kill, or a fault of the child."""
+    if feeding.done() and (fault := feeding.exception()) is not None:
+        raise fault
+    if code < 0:
+        raise CheckInterrupted(f"The check of the rows was killed by signal {-code}.")
+    last = errors.decode(errors="replace").strip()[-_ERRORS:].splitlines() or ["no reason given"]
+    raise InvalidRequest(
+        f"The rows could not be checked: {last[-1]}. Look for rows that are very long or deeply "
+        "nested, and submit the job again.",
+        code="invalid_training_file",
+        param="training_file",
+    )
+
+
+def _environment() -> dict[str, str]:
+    """No secret of the service; as many threads as leave the machine responsive."""
+    return {
+        "PATH": os.defpath,
+        "PYTHONPATH": _ROOT,
+        "TOKENIZERS_PARALLELISM": "true",
+        "RAYON_NUM_THREADS": str(max(1, (os.cpu_count() or 2) // 2)),
+    }
