@@ -189,7 +189,7 @@ def _wish(job: JobFacts) -> Story | None:
 def _life(job: JobFacts) -> Story:
     """Everything between the submission and the end."""
     if job.state is JobState.VALIDATING:
-        text = wording.sentence(job.reason or "model and data are being checked")
+        text = wording.sentence(job.reason)
         return Story("validating", "validating", text)
     if job.queue is not None:
         return _queued(job.queue)

@@ -143,7 +143,7 @@ async def submit_at_once(conn: Conn, submission: Submission, now: datetime) -> J
     None: its idempotency key was used before, and ``submit`` says by which job.
     """
     row, files = _row(submission, now), submission.training_file.filename
-    told = f"Created job on {files}: {row.reason}"
+    told = f"Created job on {files}: {submission.plan.why}"
     added = await new_jobs.add(conn, row, submission.sending.turn, told)
     _refuse_deleted(row, added.missing)
     return row if added.is_new else None
@@ -329,7 +329,7 @@ def _row(submission: Submission, now: datetime) -> JobRow:
         total_steps=submission.plan.recipe.total_steps,
         state=JobState.VALIDATING,
         since=now,
-        reason=submission.plan.why,
+        reason="model and data are being checked",
         error=None,
         created_at=now,
         started_at=None,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.scripted_node import boot, commit, committed, train
+from tests.vocabulary import tokenizer_files
 from tests.world import TINY, World
 from trainer.contract import MANIFEST, FileEntry, Manifest, NodePhase
 
@@ -13,9 +14,10 @@ FILES = {
     "adapter/adapter_model.safetensors": b"adapters",
     "config.json": json.dumps(TINY).encode(),
     "model.safetensors": bytes(200 * 1024),  # large enough to be moved
-    "tokenizer.json": b"{}",
+    **tokenizer_files(),
     "train.py": b"no part of a model",
 }
+READ = [name for name in FILES if "/" not in name and not name.endswith(".py")]
 
 
 async def make(world: World, files: dict[str, bytes] = FILES, **body: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from service.db import jobs
 from service.operations import holds
 from tests import waiting
-from tests.integration.made import FILES, make
+from tests.integration.made import FILES, READ, make
 from tests.integration.stored import moves
 from tests.integration.test_api_preferences import JOBS, PAIRS, REWARD, told
 from tests.integration.test_api_rankings import CLASSIFY, labelled
@@ -39,9 +39,7 @@ async def test_a_job_begins_with_what_another_one_has_made(world: World) -> None
     assert second["model"] == spec.base_model.name == first["fine_tuned_model"]
     assert spec.base_model.revision == first["result"]["manifest_sha256"]
     assert [(f.path, f.size, f.sha256, f.crc64nvme) for f in spec.base_model.files] == [
-        (f"{path}/config.json", len(FILES["config.json"]), "", "0000000000000001"),
-        (f"{path}/model.safetensors", 200 * 1024, "", "0000000000000002"),
-        (f"{path}/tokenizer.json", 2, "", "0000000000000003"),
+        (f"{path}/{name}", len(FILES[name]), "", f"{[*FILES].index(name):016x}") for name in READ
     ], "in one folder, and nothing that is no part of a model"
 
 
@@ -53,12 +51,8 @@ async def test_nodes_are_granted_the_files_of_the_job_before(world: World) -> No
 
     assert node.seat is not None
     inputs, path = node.seat.grants.inputs, f"{first['id']}/{first['result']['path']}"
-    names = ("config.json", "model.safetensors", "tokenizer.json")
     assert sorted(inputs) == sorted(
-        [
-            second["training_file"] and f"files/{second['training_file']}",
-            *(f"{path}/{name}" for name in names),
-        ]
+        [f"files/{second['training_file']}", *(f"{path}/{name}" for name in READ)]
     )
 
 

@@ -122,7 +122,7 @@ async def test_prompts_that_leave_no_room_for_the_answer_are_events_of_the_job(
     events = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
 
     (told_of,) = [e for e in events if e["code"] == "file.long_row"]
-    assert "line 40: the prompt has about" in told_of["message"]
+    assert "line 40: the prompt has 1" in told_of["message"]
     assert "with more than 256 its answer has too little room" in told_of["message"]
 
 

@@ -60,14 +60,16 @@ async def test_a_new_job_is_shown_as_it_is_read(world: World) -> None:
     assert sent.json()["version"] == 2
 
 
-async def test_another_question_about_a_known_file_is_one_statement(heard: World) -> None:
+async def test_another_question_about_a_known_file_looks_at_its_check_and_writes(
+    heard: World,
+) -> None:
     file = await heard.upload()
     await send(heard, file)
     with statements(heard) as said:
         answer = await send(heard, file, hyperparameters={"n_epochs": 2})
 
     assert answer.json()["hyperparameters"]["n_epochs"] == 2
-    assert len(said) == 1
+    assert len(said) == 2
 
 
 async def test_a_file_that_another_replica_deleted_is_not_taken(heard: World) -> None:

@@ -54,9 +54,12 @@ async def test_long_rows_are_held_against_the_jobs_own_context(world: World) -> 
     told = await warnings_of(world, training_file=file)
 
     assert shown["warnings"] == []
-    assert set(told) == {"file.long_row"}
-    assert "train.jsonl: line 13: the row has about 11" in told["file.long_row"]["message"]
-    assert "beyond 512 is cut off" in told["file.long_row"]["message"]
+    assert set(told) == {"file.answer_cut"}
+    assert told["file.answer_cut"]["message"] == (
+        "train.jsonl: line 13: the row has 4040 tokens, and training.max_seq_len keeps 512: the "
+        "end of its answer is not learnt; raise training.max_seq_len, or shorten the row "
+        "(answer_cut)."
+    )
 
 
 async def test_a_clean_file_gives_no_events(world: World) -> None:

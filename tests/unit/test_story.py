@@ -41,10 +41,10 @@ from tests.unit.story_facts import (
 
 TABLE: list[tuple[JobFacts, str, str, str]] = [
     (
-        job(VALIDATING),
+        job(VALIDATING, reason="checking the rows: 3 of 40 are done"),
         "validating",
         "validating",
-        "Model and data are being checked and pinned.",
+        "Checking the rows: 3 of 40 are done.",
     ),
     (job(QUEUED), "queued", "queued", f"Validated; {NEXT} is about to be asked for."),
     (
