@@ -4,7 +4,7 @@ A doubt is a row of `market_looks`: ``due_at`` is when it settles, ``trouble`` t
 """
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from sqlalchemy import delete, select
@@ -21,6 +21,7 @@ from service.domain.traces import Place
 
 _looks, _attempts = market_looks.c, attempts.c
 _PREFIX = "price of "
+_LATELY = timedelta(days=30)
 
 
 async def of(conn: AsyncConnection, meters: Collection[str]) -> dict[str, Doubt]:
@@ -68,7 +69,7 @@ async def paid(conn: AsyncConnection, place: Place, now: datetime) -> dict[Capac
             found[CapacityType.ON_DEMAND] = row.on_demand_hourly
             found[capacity] = row.hourly
     if CapacityType.SPOT not in found:
-        told = await market.prices(conn, [place], now, now)
+        told = await market.prices(conn, [place], now - _LATELY, now)
         if published := [point.hourly for point in told.get(place, []) if point.hourly > 0]:
             found[CapacityType.SPOT] = published[-1]
     return found

@@ -46,7 +46,7 @@ async def test_a_price_on_demand_that_jumps_leaves_both_as_they_were(
     assert await reader.price(minutes=6) == price("0.02", "0.2")
 
 
-async def test_a_jump_that_is_still_listed_a_day_later_is_theprice(
+async def test_a_jump_that_is_still_listed_a_day_later_is_the_price(
     price_list: PriceList, reader: Reader
 ) -> None:
     price_list.will_say(machine(0.9), spot(0.02))
@@ -129,7 +129,7 @@ async def test_a_first_price_that_eight_gpus_cannot_have_is_none(
     assert await reader.price(eight) is None
 
 
-async def test_what_is_no_longer_listed_has_noprice(price_list: PriceList, reader: Reader) -> None:
+async def test_what_is_no_longer_listed_has_no_price(price_list: PriceList, reader: Reader) -> None:
     price_list.will_say(machine(0.1), spot(0.02))
     await reader.price()
     price_list.will_only_say(machine(0.1))

@@ -95,7 +95,7 @@ async def test_a_newer_row_that_is_no_price_changes_nothing(
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e400", "0.0000001", "-0.0"])
-async def test_a_number_that_no_machine_can_cost_is_noprice(
+async def test_a_number_that_no_machine_can_cost_is_no_price(
     price_list: PriceList, reader: Reader, word: str
 ) -> None:
     odd = spot(0.5, effectiveStartDate=LATER).replace("0.5", word)
@@ -143,7 +143,7 @@ async def test_spot_is_told_by_the_end_of_either_name_in_any_case(
     assert await reader.price() == price("0.02", "0.1")
 
 
-async def test_of_rows_that_began_together_the_dearer_counts_and_operators_aretold(
+async def test_of_rows_that_began_together_the_dearer_counts_and_operators_are_told(
     price_list: PriceList, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
     price_list.will_say(machine(0.1), spot(0.02), spot(0.03), spot(0.03))
