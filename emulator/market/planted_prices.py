@@ -23,7 +23,7 @@ BOUGHT = ("", " Spot", " Low Priority")
 
 
 async def plant(request: Request) -> Response:
-    """Add a row; ``alone``: in place of the size's own rows of this kind, there and on Linux."""
+    """Add a row; ``alone``: in place of the size's own Linux rows of this kind there."""
     fabric, body = fabric_of(request), await read_order(request, *MEMBERS)
     offer = catalog().offer(str(body.get("vm_size", "")), str(body.get("region", "")))
     if offer is None:

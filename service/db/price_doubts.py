@@ -4,7 +4,7 @@ A doubt is a row of `market_looks`: ``due_at`` is when it settles, ``trouble`` t
 """
 
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 
 from sqlalchemy import delete, select
@@ -21,7 +21,6 @@ from service.domain.traces import Place
 
 _looks, _attempts = market_looks.c, attempts.c
 _PREFIX = "price of "
-_LATELY = timedelta(days=30)
 
 
 async def of(conn: AsyncConnection, meters: Collection[str]) -> dict[str, Doubt]:
@@ -69,7 +68,7 @@ async def paid(conn: AsyncConnection, place: Place, now: datetime) -> dict[Capac
             found[CapacityType.ON_DEMAND] = row.on_demand_hourly
             found[capacity] = row.hourly
     if CapacityType.SPOT not in found:
-        told = await market.prices(conn, [place], now - _LATELY, now)
-        if published := [point.hourly for point in told.get(place, []) if point.hourly > 0]:
-            found[CapacityType.SPOT] = published[-1]
+        told = await market.prices(conn, [place], now, now)
+        if place in told:
+            found[CapacityType.SPOT] = told[place][-1].hourly
     return found

@@ -129,6 +129,16 @@ async def test_a_first_price_that_eight_gpus_cannot_have_is_none(
     assert await reader.price(eight) is None
 
 
+async def test_between_two_months_of_spot_prices_the_last_one_holds(
+    price_list: PriceList, reader: Reader
+) -> None:
+    """Azure dates them to the last second of a month, and may list the next one late."""
+    price_list.will_say(machine(0.1), spot(0.02, effectiveEndDate="2026-11-30T23:59:59Z"))
+    before = await reader.price()
+
+    assert await reader.price(days=11) == before == price("0.02", "0.1")
+
+
 async def test_what_is_no_longer_listed_has_no_price(price_list: PriceList, reader: Reader) -> None:
     price_list.will_say(machine(0.1), spot(0.02))
     await reader.price()
