@@ -22,23 +22,18 @@ def listed(rows: Iterable[Row], now: datetime, *, free: bool = False) -> Listed:
     Rows of the primary meter go first; of two that began together the dearer one counts, so that
     a budget is not overspent.
     """
-    asleep, good, faults, unreadable = 0, [], [], False
-    for row in rows:
-        price = amount(row)
-        if not is_in_force(row, now):
-            asleep += 1
-        elif price is None:
-            unreadable = True
-            faults.append(f"A price is missing or no number: {row.get('retailPrice')!r:.60}")
-        elif price < 0 or (price == 0 and not free):
-            faults.append(f"A row in force has the price ${price}")
-        else:
-            good.append((row, price))
-    if asleep and not (good or faults):
-        faults.append(f"None of its {asleep} rows is in force today")
-    price, twice = _newest(good)
-    fault = "; ".join(dict.fromkeys([*faults, *twice]))
-    return Listed(price=price, fault=fault, unreadable=unreadable)
+    rows = list(rows)
+    awake = [row for row in rows if is_in_force(row, now)]
+    prices = [(row, amount(row)) for row in awake]
+    good = [(r, p) for r, p in prices if p is not None and (p > 0 or (free and p == 0))]
+    price, since, faults = _newest(good)
+    for row, bad in prices:
+        if (row, bad) not in good and (since is None or begins_at(row) >= since):
+            faults.append(_fault(row, bad))  # an older one has been replaced
+    if rows and not awake:
+        faults.append(f"None of its {len(rows)} rows is in force today")
+    unreadable = any(bad is None for _, bad in prices)
+    return Listed(price=price, fault="; ".join(dict.fromkeys(faults)), unreadable=unreadable)
 
 
 def amount(row: Row) -> Decimal | None:
@@ -84,15 +79,24 @@ def begins_at(row: Row) -> datetime:
     return _moment(row["effectiveStartDate"])
 
 
-def _newest(good: Sequence[tuple[Row, Decimal]]) -> tuple[Decimal | None, list[str]]:
+def _newest(
+    good: Sequence[tuple[Row, Decimal]],
+) -> tuple[Decimal | None, datetime | None, list[str]]:
+    """The price, since when it holds, and what is wrong with it."""
     primary = [pair for pair in good if pair[0].get("isPrimaryMeterRegion") is not False] or good
     if not primary:
-        return None, []
+        return None, None, []
     newest = max(begins_at(row) for row, _ in primary)
     prices = sorted({price for row, price in primary if begins_at(row) == newest})
     told = " and ".join(f"${price}" for price in prices)
     faults = [f"Rows that began together have the prices {told}"] if len(prices) > 1 else []
-    return prices[-1], faults
+    return prices[-1], newest, faults
+
+
+def _fault(row: Row, price: Decimal | None) -> str:
+    if price is None:
+        return f"A price is missing or no number: {row.get('retailPrice')!r:.60}"
+    return f"A row in force has the price ${price}"
 
 
 def _number(told: object) -> Decimal | None:

@@ -152,6 +152,15 @@ async def test_of_rows_that_began_together_the_dearer_counts_and_operators_are_t
     assert "$0.02 and $0.03" in told(caplog)[-1]
 
 
+async def test_of_an_old_placeholder_that_has_been_replaced_operators_are_not_told(
+    price_list: PriceList, reader: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
+    price_list.will_say(machine(0.1), spot(0.02), spot(0, effectiveStartDate="2026-10-01"))
+
+    assert await reader.price() == price("0.02", "0.1")
+    assert told(caplog) == []
+
+
 async def test_prices_hold_from_their_date_on(
     price_list: PriceList, reader: Reader, clock: Clock
 ) -> None:
