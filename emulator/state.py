@@ -7,7 +7,7 @@ new members with a default. `emulator.store` writes what changed of them, each r
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.market.state import Metered, QuotaRequest, Restriction
+from emulator.market.state import Metered, PlantedPrice, QuotaRequest, Restriction
 from emulator.rows import Row
 from emulator.virtual_time import Anchor
 
@@ -272,6 +272,7 @@ class State(Row):
     faults: dict[str, Fault] = field(default_factory=dict)
     resources: dict[str, Resource] = field(default_factory=dict)
     restrictions: dict[str, Restriction] = field(default_factory=dict)  # by "size/region"
+    planted_prices: dict[str, PlantedPrice] = field(default_factory=dict)  # as they came
     quotas: dict[str, int] = field(default_factory=dict)  # by "subscription/region/name"
     quota_requests: dict[str, QuotaRequest] = field(default_factory=dict)
     metered: dict[str, Metered] = field(default_factory=dict)

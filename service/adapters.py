@@ -13,6 +13,7 @@ from service import azure_access
 from service.cloud.provider import CloudProvider
 from service.db.engine import driver_url, make_engine
 from service.db.notices import Listener
+from service.operations.price_memory import DatabaseMemory
 from service.preflight.checker import RowChecker
 from service.preflight.process import ProcessChecker
 from service.pricing.azure_retail import RetailPrices
@@ -52,9 +53,15 @@ async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
         region: AzureBlobStore(account.get_secret_value())
         for region, account in settings.region_storage.items()
     }
-    prices = RetailPrices(base_url=settings.prices_url, ca_path=azure_access.ca(settings))
+    engine = make_engine(settings.database_url.get_secret_value())
+    prices = RetailPrices(
+        base_url=settings.prices_url,
+        ca_path=azure_access.ca(settings),
+        now=now,
+        memory=DatabaseMemory(engine=engine, now=now),
+    )
     told = azure_access.market(settings), azure_access.bills(settings)
-    async with inside(settings, now, cloud, store, regional, prices, told) as made:
+    async with inside(settings, now, cloud, store, regional, prices, told, engine) as made:
         yield made
 
 
@@ -67,13 +74,14 @@ async def inside(
     regional: Mapping[str, BlobStore],
     prices: PriceSource,
     told: tuple[Market, Bills] | None = None,  # None: a market and bills that say nothing
+    engine: AsyncEngine | None = None,  # None: a new one
 ) -> AsyncIterator[Adapters]:
     """The database beside this outside world; closes all of it."""
     url = settings.database_url.get_secret_value()
     market, bills = told or (FakeMarket(), FakeBills())
     made = Adapters(
         now=now,
-        engine=make_engine(url),
+        engine=engine or make_engine(url),
         cloud=cloud,
         store=store,
         regional=regional,

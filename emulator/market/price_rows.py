@@ -8,8 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from emulator.catalog import Offer, catalog
-from emulator.market import storage_rows
-from emulator.weather import Weather
+from emulator.fabric import Fabric
+from emulator.market import planted_prices, storage_rows
+from emulator.market.state import PlantedPrice
 
 WINDOWS_PER_CORE = Decimal("0.046")  # licence, US dollars per hour
 # What a dollar is worth, made up: nobody can be asked here.
@@ -22,22 +23,45 @@ RATES = {
 }
 
 
-def rows(weather: Weather, now: float, currency: str) -> Iterator[dict[str, Any]]:
+def rows(fabric: Fabric, currency: str) -> Iterator[dict[str, Any]]:
     """All of it, in the order of the catalog."""
-    rate = RATES[currency]
+    now = fabric.now()
     for offer in catalog().offers:
-        spot = weather.spot_price(offer.location, offer.size.name, now) or offer.spot
+        spot = fabric.weather.spot_price(offer.location, offer.size.name, now) or offer.spot
         for row, price in _meters(offer, spot, datetime.fromtimestamp(now, UTC)):
-            amount = float((price * rate).quantize(Decimal("0.000001")))
-            yield row | {"currencyCode": currency, "retailPrice": amount, "unitPrice": amount}
+            if not _is_replaced(fabric, offer, row):
+                yield row | _priced(price, currency)
+        for planted in planted_prices.of(fabric, offer.size.name, offer.location):
+            yield _planted(offer, planted, datetime.fromtimestamp(now, UTC), currency)
     for row, price in storage_rows.meters():
-        amount = float((price * rate).quantize(Decimal("0.000001")))
-        yield row | {"currencyCode": currency, "retailPrice": amount, "unitPrice": amount}
+        yield row | _priced(price, currency)
+
+
+def _priced(price: Decimal, currency: str) -> dict[str, Any]:
+    amount = float((price * RATES[currency]).quantize(Decimal("0.000001")))
+    return {"currencyCode": currency, "retailPrice": amount, "unitPrice": amount}
+
+
+def _is_replaced(fabric: Fabric, offer: Offer, row: dict[str, Any]) -> bool:
+    """Whether a planted row stands alone for this one."""
+    linux = row["type"] == "Consumption" and row["productName"] == offer.size.product
+    planted = planted_prices.of(fabric, offer.size.name, offer.location)
+    return linux and any(p.alone and row["skuName"] == offer.size.short + p.bought for p in planted)
+
+
+def _planted(offer: Offer, planted: PlantedPrice, now: datetime, currency: str) -> dict[str, Any]:
+    usual = {"": offer.on_demand, " Spot": offer.spot, " Low Priority": offer.low_priority}
+    own = _meter(offer, offer.size.product, planted.bought, _month(now))
+    return planted_prices.added(planted, own | _priced(usual[planted.bought], currency))
+
+
+def _month(now: datetime) -> datetime:
+    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
 def _meters(offer: Offer, spot: Decimal, now: datetime) -> Iterator[tuple[dict[str, Any], Decimal]]:
-    """Linux and Windows, each bought three ways; then what is paid years ahead."""
-    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    """Linux and Windows, each bought three ways; Windows for Dev/Test; what is paid years ahead."""
+    month = _month(now)
     last = calendar.monthrange(month.year, month.month)[1]
     end = {"effectiveEndDate": _time(month.replace(day=last, hour=23, minute=59, second=59))}
     for system, licence in (("", Decimal(0)), (" Windows", WINDOWS_PER_CORE * offer.size.vcpus)):
@@ -45,6 +69,8 @@ def _meters(offer: Offer, spot: Decimal, now: datetime) -> Iterator[tuple[dict[s
         yield _meter(offer, product, "", month), offer.on_demand + licence
         yield _meter(offer, product, " Spot", month) | end, spot + licence
         yield _meter(offer, product, " Low Priority", month), offer.low_priority + licence
+    windows = _meter(offer, offer.size.product + " Windows", "", month)
+    yield windows | {"type": "DevTestConsumption"}, offer.on_demand
     for term, price in offer.reservations.items():
         row = _meter(offer, offer.size.product, "", month)
         yield row | {"type": "Reservation", "reservationTerm": term}, price

@@ -37,7 +37,7 @@ async def list_all(request: Request) -> Response:
     """The meters that fit $filter, a page at a time."""
     fabric, query = fabric_of(request), request.query_params
     try:
-        found = _find(query, list(rows(fabric.weather, fabric.now(), _currency(query))))
+        found = _find(query, list(rows(fabric, _currency(query))))
         top, skip = _number(query, "$top", None), _number(query, "$skip", 0) or 0
     except odata.BadFilter:
         error = {"Code": "BadRequest", "Message": "Invalid OData parameters supplied"}
@@ -61,6 +61,10 @@ async def list_all(request: Request) -> Response:
 
 
 def _find(query: Any, meters: list[dict[str, Any]]) -> list[dict[str, Any]]:  # noqa: ANN401 - Starlette's
+    if (of := query.get("meterRegion")) is not None:
+        if of.strip("'\"").lower() != "primary":
+            raise odata.BadFilter
+        meters = [row for row in meters if row.get("isPrimaryMeterRegion") is not False]
     text = query.get("$filter", "")
     if not text.strip():
         return meters

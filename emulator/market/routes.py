@@ -1,7 +1,16 @@
 """Where the market is asked."""
 
 from emulator import usages
-from emulator.market import costs, placement, prices, quotas, resource_graph, restrictions, skus
+from emulator.market import (
+    costs,
+    placement,
+    planted_prices,
+    prices,
+    quotas,
+    resource_graph,
+    restrictions,
+    skus,
+)
 from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, Part
 
 IN_COMPUTE = SUBSCRIPTION + COMPUTE
@@ -31,6 +40,9 @@ PART = Part(
     admin=[
         ("POST", "/_emulator/market/restrictions", restrictions.restrict),
         ("GET", "/_emulator/market/restrictions", restrictions.list_all),
+        ("POST", "/_emulator/market/prices", planted_prices.plant),
+        ("GET", "/_emulator/market/prices", planted_prices.list_all),
+        ("DELETE", "/_emulator/market/prices", planted_prices.clear),
     ],
     chores=[quotas.decide],
 )

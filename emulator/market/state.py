@@ -1,6 +1,7 @@
 """What the market keeps between restarts; parts of `emulator.state.State`."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from emulator.rows import Row
 
@@ -13,6 +14,17 @@ class Restriction(Row):
     location: str
     zones: list[str]  # empty: the whole region
     reason: str = "NotAvailableForSubscription"
+
+
+@dataclass
+class PlantedPrice(Row):
+    """A row of the price list beside the catalog's; ``alone``: in place of them."""
+
+    size: str
+    location: str
+    bought: str  # "", " Spot" or " Low Priority"
+    alone: bool
+    row: dict[str, Any]  # what it says otherwise; null: does not say
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Azure's Spot market, as its public tables tell it: Resource Graph's SpotResources."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from service.domain.traces import Place
 from service.pricing.azure_arm import Arm
 from service.pricing.market import MarketUnavailable
 
+log = logging.getLogger(__name__)
 GRAPH = "/providers/Microsoft.ResourceGraph/resources"
 GRAPH_VERSION = "2021-03-01"
 COMPUTE = "/providers/Microsoft.Compute"
@@ -19,6 +21,7 @@ SCORES_VERSION = "2025-06-05"
 _SIZES, _REGIONS = 5, 8  # in one question
 _SCORES = {score.value for score in Score}
 PAGES_AT_MOST = 20
+_DEAREST = 1_000_000  # US dollars for a machine and hour; a trace holds no more
 _BANDS = "microsoft.compute/skuspotevictionrate/location"
 _PRICES = "microsoft.compute/skuspotpricehistory/ostype/location"
 
@@ -46,7 +49,7 @@ class AzureMarket:
         rows = await self._rows(_PRICES, places, "prices = properties.spotPrices", linux)
         found: defaultdict[Place, set[PricePoint]] = defaultdict(set)
         for place, row in _placed(rows, places):
-            found[place].update(map(_point, _listed(row)))
+            found[place].update(_points(row))
         return {place: sorted(points) for place, points in found.items()}
 
     async def scores(self, places: Collection[Place], machines: int) -> dict[Place, Score]:
@@ -129,12 +132,22 @@ def _listed(row: Row) -> list[Any]:
     return prices if isinstance(prices, list) else []
 
 
-def _point(told: Any) -> PricePoint:  # noqa: ANN401 - as it came
+def _points(row: Row) -> Iterator[PricePoint]:
+    """The prices of a row. One that is no price is left out: the others hold."""
+    for told in _listed(row):
+        if point := _point(told):
+            yield point
+        else:
+            facts = {"size": row.get("size"), "region": row.get("location")}
+            log.warning("market.not_a_price", extra=facts | {"cause": f"{told!r:.200}"})
+
+
+def _point(told: Any) -> PricePoint | None:  # noqa: ANN401 - as it came
     try:
         at = datetime.fromisoformat(str(told["effectiveDate"]))
         price = Decimal(str(told["priceUSD"]))
-    except (KeyError, TypeError, ValueError, InvalidOperation) as error:
-        raise MarketUnavailable(f"A Spot price cannot be read: {told!r:.200}") from error
-    if not (price.is_finite() and price >= 0):
-        raise MarketUnavailable(f"A Spot price is none: {told!r:.200}")
+    except (KeyError, TypeError, ValueError, InvalidOperation):
+        return None
+    if not (price.is_finite() and 0 < price < _DEAREST):
+        return None
     return PricePoint(at if at.tzinfo else at.replace(tzinfo=UTC), price)

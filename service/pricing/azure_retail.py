@@ -3,17 +3,24 @@
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import httpx
 
+from service.domain.catalogue import lookup
 from service.domain.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.domain.storage_cost import StoragePrices
 from service.domain.tiers import Account
-from service.pricing import storage_prices
+from service.domain.traces import Place, place_of
+from service.pricing import machine_prices, storage_prices
+from service.pricing.price_guard import PriceGuard
+from service.pricing.price_memory import PriceMemory, ProcessMemory
+from service.pricing.price_rows import Row
 from service.pricing.remembered import Remembered
 from service.pricing.source import PricesUnavailable
 
@@ -23,12 +30,21 @@ PAGES_AT_MOST = 50  # of one size in one region; the real list has one
 MACHINE_SECONDS = 300.0  # so old a price of a machine may be
 STORAGE_SECONDS = 600.0  # the same of storage, which changes a few times a year
 
-Row = dict[str, Any]
-Quotes = dict[CapacityType, Price]
+
+@dataclass(frozen=True)
+class Quotes:
+    """The prices of a place; ``unreadable``: a row of it that could not be read, or ""."""
+
+    prices: dict[CapacityType, Price]
+    unreadable: str
 
 
 class RetailPrices:
-    """Linux prices per hour in US dollars, as listed lately; and those of Blob Storage."""
+    """Linux prices per hour in US dollars, as listed lately; and those of Blob Storage.
+
+    Only rows that are in force by ``now`` count. A price that jumps, and what is no price at all,
+    gives way to the last good one, which ``memory`` knows after a restart too.
+    """
 
     def __init__(
         self,
@@ -36,7 +52,11 @@ class RetailPrices:
         base_url: str = "https://prices.azure.com",
         ca_path: str = "",
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] | None = None,  # None: this machine's clock
+        memory: PriceMemory | None = None,  # None: of this process
     ) -> None:
+        self._now = now or _wall_clock
+        self._guard = PriceGuard(memory or ProcessMemory(), self._now)
         self._machines = Remembered(self._quoted, MACHINE_SECONDS, clock)
         self._storage = Remembered(self._listed, STORAGE_SECONDS, clock)
         self._url = f"{base_url}/api/retail/prices"
@@ -45,14 +65,21 @@ class RetailPrices:
         )
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        """Of each size and region as listed lately; an offering without both is left out."""
+        """Of each size and region as listed lately; an offering without both is left out.
+
+        Raises PricesUnavailable where the list has prices that cannot be read, and no other.
+        """
         found: dict[Offering, Price] = {}
-        for place in sorted({(o.region, o.vm_size) for o in offerings}):
+        unreadable = ""
+        for place in sorted({place_of(offering) for offering in offerings}):
             quotes = await self._machines.of(place)
+            unreadable = unreadable or quotes.unreadable
             for offering in offerings:
-                price = quotes.get(offering.capacity_type)
-                if (offering.region, offering.vm_size) == place and price:
+                price = quotes.prices.get(offering.capacity_type)
+                if place_of(offering) == place and price:
                     found[offering] = price
+        if unreadable and not found:
+            raise PricesUnavailable(unreadable)
         return found
 
     async def storage(self, account: Account) -> StoragePrices:
@@ -63,38 +90,46 @@ class RetailPrices:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _quoted(self, place: tuple[str, str]) -> Quotes:
+    async def _quoted(self, place: Place) -> Quotes:
         """The prices of a size in a region by capacity type."""
-        region, vm_size = place
+        sku = lookup(place.vm_size)
         conditions = {
             "serviceName": "Virtual Machines",
-            "armRegionName": region,
-            "armSkuName": vm_size,
+            "armRegionName": place.region.lower(),
+            "armSkuName": sku.vm_size if sku else place.vm_size,
             "priceType": "Consumption",
         }
         rows = [row async for row in self._rows(conditions)]
-        priced = {capacity: _price(rows, capacity) for capacity in CapacityType}
-        return {capacity: price for capacity, price in priced.items() if price}
+        told = machine_prices.listed(rows, place, self._now())
+        unreadable = next((listed.fault for listed in told.values() if listed.unreadable), "")
+        return Quotes(await self._guard.machines(place, told), unreadable)
 
     async def _listed(self, account: Account) -> StoragePrices:
         conditions = {
             "serviceName": "Storage",
             "productName": storage_prices.PRODUCT,
-            "armRegionName": account.region,
+            "armRegionName": account.region.lower(),
             "priceType": "Consumption",
         }
-        return storage_prices.listed([row async for row in self._rows(conditions)], account)
+        rows = [row async for row in self._rows(conditions)]
+        told = storage_prices.listed(rows, account, self._now())
+        found = await self._guard.storage(account, told)
+        unreadable = next((listed.fault for listed in told.values() if listed.unreadable), "")
+        if unreadable and not found:
+            raise PricesUnavailable(unreadable)
+        return storage_prices.merge(found, rows, account, self._now())
 
     async def _rows(self, conditions: dict[str, str]) -> AsyncIterator[Row]:
         """Every row of every page. The list's values are case-sensitive."""
-        query = " and ".join(f"{name} eq '{value}'" for name, value in conditions.items())
+        query = " and ".join(f"{name} eq '{_quoted(value)}'" for name, value in conditions.items())
         params = {"api-version": API_VERSION, "$filter": query}  # in US dollars, if not told
         url = str(httpx.URL(self._url, params=params))
         for _ in range(PAGES_AT_MOST):
             page = await self._page(url)
-            for row in page["Items"]:
+            for row in _as_rows(page["Items"]):
                 yield row
-            if not (url := page.get("NextPageLink") or ""):
+            url = page.get("NextPageLink") or ""
+            if not url:
                 return
         raise PricesUnavailable(f"The price list does not end, asked for {query}.")
 
@@ -103,39 +138,26 @@ class RetailPrices:
             response = await self._client.get(url)
             response.raise_for_status()
             page = json.loads(response.text, parse_float=Decimal)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TypeError) as error:
             raise PricesUnavailable(f"The price list cannot be read: {error!r}") from error
         except ValueError as error:
             raise PricesUnavailable(f"The price list is no JSON: {error}") from error
         if not isinstance(page, dict) or not isinstance(page.get("Items"), list):
             raise PricesUnavailable("The price list has no Items.")
+        if (currency := page.get("BillingCurrency") or "USD") != "USD":
+            raise PricesUnavailable(f"The price list is in {currency!r:.20}, not in US dollars.")
         return page
 
 
-def _price(rows: Iterable[Row], capacity_type: CapacityType) -> Price | None:
-    linux = [row for row in rows if _is_linux_hour(row)]
-    on_demand = _newest(
-        row for row in linux if not _meter(row).endswith((" Spot", " Low Priority"))
-    )
-    spot = _newest(row for row in linux if _meter(row).endswith(" Spot"))
-    hourly = spot if capacity_type is CapacityType.SPOT else on_demand
-    if hourly is None or on_demand is None:
-        return None
-    return Price(hourly=hourly, on_demand_hourly=on_demand)
+def _quoted(value: str) -> str:
+    """A value as a filter has it."""
+    return value.replace("'", "''")
 
 
-def _is_linux_hour(row: Row) -> bool:
-    windows = "windows" in str(row.get("productName", "")).lower()
-    per_hour = row.get("unitOfMeasure") == "1 Hour" and row.get("type") == "Consumption"
-    return per_hour and not windows
+def _as_rows(items: list[Any]) -> list[Row]:
+    """The rows of a page. An item that is no object is no row."""
+    return [item for item in items if isinstance(item, dict)]
 
 
-def _meter(row: Row) -> str:
-    """Spot and Low Priority are told by the name's end; they are different meters."""
-    return str(row.get("skuName") or row.get("meterName") or "")
-
-
-def _newest(rows: Iterable[Row]) -> Decimal | None:
-    """The price of the row that came into force last."""
-    newest = max(rows, key=lambda row: str(row.get("effectiveStartDate", "")), default=None)
-    return None if newest is None else storage_prices.price_of(newest)
+def _wall_clock() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)

@@ -4,27 +4,47 @@ A meter is found by its SKU (tier and redundancy, "Cool LRS") and the end of its
 names have the redundancy ("Cool LRS Write Operations") and some have not ("Cool Data Retrieval").
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
-from decimal import Decimal, InvalidOperation
-from typing import Any
+from datetime import date, datetime
+from decimal import Decimal
+from typing import NamedTuple
 
+from service.domain.listed_price import Bounds, Listed
 from service.domain.storage_cost import StoragePrices, TierPrice
 from service.domain.tiers import Account, Tier
-from service.pricing.source import PricesUnavailable
+from service.pricing import price_rows
+from service.pricing.price_rows import Row, has, text
 
 PRODUCT = "General Block Blob v2"
-_ENDS = {
-    "month": "Data Stored",
-    "writes": "Write Operations",
-    "reads": "Read Operations",
-    "retrieval": "Data Retrieval",
+_ENDS = {  # of the meter's name, and the unit
+    "month": ("data stored", "1 GB/Month"),
+    "writes": ("write operations", "10K"),
+    "reads": ("read operations", "10K"),
+    "retrieval": ("data retrieval", "1 GB"),
 }
-_PRIORITY = " Priority "
+_PRIORITY, _ITERATIVE = " priority ", " iterative "
 _REDUNDANCY = {"RAGRS": "RA-GRS", "RAGZRS": "RA-GZRS"}
+_FAR = 10
 
-Row = dict[str, Any]
+
+class Meter(NamedTuple):
+    """One price of one tier; ``priority``: of a rehydration that is hurried."""
+
+    tier: Tier
+    member: str  # of TierPrice
+    priority: bool = False
+
+    def name(self, account: Account) -> str:
+        """For operators."""
+        hurried = "priority " if self.priority else ""
+        where = f"{account.redundancy}@{account.region}"
+        return f"storage {where} {self.tier} {hurried}{self.member}"
+
+
+HIGH_READS = Meter(Tier.ARCHIVE, "reads", priority=True)
+HIGH_RETRIEVAL = Meter(Tier.ARCHIVE, "retrieval", priority=True)
+METERS = (*(Meter(tier, member) for tier in Tier for member in _ENDS), HIGH_READS, HIGH_RETRIEVAL)
 
 
 def _tier(month: str, writes: str, reads: str, retrieval: str) -> TierPrice:
@@ -51,55 +71,73 @@ TABLE = StoragePrices(
 )
 
 
-def listed(rows: Sequence[Row], account: Account) -> StoragePrices:
-    """What the list says, and the table's word where it says nothing."""
-    known = {tier: _of_tier(rows, account, tier) for tier in Tier}
+def listed(rows: Sequence[Row], account: Account, now: datetime) -> dict[Meter, Listed]:
+    """What the list says of each meter of the account now."""
+    mine = [row for row in rows if _is_ours(row, account)]
+    return {
+        meter: price_rows.listed(
+            (row for row in mine if _is_of(row, account, meter)), now, free=not _in_table(meter)
+        )
+        for meter in METERS
+    }
+
+
+def bounds(meter: Meter) -> Bounds:
+    """What it can cost, by the table: regions and redundancies differ by less than ten times."""
+    usual = _in_table(meter)
+    if not usual:
+        return Bounds(low=Decimal(0), high=Decimal(1))
+    return Bounds(low=usual / _FAR, high=usual * _FAR)
+
+
+def merge(
+    found: Mapping[Meter, Decimal], rows: Iterable[Row], account: Account, now: datetime
+) -> StoragePrices:
+    """The account's prices: those found, and the table's word where there is none."""
+    known = {tier: _members(found, tier) for tier in Tier}
     if not any(known.values()):
         return TABLE
-    high = _of_tier(rows, account, Tier.ARCHIVE, priority=True)
-    tiers = {tier: replace(TABLE.tiers[tier], **known[tier]) for tier in Tier}
-    whole = all("month" in found for found in known.values())
+    whole = all("month" in members for members in known.values())
+    ours = (row for row in rows if _is_ours(row, account) and price_rows.is_in_force(row, now))
     return StoragePrices(
-        tiers=tiers,
-        high_reads=high.get("reads", TABLE.high_reads),
-        high_retrieval=high.get("retrieval", TABLE.high_retrieval),
+        tiers={tier: replace(TABLE.tiers[tier], **known[tier]) for tier in Tier},
+        high_reads=found.get(HIGH_READS, TABLE.high_reads),
+        high_retrieval=found.get(HIGH_RETRIEVAL, TABLE.high_retrieval),
         source="Azure's price list" + ("" if whole else f" and {TABLE.source}"),
-        as_of=_newest(rows) if whole else TABLE.as_of,
+        as_of=_newest(ours) if whole else TABLE.as_of,
     )
 
 
-def price_of(row: Row) -> Decimal:
-    """The price of a row, or PricesUnavailable."""
-    try:
-        return Decimal(row["retailPrice"])
-    except (KeyError, TypeError, InvalidOperation) as error:
-        raise PricesUnavailable(f"A price is missing or no number: {row!r:.200}") from error
-
-
-def _of_tier(
-    rows: Iterable[Row], account: Account, tier: Tier, *, priority: bool = False
-) -> dict[str, Decimal]:
-    """What is listed of one tier; of prices that fall with the volume, the first."""
-    redundancy = _REDUNDANCY.get(account.redundancy, account.redundancy)
-    newest: dict[str, Row] = {}
-    for row in rows:
-        name = str(row.get("meterName") or "")
-        mine = row.get("skuName") == f"{tier.capitalize()} {redundancy}"
-        if not mine or row.get("tierMinimumUnits") or (_PRIORITY in name) is not priority:
-            continue
-        for member, end in _ENDS.items():
-            if name.endswith(end) and _since(row) >= _since(newest.get(member, {})):
-                newest[member] = row
-    return {member: price_of(row) for member, row in newest.items()}
-
-
 def _newest(rows: Iterable[Row]) -> date:
-    """Since when the prices hold; a row may be dated as it likes."""
-    try:
-        return date.fromisoformat(max(map(_since, rows))[:10])
-    except ValueError:
-        return TABLE.as_of
+    """Since when the prices hold."""
+    begun = [price_rows.begins_at(row).date() for row in rows]
+    return max(begun, default=TABLE.as_of)
 
 
-def _since(row: Row) -> str:
-    return str(row.get("effectiveStartDate", ""))
+def _members(found: Mapping[Meter, Decimal], tier: Tier) -> dict[str, Decimal]:
+    return {m.member: price for m, price in found.items() if m.tier is tier and not m.priority}
+
+
+def _in_table(meter: Meter) -> Decimal:
+    if meter == HIGH_READS:
+        return TABLE.high_reads
+    if meter == HIGH_RETRIEVAL:
+        return TABLE.high_retrieval
+    usual: Decimal = getattr(TABLE.tiers[meter.tier], meter.member)
+    return usual
+
+
+def _is_ours(row: Row, account: Account) -> bool:
+    """A row of the account's product and region that is paid as it is used."""
+    product = has(row, "serviceName", "Storage") and has(row, "productName", PRODUCT)
+    paid = price_rows.is_consumption(row) and price_rows.is_first_tier(row)
+    return product and paid and has(row, "armRegionName", account.region)
+
+
+def _is_of(row: Row, account: Account, meter: Meter) -> bool:
+    redundancy = _REDUNDANCY.get(account.redundancy, account.redundancy)
+    sku, name = f"{meter.tier} {redundancy}".casefold(), text(row, "meterName")
+    end, unit = _ENDS[meter.member]
+    rest = name.removesuffix(end)
+    named = rest != name and (_PRIORITY in name) is meter.priority and _ITERATIVE not in name
+    return text(row, "skuName") == sku and named and has(row, "unitOfMeasure", unit)

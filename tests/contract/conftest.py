@@ -8,6 +8,7 @@ from tests.clock import Clock
 from tests.contract import emulated
 from tests.contract.clouds import World, azure_world, fake_world
 from tests.emulator_process import Emulator
+from tests.price_list import PriceList, Reader, serving
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,22 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """A running Azure emulator; tests keep apart by names and owners."""
     with emulated.server(tmp_path_factory.mktemp("emulator")) as running:
         yield running
+
+
+@pytest.fixture
+async def price_list() -> AsyncIterator[PriceList]:
+    """A price list of prepared pages."""
+    async with serving() as made:
+        yield made
+
+
+@pytest.fixture
+async def reader(price_list: PriceList, clock: Clock) -> AsyncIterator[Reader]:
+    """The service's reader of it."""
+    made = Reader(price_list.url, clock)
+    yield made
+    for prices in made.opened:
+        await prices.close()
 
 
 @pytest.fixture(params=["fake", "azure"])

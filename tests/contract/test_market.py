@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from azure.identity.aio import ClientSecretCredential
@@ -129,3 +130,36 @@ async def test_a_refusal_is_told_with_how_long_to_wait(emulator: Emulator) -> No
         await market.close()
 
     assert refused.value.retry_after == 77
+
+
+class OneAnswer(Arm):
+    """Answers every question with one row of a price history."""
+
+    def __init__(self, points: list[object]) -> None:
+        self.row = {"location": EAST.region, "size": EAST.vm_size.lower(), "prices": points}
+
+    async def post(self, path: str, version: str, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - one answer
+        return {"data": [self.row]}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": 0},
+        {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": -1},
+        {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": "free"},
+        {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": "NaN"},
+        {"effectiveDate": "2026-11-02T00:00:00Z", "priceUSD": 1e300},
+        {"effectiveDate": "2026-11-02T00:00:00Z"},
+        {"effectiveDate": "soon", "priceUSD": 8},
+        "8",
+        None,
+    ],
+)
+async def test_a_point_of_the_price_history_that_is_no_price_leaves_the_others(
+    odd: object,
+) -> None:
+    good = {"effectiveDate": "2026-11-01T00:00:00Z", "priceUSD": 8.441552}
+    market = AzureMarket(OneAnswer([odd, good, odd]), SUBSCRIPTION)
+
+    assert await market.price_history([EAST]) == {EAST: [LAST]}

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from aiohttp import web
 
 from service.domain.fleet import Offering, Price
 from service.domain.states import CapacityType
@@ -14,42 +13,10 @@ from service.domain.tiers import Account, Tier
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE
+from tests.price_list import PriceList
 
 SPOT = Offering(region="eastus", vm_size="Standard_D2s_v5", capacity_type=CapacityType.SPOT)
 ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
-
-
-@dataclass
-class PriceList:
-    """A price list of prepared pages."""
-
-    url: str = ""
-    pages: list[str] = field(default_factory=list)
-    status: int = 200
-    filters: list[str] = field(default_factory=list)
-
-    def will_say(self, *rows: str, more: bool = False) -> None:
-        """Add a page; ``more`` promises another one."""
-        link = f'"{self.url}/api/retail/prices?page={len(self.pages) + 1}"' if more else "null"
-        self.pages.append(f'{{"Items": [{", ".join(rows)}], "NextPageLink": {link}}}')
-
-    async def answer(self, request: web.Request) -> web.Response:
-        self.filters.append(request.query.get("$filter", ""))
-        number = int(request.query.get("page", "0"))
-        return web.Response(text=self.pages[number], status=self.status)
-
-
-@pytest.fixture
-async def price_list() -> AsyncIterator[PriceList]:
-    made = PriceList()
-    application = web.Application()
-    application.router.add_get("/api/retail/prices", made.answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
 
 
 @pytest.fixture

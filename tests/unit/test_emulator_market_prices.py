@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.clock import Clock
@@ -96,3 +97,70 @@ async def test_a_spot_price_stands_for_a_month_and_a_reservation_for_its_term(
     }
     assert euros[0]["currencyCode"] == "EUR"
     assert euros[0]["retailPrice"] < spot[0]["retailPrice"]
+
+
+async def planted(inside: Inside, **order: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+    place = {"vm_size": "Standard_ND96amsr_A100_v4", "region": "eastus"}
+    return await inside.metadata.post("/_emulator/market/prices", json={**place, **order})
+
+
+async def test_a_planted_row_stands_beside_the_sizes_own_with_its_members_changed(
+    tmp_path: Path,
+) -> None:
+    row = {"retailPrice": 0, "effectiveStartDate": "2026-11-19T00:00:00Z", "productName": None}
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        (await planted(inside, bought=" Spot", row=row)).raise_for_status()
+    async with emulator_inside(tmp_path, Clock()) as again:
+        own, odd = [r for r in await found(again, ND) if r["skuName"].endswith("Spot")][::2]
+        await again.metadata.delete("/_emulator/market/prices")
+        left = await found(again, f"{ND} and contains(skuName, 'Spot')")
+
+    assert "productName" not in odd
+    assert (odd["retailPrice"], odd["meterId"]) == (0, own["meterId"])
+    assert len(left) == 2  # Linux and Windows
+
+
+async def test_a_planted_row_alone_stands_for_the_sizes_own(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        await planted(inside, row={"retailPrice": "free"}, alone=True)
+        rows = await found(inside, f"{ND} and skuName eq '{LISTED}'")
+
+    linux = [r for r in rows if r["type"] == "Consumption" and "Win" not in r["productName"]]
+    assert [row["retailPrice"] for row in linux] == ["free"]
+
+
+async def test_primary_meters_may_be_asked_for_alone(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        before = len(await found(inside, ND))
+        await planted(inside, row={"isPrimaryMeterRegion": False})
+        everything = await found(inside, ND)
+        primary = await found(inside, ND, meterRegion="'primary'")
+        other = await inside.arm.get(PRICES, params={"meterRegion": "'other'"})
+
+    assert (len(everything), len(primary)) == (before + 1, before)
+    assert other.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"row": {}, "region": "northpole"},
+        {"row": {}, "bought": "Spot"},
+        {"row": []},
+        {},
+        {"row": {}, "alone": "yes"},
+        {"row": {}, "price": 0},
+    ],
+)
+async def test_a_row_that_cannot_be_planted_is_refused(
+    tmp_path: Path, order: dict[str, Any]
+) -> None:
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        assert (await planted(inside, **order)).status_code == 400
+
+
+async def test_windows_has_a_price_for_dev_and_test(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        (row,) = await found(inside, f"{ND} and priceType eq 'DevTestConsumption'")
+
+    assert row["productName"].endswith(" Windows")

@@ -1,0 +1,54 @@
+"""Prices of Linux machines by the hour, from rows of Azure's price list.
+
+The rows of one size in one region are of many products: Windows is told by "Windows" or "Win" at
+the product's end, Cloud Services and dedicated hosts have the size's own name. Spot and Low
+Priority are other meters than on demand, told by the end of the meter's name.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+
+from service.domain.listed_price import Listed
+from service.domain.states import CapacityType
+from service.domain.traces import Place
+from service.pricing import price_rows
+from service.pricing.price_rows import Row, has, text
+
+_MACHINES = "virtual machines"
+_OTHER_PRODUCTS = re.compile(
+    r"\bwin(dows)?\b|\bcloud ?services?\b|\bdedicated\b|\blicen[cs]es?\b|\bexpired\b"
+    r"|\b(rhel|red hat|suse|sles|sql|oracle|ubuntu pro)\b"
+)
+_LOW_PRIORITY = "low priority"
+
+
+def listed(rows: Iterable[Row], place: Place, now: datetime) -> dict[CapacityType, Listed]:
+    """What the list says of a place now, by capacity type."""
+    mine = [row for row in rows if _is_linux_hour(row, place)]
+    return {
+        capacity: price_rows.listed((row for row in mine if _capacity(row) is capacity), now)
+        for capacity in CapacityType
+    }
+
+
+def _is_linux_hour(row: Row, place: Place) -> bool:
+    here = has(row, "armRegionName", place.region) and has(row, "armSkuName", place.vm_size)
+    hourly = text(row, "unitOfMeasure") == "1 hour" and text(row, "type") == "consumption"
+    paid = price_rows.is_consumption(row) and price_rows.is_first_tier(row)
+    return here and hourly and paid and has(row, "serviceName", _MACHINES) and _is_linux(row)
+
+
+def _is_linux(row: Row) -> bool:
+    product = text(row, "productName")
+    names = f"{product} | {text(row, 'skuName')} | {text(row, 'meterName')}"
+    return _MACHINES in product and not _OTHER_PRODUCTS.search(names)
+
+
+def _capacity(row: Row) -> CapacityType | None:
+    """How the row's machine is bought; None: as Low Priority, or its names do not say."""
+    names = [name for name in (text(row, "skuName"), text(row, "meterName")) if name]
+    if not names or any(name.endswith(_LOW_PRIORITY) for name in names):
+        return None
+    spot = any(name.split()[-1] == "spot" for name in names)
+    return CapacityType.SPOT if spot else CapacityType.ON_DEMAND

@@ -1,0 +1,126 @@
+"""Lets believable prices through, keeps the last good one otherwise, and tells operators."""
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+
+from service.domain import listed_price
+from service.domain.fleet import Price
+from service.domain.listed_price import Bounds, Doubt, Listed
+from service.domain.states import CapacityType
+from service.domain.tiers import Account
+from service.domain.traces import Place
+from service.pricing import storage_prices
+from service.pricing.price_memory import PriceMemory
+from service.pricing.storage_prices import Meter
+
+log = logging.getLogger(__name__)
+_BOTH = (CapacityType.ON_DEMAND, CapacityType.SPOT)
+
+
+class PriceGuard:
+    """One for a price list. Knows the last good price of every meter that it has seen."""
+
+    def __init__(self, memory: PriceMemory, now: Callable[[], datetime]) -> None:
+        self._memory = memory
+        self._now = now
+        self._last: dict[str, Decimal] = {}
+        self._told: dict[str, str] = {}  # what operators were told of a meter last
+
+    async def machines(
+        self, place: Place, told: Mapping[CapacityType, Listed]
+    ) -> dict[CapacityType, Price]:
+        """The prices to use in a place; without a price on demand there is none of Spot."""
+        meters = {capacity: f"{place} {capacity}" for capacity in _BOTH}
+        doubts = await self._memory.doubts(meters.values())
+        last = await self._last_of(place, meters, doubts)
+        found: dict[CapacityType, Price] = {}
+        for capacity in _BOTH:
+            on_demand = found.get(CapacityType.ON_DEMAND)
+            if capacity is CapacityType.SPOT and on_demand is None:
+                break
+            bounds = listed_price.machine_bounds(place.vm_size, capacity)
+            if on_demand and capacity not in last:
+                bounds = listed_price.spot_bounds(bounds, on_demand.hourly)
+            meter, listed = meters[capacity], told[capacity]
+            most = on_demand.hourly if on_demand else None
+            hourly = await self._judge(
+                meter, listed, last.get(capacity), doubts.get(meter), bounds, most
+            )
+            if hourly is not None:
+                found[capacity] = Price(hourly=hourly, on_demand_hourly=most or hourly)
+        return found
+
+    async def storage(self, account: Account, told: Mapping[Meter, Listed]) -> dict[Meter, Decimal]:
+        """The prices of an account's meters to use; without one the table holds."""
+        names = {meter: meter.name(account) for meter in told}
+        doubts = await self._memory.doubts(names.values())
+        found = {}
+        for meter, listed in told.items():
+            doubt, bounds = doubts.get(names[meter]), storage_prices.bounds(meter)
+            last = self._last_good(names[meter], doubt)
+            price = await self._judge(names[meter], listed, last, doubt, bounds)
+            if price is not None:
+                found[meter] = price
+        return found
+
+    async def _judge(
+        self,
+        meter: str,
+        listed: Listed,
+        last: Decimal | None,
+        doubt: Doubt | None,
+        bounds: Bounds,
+        most: Decimal | None = None,
+    ) -> Decimal | None:
+        """The price of a meter to use, ``most`` at most; None where there is none.
+
+        Doubts are kept, and operators told.
+        """
+        verdict = listed_price.judge(listed, last, doubt, bounds, self._now())
+        if verdict.doubt:
+            if verdict.doubt != doubt:
+                await self._memory.doubt(meter, verdict.doubt)
+        elif doubt and verdict.price is not None and self._is_over(doubt, verdict.price):
+            await self._memory.forget(meter)
+        price, reason = verdict.price, verdict.reason
+        if price is not None and most is not None and price > most:
+            # Azure bills no more than on demand: our machines have the maxPrice -1.
+            reason = reason or f"Spot costs ${price}, more than ${most} on demand"
+            price = most
+        if price is not None:
+            self._last[meter] = price
+        self._report(meter, listed, price, reason)
+        return price
+
+    def _last_good(self, meter: str, doubt: Doubt | None) -> Decimal | None:
+        """The last good price: that this process has used, or one that has settled."""
+        settled = doubt.price if doubt and self._now() >= doubt.settles_at else None
+        return self._last.get(meter, settled)
+
+    async def _last_of(
+        self, place: Place, meters: Mapping[CapacityType, str], doubts: Mapping[str, Doubt]
+    ) -> dict[CapacityType, Decimal]:
+        seen = {c: self._last_good(meter, doubts.get(meter)) for c, meter in meters.items()}
+        known = {capacity: price for capacity, price in seen.items() if price is not None}
+        return known if len(known) == len(meters) else await self._memory.paid(place) | known
+
+    def _is_over(self, doubt: Doubt, price: Decimal) -> bool:
+        """A doubt that has settled stays for other replicas, as long as its price holds."""
+        return self._now() < doubt.settles_at or listed_price.is_jump(price, doubt.price)
+
+    def _report(self, meter: str, listed: Listed, used: Decimal | None, reason: str) -> None:
+        """Say it once, and again when it is over or another thing is wrong."""
+        if self._told.get(meter, "") == reason:
+            return
+        self._told[meter] = reason
+        facts = {"meter": meter, "listed": _money(listed.price), "used": _money(used)}
+        if reason:
+            log.warning("prices.doubted", extra=facts | {"cause": reason})
+        else:
+            log.info("prices.believed", extra=facts)
+
+
+def _money(price: Decimal | None) -> str:
+    return "none" if price is None else f"${price}"

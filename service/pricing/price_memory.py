@@ -1,0 +1,53 @@
+"""What is known of prices beyond the list: the last good ones, and jumps that are doubted.
+
+The seam to it, and one in memory. All replicas should share one, so that each uses one price.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Protocol
+
+from service.domain.listed_price import Doubt
+from service.domain.states import CapacityType
+from service.domain.traces import Place
+
+
+class PriceMemory(Protocol):
+    """Remembers over restarts."""
+
+    async def paid(self, place: Place) -> dict[CapacityType, Decimal]:
+        """The last good prices of a place, as far as any are known."""
+        ...
+
+    async def doubts(self, meters: Collection[str]) -> dict[str, Doubt]:
+        """Jumps of these meters, settled ones included."""
+        ...
+
+    async def doubt(self, meter: str, doubt: Doubt) -> None:
+        """Keep a doubt in place of an earlier one of the meter."""
+        ...
+
+    async def forget(self, meter: str) -> None:
+        """Drop the meter's doubt."""
+        ...
+
+
+@dataclass
+class ProcessMemory:
+    """Remembers as long as the process lives; knobs are plain attributes."""
+
+    prices: dict[Place, dict[CapacityType, Decimal]] = field(default_factory=dict)
+    doubted: dict[str, Doubt] = field(default_factory=dict)
+
+    async def paid(self, place: Place) -> dict[CapacityType, Decimal]:
+        return dict(self.prices.get(place, {}))
+
+    async def doubts(self, meters: Collection[str]) -> dict[str, Doubt]:
+        return {meter: self.doubted[meter] for meter in meters if meter in self.doubted}
+
+    async def doubt(self, meter: str, doubt: Doubt) -> None:
+        self.doubted[meter] = doubt
+
+    async def forget(self, meter: str) -> None:
+        self.doubted.pop(meter, None)

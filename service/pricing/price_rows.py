@@ -1,0 +1,112 @@
+"""Rows of Azure's price list: which are in force, and what is their price.
+
+The list holds rows of the future and of the past beside those of today, placeholders of $0, and
+the same meter more than once. A field that the question has fixed may be absent from a row.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from service.domain.listed_price import Listed
+
+Row = dict[str, Any]
+_NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+
+
+def listed(rows: Iterable[Row], now: datetime, *, free: bool = False) -> Listed:
+    """The price of one meter: of its newest row in force; ``free``: it may cost nothing.
+
+    Rows of the primary meter go first; of two that began together the dearer one counts, so that
+    a budget is not overspent.
+    """
+    rows = list(rows)
+    awake = [row for row in rows if is_in_force(row, now)]
+    prices = [(row, amount(row)) for row in awake]
+    good = [(r, p) for r, p in prices if p is not None and (p > 0 or (free and p == 0))]
+    price, since, faults = _newest(good)
+    for row, bad in prices:
+        if (row, bad) not in good and (since is None or begins_at(row) >= since):
+            faults.append(_fault(row, bad))  # an older one has been replaced
+    if rows and not awake:
+        faults.append(f"None of its {len(rows)} rows is in force today")
+    unreadable = any(bad is None for _, bad in prices)
+    return Listed(price=price, fault="; ".join(dict.fromkeys(faults)), unreadable=unreadable)
+
+
+def amount(row: Row) -> Decimal | None:
+    """The price of a row as exactly as it is written, or None."""
+    return _number(row.get("retailPrice"))
+
+
+def is_in_force(row: Row, now: datetime) -> bool:
+    """True when the row's dates include ``now``. A row that does not say since when is not."""
+    try:
+        begins = _moment(row["effectiveStartDate"])
+        ends = row.get("effectiveEndDate")
+        return begins <= now and (not ends or now <= _moment(ends))
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def is_first_tier(row: Row) -> bool:
+    """True for the price from the first unit on: others fall with the volume."""
+    least = row.get("tierMinimumUnits")
+    return least is None or _number(least) == 0
+
+
+def is_consumption(row: Row) -> bool:
+    """True for what is paid as it is used, in US dollars: no reservation, no Dev/Test offer."""
+    used = has(row, "type", "Consumption") and not row.get("reservationTerm")
+    return used and has(row, "currencyCode", "USD")
+
+
+def has(row: Row, name: str, wanted: str) -> bool:
+    """True when the member has this value in any case, or is absent: it was asked for."""
+    told = row.get(name)
+    return told is None or text(row, name) == wanted.casefold()
+
+
+def text(row: Row, name: str) -> str:
+    """A member of a row for comparing; "" where it is absent."""
+    return str(row.get(name) or "").strip().casefold()
+
+
+def begins_at(row: Row) -> datetime:
+    """Since when a row in force holds."""
+    return _moment(row["effectiveStartDate"])
+
+
+def _newest(
+    good: Sequence[tuple[Row, Decimal]],
+) -> tuple[Decimal | None, datetime | None, list[str]]:
+    """The price, since when it holds, and what is wrong with it."""
+    primary = [pair for pair in good if pair[0].get("isPrimaryMeterRegion") is not False] or good
+    if not primary:
+        return None, None, []
+    newest = max(begins_at(row) for row, _ in primary)
+    prices = sorted({price for row, price in primary if begins_at(row) == newest})
+    told = " and ".join(f"${price}" for price in prices)
+    faults = [f"Rows that began together have the prices {told}"] if len(prices) > 1 else []
+    return prices[-1], newest, faults
+
+
+def _fault(row: Row, price: Decimal | None) -> str:
+    if price is None:
+        return f"A price is missing or no number: {row.get('retailPrice')!r:.60}"
+    return f"A row in force has the price ${price}"
+
+
+def _number(told: object) -> Decimal | None:
+    if isinstance(told, str) and _NUMBER.fullmatch(told):
+        return Decimal(told)
+    if isinstance(told, bool) or not isinstance(told, int | Decimal):
+        return None
+    return Decimal(told)
+
+
+def _moment(told: object) -> datetime:
+    at = datetime.fromisoformat(str(told))
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
