@@ -5,11 +5,13 @@ chat with it, the best first.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import TemplateError
 
 from trainer.hopeless import Hopeless
 
@@ -18,6 +20,7 @@ Chat = dict[str, Any]  # `messages`, and perhaps `tools`
 PREFERRED = ("preferred_output", "preferred_completion")
 OTHER = ("non_preferred_output", "non_preferred_completion")
 RANKED = "ranked_outputs"  # ours
+_PART = 1 << 20  # bytes read at once
 
 
 class Rows:
@@ -33,25 +36,37 @@ class Rows:
                     starts.append(position)
                 position += len(line)
         if not starts:
-            raise ValueError(f"{path.name} holds no rows; upload a file with at least one chat")
+            raise Hopeless(f"{path.name} holds no rows; upload a file with at least one chat")
         self._starts = np.array(starts, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __getitem__(self, row: int) -> tuple[Chat, ...]:
-        """What the row holds, or ValueError that says which one is broken."""
+        """What the row holds, or Hopeless that names the line that is broken."""
         with self._path.open("rb") as lines:
             lines.seek(int(self._starts[row]))
             line = lines.readline()
-        try:
+        with self.named(row):
             return self._chats(_parsed(line))
-        except ValueError as error:
-            raise self.broken(row, error) from error
 
-    def broken(self, row: int, error: Exception) -> Hopeless:
-        """The error, with the row that it is about."""
-        return Hopeless(f"{self._path.name}, row {row + 1}: {error}")
+    @contextmanager
+    def named(self, row: int) -> Iterator[None]:
+        """Raise Hopeless that names the row's line for whatever its content makes go wrong."""
+        try:
+            yield
+        except (Hopeless, OSError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise  # said already, or no fault of the row
+        except BaseException as error:  # a panic of the tokenizer's Rust is no Exception
+            raise Hopeless(f"{self.place(row)}: {_said(error)}") from error
+
+    def place(self, row: int) -> str:
+        """File and line of the row; blank lines count, as an editor counts them."""
+        left, number = int(self._starts[row]), 1
+        with self._path.open("rb") as file:
+            while left and (part := file.read(min(left, _PART))):
+                left, number = left - len(part), number + part.count(b"\n")
+        return f"{self._path.name}, line {number}"
 
 
 def chat(row: Any) -> tuple[Chat]:  # noqa: ANN401 - what json.loads gives
@@ -68,6 +83,15 @@ def answers(row: Any) -> tuple[Chat, ...]:  # noqa: ANN401
         raise ValueError("needs `input` with a list `messages`")
     prompt = [m | {"weight": 0} if m["role"] == "assistant" else m for m in asked["messages"]]
     return tuple(asked | {"messages": prompt + answer} for answer in _ranked(row))
+
+
+def _said(error: BaseException) -> str:
+    """What it says; of errors that were not made for people, their kind as well."""
+    if isinstance(error, UnicodeEncodeError):  # its own words are full of code points
+        bad = error.object[error.start : error.start + 1]
+        return f"{bad!r} is half a surrogate pair and no text; write the whole character"
+    plain = type(error) is ValueError or isinstance(error, TemplateError)
+    return str(error) if plain else f"{type(error).__name__}: {error}"
 
 
 def _parsed(line: bytes) -> Any:  # noqa: ANN401

@@ -3,7 +3,8 @@ was worth to the model and to the base model.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -92,9 +93,11 @@ class Collector:
 
     def _answered(self, asked: Mapping[int, Prompt], born: int) -> list[Answered]:
         """A prompt that leaves no room is not answered."""
-        fit = [s for s, prompt in asked.items() if len(prompt.ids) < self.spec.max_seq_len]
-        if len(fit) < len(asked):
-            log.warning("%d prompts leave no room for an answer", len(asked) - len(fit))
+        longest = self.spec.max_seq_len
+        fit = [s for s, prompt in asked.items() if len(prompt.ids) < longest]
+        for sample in asked.keys() - set(fit):
+            where = self.prompts.place(self._row(sample))
+            log.warning("%s: the prompt leaves no room for an answer in %d tokens", where, longest)
         draws = [(sample, number) for sample in fit for number in range(self._answers)]
         found = self.sampler.answers([asked[sample].ids for sample, _ in draws], draws)
         return [
@@ -111,6 +114,14 @@ class Collector:
             for (sample, number), answer in zip(draws, found, strict=True)
         ]
 
+    def rows(self, samples: Iterable[int]) -> list[int]:
+        """The rows of the file that these samples are, each once."""
+        return sorted({self._row(sample) for sample in samples})
+
+    def leaves_room(self, row: int) -> bool:
+        """Whether the row's prompt is short enough to be answered."""
+        return len(self.prompts[row].ids) < self.spec.max_seq_len
+
     def _row(self, sample: int) -> int:
         return row_at(self.spec.seed, len(self.prompts), sample)
 
@@ -119,7 +130,11 @@ class Collector:
     ) -> tuple[list[Answered], Figures]:
         """What could not be graded is counted, and not learnt from: nobody knows its worth."""
         grades = self.grade([(asked[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
-        wrong = [grade.error for grade in grades if grade.error]
+        wrong = [
+            f"{self.prompts.place(self._row(row.sample))}: {grade.error}"
+            for row, grade in zip(rows, grades, strict=True)
+            if grade.error
+        ]
         found = [
             replace(row, grade=grade.score)
             for row, grade in zip(rows, grades, strict=True)
@@ -128,6 +143,8 @@ class Collector:
         return found, Figures(
             answers=figures.answers + len(rows),
             grades=figures.grades + sum(row.grade for row in found),
+            squares=figures.squares + sum(row.grade**2 for row in found),
+            uneven=figures.uneven + _uneven(found),
             tokens=figures.tokens + sum(row.tokens for row in rows),
             errors=figures.errors + len(wrong),
             error=figures.error or (wrong[0] if wrong else ""),
@@ -164,6 +181,12 @@ class Collector:
             found = leave_one_out(rewards) if algorithm == "rloo" else of_group(rewards)
             for row, advantage in zip(group, found, strict=True):
                 yield replace(row, advantage=float(advantage))
+
+
+def _uneven(rows: Sequence[Answered]) -> int:
+    """How many prompts have answers of different grades."""
+    pairs = {(row.sample, row.grade) for row in rows}
+    return sum(count > 1 for count in Counter(sample for sample, _ in pairs).values())
 
 
 def _shares(of_N: torch.Tensor, rows: Sequence[Answered]) -> list[Any]:
