@@ -249,8 +249,8 @@ def _measure_before(parts: Parts, state: State) -> tuple[State, bool]:
 
 def _warn_of_no_measure(parts: Parts, loss: float) -> None:
     """Tell the user once that a validation has measured nothing, where it has not."""
-    assert parts.spec.validation_file is not None
     if math.isnan(loss):
+        assert parts.spec.validation_file is not None
         why = learning.without_targets(parts.spec, parts.spec.validation_file.name)
         parts.journal.warn("no_validation", f"Nothing is validated: {why}")
 

@@ -43,7 +43,7 @@ def compared(ours: Sequence[Told], theirs: Sequence[Told]) -> Result:
     known = [lead for lead in leads if lead is not None]
     wins, losses = sum(lead > 0 for lead in known), sum(lead < 0 for lead in known)
     rate = (wins + (len(known) - wins - losses) / 2) / len(known) if known else None
-    low, high = (0.0, 1.0) if rate is None else wilson(rate, len(known))
+    low, high = wilson(rate or 0.0, len(known))
     return Result(
         prompts=len(pairs),
         wins=wins,
@@ -59,7 +59,9 @@ def compared(ours: Sequence[Told], theirs: Sequence[Told]) -> Result:
 
 
 def wilson(rate: float, count: int) -> tuple[float, float]:
-    """Where the true rate lies, 95 % sure, after so many prompts, at least one."""
+    """Where the true rate lies, 95 % sure, after so many prompts."""
+    if not count:
+        return 0.0, 1.0
     square = Z * Z / count
     middle = (rate + square / 2) / (1 + square)
     half = Z * math.sqrt(rate * (1 - rate) / count + square / (4 * count)) / (1 + square)

@@ -4,7 +4,7 @@ from tests.scripted_node import boot, train
 from tests.world import World
 from trainer.contract import NodePhase
 
-WHY = "train.jsonl, row 17: the chat template takes no tools. Mend the row"
+WHY = "train.jsonl, line 17: the chat template takes no tools. Mend the row"
 
 
 async def test_an_error_that_no_second_try_mends_ends_the_job_at_once_with_its_own_words(

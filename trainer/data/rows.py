@@ -7,6 +7,7 @@ chat with it, the best first.
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,10 @@ def _said(error: BaseException) -> str:
 
 def _parsed(line: bytes) -> Any:  # noqa: ANN401
     try:
-        return json.loads(line)
+        return json.loads(line.rstrip())
     except ValueError as error:
-        raise ValueError(f"not JSON ({error})") from error
+        at = f"{error.msg} at column {error.colno}" if isinstance(error, JSONDecodeError) else error
+        raise ValueError(f"not JSON ({at})") from error
 
 
 def _ranked(row: dict[str, Any]) -> list[list[dict[str, Any]]]:

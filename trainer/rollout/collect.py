@@ -93,11 +93,10 @@ class Collector:
 
     def _answered(self, asked: Mapping[int, Prompt], born: int) -> list[Answered]:
         """A prompt that leaves no room is not answered."""
-        longest = self.spec.max_seq_len
-        fit = [s for s, prompt in asked.items() if len(prompt.ids) < longest]
-        for sample in asked.keys() - set(fit):
-            where = self.prompts.place(self._row(sample))
-            log.warning("%s: the prompt leaves no room for an answer in %d tokens", where, longest)
+        fit = [s for s, prompt in asked.items() if len(prompt.ids) < self.spec.max_seq_len]
+        if short := sorted(asked.keys() - set(fit)):
+            first = self.prompts.place(self._row(short[0]))
+            log.warning("%d prompts leave no room for an answer, as %s", len(short), first)
         draws = [(sample, number) for sample in fit for number in range(self._answers)]
         found = self.sampler.answers([asked[sample].ids for sample, _ in draws], draws)
         return [
@@ -130,11 +129,7 @@ class Collector:
     ) -> tuple[list[Answered], Figures]:
         """What could not be graded is counted, and not learnt from: nobody knows its worth."""
         grades = self.grade([(asked[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
-        wrong = [
-            f"{self.prompts.place(self._row(row.sample))}: {grade.error}"
-            for row, grade in zip(rows, grades, strict=True)
-            if grade.error
-        ]
+        wrong = [(r.sample, g.error) for r, g in zip(rows, grades, strict=True) if g.error]
         found = [
             replace(row, grade=grade.score)
             for row, grade in zip(rows, grades, strict=True)
@@ -147,8 +142,11 @@ class Collector:
             uneven=figures.uneven + _uneven(found),
             tokens=figures.tokens + sum(row.tokens for row in rows),
             errors=figures.errors + len(wrong),
-            error=figures.error or (wrong[0] if wrong else ""),
+            error=figures.error or (self._placed(*wrong[0]) if wrong else ""),
         )
+
+    def _placed(self, sample: int, error: str) -> str:
+        return f"{self.prompts.place(self._row(sample))}: {error}"
 
     def _passed(self, rows: Sequence[Answered]) -> list[Answered]:
         """With the log-probabilities that the losses ask for; a pass is made even of no rows."""
