@@ -22,7 +22,7 @@ from service.domain.admission import NO_QUOTA, Quota
 from service.domain.attempt import FRUITLESS, HOPELESS
 from service.domain.budget import USUAL, Allowance
 from service.domain.cost import NO_EGRESS, Egress
-from service.domain.errors import InvalidRequest, LeaseLost
+from service.domain.errors import InvalidRequest, LeaseLost, NothingTrained
 from service.domain.job import (
     NEVER_TRAINED,
     Job,
@@ -85,7 +85,7 @@ class JobReconciler:
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})
             await self._release(claim, timedelta(0))  # ours still where only its terms are others
-        except InvalidRequest as fault:
+        except (InvalidRequest, NothingTrained) as fault:
             await self._fail(claim, job, fault.code, str(fault))
         except StorageError as fault:
             log.warning("job.step_failed", extra={"job": job.id, "cause": str(fault)})
