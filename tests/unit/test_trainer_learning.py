@@ -324,3 +324,15 @@ def test_rows_that_a_short_run_never_reaches_do_not_save_it(tmp_path: Path) -> N
 
     with pytest.raises(NothingLearnt):
         rig.run()
+
+
+def test_that_nothing_was_learnt_so_far_is_remembered_until_a_step_teaches() -> None:
+    metrics = StepMetrics(
+        step=1, loss=1.0, learning_rate=1.0, grad_norm=0.0, tokens=1, seconds=1.0, at=0.0
+    )
+    one = State().after(2, metrics, moved=False)
+    two = one.after(2, metrics, moved=False)
+    three = two.after(2, metrics, moved=True)
+    four = three.after(2, metrics, moved=False)
+
+    assert [state.unmoved for state in (one, two, three, four)] == [True, True, False, False]
