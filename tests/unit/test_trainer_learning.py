@@ -28,7 +28,7 @@ from trainer.data.feed import Feed as RowFeed
 from trainer.data.tokens import Fresh
 from trainer.evaluation import Losses
 from trainer.hopeless import Hopeless
-from trainer.learning import NothingLearnt, require_rate
+from trainer.learning import NothingLearnt, require_learnt, require_rate
 from trainer.loop import train
 from trainer.methods.dpo import Dpo
 from trainer.methods.ranked import RankedMargin
@@ -336,3 +336,13 @@ def test_that_nothing_was_learnt_so_far_is_remembered_until_a_step_teaches() -> 
     four = three.after(2, metrics, moved=False)
 
     assert [state.unmoved for state in (one, two, three, four)] == [True, True, False, False]
+
+
+def test_gradients_that_all_overflow_in_fp16_are_told_from_gradients_of_zero() -> None:
+    metrics = StepMetrics(
+        step=1, loss=1.0, learning_rate=1.0, grad_norm=0.0, tokens=1, seconds=1.0, at=0.0
+    )
+    one = State().after(2, replace(metrics, skipped=True), moved=False)
+
+    with pytest.raises(NothingLearnt, match="have overflowed in fp16"):
+        require_learnt(SPEC, one)
