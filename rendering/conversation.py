@@ -55,6 +55,8 @@ def is_trained(message: Message) -> bool:
 def _message(given: Message, form: CallForm, names: dict[str, str]) -> Message:
     message = {n: v for n, v in given.items() if v is not None and n not in _OURS}
     role = message["role"]
+    if "content" not in message and role != "assistant":
+        raise RenderError(f"a message of role {role} has no content")
     message["content"] = _text(message.get("content", ""))
     if role == "developer":
         message["role"] = "system"

@@ -22,8 +22,12 @@ class RowError(ValueError):
 def parse(line: bytes) -> Any:  # noqa: ANN401 - any JSON
     """Parse a line of JSONL."""
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
+        return json.loads(line.rstrip())
+    except json.JSONDecodeError as error:
+        raise RowError(f"not JSON ({error.msg} at column {error.colno})") from error
+    except RecursionError as error:
+        raise RowError("not JSON that can be read (nested too deeply)") from error
+    except ValueError as error:
         raise RowError(f"not JSON ({error})") from error
 
 

@@ -92,7 +92,7 @@ def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
         )
         write_whole(folder.out_of_memory(ranks[-1]), mark.to_json())
     elif mode == "hopeless":
-        write_whole(folder.hopeless(ranks[-1]), "row 3 has no answer; mend it")
+        write_whole(folder.hopeless(ranks[-1]), "line 3 has no answer; mend it")
     return mode in {"crash", "no port", "no memory", "hopeless"}
 
 

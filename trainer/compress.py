@@ -193,12 +193,13 @@ def _batches(model: Path, report: Report, file: Path, rows: int) -> list[Batch]:
     return [padded([tokenize(tokenizer, row, report.max_seq_len, today)], 0) for row in chats]
 
 
-def _mean_loss(model: Any, batches: list[Batch]) -> float:  # noqa: ANN401
-    """Over trained tokens, as the trainer has it."""
+def _mean_loss(model: Any, batches: list[Batch]) -> float | None:  # noqa: ANN401
+    """Over trained tokens, as the trainer has it; None where there are none."""
     method = Sft()
     with torch.no_grad():
         loss = math.fsum(float(method.scores(model, batch).loss) for batch in batches)
-    return loss / max(sum(method.units(batch) for batch in batches), 1)
+    units = sum(method.units(batch) for batch in batches)
+    return loss / units if units else None
 
 
 if __name__ == "__main__":

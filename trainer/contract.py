@@ -183,7 +183,7 @@ class StepMetrics(Message):
     """What rank 0 measured in one training step."""
 
     step: int
-    loss: float
+    loss: float  # NaN: no row of the step had a target
     learning_rate: float
     grad_norm: float
     tokens: int  # trained (assistant) tokens of this step, all ranks together
@@ -202,7 +202,7 @@ class StepMetrics(Message):
     slowest_rank: int | None = field(default=None, metadata=LATER)  # looked for now and then
     slowest_ratio: float | None = field(default=None, metadata=LATER)  # to the median rank
     spike: float | None = field(default=None, metadata=LATER)  # the loss is so many times the usual
-    skipped: bool = field(default=False, metadata=LATER)  # fp16's gradients overflowed: no update
+    skipped: bool = field(default=False, metadata=LATER)  # no update: fp16 overflowed; no targets
 
 
 @dataclass(frozen=True, kw_only=True)

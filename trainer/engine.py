@@ -64,11 +64,13 @@ def build_engine(model: torch.nn.Module, spec: RunSpec, config: dict[str, Any]) 
     if spec.offload and get_accelerator().device_name() != "cpu":
         cores = len(os.sched_getaffinity(0))  # torchrun leaves each process one
         torch.set_num_threads(max(cores // spec.processes_per_node, 1))
-    engine, *_ = deepspeed.initialize(
-        model=model,
-        model_parameters=parameter_groups(model, spec.weight_decay),
-        config=config,
-    )
+    groups = parameter_groups(model, spec.weight_decay)
+    if not groups:
+        raise Hopeless(
+            "no parameter of the model is trained: all of them are frozen, or no layer takes an "
+            "adapter. Freeze fewer layers, or train without adapters"
+        )
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=config)
     loss_scale.begin(engine)
     engine.train()
     return engine

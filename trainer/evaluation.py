@@ -1,5 +1,6 @@
 """How good the model is on the validation file."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -15,7 +16,10 @@ class Evaluation(Protocol):
     """Collective; draws nothing at random."""
 
     def __call__(self, method: Method) -> float | None:
-        """The mean over all rows, lower is better; None when a stop was asked for meanwhile."""
+        """The mean over all targets, lower is better; NaN where there are none.
+
+        None when a stop was asked for meanwhile.
+        """
         ...
 
 
@@ -31,7 +35,7 @@ class Losses:
         self._engine, self._batches, self._leaving = engine, batches, leaving
 
     def __call__(self, method: Method) -> float | None:
-        """The mean over all units."""
+        """The mean over all units; a loss that is no number is infinite."""
         loss, units = torch.zeros((), device=self._engine.device), 0
         with torch.no_grad(), evaluating(self._engine):
             for batch in self._batches():
@@ -40,4 +44,7 @@ class Losses:
                 loss += method.scores(self._engine, batch.to(self._engine.device)).loss
                 units += method.units(batch)
         loss_sum, unit_sum = over_ranks(loss, units, device=self._engine.device)
-        return loss_sum / max(unit_sum, 1)
+        if not unit_sum:
+            return math.nan
+        mean = loss_sum / unit_sum
+        return math.inf if math.isnan(mean) else mean

@@ -3,6 +3,7 @@
 Part of the contract: everybody imports it from `trainer/contract.py`.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
@@ -130,7 +131,8 @@ class Head(Message):
     @property
     def best(self) -> Committed | None:
         """The one with the lowest validation loss; of equals the oldest, closest to the measure."""
-        measured = [(c.valid_loss, c) for c in self.checkpoints if c.valid_loss is not None]
+        losses = [(c.valid_loss, c) for c in self.checkpoints if c.valid_loss is not None]
+        measured = [(loss, c) for loss, c in losses if math.isfinite(loss)]
         return min(measured, key=lambda pair: pair[0], default=(0.0, None))[1]
 
     @property

@@ -6,7 +6,30 @@ A run is exact, so it would meet them again at the same place, on machines that 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from jinja2 import TemplateError
+
 from trainer.rundir import RunDir, write_whole
+
+# Errors of code that got what it cannot work with. Run spec, inputs and code are the same on every
+# machine, and verified. What machines, networks and full disks do is OSError, or RuntimeError.
+RECURRING = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    RecursionError,
+    TemplateError,
+    TypeError,
+    ValueError,
+)
+_SHAPES = (  # how torch begins or ends to say that tensors do not go together: RuntimeErrors
+    "size mismatch",
+    "shapes cannot be multiplied",
+    "must match the size of tensor",
+    "must have the same dtype",
+)
 
 
 class Hopeless(ValueError):
@@ -15,9 +38,36 @@ class Hopeless(ValueError):
 
 @contextmanager
 def told(rundir: RunDir, rank: int) -> Iterator[None]:
-    """Leave the text of one for the supervisor; the error goes on."""
+    """Leave the text of one for the supervisor, as of an error that will recur; it goes on."""
     try:
         yield
     except Hopeless as e:
         write_whole(rundir.hopeless(rank), str(e))
         raise
+    except (RuntimeError, *RECURRING) as e:
+        if is_recurring(e):
+            write_whole(rundir.hopeless(rank), _recurring(e))
+        raise
+
+
+@contextmanager
+def retried() -> Iterator[None]:
+    """Errors in here may be gone on the next machine: none of them is told as recurring."""
+    try:
+        yield
+    except RECURRING as e:
+        raise RuntimeError(f"{type(e).__name__}: {e}") from e
+
+
+def is_recurring(error: Exception) -> bool:
+    """Whether the same run meets the error again, whatever the machine."""
+    if type(error) is RuntimeError:
+        return any(sign in str(error) for sign in _SHAPES)
+    return isinstance(error, RECURRING)
+
+
+def _recurring(error: Exception) -> str:
+    return (
+        f"{type(error).__name__}: {error}. It would recur on any machine, so the job is not tried "
+        "again: change the job, or report the traceback in its log"
+    )

@@ -5,8 +5,10 @@ The processes with local rank 0 write; on the others every call does nothing.
 
 import errno
 import logging
+import math
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from trainer.contract import Message, Saving, Span, StepMetrics
@@ -28,8 +30,13 @@ class Journal:
         self._metrics_file, self._spans_file = _Lines(rundir.metrics), _Lines(rundir.spans)
 
     def metrics(self, metrics: StepMetrics) -> None:
-        """Add one training step's numbers; a step said twice replaces what was said before."""
+        """Add one training step's numbers; a step said twice replaces what was said before.
+
+        A validation that measured nothing is left out.
+        """
         if self._identity.rank == 0:
+            if metrics.valid_loss is not None and math.isnan(metrics.valid_loss):
+                metrics = replace(metrics, valid_loss=None)
             self._metrics_file.add(metrics)
 
     def span(self, name: str, started_at: float, ended_at: float) -> None:

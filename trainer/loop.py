@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from trainer import average, loss_scale, spikes
+from trainer import average, learning, loss_scale, spikes
 from trainer import engine as ds
 from trainer.agreement import Agreed, Agreement
 from trainer.checkpoint import randomness
@@ -28,7 +28,7 @@ from trainer.pace import Pace, tokens_in
 from trainer.prepared import Feeding
 from trainer.rollout.figures import grades_over_ranks
 from trainer.rollout.leash import steered
-from trainer.schedule import learning_rate
+from trainer.schedule import rate_of
 from trainer.state import Identity, State
 from trainer.sums import over_ranks
 
@@ -65,6 +65,7 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
     Unless it is the end, the state returned is saved, or was never changed.
     """
     spec = parts.spec
+    learning.require_rate(spec)
     saves = Saves(
         parts.saver, spec, parts.now, state.step, parts.agreement.cadence, parts.journal.saving
     )
@@ -78,6 +79,7 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
             if stopped:
                 break
         if state.step == parts.spec.total_steps:
+            learning.require_learnt(spec, state)
             if parts.agreement.reach().leaving:
                 break
             return state, True
@@ -101,45 +103,93 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
     prepared = parts.feed.step(state)
     if prepared is None:
         return state, parts.agreement.reach()
-    batches, graded = prepared.batches, grades_over_ranks(prepared.figures, engine.device)
+    batches = prepared.batches
+    grades = grades_over_ranks(prepared.figures, engine.device, spec.reinforcement)
     tokens, units, seen = over_ranks(
         sum(batch.targets for batch in batches),
         sum(method.units(batch) for batch in batches),
         sum(tokens_in(batch) for batch in batches),
         device=engine.device,
     )
-    ds.set_learning_rate(engine, rate := _rate(spec, state.step + 1))
-    found, agreed = _gradients(parts, batches, int(units), save_due=save_due)
-    if found is None:
+    ds.set_learning_rate(engine, rate := rate_of(spec, state.step + 1))
+    if units:
+        done, agreed = _trained(parts, state, batches, int(units), save_due=save_due)
+    else:
+        done, agreed = _passed_over(parts, state, save_due=save_due)
+        tokens, seen = 0.0, 0.0
+    if done is None:
         return state, agreed
-    loss_sum, correct_sum, margin_sum = over_ranks(*found, device=engine.device)
-    _require_finite(loss_sum, "loss", state.step + 1)
-    norm = ds.update(engine)
-    _require_finite(norm or 0.0, "gradient norm", state.step + 1)
     if spec.ema_decay:
         average.follow(engine, spec.ema_decay, state.step + 1)
-    loss = loss_sum / max(units, 1)
-    losses, spike = spikes.watch(spec.spike_guard, state.losses, loss)
+    losses, spike = spikes.watch(spec.spike_guard, state.losses, done.loss)
     metrics = StepMetrics(
         step=state.step + 1,
-        loss=loss,
+        loss=done.loss,
         learning_rate=rate,
-        grad_norm=norm or 0.0,
+        grad_norm=done.norm or 0.0,
         tokens=int(tokens),
         seconds=parts.now() - began,
         at=parts.now(),
-        accuracy=correct_sum / max(units, 1),
-        margin=margin_sum / max(units, 1) if spec.method in ("dpo", "reward") else None,
+        accuracy=done.accuracy,
+        margin=done.margin if spec.method in ("dpo", "reward") else None,
         loss_scale=loss_scale.in_use(engine),
-        skipped=norm is None,
+        skipped=done.norm is None,
         spike=spike,
-        **graded,
+        **grades.members,
     )
     metrics = replace(metrics, **parts.pace.figures(metrics.step, seen, metrics.seconds))
     parts.journal.span_once("first_step", began, metrics.at)
     kl_beta = steered(spec.reinforcement, prepared.beta, metrics.kl)
-    after = state.after(spec.global_batch, metrics, prepared.experience, kl_beta, losses)
-    return _record(parts, after), agreed
+    moved = bool(done.norm) and rate > 0 and grades.differ
+    experience = prepared.experience
+    after = state.after(spec.global_batch, metrics, experience, kl_beta, losses, moved=moved)
+    return _record(parts, after, grades.error), agreed
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Done:
+    """What came of a step: means over its units."""
+
+    loss: float = math.nan
+    accuracy: float = math.nan
+    margin: float | None = None
+    norm: float | None = None  # of the gradients; None: nothing was updated
+
+
+def _trained(
+    parts: Parts, state: State, batches: Sequence[Batch], units: int, *, save_due: bool
+) -> tuple[_Done | None, Agreed]:
+    """Update the model; None when a stop is asked for meanwhile."""
+    engine, step = parts.engine, state.step + 1
+    found, agreed = _gradients(parts, batches, units, save_due=save_due)
+    if found is None:
+        return None, agreed
+    loss_sum, correct_sum, margin_sum = over_ranks(*found, device=engine.device)
+    _require_finite(loss_sum, "loss", step)
+    norm = ds.update(engine)
+    _require_finite(norm or 0.0, "gradient norm", step)
+    loss, accuracy, margin = loss_sum / units, correct_sum / units, margin_sum / units
+    return _Done(loss=loss, accuracy=accuracy, margin=margin, norm=norm), agreed
+
+
+def _passed_over(parts: Parts, state: State, *, save_due: bool) -> tuple[_Done | None, Agreed]:
+    """No rank has a target: update nothing, since weight decay and momentum would all the same.
+
+    In the first step look whether any later one has a target, so that a run which cannot learn
+    ends before it costs more.
+    """
+    if state.step == 0:
+        units = parts.feed.units(state, parts.method.units)
+        agreed = learning.require_targets(
+            parts.spec, units, parts.agreement.reach, parts.engine.device
+        )
+        if agreed is not None:
+            return None, agreed
+    agreed = parts.agreement.reach(save_due=save_due)
+    if agreed.stop:
+        return None, agreed
+    ds.set_steps(parts.engine, state.step + 1)
+    return _Done(), agreed
 
 
 def _gradients(
@@ -173,6 +223,7 @@ def _evaluate(parts: Parts, state: State) -> tuple[State, bool]:
     if loss is None:
         return state, True
     metrics = replace(state.metrics, valid_loss=loss)
+    _warn_of_no_measure(parts, loss)
     return _record(parts, replace(state, metrics=metrics)), False
 
 
@@ -191,24 +242,38 @@ def _measure_before(parts: Parts, state: State) -> tuple[State, bool]:
         return state, True
     randomness.restore(generators)
     parts.journal.span("first_validation", began, parts.now())
+    _warn_of_no_measure(parts, loss)
     log.info("before the first step: validation %.4f", loss)
     return replace(state, valid_loss_before=loss if math.isfinite(loss) else None), False
 
 
-def _record(parts: Parts, state: State) -> State:
-    assert state.metrics is not None
-    parts.journal.metrics(state.metrics)
+def _warn_of_no_measure(parts: Parts, loss: float) -> None:
+    """Tell the user once that a validation has measured nothing, where it has not."""
+    if math.isnan(loss):
+        assert parts.spec.validation_file is not None
+        why = learning.without_targets(parts.spec, parts.spec.validation_file.name)
+        parts.journal.warn("no_validation", f"Nothing is validated: {why}")
+
+
+def _record(parts: Parts, state: State, grader_error: str = "") -> State:
+    spec, metrics = parts.spec, state.metrics
+    assert metrics is not None
+    parts.journal.metrics(metrics)
     parts.journal.progress(state.step)
     log.info(
         "step %d of %d: loss %.4f%s",
         state.step,
-        parts.spec.total_steps,
-        state.metrics.loss,
-        "" if state.metrics.valid_loss is None else f", validation {state.metrics.valid_loss:.4f}",
+        spec.total_steps,
+        metrics.loss,
+        "" if metrics.valid_loss is None else f", validation {metrics.valid_loss:.4f}",
     )
-    if state.metrics.spike is not None:
-        parts.journal.warn("spike", spikes.words(parts.spec.spike_guard, state.metrics))
-    spikes.require_calm(parts.spec.spike_guard, state.metrics)
+    if metrics.spike is not None:
+        parts.journal.warn("spike", spikes.words(spec.spike_guard, metrics))
+    if state.unmoved and state.step == learning.DOUBT < spec.total_steps:
+        parts.journal.warn("unmoved", learning.unmoved(spec, state))
+    if grader_error:
+        parts.journal.warn("grader", grader_error)
+    spikes.require_calm(spec.spike_guard, metrics)
     return state
 
 
@@ -217,16 +282,6 @@ def _evaluation_due(parts: Parts, state: State) -> bool:
         return False
     every = parts.spec.eval_steps
     return state.step == parts.spec.total_steps or (every > 0 and state.step % every == 0)
-
-
-def _rate(spec: RunSpec, step: int) -> float:
-    return learning_rate(
-        step,
-        peak=spec.learning_rate,
-        warmup_steps=spec.warmup_steps,
-        total_steps=spec.total_steps,
-        min_ratio=spec.min_lr_ratio,
-    )
 
 
 def _require_finite(value: float, what: str, step: int) -> None:

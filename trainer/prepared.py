@@ -1,6 +1,6 @@
 """What a training step is made of, before it is done."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,6 +31,13 @@ class Feeding(Protocol):
         """
         ...
 
+    def units(self, state: State, units: Callable[[Batch], int]) -> Iterator[int]:
+        """What this rank's rows of all steps after this state have, part after part, by ``units``.
+
+        As many parts on every rank; nothing is asked of the model.
+        """
+        ...
+
 
 class FromFile:
     """Rows of a data file."""
@@ -41,3 +48,7 @@ class FromFile:
     def step(self, state: State) -> Prepared:
         """They need nothing of the model."""
         return Prepared(batches=self._feed.step(state.consumed_samples))
+
+    def units(self, state: State, units: Callable[[Batch], int]) -> Iterator[int]:
+        """Of each micro-batch; every row comes once."""
+        return map(units, self._feed.rest(state.consumed_samples))

@@ -127,7 +127,7 @@ def make_report(
         steps=state.step,
         samples=state.consumed_samples,
         tokens=state.tokens,
-        train_loss=state.metrics.loss if state.metrics else None,
+        train_loss=_finite(state.metrics.loss if state.metrics else None),
         max_seq_len=spec.max_seq_len,
         date=spec.date,
         training_file=_data(rundir, spec.training_file),

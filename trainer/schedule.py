@@ -2,6 +2,8 @@
 
 import math
 
+from trainer.contract import RunSpec
+
 
 def learning_rate(
     step: int, *, peak: float, warmup_steps: int, total_steps: int, min_ratio: float
@@ -14,3 +16,14 @@ def learning_rate(
         return peak * step / warmup_steps
     done = (step - warmup_steps) / max(total_steps - warmup_steps, 1)
     return peak * (min_ratio + (1 - min_ratio) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
+
+
+def rate_of(spec: RunSpec, step: int) -> float:
+    """Rate of training step ``step`` of this run."""
+    return learning_rate(
+        step,
+        peak=spec.learning_rate,
+        warmup_steps=spec.warmup_steps,
+        total_steps=spec.total_steps,
+        min_ratio=spec.min_lr_ratio,
+    )

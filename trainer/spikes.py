@@ -4,6 +4,7 @@ A loss is summed over all ranks, so all of them decide alike; what was seen so f
 checkpoint, so a resumed run decides as one that never stopped.
 """
 
+import math
 from dataclasses import dataclass
 from statistics import median
 
@@ -58,9 +59,14 @@ def require_sane(spec: RunSpec) -> None:
 def watch(
     guard: SpikeGuard | None, seen: Seen | None, loss: float
 ) -> tuple[Seen | None, float | None]:
-    """What is known after this loss, and once it is a spike how many times the usual it is."""
+    """What is known after this loss, and once it is a spike how many times the usual it is.
+
+    A step without targets has none.
+    """
     if guard is None:
         return None, None
+    if math.isnan(loss):
+        return seen, None
     before = seen or Seen()
     now = before.after(loss, guard)
     usual = before.usual

@@ -31,6 +31,7 @@ class State:
     tokens: int | None = 0  # trained so far; None: begun by a trainer that did not count them
     valid_loss_before: float | None = None  # of what the run began with
     losses: Seen | None = None  # that a spike would stand out of, where one is looked for
+    unmoved: bool = False  # steps were done, and none of them has changed the model
 
     def after(
         self,
@@ -39,8 +40,10 @@ class State:
         experience: Experience | None = None,
         kl_beta: float | None = None,
         losses: Seen | None = None,
+        *,
+        moved: bool = True,
     ) -> "State":
-        """The state one training step later."""
+        """The state one training step later; ``moved``: the step has changed the model."""
         return State(
             step=self.step + 1,
             consumed_samples=self.consumed_samples + samples,
@@ -50,4 +53,5 @@ class State:
             tokens=None if self.tokens is None else self.tokens + metrics.tokens,
             valid_loss_before=self.valid_loss_before,
             losses=losses,
+            unmoved=not moved and (self.step == 0 or self.unmoved),
         )

@@ -218,16 +218,16 @@ def _resume(
         randomness.seed(spec.seed, 0, identity.rank)
         return State()
     _await(rundir.checkpoint)
-    checkpoint = open_checkpoint(rundir.checkpoint, identity.run_spec_sha256)
     wanted = rundir.wanted(identity.rank)
-    state = load(
-        engine,
-        checkpoint,
-        spec.seed,
-        identity,
-        lambda ask: write_whole(wanted, ask.to_json()),
-        all_waiting=generation.rung is not None,
-    )
+    with hopeless.retried():  # the checkpoint may be whole where it is fetched again
+        state = load(
+            engine,
+            open_checkpoint(rundir.checkpoint, identity.run_spec_sha256),
+            spec.seed,
+            identity,
+            lambda ask: write_whole(wanted, ask.to_json()),
+            all_waiting=generation.rung is not None,
+        )
     journal.progress(state.step)
     log.info("resuming after step %d", state.step)
     return state

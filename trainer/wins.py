@@ -29,10 +29,10 @@ class Result:
     losses: int
     ties: int
     not_rated: int
-    win_rate: float  # of those that were rated, a tie as half
+    win_rate: float | None  # of those that were rated, a tie as half; None: none was rated
     low: float
     high: float
-    mean_reward: tuple[float, float]  # of A, of B
+    mean_reward: tuple[float | None, float | None]  # of A, of B
     cut: tuple[int, int]
 
 
@@ -42,8 +42,8 @@ def compared(ours: Sequence[Told], theirs: Sequence[Told]) -> Result:
     leads = [_lead(a, b) for a, b in pairs]
     known = [lead for lead in leads if lead is not None]
     wins, losses = sum(lead > 0 for lead in known), sum(lead < 0 for lead in known)
-    rate = (wins + (len(known) - wins - losses) / 2) / len(known) if known else 0.5
-    low, high = wilson(rate, len(known))
+    rate = (wins + (len(known) - wins - losses) / 2) / len(known) if known else None
+    low, high = wilson(rate or 0.0, len(known))
     return Result(
         prompts=len(pairs),
         wins=wins,
@@ -70,17 +70,22 @@ def wilson(rate: float, count: int) -> tuple[float, float]:
 
 def summary(found: Result) -> str:
     """For a person."""
+    means = ["not rated" if mean is None else f"{mean:.4f}" for mean in found.mean_reward]
+    rate = (
+        f"{found.win_rate:.1%}, with 95 % certainty {found.low:.1%} to {found.high:.1%}"
+        if (found.win_rate is not None)
+        else "not known: the judge rated no prompt"
+    )
     lines = [
         f"A wins {found.wins}, B wins {found.losses}, ties {found.ties}; prompts {found.prompts}",
-        f"win rate of A: {found.win_rate:.1%}, with 95 % certainty {found.low:.1%} to "
-        f"{found.high:.1%}",
-        "mean reward: A {:.4f}, B {:.4f}".format(*found.mean_reward),
+        f"win rate of A: {rate}",
+        "mean reward: A {}, B {}".format(*means),
     ]
     if any(found.cut):
         lines.append("cut off at --max-tokens: A {}, B {}".format(*found.cut))
     if found.not_rated:
         lines.append(f"not rated: {found.not_rated}")
-    if found.low <= 0.5 <= found.high:
+    if found.win_rate is not None and found.low <= 0.5 <= found.high:
         lines.append("That is no difference yet; more prompts may show one.")
     return "\n".join(lines) + "\n"
 
@@ -93,6 +98,6 @@ def _lead(ours: Told, theirs: Told) -> float | None:
     return ours.reward - theirs.reward
 
 
-def _mean(told: Sequence[Told]) -> float:
+def _mean(told: Sequence[Told]) -> float | None:
     known = [t.reward for t in told if t.reward is not None]
-    return math.fsum(known) / len(known) if known else 0.0
+    return math.fsum(known) / len(known) if known else None

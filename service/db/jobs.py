@@ -12,7 +12,7 @@ from service.db import events, leases, notices, queue, results, versions
 from service.db.columns import among
 from service.db.leases import Claim
 from service.db.tables import attempts, jobs, metrics
-from service.domain.errors import IllegalMove, LeaseLost
+from service.domain.errors import IllegalMove, LeaseLost, NothingTrained
 from service.domain.job import Job, LastAttempt, Move
 from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
 from service.domain.terms import Terms
@@ -139,7 +139,11 @@ async def move(
     now: datetime,
     **values: Any,  # noqa: ANN401
 ) -> None:
-    """Write one move with its event; the move must exist and the lease must hold."""
+    """Write one move with its event; the move must exist and the lease must hold.
+
+    Raises NothingTrained for the success of a job that has trained on no token. Where there are no
+    measurements, as in a database that was restored, nobody knows how many there were.
+    """
     if step.to not in JOB_MOVES[job.state]:
         raise IllegalMove("job", job.state, step.to)
     values |= {"state": step.to, "since": now, "reason": step.reason}
@@ -147,6 +151,9 @@ async def move(
         values["finished_at"] = now
         values["trained_tokens"] = _trained_tokens(job.id)
     if step.to is JobState.SUCCEEDED:
+        tokens = (await conn.execute(select(_trained_tokens(job.id)))).scalar_one()
+        if tokens is not None and tokens <= 0:
+            raise NothingTrained
         values["result_file"] = await results.keep(conn, claim.row, now)
     if step.to is JobState.RUNNING and claim.row.started_at is None:
         values["started_at"] = now
@@ -278,7 +285,7 @@ def in_a_row(
     return 0, duds + 1 if is_dud else 0
 
 
-def _trained_tokens(job_id: str) -> ScalarSelect[int]:
+def _trained_tokens(job_id: str) -> ScalarSelect[int | None]:
     """Of every step once, however often it was done."""
     return select(func.sum(metrics.c.tokens)).where(metrics.c.job_id == job_id).scalar_subquery()
 

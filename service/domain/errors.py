@@ -31,6 +31,7 @@
     +-- NotImplementedHere    501  not_implemented
     +-- ServiceUnavailable    503  service_unavailable
     +-- LeaseLost             500  never leaves the reconciler
+    +-- NothingTrained        500  never leaves the reconciler
     +-- IllegalMove           500  a bug: the life cycle has no such move
 
 A message says what is wrong and what to do next. ``retry`` becomes the header
@@ -274,6 +275,21 @@ class LeaseLost(ServiceError):
     """Another replica has the claim now: whatever was decided here is dropped."""
 
     code = "lease_lost"
+
+
+class NothingTrained(ServiceError):
+    """A job whose nodes say that it is done, and that no token was trained: its model is no result.
+
+    The trainer fails such a run itself; one of an earlier release, or a stranger's, may not.
+    """
+
+    code = "trainer_error"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Training ended without one trained token (trained_tokens is 0), so the model is still "
+            "the base model. Check that answers fit into training.max_seq_len and have a weight."
+        )
 
 
 class IllegalMove(ServiceError):

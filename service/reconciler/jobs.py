@@ -19,7 +19,7 @@ from service.domain.admission import NO_QUOTA, Quota
 from service.domain.attempt import FRUITLESS, HOPELESS
 from service.domain.budget import USUAL, Allowance
 from service.domain.cost import NO_EGRESS, Egress
-from service.domain.errors import InvalidRequest, LeaseLost
+from service.domain.errors import InvalidRequest, LeaseLost, NothingTrained
 from service.domain.job import (
     NEVER_TRAINED,
     Job,
@@ -81,6 +81,8 @@ class JobReconciler:
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})
             await self._release(claim, timedelta(0))  # ours still where only its terms are others
+        except NothingTrained as fault:
+            await self._fail(claim, job, fault.code, str(fault))
         except InvalidRequest as fault:
             await self._fail(claim, job, fault.code, str(fault), fault.param)
         except StorageError as fault:

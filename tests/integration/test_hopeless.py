@@ -1,10 +1,13 @@
 """What would go wrong again on any machine is not tried again."""
 
-from tests.scripted_node import boot, train
+import math
+from dataclasses import replace
+
+from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
 from tests.world import World
 from trainer.contract import NodePhase
 
-WHY = "train.jsonl, row 17: the chat template takes no tools. Mend the row"
+WHY = "train.jsonl, line 17: the chat template takes no tools. Mend the row"
 
 
 async def test_an_error_that_no_second_try_mends_ends_the_job_at_once_with_its_own_words(
@@ -33,3 +36,55 @@ async def test_an_error_of_another_kind_is_tried_again(world: World) -> None:
 
     assert again > number
     assert (await world.job(str(job["id"])))["status"] == "running"
+
+
+async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) -> None:
+    """Whatever the nodes say: those of an older release know no better."""
+    job = str((await world.submit())["id"])
+    nodes = await boot(world, job)
+    number = await start(world, nodes)
+    told = replace(metrics(1), tokens=0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(told,))
+    await commit(world, job, committed(1, number, kind="final"))
+    for node in nodes:
+        await node.say(NodePhase.FINISHED, number, step=1)
+    await world.tick(5)
+    failed = await world.job(job)
+
+    assert failed["status"] == "failed"
+    assert failed["error"]["code"] == "trainer_error"
+    assert "without one trained token (trained_tokens is 0)" in failed["error"]["message"]
+    assert failed["fine_tuned_model"] is None
+    assert failed["result_files"] == []
+
+
+async def test_a_step_without_targets_is_null_wherever_it_is_shown(world: World) -> None:
+    job = str((await world.submit())["id"])
+    nodes = await boot(world, job)
+    number = await start(world, nodes)
+    empty = replace(metrics(1), loss=math.nan, accuracy=math.nan, valid_loss=math.nan, tokens=0)
+    told = (empty, replace(metrics(2), valid_loss=None))
+    await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=told)
+    shown = (await world.call("GET", f"/v1/fine_tuning/jobs/{job}/metrics")).json()
+    await commit(world, job, committed(2, number, kind="final"))
+    await nodes[0].say(NodePhase.FINISHED, number, step=2)
+    await world.tick(5)
+    done = await world.job(job)
+
+    first, second = shown["data"]
+    assert (first["loss"], first["accuracy"], first["valid_loss"]) == (None, None, None)
+    assert second["loss"] == 2.0
+    assert done["status"] == "succeeded"
+    file = await world.call(
+        "GET", f"/v1/files/{done['result_files'][0]}/content", headers={"accept": "text/csv"}
+    )
+    assert file.text.splitlines()[1] == "1,,,,"
+
+
+async def start(world: World, nodes: list[ScriptedNode]) -> int:
+    """Open the first generation, of which nothing is measured yet; its number."""
+    await world.tick()
+    directives = [await node.hear() for node in nodes]
+    for node in nodes:
+        await node.say(NodePhase.RUNNING, directives[0].number)
+    return directives[0].number

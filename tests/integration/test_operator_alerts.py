@@ -16,7 +16,7 @@ from tests.world import World
 from trainer.contract import NodePhase
 
 ROLE = Misconfigured("The service's identity lacks a role: grant Virtual Machine Contributor.")
-WHY = "train.jsonl, row 17: the chat template takes no tools. Mend the row"
+WHY = "train.jsonl, line 17: the chat template takes no tools. Mend the row"
 
 
 @pytest.fixture(autouse=True)

@@ -55,4 +55,4 @@ async def test_an_error_that_no_second_try_mends_is_told_in_its_own_words(scene:
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
     assert node.said.hopeless
-    assert node.said.error == "row 3 has no answer; mend it"
+    assert node.said.error == "line 3 has no answer; mend it"

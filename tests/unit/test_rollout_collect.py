@@ -1,12 +1,15 @@
 """A rollout: what is asked, graded and left out, with a model that says what it is told."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from tests.unit.trainer_spec import GRADED, SPEC
 from trainer.contract import Rung, RunSpec
@@ -15,7 +18,8 @@ from trainer.graders.answer import Answer, Grade
 from trainer.rollout.collect import Collector
 from trainer.rollout.figures import Figures
 from trainer.rollout.grades import Grades
-from trainer.state import Identity
+from trainer.rollout.rollouts import Rollouts
+from trainer.state import Identity, State
 
 WIDTH = 10
 SETTINGS = replace(GRADED, answers=2, at_once=4)
@@ -25,6 +29,14 @@ GRADING = replace(
 ME = Identity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world_of_one() -> Iterator[None]:
+    """A process group with this process alone in it."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 @dataclass
@@ -69,6 +81,9 @@ class Rows:
     def __getitem__(self, row: int) -> Prompt:
         return Prompt([1] * self._lengths[row], {}, {})
 
+    def place(self, row: int) -> str:
+        return f"prompts.jsonl, line {row + 1}"
+
 
 def collector(
     model: Model,
@@ -84,7 +99,7 @@ def collector(
     )
     return Collector(
         spec=spec,
-        engine=None,
+        engine=SimpleNamespace(device=torch.device("cpu")),
         tokenizer=tokenizer,
         prompts=Rows(lengths),  # type: ignore[arg-type] # as much of it as is used
         sampler=model,  # type: ignore[arg-type]
@@ -121,7 +136,7 @@ def test_an_answer_that_could_not_be_graded_is_counted_and_not_learnt_from() -> 
     assert len(rows) == 2
     assert {row.grade for row in rows} == {-1.0}
     assert (figures.answers, figures.errors, figures.grades) == (4, 2, -2.0)
-    assert figures.error == "line 1: IndexError"
+    assert figures.error == "prompts.jsonl, line 1: line 1: IndexError"
 
 
 def test_a_prompt_that_leaves_no_room_is_not_even_asked() -> None:
@@ -146,6 +161,33 @@ def test_a_validation_that_was_cut_short_by_a_stop_says_nothing() -> None:
     grades = Grades(collector(Model(), Grader(), stop=lambda: next(asked)), ME)
 
     assert grades(None) is None  # type: ignore[arg-type] # no method is asked
+
+
+def test_prompts_that_leave_no_room_are_no_part_of_a_validation() -> None:
+    method: Any = None  # none is asked
+    among = Grades(collector(Model(length=1), Grader(), (WIDTH, 2)), ME)(method)
+    alone = Grades(collector(Model(length=1), Grader(), (2,)), ME)(method)
+    none = Grades(collector(Model(), Grader(), (WIDTH, WIDTH + 1)), ME)(method)
+
+    assert among == alone == -2.0
+    assert none is not None
+    assert math.isnan(none)
+
+
+def test_whether_any_prompt_leaves_room_is_known_without_an_answer() -> None:
+    model = Model()
+    feed = Rollouts(collector(model, Grader(), (WIDTH, WIDTH - 1, WIDTH)), SETTINGS, ME)
+    units = list(feed.units(State(), lambda _: 0))
+
+    assert sum(units) == 1
+    assert model.asked == []
+
+
+def test_answers_of_different_grades_are_what_can_be_learnt_from() -> None:
+    grades = iter([1.0, 1.0, 0.0, 1.0])
+    _, figures = roll(collector(Model(), Grader(lambda _: Grade(next(grades)))), [[0], [1]])
+
+    assert (figures.uneven, figures.squares, figures.grades) == (1, 3.0, 3.0)
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 4])

@@ -40,6 +40,23 @@ def test_what_there_is_no_time_for_is_an_error_and_not_a_grade() -> None:
     assert [grade.error for grade in found] == [""] * SLICE + [LATE] * 2 * SLICE
 
 
+class Picky(Slow):
+    """Cannot read one of the answers."""
+
+    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+        if any(answer.text == "3" for answer in answers):
+            raise KeyError("content")
+        return super().grade(answers)
+
+
+def test_an_answer_on_which_a_grader_breaks_is_an_error_of_that_answer_alone() -> None:
+    found = graded(grader := Picky(0.1), ANSWERS, lambda: False, grader.now)
+
+    assert [n for n, grade in enumerate(found) if grade.error] == [3]
+    assert found[3].error == "KeyError: 'content'"
+    assert found[4].score == 4.0
+
+
 def test_once_a_stop_is_asked_nothing_more_is_graded() -> None:
     grader = Slow(1.0)
     found = graded(grader, ANSWERS, lambda: grader.slices == 1, grader.now)

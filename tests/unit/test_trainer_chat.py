@@ -12,6 +12,7 @@ from rendering.tokens import Tokens, tokenize
 from tests.unit.tiny_tokenizer import UNMARKED, tiny_tokenizer
 from trainer.data.batch import IGNORED, padded
 from trainer.data.rows import Rows
+from trainer.hopeless import Hopeless
 from trainer.tiny import CHAT_TEMPLATE
 from trainer.tiny_text import chats
 
@@ -154,11 +155,11 @@ def test_rows_are_found_by_number_past_blank_lines(tmp_path: Path) -> None:
     assert [rows[i][0]["messages"] for i in (2, 0, 1)] == [[3], [1], [2]]
 
 
-def test_a_broken_row_is_named(tmp_path: Path) -> None:
+def test_a_broken_row_is_named_by_its_line_as_an_editor_counts(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_text('{"messages": []}\n{"messages"\n')
+    path.write_text('{"messages": []}\n\n\r\n{"messages"\n')
 
-    with pytest.raises(ValueError, match=r"rows\.jsonl, row 2: not JSON"):
+    with pytest.raises(Hopeless, match=r"rows\.jsonl, line 4: not JSON .* at column 12"):
         Rows(path, chat)[1]
 
 

@@ -144,7 +144,7 @@ def test_chats_go_through_the_chat_template(bases: dict[str, Path], tmp_path: Pa
 
     told = AutoTokenizer.from_pretrained(bases["llama"]).apply_chat_template(chat, tokenize=False)
     assert (tokenizer.decode(row.ids[:-1]), row.ids[-1]) == (told, 1)
-    with pytest.raises(ValueError, match="row 1: The base model has no chat template"):
+    with pytest.raises(ValueError, match="line 1: The base model has no chat template"):
         bare[0]
 
 
@@ -163,7 +163,7 @@ def test_a_row_that_lacks_something_is_named(
     data.write_text(json.dumps(row))
     source = Fresh(data, load_tokenizer(bases["llama"], "classification"), SPEC_OF)
 
-    with pytest.raises(ValueError, match=f"texts.jsonl, row 1: .*{lacks}"):
+    with pytest.raises(ValueError, match=f"texts.jsonl, line 1: .*{lacks}"):
         source[0]
 
 

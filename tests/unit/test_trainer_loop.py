@@ -25,6 +25,7 @@ from trainer.loop import NotFinite, Parts, train
 from trainer.methods.sft import Sft
 from trainer.pace import Pace
 from trainer.prepared import Prepared
+from trainer.rollout.figures import Figures
 from trainer.rundir import RunDir
 from trainer.state import Identity, State
 
@@ -70,6 +71,12 @@ class SmallEngine:
     def zero_optimization_stage(self) -> int:
         return 0
 
+    def gradient_accumulation_steps(self) -> int:
+        return self.accumulation
+
+    def train_batch_size(self) -> int:
+        return self.accumulation
+
     def train(self, mode: bool = True) -> None: ...
 
     def eval(self) -> None: ...
@@ -97,10 +104,16 @@ class Feed:
     before: Callable[[int], None] = lambda _: None
 
     stopped: bool = False  # while the batches were made
+    figures: Figures | None = None
 
     def step(self, state: State) -> Prepared | None:
         self.before(state.consumed_samples)
-        return None if self.stopped else Prepared(batches=self.batches)
+        return None if self.stopped else Prepared(batches=self.batches, figures=self.figures)
+
+    def units(self, state: State, units: Callable[[Batch], int]) -> Iterator[int]:
+        for cursor in range(state.consumed_samples, 8, 2):
+            self.before(cursor)
+            yield from map(units, self.batches)
 
 
 @pytest.fixture(scope="module", autouse=True)

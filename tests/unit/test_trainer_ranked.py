@@ -174,7 +174,7 @@ def test_preferences_are_rankings_of_two(tmp_path: Path) -> None:
 def test_a_row_of_more_answers_than_planned_is_named(data: Path) -> None:
     source = Fresh(data, TOKENIZER, replace(RANKED, answers_per_row=2))
 
-    with pytest.raises(ValueError, match=r"row 2: 3 answers; the run was planned for 2"):
+    with pytest.raises(ValueError, match=r"line 2: 3 answers; the run was planned for 2"):
         source[2]
 
 

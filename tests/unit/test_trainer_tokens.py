@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rendering.rows import chat
 from rendering.tokens import Tokens
 from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import SPEC
@@ -17,8 +18,10 @@ from trainer.checksum import describe
 from trainer.contract import InputFile, RunSpec
 from trainer.data import tokenizing
 from trainer.data.feed import evaluation_batches
+from trainer.data.rows import Rows
 from trainer.data.token_names import RECORD, tokens_name
 from trainer.data.tokens import Cached, Fresh, Source, open_tokens
+from trainer.hopeless import Hopeless
 from trainer.rundir import RunDir, SavedFile, write_whole
 from trainer.samples import write_samples
 from trainer.state import Identity
@@ -130,8 +133,52 @@ def test_what_an_earlier_generation_has_left_is_not_made_again(tmp_path: Path) -
 def test_a_row_that_the_template_refuses_is_named(data: Path, template: str, said: str) -> None:
     tokenizer = tiny_tokenizer(template)
 
-    with pytest.raises(ValueError, match=rf"train\.jsonl, row 2: .*{said}"):
+    with pytest.raises(ValueError, match=rf"train\.jsonl, line 2: .*{said}"):
         Fresh(data, tokenizer, SHORT)[1]
+
+
+BREAKS = {
+    "half a surrogate pair": {"role": "user", "content": "a\ud83d"},
+    "no role": {"content": "Hm?"},
+    "a text that is a number": {"role": "user", "content": 7},
+    "parts that are none": {"role": "user", "content": [{"type": "image"}]},
+    "a message that is none": "Hm?",
+    "no content": {"role": "user"},
+}
+
+
+@pytest.mark.parametrize("case", BREAKS)
+def test_whatever_breaks_on_a_row_names_its_line(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "train.jsonl"
+    messages = [BREAKS[case], {"role": "assistant", "content": "Yes."}]
+    path.write_text("\n\n" + json.dumps({"messages": messages}) + "\n")
+
+    with pytest.raises(Hopeless, match=r"^train\.jsonl, line 3: "):
+        Fresh(path, TOKENIZER, SHORT)[0]
+
+
+def test_nesting_too_deep_to_read_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"messages": []}\n' + "[" * 200_000 + "]" * 200_000)
+
+    with pytest.raises(Hopeless, match=r"^train\.jsonl, line 2: not JSON .*nested too deeply"):
+        Fresh(path, TOKENIZER, SHORT)[1]
+
+
+@pytest.mark.parametrize("error", [BaseException("a panic in Rust"), OverflowError("too big")])
+def test_errors_that_are_none_of_pythons_own_name_the_line_too(
+    data: Path, error: BaseException
+) -> None:
+    rows = Rows(data, chat)
+
+    with pytest.raises(Hopeless, match=rf"line 4: {type(error).__name__}: "), rows.named(3):
+        raise error
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), MemoryError(), KeyboardInterrupt()])
+def test_what_is_no_fault_of_a_row_stays_as_it_is(data: Path, error: BaseException) -> None:
+    with pytest.raises(type(error)), Rows(data, chat).named(3):
+        raise error
 
 
 class Watched:
@@ -179,7 +226,7 @@ def test_the_program_leaves_whole_files_with_their_records_and_ends_with_its_par
     broken = rundir.cache / tokens_name(spec, spec.validation_file)
 
     assert done.returncode == 0
-    assert "row 1: not JSON" in done.stderr
+    assert "line 1: not JSON" in done.stderr
     assert not list(rundir.cache.glob(f"*{broken.stem}*"))
     assert SavedFile.from_json(path.with_suffix(RECORD).read_bytes()) == describe(path, path.name)
     assert len(Cached(path)) == 21

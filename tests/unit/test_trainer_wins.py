@@ -24,7 +24,11 @@ def test_the_interval_is_wilsons(rate: float, count: int, low: float, high: floa
 
 def test_of_no_prompts_nothing_is_known() -> None:
     assert wilson(0.5, 0) == (0.0, 1.0)
-    assert "no difference yet" in summary(compared([], []))
+    found = compared([], told())
+
+    assert (found.win_rate, found.mean_reward) == (None, (None, None))
+    assert "not known: the judge rated no prompt" in summary(found)
+    assert "no difference yet" not in summary(found)
 
 
 def test_the_higher_reward_wins_and_the_same_answer_is_a_tie() -> None:

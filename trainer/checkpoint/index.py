@@ -41,6 +41,7 @@ class Index(Message):
     losses: Seen | None = field(default=None, metadata=LATER)  # where spikes are looked for
     loss_scale: LossScale | None = field(default=None, metadata=LATER)  # of fp16
     valid_loss_before: float | None = field(default=None, metadata=LATER)  # the first step
+    unmoved: bool = field(default=False, metadata=LATER)  # no step has changed the model yet
 
 
 def index_name(rank: int) -> str:

@@ -146,6 +146,7 @@ def load(
         tokens=first.tokens,
         valid_loss_before=first.valid_loss_before,
         losses=first.losses,
+        unmoved=first.unmoved,
     )
 
 

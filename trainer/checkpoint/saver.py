@@ -218,6 +218,7 @@ class Saver:
             tokens=state.tokens,
             valid_loss_before=state.valid_loss_before,
             losses=state.losses,
+            unmoved=state.unmoved,
             loss_scale=loss_scale.current(self._engine),
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
+from rendering.tokens import Tokens
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch, classed, packed, padded
 from trainer.data.order import cursors, row_at
@@ -42,6 +43,18 @@ class Feed:
         self._ahead = (after, self._thread.submit(self._build, after))
         return batches
 
+    def rest(self, consumed: int) -> Iterator[Batch]:
+        """This rank's share of the rows that are trained from this cursor on, each row once.
+
+        As many micro-batches on every rank.
+        """
+        spec = self._spec
+        last = spec.total_steps * spec.global_batch
+        rows = sorted({self._row(cursor) for cursor in range(consumed, last)})
+        for mine in cursors(0, len(rows), spec.micro_batch, self._world, self._rank):
+            micro = [rows[place] for place in mine]
+            yield self._thread.submit(_batch, self._source, micro, self._pad_id, spec).result()
+
     def _build(self, consumed: int) -> list[Batch]:
         spec = self._spec
         mine = cursors(consumed, spec.global_batch, spec.micro_batch, self._world, self._rank)
@@ -66,7 +79,22 @@ def _batch(source: Source, rows: list[int], pad_id: int, spec: RunSpec) -> Batch
     """All sequences of these rows, those of one row side by side."""
     several = spec.sequences_per_row
     places = [row * several + n for row in rows for n in range(several)]
-    return _collation(spec)([source[place] for place in places], pad_id, least=several)
+    sequences = [source[place] for place in places]
+    if several > 1:
+        groups = [sequences[first : first + several] for first in range(0, len(places), several)]
+        sequences = [sequence for group in groups for sequence in _compared(group)]
+    return _collation(spec)(sequences, pad_id, least=several)
+
+
+def _compared(answers: list[Tokens]) -> list[Tokens]:
+    """A row's answers; where all of them are equal, with nothing to train.
+
+    Their gradients would cancel but for rounding, and Adam makes steps of full size of that.
+    """
+    there = [answer for answer in answers if any(answer.trained)]
+    if len(there) > 1 and all(answer == there[0] for answer in there):
+        return [Tokens(answer.ids, [False] * len(answer.ids)) for answer in answers]
+    return answers
 
 
 def _collation(spec: RunSpec) -> Callable[..., Batch]:

@@ -34,11 +34,13 @@ class Prompts:
         return len(self._rows)
 
     def __getitem__(self, row: int) -> Prompt:
-        """The prompt, or ValueError that says which row is broken."""
+        """The prompt, or Hopeless that names the line that is broken."""
         (found,) = self._rows[row]
-        try:
+        with self._rows.named(row):
             ids = prompt_ids(self._tokenizer, found, self._today)
-        except ValueError as error:
-            raise self._rows.broken(row, error) from error
         item = {name: value for name, value in found.items() if name not in CHAT}
         return Prompt(ids, item, {name: found[name] for name in CHAT if name in found})
+
+    def place(self, row: int) -> str:
+        """File and line of the row."""
+        return self._rows.place(row)

@@ -53,14 +53,12 @@ class Fresh:
         return len(self._rows) * self._per_row
 
     def __getitem__(self, sequence: int) -> Tokens:
-        """The sequence, or ValueError that says which row is broken."""
+        """The sequence, or Hopeless that names the line that is broken."""
         row, place = divmod(sequence, self._per_row)
         found = self._rows[row]
-        try:
+        with self._rows.named(row):
             self._require_room(len(found))
             return self._tokens(found[place]) if place < len(found) else NOTHING
-        except ValueError as error:  # some templates refuse an order of roles
-            raise self._rows.broken(row, error) from error
 
     def length(self, sequence: int) -> int:
         """Tokens of the sequence, which must be made to be counted."""

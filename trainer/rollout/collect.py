@@ -3,7 +3,8 @@ was worth to the model and to the base model.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -93,8 +94,9 @@ class Collector:
     def _answered(self, asked: Mapping[int, Prompt], born: int) -> list[Answered]:
         """A prompt that leaves no room is not answered."""
         fit = [s for s, prompt in asked.items() if len(prompt.ids) < self.spec.max_seq_len]
-        if len(fit) < len(asked):
-            log.warning("%d prompts leave no room for an answer", len(asked) - len(fit))
+        if short := sorted(asked.keys() - set(fit)):
+            first = self.prompts.place(self._row(short[0]))
+            log.warning("%d prompts leave no room for an answer, as %s", len(short), first)
         draws = [(sample, number) for sample in fit for number in range(self._answers)]
         found = self.sampler.answers([asked[sample].ids for sample, _ in draws], draws)
         return [
@@ -111,6 +113,14 @@ class Collector:
             for (sample, number), answer in zip(draws, found, strict=True)
         ]
 
+    def rows(self, samples: Iterable[int]) -> list[int]:
+        """The rows of the file that these samples are, each once."""
+        return sorted({self._row(sample) for sample in samples})
+
+    def leaves_room(self, row: int) -> bool:
+        """Whether the row's prompt is short enough to be answered."""
+        return len(self.prompts[row].ids) < self.spec.max_seq_len
+
     def _row(self, sample: int) -> int:
         return row_at(self.spec.seed, len(self.prompts), sample)
 
@@ -119,7 +129,7 @@ class Collector:
     ) -> tuple[list[Answered], Figures]:
         """What could not be graded is counted, and not learnt from: nobody knows its worth."""
         grades = self.grade([(asked[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
-        wrong = [grade.error for grade in grades if grade.error]
+        wrong = [(r.sample, g.error) for r, g in zip(rows, grades, strict=True) if g.error]
         found = [
             replace(row, grade=grade.score)
             for row, grade in zip(rows, grades, strict=True)
@@ -128,10 +138,15 @@ class Collector:
         return found, Figures(
             answers=figures.answers + len(rows),
             grades=figures.grades + sum(row.grade for row in found),
+            squares=figures.squares + sum(row.grade**2 for row in found),
+            uneven=figures.uneven + _uneven(found),
             tokens=figures.tokens + sum(row.tokens for row in rows),
             errors=figures.errors + len(wrong),
-            error=figures.error or (wrong[0] if wrong else ""),
+            error=figures.error or (self._placed(*wrong[0]) if wrong else ""),
         )
+
+    def _placed(self, sample: int, error: str) -> str:
+        return f"{self.prompts.place(self._row(sample))}: {error}"
 
     def _passed(self, rows: Sequence[Answered]) -> list[Answered]:
         """With the log-probabilities that the losses ask for; a pass is made even of no rows."""
@@ -164,6 +179,12 @@ class Collector:
             found = leave_one_out(rewards) if algorithm == "rloo" else of_group(rewards)
             for row, advantage in zip(group, found, strict=True):
                 yield replace(row, advantage=float(advantage))
+
+
+def _uneven(rows: Sequence[Answered]) -> int:
+    """How many prompts have answers of different grades."""
+    pairs = {(row.sample, row.grade) for row in rows}
+    return sum(count > 1 for count in Counter(sample for sample, _ in pairs).values())
 
 
 def _shares(of_N: torch.Tensor, rows: Sequence[Answered]) -> list[Any]:

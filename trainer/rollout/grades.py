@@ -1,5 +1,6 @@
 """How good the model's answers are to the prompts of the validation file."""
 
+import math
 from collections.abc import Sequence
 
 from trainer.data.order import cursors
@@ -17,7 +18,7 @@ class Grades:
         self._collector, self._me = collector, identity
 
     def __call__(self, method: Method) -> float | None:  # noqa: ARG002 - no loss is asked for
-        """Minus the mean over all prompts."""
+        """Minus the mean over the prompts that leave room for an answer; NaN where none does."""
         total, count = 0.0, 0.0
         if self._collector.stop():
             return None
@@ -28,7 +29,7 @@ class Grades:
                     return None
                 total, count = total + sum(grades), count + len(grades)
         total, count = over_ranks(total, count, device=self._collector.engine.device)
-        return -total / max(count, 1)
+        return -total / count if count else math.nan
 
     def _groups(self) -> list[list[int]]:
         """This rank's rows; as many groups on every rank."""
@@ -38,12 +39,11 @@ class Grades:
         return cursors(0, rows, settings.at_once, self._me.world_size, self._me.rank)
 
     def _grades(self, rows: Sequence[int]) -> list[float]:
-        """A prompt that leaves no room is worth nothing, nor is what cannot be graded."""
+        """Of the prompts that leave room; what cannot be graded is worth nothing."""
         collector = self._collector
         longest = collector.spec.max_seq_len
         prompts = [collector.prompts[row] for row in rows]
         fit = [prompt for prompt in prompts if len(prompt.ids) < longest]
         found = collector.sampler.answers([prompt.ids for prompt in fit], None)
         cut = [(p, collector.room(p, answer)) for p, answer in zip(fit, found, strict=True)]
-        scores = [grade.score for grade in collector.grade(cut)]
-        return scores + [0.0] * (len(prompts) - len(fit))
+        return [grade.score for grade in collector.grade(cut)]

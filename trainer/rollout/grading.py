@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from trainer.graders.answer import Answer, Grade, Grader
+from trainer.hopeless import RECURRING
 
 SLICE = 8  # answers between two looks
 LONGEST = 300.0  # seconds for all of them: half of what the other ranks wait in a collective
@@ -25,5 +26,15 @@ def graded(
         if stop_asked() or now() > until:
             found += [Grade(0.0, LATE)] * len(some)
         else:
-            found += grader.grade(some)
+            found += _grades(grader, some)
     return found
+
+
+def _grades(grader: Grader, answers: Sequence[Answer]) -> list[Grade]:
+    """Grade them at once; if that fails, each by itself, to know whose fault it is."""
+    try:
+        return grader.grade(answers)
+    except RECURRING as e:
+        if len(answers) == 1:
+            return [Grade(0.0, f"{type(e).__name__}: {e}")]
+        return [grade for answer in answers for grade in _grades(grader, [answer])]

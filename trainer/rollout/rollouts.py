@@ -1,6 +1,6 @@
 """What reinforcement learning trains on: the model's own answers, new ones and a few old ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from trainer.contract import Reinforcement, RunSpec
+from trainer.data.batch import Batch
 from trainer.data.order import cursors
 from trainer.methods.modes import evaluating
 from trainer.methods.policy import with_values
@@ -52,6 +53,14 @@ class Rollouts:
             beta=beta,
             figures=figures,
         )
+
+    def units(self, state: State, units: Callable[[Batch], int]) -> Iterator[int]:  # noqa: ARG002
+        """How many prompts leave room for an answer; no answer is there yet to be counted."""
+        spec, me = self._spec, self._me
+        last = spec.total_steps * spec.global_batch
+        rows = self._collector.rows(range(state.consumed_samples, last))
+        for mine in cursors(0, len(rows), spec.micro_batch, me.world_size, me.rank):
+            yield sum(self._collector.leaves_room(rows[place]) for place in mine)
 
     def _ahead(self, state: State) -> list[list[int]]:
         """This rank's samples up to the next rollout, by micro-batch."""

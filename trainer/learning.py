@@ -1,0 +1,104 @@
+"""A run must learn: its rows must hold targets, and its steps must change the model.
+
+A target is what a method's loss is a mean over: trained tokens, pairs, rows with a label, tokens of
+answers. Every rank decides alike, since all figures are summed over the ranks; what must outlive a
+resume is `State.unmoved` and `State.tokens`.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from trainer.agreement import Agreed
+from trainer.contract import RunSpec
+from trainer.hopeless import Hopeless
+from trainer.schedule import rate_of
+from trainer.state import State
+from trainer.sums import over_ranks
+
+DOUBT = 10  # steps that change nothing, after which the user is warned
+_LOOK_EVERY = 64  # micro-batches between two sums over the ranks
+
+_TARGETS = {
+    "supervised": "a trained token: the answers are cut off, or all of them have weight 0",
+    "dpo": "a pair of two different answers: they are cut off, or equal",
+    "reward": "two different answers: they are cut off, or equal",
+    "classification": "a label",
+    "reinforcement": "room for an answer: the prompts are too long",
+}
+_REMEDIES = {
+    "supervised": "Raise training.max_seq_len, shorten the prompts, or set weight to 1.",
+    "dpo": "Raise training.max_seq_len, shorten the prompts, or make the answers differ.",
+    "reward": "Raise training.max_seq_len, shorten the prompts, or make the answers differ.",
+    "classification": "Label the rows.",
+    "reinforcement": "Raise training.max_seq_len or shorten the prompts.",
+}
+
+
+class NothingLearnt(Hopeless):
+    """The model would be, or is, as it was before: the same rows teach no other machine more."""
+
+
+def without_targets(spec: RunSpec, file: str) -> str:
+    """What is wrong with rows of which not one can be trained on, and what to do."""
+    return (
+        f"{file}: within {spec.max_seq_len} tokens (training.max_seq_len) no row has "
+        f"{_TARGETS[spec.method]}. {_REMEDIES[spec.method]}"
+    )
+
+
+def require_rate(spec: RunSpec) -> None:
+    """Raise NothingLearnt where the learning rate is 0 in every step."""
+    if not any(rate_of(spec, step) > 0 for step in range(1, spec.total_steps + 1)):
+        raise NothingLearnt(
+            f"the learning rate is 0 in all {spec.total_steps} steps, so nothing can be learnt. "
+            "Raise it"
+        )
+
+
+def require_targets(
+    spec: RunSpec, units: Iterable[int], reach: Callable[[], Agreed], device: torch.device
+) -> Agreed | None:
+    """Raise NothingLearnt unless a row that the run trains on has a target; collective.
+
+    To be asked when the first step had none. ``units``: how many each part of this rank's share of
+    the rows has, as many parts on every rank; they are read until one has any. Returns what was
+    agreed on when a stop is asked for meanwhile, or None.
+    """
+    found = 0
+    for number, part in enumerate(units, 1):
+        found += part
+        if number % _LOOK_EVERY == 0:
+            if (agreed := reach()).leaving:
+                return agreed
+            if over_ranks(found, device=device)[0]:
+                return None
+    if not over_ranks(found, device=device)[0]:
+        raise NothingLearnt(without_targets(spec, spec.training_file.name))
+    return None
+
+
+def require_learnt(spec: RunSpec, state: State) -> None:
+    """Raise NothingLearnt when no step of a run that is at its end has changed the model."""
+    if state.tokens == 0:
+        raise NothingLearnt(without_targets(spec, spec.training_file.name))
+    if state.unmoved:
+        raise NothingLearnt(unmoved(spec, state))
+
+
+def unmoved(spec: RunSpec, state: State) -> str:
+    """Why no step so far has changed the model, and what to do."""
+    begin = f"none of the {state.step} steps so far has taught the model anything"
+    if state.metrics is not None and state.metrics.skipped:
+        return (
+            f"{begin}: the gradients of each have overflowed in fp16. Use bf16 or fp32, or lower "
+            "loss_scaling.start_power"
+        )
+    if spec.reinforcement is not None:
+        return (
+            f"{begin}: all answers that are compared had the same reward in each. Use a grader "
+            "that gives partial credit, easier prompts, or a higher temperature"
+        )
+    return (
+        f"{begin}: the gradient was 0 in each. Look at the rows, and at what of the model is frozen"
+    )
