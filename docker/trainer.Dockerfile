@@ -36,6 +36,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
       --target /opt/packages --requirement /build/trainer.txt \
  && PYTHONPATH=/opt/packages:/opt/torch python3 -m pip check \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/packages
+COPY rendering /opt/rekindle/rendering
 COPY trainer /opt/rekindle/trainer
 RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/rekindle
 

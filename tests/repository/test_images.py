@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +84,25 @@ def test_what_an_image_copies_is_there_and_is_let_through(dockerfile: str) -> No
         found = [file for file in committed if re.fullmatch(f"{pattern}(/.*)?", file)]
         assert found, source
         assert any(_lets_through(rule, file) for rule in allowed for file in found), source
+
+
+def test_the_service_image_has_every_module_that_the_service_imports() -> None:
+    """It could not start once: the contract had been split into files that were not copied."""
+    script = "import sys, service.main; print(*(m.__file__ for m in sys.modules.values() if m))"
+    command = [sys.executable, "-c", script.replace("m.__file__", "getattr(m, '__file__', '')")]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    ours = {str(file) for file in files()}
+    used = {
+        str(path.relative_to(ROOT))
+        for path in map(Path, told.stdout.split())
+        if path.is_relative_to(ROOT) and str(path.relative_to(ROOT)) in ours
+    }
+    copied = [*_copied((HERE / "service.Dockerfile").read_text())]
+
+    missing = [m for m in used if not any(m == c or m.startswith(f"{c}/") for c in copied)]
+
+    assert "trainer/run_spec.py" in used
+    assert missing == []
 
 
 def test_packages_come_by_hash_and_without_scripts_of_their_own(dockerfile: str) -> None:
@@ -189,7 +210,8 @@ def _stage(dockerfile: str, name: str) -> str:
 
 def _copied(dockerfile: str) -> Iterator[str]:
     """What comes from the repository."""
-    for words in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE):
+    joined = dockerfile.replace("\\\n", " ")
+    for words in re.findall(r"^COPY (?!--from)(.+)$", joined, re.MULTILINE):
         yield from words.split()[:-1]
 
 
