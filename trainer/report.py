@@ -105,7 +105,9 @@ class Report(Message):
     parameters_sha256: str  # of the fp32 masters; see trainer/export.py
     run_spec_sha256: str
     quantized: Quantized | None = field(default=None, metadata=LATER)
-    warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # what was asked for and not used
+    warnings: tuple[str, ...] = field(
+        default=(), metadata=LATER
+    )  # of its data, and what was asked for and not used
 
 
 def make_report(

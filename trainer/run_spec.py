@@ -194,6 +194,7 @@ class RunSpec(Message):
         default=None, metadata=LATER
     )  # None: rows are shuffled, and that is all
     curriculum: Curriculum | None = field(default=None, metadata=LATER)  # the same
+    data_warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # for the report
     split_answers: bool = field(default=False, metadata=LATER)  # each is a sample of its own
     spike_guard: SpikeGuard | None = field(default=None, metadata=LATER)  # None: nobody looks
     loss_scaling: LossScaling | None = field(default=None, metadata=LATER)  # of fp16; None: as told

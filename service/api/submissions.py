@@ -300,9 +300,9 @@ async def _plan(
     )
     if checked is None:
         return plan
-    told = [text for _, text in preflight.warnings(training.filename, checked.training)]
+    told = preflight.sentences((training.filename, checked.training))
     if validation and checked.validation:
-        told += [text for _, text in preflight.warnings(validation.filename, checked.validation)]
+        told += preflight.sentences((validation.filename, checked.validation))
     return replace(plan, warnings=(*plan.warnings, *told))
 
 

@@ -67,6 +67,11 @@ def warnings(name: str, report: DataReport) -> Iterator[tuple[Finding, str]]:
         yield finding, f"{name}: {finding} ({finding.code})."
 
 
+def sentences(*files: tuple[str, DataReport | None]) -> list[str]:
+    """The warnings of some files, each with the file's name."""
+    return [text for name, report in files if report for _, text in warnings(name, report)]
+
+
 def mean_padded(lengths: Sequence[int], side_by_side: int) -> int:
     """Tokens that each of some sequences takes when all are padded to the longest of them.
 

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -57,7 +57,11 @@ class Preparation:
             return
         _refuse_untrainable(row, held, checked)
         planned = await self.replan(row, plan, checked)
-        spec = run_spec(row, planned, model, held, judge)
+        training, validation = held[row.training_file], held.get(row.validation_file or "")
+        told = preflight.sentences((training.filename, checked.training))
+        if validation:
+            told += preflight.sentences((validation.filename, checked.validation))
+        spec = replace(run_spec(row, planned, model, held, judge), data_warnings=tuple(told))
         await self._pin(claim, job, spec)
         async with self.engine.begin() as conn:
             await storage_cost.begin(conn, job.id, self.now())
@@ -72,7 +76,6 @@ class Preparation:
                 plan=planned.as_dict(),
                 total_steps=planned.recipe.total_steps,
             )
-            training, validation = held[row.training_file], held.get(row.validation_file or "")
             await file_warnings.tell(conn, job.id, training, validation, checked, self.now())
             if text := _what_changed(plan, planned):
                 await events.add(conn, job.id, self.now(), "plan.counted", text)
