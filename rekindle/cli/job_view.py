@@ -225,11 +225,13 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         again = words.clock(part(shown, "status_reason").get("next_try_at"))
         yield "waits since", f"{words.clock(since)}, looked at again by {again}"
     yield from let_in(shown, now)
-    if fault := part(shown, "error").get("message"):
+    fault = part(shown, "error").get("message")
+    if fault and fault.casefold() != words.reason(shown).casefold():
         yield "error", words.safe(fault)
     yield "model", words.safe(shown.get("model", NOTHING))
     yield "trained on", words.safe(shown.get("training_file", NOTHING))
     yield "method", words.safe(part(shown, "method").get("type", NOTHING))
+    yield "data", counted(part(shown, "plan"))
     yield "steps", _progress(shown)
     yield "speed", speed(shown) or NOTHING
     yield from rung(shown)
@@ -250,6 +252,17 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "finishes in", words.safe(unknown)
     if shown.get("fine_tuned_model"):
         yield "result", words.safe(shown["fine_tuned_model"])
+
+
+def counted(plan: Mapping[str, Any]) -> str:
+    """What the check of the training file's rows counted."""
+    data = part(plan, "data")
+    if not data:
+        return "not counted yet; lengths are estimates"
+    return (
+        f"{words.number(data['examples'])} examples, {words.number(data['kept_tokens'])} tokens, "
+        f"{words.number(data['trained_tokens'])} of them trained"
+    )
 
 
 def let_in(shown: Json, now: float) -> Iterator[tuple[str, str]]:

@@ -112,6 +112,7 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     hourly = money(plan.get("hourly"), unit)
     yield "machines", f"{place} ({plan.get('capacity_type')}, {hourly} an hour each)"
     yield "steps", f"{words.number(plan.get('total_steps'))} of {plan.get('global_batch')} examples"
+    yield "data", job_view.counted(plan)
     yield (
         "duration",
         f"about {words.duration(plan.get('duration_p50'))}, "
