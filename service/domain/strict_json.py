@@ -24,7 +24,11 @@ Path = tuple[str | int, ...]  # names of members, numbers of items
 
 
 class BadText(ValueError):
-    """A string that holds NUL or half of a surrogate pair."""
+    """A string that holds NUL or half of a surrogate pair, and where it stands."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        self.path = path
+        super().__init__(f"{_shown(path)}: {why}" if path else why)
 
 
 def loads(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
@@ -33,15 +37,15 @@ def loads(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
     if text.count("{") + text.count("[") > MOST_LEVELS:
         _check_depth(value)
     if "\\" in text and _BAD_ESCAPE.search(text):
-        check_text(value)
+        _check_text(value)
     return value
 
 
-def check_text(value: object) -> None:
+def _check_text(value: object) -> None:
     """Raise BadText that says where the first string is that no program can store."""
     for path, text in _strings(value, ()):
         if why := _flaw(text):
-            raise BadText(f"{_shown(path)}: {why}" if path else why)
+            raise BadText(path, why)
 
 
 def _parsed(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
@@ -131,4 +135,4 @@ def _constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
 )
-_SCAN = _DECODER.scan_once
+_SCAN = _DECODER.scan_once  # type: ignore[attr-defined] # typeshed does not list it
