@@ -1,6 +1,7 @@
 """What POST /v1/fine_tuning/jobs accepts: OpenAI's members, and ours beside them. Strict."""
 
 from functools import cached_property
+from json import JSONDecodeError
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
@@ -10,6 +11,7 @@ from service.api.hyperparameters import HyperparametersRequest, Strict
 from service.api.method_requests import MethodRequest
 from service.api.order_requests import CurriculumRequest, MixRequest
 from service.api.terms_requests import TermsRequest, after
+from service.domain import strict_json
 from service.domain.errors import InvalidRequest
 from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.method import Method
@@ -34,10 +36,24 @@ def parse(body: bytes) -> "JobRequest":
 
 def parse_as(shape: type[_Body], body: bytes) -> _Body:
     """The same for a body of any shape."""
+    _check_values(body)
     try:
         return shape.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error.errors(include_url=False)) from None
+
+
+def _check_values(body: bytes) -> None:
+    """Refuse what pydantic lets by, and PostgreSQL or a node would not."""
+    try:
+        strict_json.loads(body.decode())
+    except (UnicodeDecodeError, JSONDecodeError):
+        return  # pydantic says where
+    except strict_json.BadText as error:
+        where = ".".join(str(p - 1) if isinstance(p, int) else p for p in error.path)
+        raise InvalidRequest(f"{error}.", param=f"{where!a}"[1:-1] or None) from None
+    except ValueError as error:
+        raise InvalidRequest(f"The body: {error}.") from None
 
 
 def _refusal(faults: list[ErrorDetails]) -> InvalidRequest:

@@ -5,9 +5,9 @@ from typing import Any
 
 from service.domain import message
 from service.domain.json_line import Problem
-from service.domain.message import Message
+from service.domain.message import PLAIN, Message
 from service.domain.row import Format, Row
-from service.domain.tools import check_tools
+from service.domain.tools import check_style, check_tools, may_call
 
 _OTHER_FORMATS = {  # members of rows in formats that are not ours
     "chosen": "it has `chosen` (TRL): rename it to `preferred_output`, `rejected` to "
@@ -35,7 +35,13 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
         return characters
     if problem := message.check_learnt(messages):
         return problem
-    return Row(Format.CHAT, characters, characters, tuple(_notes(line, messages)))
+    roles = [m["role"] for m in messages]
+    is_usual = len(row) == 1 and roles == _USUAL and messages[1].keys() == PLAIN
+    tools = row if not is_usual and may_call(line) else None
+    if tools and (problem := check_style(tools, messages)):
+        return problem
+    notes = tuple(_notes(line, tools, messages, roles))
+    return Row(Format.CHAT, characters, characters, notes)
 
 
 def _no_messages(row: dict[str, Any]) -> str:
@@ -45,10 +51,10 @@ def _no_messages(row: dict[str, Any]) -> str:
     return _SEND_CHAT
 
 
-def _notes(line: bytes, messages: list[Message]) -> Iterator[Problem]:
+def _notes(
+    line: bytes, tools: dict[str, Any] | None, messages: list[Message], roles: list[str]
+) -> Iterator[Problem]:
     """Odd things; most rows are the one question and its answer that have none."""
-    roles = [m["role"] for m in messages]
     if roles != _USUAL:
         yield from message.odd_roles(roles)
-    if message.may_be_odd(line):
-        yield from message.odd_characters((f"message {n}", m) for n, m in enumerate(messages, 1))
+    yield from message.odd_messages(line, tools, message.named({"": messages}))

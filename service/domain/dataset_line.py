@@ -36,6 +36,8 @@ def check_line(line: bytes, usual: Format | None) -> Row | Problem:
 
 def _format(row: dict[str, Any], usual: Format | None) -> Format:
     """What the row is meant as, be it right or wrong."""
+    if usual is Format.CHAT and len(row) == 1 and "messages" in row:  # most rows
+        return usual
     if ranking_line.is_one(row):
         return Format.RANKING
     if preference_line.is_one(row):

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
+
+from service.domain import strict_json
 
 
 @dataclass(frozen=True)
@@ -16,28 +18,21 @@ class Problem:
 def parse(line: bytes) -> dict[str, Any] | Problem:
     """The line's JSON object, or what is wrong with it."""
     try:
-        row = _DECODER.decode(line.decode())
+        row = strict_json.loads(line.decode())
     except UnicodeDecodeError as error:
         return Problem(
             "invalid_encoding",
             f"byte {error.start + 1} (0x{line[error.start]:02x}) is not UTF-8; save as UTF-8",
         )
-    except RecursionError:
-        return Problem("invalid_json", "the JSON is nested too deeply")
     except json.JSONDecodeError as error:
         return Problem("invalid_json", _explained(line, error))
-    except ValueError as error:  # NaN, or an integer of thousands of digits
-        return Problem("invalid_json", f"{error!s:.80}")
+    except strict_json.BadText as error:
+        return Problem("invalid_encoding", str(error))
+    except ValueError as error:  # a number, a name or a depth that not every parser takes
+        return Problem("invalid_json", str(error))
     if not isinstance(row, dict):
         return Problem("data_type", "each line must be a JSON object")
     return row
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value; use null or leave it out")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)  # json.loads would make one a line
 
 
 def _explained(line: bytes, error: json.JSONDecodeError) -> str:

@@ -1,12 +1,11 @@
 """Judges one row to classify, a format of ours: a text or a chat, and the name of its class."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from service.domain import message
 from service.domain.json_line import Problem
 from service.domain.row import Format, Row
-from service.domain.tools import check_tools
+from service.domain.tools import check_style, check_tools, may_call
 
 MOST_LABELS: Final = 1000
 LONGEST_LABEL: Final = 100  # characters
@@ -46,7 +45,10 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
     characters = message.check_all(messages, "message" if "messages" in row else "text, as message")
     if isinstance(characters, Problem):
         return characters
-    notes = tuple(_notes(line, messages))
+    tools = row if may_call(line) else None
+    if tools and (problem := check_style(tools, messages)):
+        return problem
+    notes = tuple(message.odd_messages(line, tools, message.named({"": messages})))
     return Row(Format.LABELLED, characters, characters, notes, label=label)
 
 
@@ -61,8 +63,3 @@ def _messages(row: dict[str, Any]) -> list[Any] | Problem:
         what = "`text` is needed, or `messages`, a list of at least one message"
         return Problem("missing_text", what)
     return check_tools(row) or messages
-
-
-def _notes(line: bytes, messages: list[Any]) -> Iterator[Problem]:
-    if message.may_be_odd(line):
-        yield from message.odd_characters((f"message {n}", m) for n, m in enumerate(messages, 1))

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from service.domain.json_line import Problem
-from service.domain.tools import check_calls
+from service.domain.tools import check_calls, odd_calls
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -22,13 +22,22 @@ _MESSAGE_KEYS = frozenset(
         "tool_call_id",
         "function_call",
         "refusal",
+        "reasoning_content",
         "annotations",
         "audio",
     }
 )
+_TEXTS = frozenset({"name", "tool_call_id", "reasoning_content", "refusal"})
+_OF_ROLE = {  # members that messages of one role have
+    "tool_calls": "assistant",
+    "function_call": "assistant",
+    "reasoning_content": "assistant",
+    "tool_call_id": "tool",
+}
+_NOT_RENDERED = {"refusal": "write its text as `content`", "audio": "leave the row out"}
 _MAY_BE_EMPTY = ("tool", "function")  # a tool may have nothing to say
 _MEANT = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
-_PLAIN = {"role", "content"}
+PLAIN: Final = {"role", "content"}
 _ODD_ESCAPE = re.compile(rb"\\u(?:00|ff|FF)")  # may be one of those that are looked for below
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -37,17 +46,22 @@ def check_all(messages: list[Any], called: str = "message") -> int | Problem:
     """Characters of their contents, or the first thing that is wrong with one of them."""
     characters = 0
     for number, message in enumerate(messages, 1):
-        verdict = _check_message(message)
-        if isinstance(verdict, Problem):
-            return Problem(verdict.code, f"{called} {number}: {verdict.message}")
-        characters += verdict
+        if type(message) is dict and message.keys() == PLAIN and message["role"] in ROLES:
+            content = message["content"]
+            if type(content) is str and content:
+                characters += len(content)  # nothing below can be wrong with it
+                continue
+        if problem := _check_message(message):
+            return Problem(problem.code, f"{called} {number}: {problem.message}")
+        characters += sum(map(len, _texts(message)))
     return characters
 
 
 def check_learnt(messages: list[Message]) -> Problem | None:
     """What is wrong when nothing is learnt from these messages."""
-    if any(m["role"] == "assistant" and m.get("weight", 1) for m in messages):
-        return None
+    for message in reversed(messages):
+        if message["role"] == "assistant" and message.get("weight", 1):
+            return None
     if any(m["role"] == "assistant" for m in messages):
         return Problem(
             "all_weights_zero",
@@ -75,16 +89,41 @@ def odd_roles(roles: list[str]) -> Iterator[Problem]:
             break
 
 
-def may_be_odd(line: bytes) -> bool:
+def named(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
+    """Each message with what it is called: by its part of the row, if that has a name."""
+    for part, messages in parts.items():
+        begin = f"{part}, message" if part else "message"
+        yield from ((f"{begin} {number}", m) for number, m in enumerate(messages, 1))
+
+
+def odd_messages(
+    line: bytes, holder: dict[str, Any] | None, named: Iterator[tuple[str, Message]]
+) -> Iterator[Problem]:
+    """What is odd about messages, each with what it is called.
+
+    ``holder`` has their tools; None where the line holds no call.
+    """
+    characters = _may_be_odd(line)
+    if not characters and holder is None:
+        return
+    messages = list(named)
+    if characters:
+        yield from _odd_characters(messages)
+    if holder is not None:
+        yield from odd_calls(holder, messages)
+
+
+def _may_be_odd(line: bytes) -> bool:
     """Whether it pays to look for odd characters in the row of this line: hardly ever."""
     not_ascii = not line.isascii() and b"\xef\xbf\xbd" in line
-    return not_ascii or b"\x7f" in line or _ODD_ESCAPE.search(line) is not None
+    escaped = b"\\" in line and _ODD_ESCAPE.search(line) is not None
+    return not_ascii or escaped or b"\x7f" in line
 
 
-def odd_characters(named: Iterable[tuple[str, Message]]) -> Iterator[Problem]:
-    """The first text that was damaged before it came here; each message with what it is called."""
+def _odd_characters(named: Iterable[tuple[str, Message]]) -> Iterator[Problem]:
+    """The first text that was damaged before it came here."""
     for name, message in named:
-        for text in _texts(message.get("content")):
+        for text in _texts(message):
             if found := _CONTROL.search(text):
                 shown = f"U+{ord(found.group()):04X}"
                 what = f"{name} holds the control character {shown}; is it meant?"
@@ -96,17 +135,13 @@ def odd_characters(named: Iterable[tuple[str, Message]]) -> Iterator[Problem]:
                 return
 
 
-def _check_message(message: object) -> int | Problem:
+def _check_message(message: object) -> Problem | None:
     if not isinstance(message, dict):
         return Problem("data_type", "a message must be a JSON object")
-    content = message.get("content")
-    plain = message.keys() == _PLAIN and type(content) is str and content.isascii()
-    if plain and content and message["role"] in ROLES:
-        return len(content)  # nothing below can be wrong with it
     for check in _MESSAGE_CHECKS:
         if problem := check(message):
             return problem
-    return sum(map(len, _texts(content)))
+    return None
 
 
 def _check_keys(message: dict[str, Any]) -> Problem | None:
@@ -128,6 +163,22 @@ def _check_role(message: dict[str, Any]) -> Problem | None:
     return Problem("unrecognized_role", f"role {_shown(role)} is not known: {remedy}")
 
 
+def _check_members(message: dict[str, Any]) -> Problem | None:
+    role = message["role"]
+    for name, value in message.items():
+        if value is None:
+            continue
+        if name in _TEXTS and not isinstance(value, str):
+            return Problem("data_type", f"`{name}` must be a string")
+        if value and name in _OF_ROLE and role != _OF_ROLE[name]:
+            what = f"`{name}` is for messages of role {_OF_ROLE[name]}, and this is of role {role}"
+            return Problem("misplaced_member", what)
+        if value and name in _NOT_RENDERED:
+            what = f"chat templates do not render `{name}`; {_NOT_RENDERED[name]}"
+            return Problem("not_rendered", what)
+    return None
+
+
 def _check_weight(message: dict[str, Any]) -> Problem | None:
     if "weight" not in message:
         return None
@@ -147,7 +198,7 @@ def _check_content(message: dict[str, Any]) -> Problem | None:
             return None
         return Problem("missing_content", "`content` is empty")
     if isinstance(content, str):
-        return _check_text(content)
+        return None
     if not isinstance(content, list):
         return Problem("missing_content", "`content` must be a string or a list of text parts")
     for part in content:
@@ -155,35 +206,25 @@ def _check_content(message: dict[str, Any]) -> Problem | None:
             return Problem("unsupported_content_part", "only parts of type text can be trained on")
         if not isinstance(part.get("text"), str):
             return Problem("missing_content", "a text part needs a string `text`")
-        if problem := _check_text(part["text"]):
-            return problem
-    return None
-
-
-def _check_text(text: str) -> Problem | None:
-    """Half a surrogate pair can be written in JSON, but no tokenizer takes it."""
-    if text.isascii():
-        return None
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return Problem("invalid_encoding", "a \\u escape is half of a surrogate pair")
     return None
 
 
 _MESSAGE_CHECKS: tuple[Callable[[dict[str, Any]], Problem | None], ...] = (
     _check_keys,
     _check_role,
+    _check_members,
     _check_weight,
     check_calls,
     _check_content,
 )
 
 
-def _texts(content: str | list[dict[str, Any]] | None) -> tuple[str, ...]:
+def _texts(message: Message) -> tuple[str, ...]:
+    """What it says, and what it thinks before."""
+    content, thoughts = message.get("content"), message.get("reasoning_content") or ""
     if isinstance(content, str):
-        return (content,)
-    return tuple(part["text"] for part in content or ())
+        return (content, thoughts)
+    return (*(part["text"] for part in content or ()), thoughts)
 
 
 def _shown(value: object) -> str:

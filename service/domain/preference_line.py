@@ -7,7 +7,7 @@ from service.domain import message
 from service.domain.json_line import Problem
 from service.domain.message import Message
 from service.domain.row import Format, Row
-from service.domain.tools import check_tools
+from service.domain.tools import check_style, check_tools, may_call
 
 PREFERRED: Final = ("preferred_output", "preferred_completion")  # the usual name and its alias
 OTHER: Final = ("non_preferred_output", "non_preferred_completion")
@@ -61,8 +61,11 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
         sizes.append(size)
     if problem := check_output(parts, PREFERRED[0]) or check_output(parts, OTHER[0]):
         return problem
+    tools = row["input"] if may_call(line) else None
+    if tools and (problem := check_style(tools, [*prompt, *preferred, *other])):
+        return problem
     asked, good, bad = sizes
-    notes = tuple(_notes(line, parts))
+    notes = tuple(_notes(line, tools, parts))
     return Row(Format.PREFERENCE, 2 * asked + good + bad, asked + max(good, bad), notes)
 
 
@@ -109,26 +112,13 @@ def check_output(parts: dict[str, list[Message]], name: str) -> Problem | None:
     return problem and Problem(problem.code, f"{name}: {problem.message}")
 
 
-def _notes(line: bytes, parts: dict[str, list[Message]]) -> Iterator[Problem]:
+def _notes(
+    line: bytes, tools: dict[str, Any] | None, parts: dict[str, list[Message]]
+) -> Iterator[Problem]:
     """Odd things, each once: the prompt is part of both sequences."""
     prompt, preferred, other = parts.values()
     sequences = ([m["role"] for m in (*prompt, *output)] for output in (preferred, other))
     yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()
-    if same(preferred, other):
+    if preferred == other:
         yield Problem("equal_outputs", "both outputs are the same: the pair teaches nothing")
-    if message.may_be_odd(line):
-        yield from message.odd_characters(
-            (f"{name}, message {number}", m)
-            for name, messages in parts.items()
-            for number, m in enumerate(messages, 1)
-        )
-
-
-def same(preferred: list[Message], other: list[Message]) -> bool:
-    """Whether two answers are equal; those that json could just parse may be nested too deeply
-    to be compared.
-    """
-    try:
-        return preferred == other
-    except RecursionError:
-        return False
+    yield from message.odd_messages(line, tools, message.named(parts))

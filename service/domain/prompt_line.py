@@ -11,7 +11,7 @@ from service.domain import message
 from service.domain.json_line import Problem
 from service.domain.message import ROLES, Message
 from service.domain.row import Format, Row
-from service.domain.tools import check_tools
+from service.domain.tools import check_style, check_tools, may_call
 
 MOST_MEMBERS: Final = 1000
 
@@ -42,7 +42,10 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
     characters = message.check_all(messages)
     if isinstance(characters, Problem):
         return characters
-    notes = tuple(_notes(line, messages))
+    tools = row if may_call(line) else None
+    if tools and (problem := check_style(tools, messages)):
+        return problem
+    notes = tuple(_notes(line, tools, messages))
     return Row(Format.PROMPT, characters, characters, notes, _members(row))
 
 
@@ -52,8 +55,7 @@ def _members(row: dict[str, Any]) -> frozenset[str]:
     return frozenset(name for name in held if name not in _MODELS_OWN and _NAME.match(name))
 
 
-def _notes(line: bytes, messages: list[Message]) -> Iterator[Problem]:
+def _notes(line: bytes, tools: dict[str, Any] | None, messages: list[Message]) -> Iterator[Problem]:
     odd = message.odd_roles([m["role"] for m in messages])
     yield from (note for note in odd if note.code != _ANSWERED)
-    if message.may_be_odd(line):
-        yield from message.odd_characters((f"message {n}", m) for n, m in enumerate(messages, 1))
+    yield from message.odd_messages(line, tools, message.named({"": messages}))

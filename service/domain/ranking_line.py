@@ -1,7 +1,7 @@
 """Judges one row of rankings, a format of ours: a prompt and its answers, best first."""
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from service.domain import message
@@ -13,9 +13,9 @@ from service.domain.preference_line import (
     check_beside,
     check_output,
     prompt_of,
-    same,
 )
 from service.domain.row import Format, Row
+from service.domain.tools import check_style, may_call
 
 RANKED: Final = "ranked_outputs"
 MOST_ANSWERS: Final = 16  # each is a sequence of its own in a micro-step
@@ -47,8 +47,11 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
     for name in answers:
         if problem := check_output(answers, name):
             return problem
+    tools = row["input"] if may_call(line) else None
+    if tools and (problem := check_style(tools, [*prompt, *chain(*answers.values())])):
+        return problem
     asked, *said = sizes
-    notes = tuple(_notes(line, prompt, answers))
+    notes = tuple(_notes(line, tools, prompt, answers))
     characters, longest = len(said) * asked + sum(said), asked + max(said)
     return Row(Format.RANKING, characters, longest, notes, answers=len(said))
 
@@ -66,18 +69,17 @@ def _check_outputs(row: dict[str, Any]) -> Problem | None:
 
 
 def _notes(
-    line: bytes, prompt: list[Message], answers: dict[str, list[Message]]
+    line: bytes,
+    tools: dict[str, Any] | None,
+    prompt: list[Message],
+    answers: dict[str, list[Message]],
 ) -> Iterator[Problem]:
     """Odd things, each once: the prompt is part of every sequence."""
     sequences = ([m["role"] for m in (*prompt, *answer)] for answer in answers.values())
     yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()
     for (_, better), (name, worse) in pairwise(answers.items()):
-        if same(better, worse):
+        if better == worse:
             yield Problem("equal_outputs", f"{name} is the same as the one before it")
             break
-    if message.may_be_odd(line):
-        yield from message.odd_characters(
-            (f"{name}, message {number}", m)
-            for name, messages in {"input": prompt, **answers}.items()
-            for number, m in enumerate(messages, 1)
-        )
+    parts = {"input": prompt, **answers}
+    yield from message.odd_messages(line, tools, message.named(parts))

@@ -5,6 +5,7 @@ written and passed on to the reconciler. One transaction each.
 """
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -39,6 +40,7 @@ from service.domain.states import ATTEMPT_OVER
 from trainer.contract import Generation, Heartbeat, Trouble
 
 _LONGEST = 400  # of what a node says in a sentence
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _SAID = {"notice": "eviction.answered", "training": "training.warned"}  # by kind of trouble
 _OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # told where the method has them
 OVER = "The attempt is over. This node is not needed any more: stop and leave."
@@ -242,8 +244,8 @@ async def _tell(
 
 
 def printable(text: str) -> str:
-    """Postgres has no NUL; what a program printed may."""
-    return text.replace("\0", "\ufffd")
+    """Replace NUL and surrogates, which PostgreSQL does not store; what a program printed may."""
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 async def live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:

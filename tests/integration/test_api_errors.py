@@ -92,7 +92,7 @@ REFUSALS: list[tuple[str, Act, type[openai.APIStatusError], str, str | None]] = 
         "invalid_value",
         "training.max_seq_len",
     ),
-    ("NUL", create(suffix="a\0b"), openai.BadRequestError, "invalid_value", None),
+    ("NUL", create(suffix="a\0b"), openai.BadRequestError, "invalid_value", "suffix"),
     (
         "cursor of jobs",
         get("/fine_tuning/jobs?after=ftjob-1"),

@@ -11,7 +11,7 @@ from tests.scripted_node import ScriptedNode, train
 from tests.world import SECRET, World
 from trainer.contract import OLDEST_PROTOCOL, NodePhase, Registration, Span, Trouble
 
-BEGUN = Trouble(kind="uploads", message="Checkpoints cannot be uploaded\0", since=1000.0)
+BEGUN = Trouble(kind="uploads", message="Checkpoints cannot be uploaded\0\ud83d", since=1000.0)
 _TOLD = ("checkpoint.delayed", "checkpoint.caught_up", "eviction.answered", "training.warned")
 OVER = Trouble(kind="uploads", message=BEGUN.message, since=1000.0, until=1090.0)
 

@@ -21,7 +21,6 @@ NOT_TOOLS: tuple[Any, ...] = (
     *("add", None, [], {}, {"name": "add"}, {"type": "function"}),
     *({"function": {}}, {"function": "add"}, {"function": {"name": ""}}, {"function": {"name": 7}}),
 )
-ARGUMENTS = [{}, {"arguments": None}, {"arguments": {"a": 2}}, {"arguments": ["{}"]}]
 
 
 def jsonl(*rows: object) -> bytes:

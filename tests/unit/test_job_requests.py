@@ -237,3 +237,57 @@ def test_what_is_no_json_object_is_refused_without_a_parameter(body: bytes) -> N
         parse(body)
 
     assert caught.value.param is None
+
+
+GRADER = {"type": "python", "source": "x"}
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud83d", "\ude42\ud83d"], ids=ascii)
+@pytest.mark.parametrize(
+    ("member", "where"),
+    [
+        (lambda text: {"model": text}, "model"),
+        (lambda text: {"training_file": text}, "training_file"),
+        (lambda text: {"validation_file": text}, "validation_file"),
+        (lambda text: {"suffix": text}, "suffix"),
+        (lambda text: {"metadata": {"a": text}}, "metadata.a"),
+        (lambda text: {"metadata": {text: "a"}}, "metadata.{}"),
+        (lambda text: {"integrations": [{"name": text}]}, "integrations.0.name"),
+        (
+            lambda text: {
+                "method": {
+                    "type": "reinforcement",
+                    "reinforcement": {"grader": GRADER | {"source": text}},
+                }
+            },
+            "method.reinforcement.grader.source",
+        ),
+    ],
+)
+def test_half_a_character_and_nul_are_refused_by_the_name_of_their_member(
+    text: str,
+    member: Any,
+    where: str,  # noqa: ANN401
+) -> None:
+    fault = refusal(**member(text))
+
+    assert fault.param == where.format(ascii(text)[1:-1])
+    assert "half of a surrogate pair" in fault.message or "NUL" in fault.message
+    assert fault.message.isascii()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ('{"model": "a", "model": "b"}', "'model' is given twice in one object"),
+        ('{"seed": 1e999}', "out of the range of numbers"),
+        ('{"method": {"a": NaN}}', "NaN is not a JSON value"),
+        ('{"seed": ' + "9" * 5000 + "}", "does not fit into 64 bits"),
+        ('{"method": ' + '{"a": ' * 70 + "1" + "}" * 71, "nested deeper than 64 levels"),
+        ("[" * 100_000, "nested deeper than 64 levels"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_body_that_other_programs_read_differently_is_refused(body: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        parse(body.encode())

@@ -4,12 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service.domain.dataset import DatasetSummary
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from service.domain.row import Format
+from service.domain.strict_json import MOST_LEVELS
 from tests.unit.chat_rows import (
     ASSISTANT,
     CALL,
@@ -68,7 +69,6 @@ def test_tools_and_turns_and_the_other_names_of_the_outputs_are_fine() -> None:
         "input": {
             "messages": [{"role": "system", "content": "Add."}, USER],
             "tools": [TOOL],
-            "functions": [TOOL["function"]],
             "parallel_tool_calls": True,
         },
         "preferred_completion": [
@@ -176,7 +176,13 @@ def test_pairs_of_another_format_are_told_how_to_be_ours() -> None:
         (PAIR | {"input": {"messages": [USER, USER]}}, "repeated_role"),
         (PAIR | {"input": {"messages": [USER, ASSISTANT]}}, "repeated_role"),
         (PAIR | {"input": {"messages": [USER | {"role": "system"}]}}, "missing_user_message"),
-        (PAIR | {"preferred_output": [ASSISTANT, SAID]}, "last_message_not_assistant"),
+        (
+            {"input": {"messages": [USER], "tools": [TOOL]}, "non_preferred_output": [WORSE]}
+            | {"preferred_output": [ASSISTANT | {"tool_calls": [CALL]}, SAID]},
+            "last_message_not_assistant",
+        ),
+        (PAIR | {"preferred_output": [ASSISTANT | {"tool_calls": [CALL]}]}, "undeclared_tool"),
+        (PAIR | {"preferred_output": [SAID, ASSISTANT]}, "result_without_call"),
         (PAIR | {"non_preferred_output": [WORSE | {"content": "a\x07"}]}, "control_character"),
         (PAIR | {"preferred_output": [WORSE | {"content": "caf\ufffd"}]}, "replacement_character"),
         (PAIR | {"preferred_output": [WORSE | {"content": "4 " * 8000}]}, "long_row"),
@@ -192,19 +198,26 @@ def test_an_odd_row_is_kept_and_pointed_out(row: object, code: str) -> None:
 
 @settings(deadline=None)
 @given(depth=st.integers(1, 2000))
+@example(57)
+@example(58)
+@example(50_000)
 def test_outputs_nested_however_deeply_get_a_verdict(depth: int) -> None:
-    called = f'{{"function": {{"name": "f", "arguments": ""}}, "a": {"[" * depth}{"]" * depth}}}'
+    called = (
+        f'{{"function": {{"name": "f", "arguments": "{{}}"}}, "a": {"[" * depth}{"]" * depth}}}'
+    )
     deep = f'[{{"role": "assistant", "tool_calls": [{called}]}}]'
     row = f'{{"input": {json.dumps(PAIR["input"])}, "preferred_output": {deep}, '
 
     found = outcome((row + f'"non_preferred_output": {deep}}}').encode(), 1 << 16)
 
-    assert isinstance(found, DatasetSummary) or "nested" in str(found)
+    levels = depth + 5  # row, output, message, tool_calls, call
+    assert isinstance(found, DatasetSummary) == (levels <= MOST_LEVELS)
+    assert levels <= MOST_LEVELS or "nested deeper than 64 levels" in str(found)
 
 
 def outcome(data: bytes, size: int) -> object:
     try:
-        return verdict(data, size, max_line_bytes=1 << 16, max_examples=4)
+        return verdict(data, size, max_line_bytes=1 << 18, max_examples=4)
     except (InvalidFile, PayloadTooLarge) as error:
         return f"{error.code}: {error.message} {error.details}"
 

@@ -82,6 +82,6 @@ def test_members_are_kept_with_the_first_line_that_lacks_them() -> None:
 
 
 def test_members_that_no_template_can_name_are_not_kept() -> None:
-    odd: dict[str, Any] = {"a b": 1, "a.b": 1, "\0": 1, "": 1, "x" * 257: 1, "\u00e9": 1}
+    odd: dict[str, Any] = {"a b": 1, "a.b": 1, "\1": 1, "": 1, "x" * 257: 1, "\u00e9": 1}
 
     assert verdict(jsonl(PROMPT | odd)).members == {"answer": 0, "level": 0}
