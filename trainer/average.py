@@ -8,6 +8,7 @@ from trainer.checkpoint.fragments import averages, refresh
 
 PART = 1 << 24  # elements
 
+
 def begin(engine: Any) -> None:  # noqa: ANN401 - deepspeed is untyped here
     """Keep one from now on; it begins as the weights are."""
     for _ in averages(engine):
@@ -39,4 +40,5 @@ def exchange(engine: Any) -> None:  # noqa: ANN401
 
 def _parts(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Views of a few elements each, so that a swap needs little memory."""
-    return flat.view(-1).split(PART)
+    parts: tuple[torch.Tensor, ...] = flat.view(-1).split(PART)
+    return parts

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from trainer import average, faster
 from trainer.checkpoint import randomness
+from trainer.contract import NOT_THE_MODEL
 from trainer.export import Exported, export, seal
 from trainer.hopeless import Hopeless
 from trainer.loop import Parts
@@ -22,7 +23,6 @@ from trainer.verification import MISMATCH, NOT_VERIFIED, OFF, Verification
 from trainer.verify import parent
 from trainer.watchdog import Watchdog
 
-FAILED = "verification failed"  # what the text of such an error begins with
 log = logging.getLogger("trainer")
 
 
@@ -71,7 +71,8 @@ def hand_over(
 
 def no_better(state: State) -> str:
     """A sentence about a model that is no better than its base on the validation file, or ""."""
-    before, after = state.valid_loss_before, state.metrics and state.metrics.valid_loss
+    before = state.valid_loss_before
+    after = state.metrics.valid_loss if state.metrics else None
     if before is None or after is None or after < before:
         return ""
     return (
@@ -109,7 +110,7 @@ def _keep_checkpoint(parts: Parts, state: State, exported: Exported | None) -> N
 
 def _mismatch(found: Verification, step: int) -> str:
     return (
-        f"{FAILED}: the exported files are not the model that was trained: {found.reason}. The "
-        f"trained weights are kept in the checkpoint of step {step}: convert it with `python -m "
+        f"{NOT_THE_MODEL}: the exported files are not the model that was trained: {found.reason}. "
+        f"The trained weights are kept in the checkpoint of step {step}: convert it with `python -m "
         "trainer.convert`, or submit the job again with training.verify false"
     )

@@ -51,6 +51,7 @@ class Option:
     roofline_seconds: float = 0.0  # the same by the roofline alone, before past jobs were asked
     node_evictions_per_hour: float = 0.0  # of one node; what the expected evictions rest on ...
     evictions_from: str = ""  # ... and who says so; "": on demand, or an earlier release
+    verify_seconds: float = 0.0  # after the last step; 0: not verified, or an earlier release
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
@@ -93,9 +94,17 @@ class Hazard:
 
 
 def weigh(
-    offering: Offering, price: Price, layout: Layout, step: StepTime, hazard: Hazard
+    offering: Offering,
+    price: Price,
+    layout: Layout,
+    step: StepTime,
+    hazard: Hazard,
+    verify_seconds: float = 0.0,
 ) -> Option | None:
-    """Duration and cost of the whole job there; None when it is evicted too often to advance."""
+    """Duration and cost of the whole job there; None when it is evicted too often to advance.
+
+    ``verify_seconds``: what comes after the last step.
+    """
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
     every, cadence = _cadence(price, layout, step, hazard)
@@ -104,7 +113,9 @@ def weigh(
     if useful <= 0:
         return None
     start = hazard.recovery_seconds
-    work, long_work = recipe.total_steps * step.seconds, recipe.total_steps * step.high
+    work, long_work = (
+        recipe.total_steps * seconds + verify_seconds for seconds in (step.seconds, step.high)
+    )
     evictions = per_second * (start + work) / useful
     many = per_second * (start + long_work) / useful
     many += _P90 * math.sqrt(many)
@@ -138,6 +149,7 @@ def weigh(
         roofline_seconds=step.roofline or step.seconds,
         node_evictions_per_hour=hazard.evictions_per_hour,
         evictions_from=hazard.source,
+        verify_seconds=verify_seconds,
     )
 
 

@@ -12,7 +12,7 @@ from trainer.contract import RunSpec
 from trainer.tokenizer import load_tokenizer
 from trainer.verification import MISMATCH, NOT_VERIFIED, VERIFIED, Comparison, Verification
 from trainer.verify.expected import Expected
-from trainer.verify.files import wrong_files
+from trainer.verify.files import weight_bytes, wrong_files
 from trainer.verify.loading import (
     NoMemoryError,
     UnloadableError,
@@ -23,12 +23,13 @@ from trainer.verify.loading import (
     load_export,
     with_adapter,
 )
-from trainer.verify.rows import LONGEST, RowSource
+from trainer.verify.rows import LONGEST, Row, RowSource
 from trainer.verify.scores import Values, difference, loss_of, measure_of, score_rows
 from trainer.verify.tokenizer_facts import differences, read_facts
 from trainer.verify.tolerance import tolerance
 
 ADAPTER = "adapter"
+CPU_OPERATIONS = 1e14  # for the rows with one model: minutes on the cores of a GPU machine
 
 
 def verify(expected: Expected, spec: RunSpec) -> Verification:
@@ -62,7 +63,8 @@ class Verifier:
         devices = [choose_device(folder, *memory) for folder in (self._model, self._base)]
         self._device = "cpu" if "cpu" in devices else expected.device
         self._pad_id = load_tokenizer(self._base, spec.method).pad_token_id
-        self._trainer: Values = [list(of_row) for of_row in expected.values]
+        self._rows = _affordable(expected, self._device)
+        self._trainer: Values = [list(of_row) for of_row in expected.values[: len(self._rows)]]
 
     def run(self) -> Verification:
         """Load and compare. Raises UnloadableError."""
@@ -94,8 +96,8 @@ class Verifier:
             device=torch.device(self._device).type,
             file=Path(expected.data).name,
             measure=measure_of(spec),
-            sequences=len(expected.rows),
-            tokens=sum(row.length for row in expected.rows),
+            sequences=len(self._rows),
+            tokens=sum(row.length for row in self._rows),
             scored=sum(map(len, self._trainer)),
             trainer_loss=self._loss(self._trainer),
             loss=self._loss(exported),
@@ -123,7 +125,7 @@ class Verifier:
         return load_base(*given, quantized=quantized)
 
     def _scored(self, model: object) -> Values:
-        return score_rows(model, self._expected.rows, self._spec, self._device)
+        return score_rows(model, self._rows, self._spec, self._device)
 
     def _compare(
         self, what: str, ours: Values, against: str, theirs: Values, *, merged: bool = False
@@ -141,7 +143,18 @@ class Verifier:
         )
 
     def _loss(self, values: Values) -> float | None:
-        return loss_of(values, self._expected.rows, self._spec)
+        return loss_of(values, self._rows, self._spec)
+
+
+def _affordable(expected: Expected, device: str) -> list[Row]:
+    """As many rows as a CPU can score in a few minutes where the trainer had a GPU; at least 1."""
+    rows = list(expected.rows)
+    weights = weight_bytes(Path(expected.model)) / 2  # about; in 16 bits, as on any GPU
+    while len(rows) > 1 and device == "cpu" and expected.device != "cpu":
+        if 2 * weights * sum(row.length for row in rows) <= CPU_OPERATIONS:
+            break
+        rows.pop()
+    return rows
 
 
 def _wrong_tokenizer(expected: Expected, spec: RunSpec) -> Iterator[str]:

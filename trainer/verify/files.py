@@ -18,7 +18,7 @@ def wrong_files(folder: Path, dtypes: tuple[str, ...]) -> Iterator[str]:
     found: dict[str, str] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
-            found |= {name: path.name for name in _names(path)}
+            found |= dict.fromkeys(_names(path), path.name)
         except (OSError, SafetensorError) as error:
             yield f"{path.name} cannot be read: {error}"
             return

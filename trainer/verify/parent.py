@@ -9,7 +9,6 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from trainer.verify.scores import Values, score_rows
 from trainer.verify.tokenizer_facts import read_facts
 
 LIMIT = 900.0  # seconds for the fresh process
-TERMINATED = -15
 
 log = logging.getLogger("trainer")
 
@@ -138,7 +136,4 @@ def _other_kernels(spec: RunSpec, device: str) -> bool:
 
 def not_verified_text(found: Verification) -> str:
     """What the user is told of a model that could not be verified."""
-    return (
-        f"The exported model was not verified: {found.reason}. Load it once yourself, or use "
-        f"larger machines (transformers {version('transformers')})."
-    )
+    return f"The exported model was not verified: {found.reason}. Load it once before you use it."

@@ -52,10 +52,9 @@ def differences(
         if ours.vocabulary.get(token) != theirs.vocabulary.get(token)
     )
     if moved:
-        mine, other = ours.vocabulary.get(moved[0]), theirs.vocabulary.get(moved[0])
         yield (
-            f"{len(moved)} tokens have another id: {moved[0]!r} is {other}, in training it was "
-            f"{mine}"
+            f"{len(moved)} tokens have another id: {moved[0]!r} has "
+            f"{theirs.vocabulary.get(moved[0])}, in training it had {ours.vocabulary.get(moved[0])}"
         )
     if ours.added != theirs.added:
         yield "its added tokens differ"
