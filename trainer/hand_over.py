@@ -111,6 +111,6 @@ def _keep_checkpoint(parts: Parts, state: State, exported: Exported | None) -> N
 def _mismatch(found: Verification, step: int) -> str:
     return (
         f"{NOT_THE_MODEL}: the exported files are not the model that was trained: {found.reason}. "
-        f"The trained weights are kept in the checkpoint of step {step}: convert it with `python -m "
-        "trainer.convert`, or submit the job again with training.verify false"
+        f"The trained weights are kept in the checkpoint of step {step}: convert it with "
+        "`python -m trainer.convert`, or submit the job again with training.verify false"
     )

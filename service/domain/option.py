@@ -85,26 +85,19 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Hazard:
-    """How often one node is evicted, and what an eviction costs the job."""
+    """What costs a job time beside its steps: evictions of its nodes, and the verification."""
 
     evictions_per_hour: float  # of one node
     recovery_seconds: float  # from an eviction to the next training step; a first start as well
     trained: int = 0  # parameters, whose state a save holds
     source: str = ""  # who says how often
+    verify_seconds: float = 0.0  # after the last step
 
 
 def weigh(
-    offering: Offering,
-    price: Price,
-    layout: Layout,
-    step: StepTime,
-    hazard: Hazard,
-    verify_seconds: float = 0.0,
+    offering: Offering, price: Price, layout: Layout, step: StepTime, hazard: Hazard
 ) -> Option | None:
-    """Duration and cost of the whole job there; None when it is evicted too often to advance.
-
-    ``verify_seconds``: what comes after the last step.
-    """
+    """Duration and cost of the whole job there; None when it is evicted too often to advance."""
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
     every, cadence = _cadence(price, layout, step, hazard)
@@ -113,9 +106,8 @@ def weigh(
     if useful <= 0:
         return None
     start = hazard.recovery_seconds
-    work, long_work = (
-        recipe.total_steps * seconds + verify_seconds for seconds in (step.seconds, step.high)
-    )
+    verify, steps = hazard.verify_seconds, recipe.total_steps
+    work, long_work = steps * step.seconds + verify, steps * step.high + verify
     evictions = per_second * (start + work) / useful
     many = per_second * (start + long_work) / useful
     many += _P90 * math.sqrt(many)
@@ -130,7 +122,7 @@ def weigh(
         micro_batch=layout.micro_batch,
         accumulation=layout.accumulation,
         global_batch=recipe.global_batch,
-        total_steps=recipe.total_steps,
+        total_steps=steps,
         memory=layout.memory,
         seconds_per_step=step.seconds,
         expected_evictions=evictions,
@@ -149,7 +141,7 @@ def weigh(
         roofline_seconds=step.roofline or step.seconds,
         node_evictions_per_hour=hazard.evictions_per_hour,
         evictions_from=hazard.source,
-        verify_seconds=verify_seconds,
+        verify_seconds=verify,
     )
 
 

@@ -262,9 +262,9 @@ def _weighed(
             source=offer.evictions_from if spot else "",
             recovery_seconds=request.recovery_seconds,
             trained=_trained(request),
+            verify_seconds=verify_seconds(request.training, request.arch),
         )
-        verify = verify_seconds(request.training, request.arch)
-        if option := weigh(offer.offering, offer.price, layouts[size], step, hazard, verify):
+        if option := weigh(offer.offering, offer.price, layouts[size], step, hazard):
             options.append(option)
     return tuple(sorted(options, key=lambda o: (o.cost_p50, o.duration_p50, o.offering)))
 

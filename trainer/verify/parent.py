@@ -9,6 +9,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,9 @@ def _how_it_ended(status: int) -> str:
 
 def _dtypes(model: Any, spec: RunSpec) -> tuple[str, ...]:  # noqa: ANN401
     """Those that the exported weights may have, as safetensors names them."""
-    own = _floating(model.named_parameters()) | _floating(model.named_buffers())
+    saved = model.state_dict().keys()  # without buffers that are computed anew at every start
+    tensors = chain(model.named_parameters(), model.named_buffers())
+    own = _floating((name, tensor) for name, tensor in tensors if name in saved)
     quantized = spec.lora is not None and spec.lora.quantized  # exported over the original weights
     found = own | ({dtype_of(spec)} if quantized else set())
     return tuple(sorted(NAMES.get(dtype, str(dtype)) for dtype in found))
