@@ -69,15 +69,19 @@ def hand_over(
         seal(exported, rundir, spec, identity, state, found, warnings)
 
 
-def no_better(state: State) -> str:
-    """A sentence about a model that is no better than its base on the validation file, or ""."""
+def no_better(state: State, *, graded: bool) -> str:
+    """A sentence about a model that is no better than its base on the validation file, or "".
+
+    ``graded``: its measure is the mean grade, below zero.
+    """
     before = state.valid_loss_before
     after = state.metrics.valid_loss if state.metrics else None
     if before is None or after is None or after < before:
         return ""
+    what, sign = ("reward", -1) if graded else ("loss", 1)
     return (
-        f"The tuned model is no better than its base on the validation file: its loss is "
-        f"{after:.4f}, before the first step it was {before:.4f}. Train with more or other rows, a "
+        f"The tuned model is no better than its base on the validation file: its {what} is "
+        f"{sign * after:.4f}, before the first step it was {sign * before:.4f}. Train with more or other rows, a "
         "lower learning rate or fewer epochs, or keep the base model."
     )
 
@@ -85,7 +89,7 @@ def no_better(state: State) -> str:
 def _warn(parts: Parts, state: State) -> tuple[str, ...]:
     """Tell the user of a model that is no better; return all warnings for the report."""
     unused = faster.unused(parts.spec, parts.engine.device.type)
-    if not (text := no_better(state)):
+    if not (text := no_better(state, graded=parts.spec.reinforcement is not None)):
         return unused
     parts.journal.warn("no_better", text)
     return (*unused, text)

@@ -2,7 +2,7 @@
 
 from tests.scripted_node import boot, train
 from tests.world import World
-from trainer.contract import NodePhase
+from trainer.contract import NOT_THE_MODEL, NodePhase
 
 WHY = "train.jsonl, row 17: the chat template takes no tools. Mend the row"
 
@@ -33,3 +33,18 @@ async def test_an_error_of_another_kind_is_tried_again(world: World) -> None:
 
     assert again > number
     assert (await world.job(str(job["id"])))["status"] == "running"
+
+
+async def test_a_model_that_is_not_the_trained_one_fails_with_a_code_of_its_own(
+    world: World,
+) -> None:
+    why = f"{NOT_THE_MODEL}: the exported files are not the model that was trained: 2 missing keys"
+    job = await world.submit()
+    nodes = await boot(world, str(job["id"]))
+    number = await train(world, nodes, step=3)
+    for node in nodes:
+        await node.say(NodePhase.FAILED, number, step=3, error=why, hopeless=True)
+    await world.tick(3)
+    failed = await world.job(str(job["id"]))
+
+    assert failed["error"] == {"code": "verification_failed", "message": why, "param": None}

@@ -96,7 +96,7 @@ def shard(folder: Path, drop: bool = False) -> None:
     tensors = load_file(folder / WEIGHTS)
     (folder / WEIGHTS).unlink()
     names = sorted(tensors)
-    places = {}
+    places: dict[str, str] = {}
     for number, part in enumerate((names[::2], names[1::2]), start=1):
         file = f"model-0000{number}-of-00002.safetensors"
         save_file({n: tensors[n] for n in part}, folder / file, metadata={"format": "pt"})

@@ -101,7 +101,7 @@ def test_files_as_they_were_exported_are_verified_again(full: Outcome, copy: Pat
     assert verify_folder(full.rundir, copy).status == VERIFIED
 
 
-WRONG_WEIGHTS = {
+WRONG_WEIGHTS: dict[Callable[[planted.Tensors], None], str] = {
     planted.transpose_square: "single values differ",
     planted.swap_layers: "single values differ",
     planted.swap_embeddings: "single values differ",
@@ -208,7 +208,7 @@ def test_a_verification_that_is_switched_off_is_told_as_off(bench: Bench) -> Non
     assert verification(bench.run("off", verify=False, total_steps=1)).status == OFF
 
 
-WRONG_EXPORTS = {
+WRONG_EXPORTS: dict[str, tuple[dict[str, Any], Change]] = {
     "adapters merged with a wrong scale": (
         {"lora": LORA},
         Change(

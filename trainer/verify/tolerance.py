@@ -2,8 +2,8 @@
 
 # Mean absolute difference of the values: nats per token, or units of a reward model's score.
 _SAME = {"fp32": 1e-3, "bf16": 5e-3, "fp16": 5e-3}  # the same sums on the same device
-_OTHER = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 2e-2}  # another device, or other kernels
-_MERGED = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 2e-2}  # merged weights are rounded once more
+_OTHER = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # another device, or other kernels
+_MERGED = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # merged weights are rounded once more
 
 
 def tolerance(precision: str, *, alike: bool, merged: bool) -> float:
