@@ -96,26 +96,6 @@ REQUEST = PlanRequest(
 )
 
 
-def test_the_verification_takes_time_and_money_unless_it_is_switched_off() -> None:
-    checked = make_plan(REQUEST).chosen
-    training = replace(REQUEST.training, verify=False)
-    unchecked = make_plan(replace(REQUEST, training=training)).chosen
-
-    assert checked.verify_seconds == pytest.approx(42, abs=1)  # two times 16 GB, and a start
-    assert unchecked.verify_seconds == 0
-    longer = checked.duration_p50 - unchecked.duration_p50
-    assert longer == pytest.approx(checked.verify_seconds)
-    assert checked.cost_p50 > unchecked.cost_p50
-
-
-def test_a_plan_of_an_earlier_release_asks_for_no_verification() -> None:
-    stored = make_plan(REQUEST).as_dict()
-    for option in stored["options"]:
-        del option["verify_seconds"]
-
-    assert Plan.from_dict(stored).chosen.verify_seconds == 0
-
-
 def test_a_full_fine_tune_of_8b_fits_on_one_ndm_node() -> None:
     chosen = make_plan(REQUEST).chosen
 
