@@ -82,7 +82,8 @@ def no_better(state: State, *, graded: bool) -> str:
     return (
         f"The tuned model is no better than its base on the validation file: its {what} is "
         f"{sign * after:.4f}, before the first step it was {sign * before:.4f}. "
-        "Train with more or other rows, a lower learning rate or fewer epochs, or keep the base model."
+        "Train with more or other rows, a lower learning rate or fewer epochs, or keep the base "
+        "model."
     )
 
 
