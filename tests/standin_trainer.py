@@ -59,7 +59,7 @@ def main() -> int:
     load(folder, ranks, mode)
     lay_slot(folder, size)
     step = begin
-    while mode != "finish" or step < begin + FINAL_STEPS:
+    while mode not in {"finish", "wrong"} or step < begin + FINAL_STEPS:
         step += 1
         if step % 10 == 0 and (mode in {"saves", "half"} or (mode, step) == ("once", begin + 10)):
             save_now(folder, generation, ranks, step, torn=mode == "half" and step > begin + 10)
@@ -71,6 +71,10 @@ def main() -> int:
         threading.Event().wait(STEP_SECONDS)
     if mode == "slow":
         threading.Event().wait(1.0)
+    if mode == "wrong":
+        save_now(folder, generation, ranks, step, torn=False)
+        write_whole(folder.hopeless(ranks[-1]), "verification failed: the scale is wrong")
+        return 1
     how = "finished" if mode == "finish" else "stopped"
     last = (step // 10 + 1) * 10 if mode in {"saves", "once"} else begin + 10
     end(folder, generation, ranks, last, how=how, torn=mode == "torn")

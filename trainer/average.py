@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import torch
+
 from trainer.checkpoint.fragments import averages, refresh
+
+PART = 1 << 24  # elements
 
 
 def begin(engine: Any) -> None:  # noqa: ANN401 - deepspeed is untyped here
@@ -22,8 +26,19 @@ def follow(engine: Any, decay: float, step: int) -> None:  # noqa: ANN401
         average.lerp_(master, 1 - decay)
 
 
-def adopt(engine: Any) -> None:  # noqa: ANN401
-    """Have the weights be their average. Only export may follow: the optimizer knows others."""
+def exchange(engine: Any) -> None:  # noqa: ANN401
+    """Swap the weights and their average. Only export may follow, or to swap them back: the
+    optimizer knows the others.
+    """
     for master, average in averages(engine):
-        master.copy_(average)
+        for ours, other in zip(_parts(master), _parts(average), strict=True):
+            kept = ours.clone()
+            ours.copy_(other)
+            other.copy_(kept)
     refresh(engine)
+
+
+def _parts(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of a few elements each, so that a swap needs little memory."""
+    parts: tuple[torch.Tensor, ...] = flat.view(-1).split(PART)
+    return parts

@@ -17,6 +17,7 @@ from trainer.contract import RunSpec
 from trainer.heads import has_head
 from trainer.procedure import procedure
 from trainer.report import REPORT, Data, Report, Validation
+from trainer.verification import OFF, VERIFIED, Verification
 
 LICENSE = ("license", "license_name", "license_link")  # members of a card's header
 TAGS = {"supervised": "sft", "reward": "reward-model", "classification": "text-classification"}
@@ -58,6 +59,7 @@ def write_card(report: Report, spec: RunSpec, folder: Path) -> None:
         _table(("", "file", "rows", "SHA-256"), _data(report)),
         "## Results\n",
         _results(report),
+        *([_verified(found)] if (found := report.verification) else []),
         "## How to load it\n",
         f"```python\n{_code(spec)}\n```\n",
         "## Limits\n",
@@ -130,6 +132,24 @@ def _results(report: Report) -> str:
             f"{table}\nThe reward is the mean grade of the likeliest answers; higher is better.\n"
         )
     return f"{table}\nLower is better.\n"
+
+
+def _verified(found: Verification) -> str:
+    """What the verification of these files has found, in a sentence or two."""
+    if found.status == OFF:
+        return "These files were not verified: verification was switched off.\n"
+    if found.status != VERIFIED:
+        return f"These files were not verified: {found.reason}.\n"
+    base = "" if found.base_loss is None else f" The base model's is {found.base_loss:.4f}."
+    return (
+        f"A fresh process loaded these files with {found.loaded_with} and scored "
+        f"{found.sequences} rows of `{found.file}`: the {found.measure} is "
+        f"{_exact(found.loss)}, in the trainer it was {_exact(found.trainer_loss)}.{base}\n"
+    )
+
+
+def _exact(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
 
 
 def _measures(found: Validation) -> Iterable[tuple[str, ...]]:

@@ -61,6 +61,7 @@ LONG_POLL_SECONDS = 20.0
 LOG_FLUSH_SECONDS = 2.0
 ERROR_TAIL_BYTES = 64 * 1024
 UNDERSTANDS = "cadence"  # a heartbeat's ?understands=: older nodes refuse an answer with that in it
+NOT_THE_MODEL = "verification failed"  # what a hopeless error of a wrong export begins with
 RUN_SPEC = "run-spec.json"
 MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service had not answered yet
 

@@ -8,7 +8,7 @@ are merged into: that is the base model as it came (adr/0023).
 import hashlib
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-from trainer import faster
 from trainer.actor_critic import actor
 from trainer.card import write_card
 from trainer.checkpoint.fragments import owned
@@ -29,11 +28,22 @@ from trainer.report import make_report, trained_parameters, write_report
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
 from trainer.tokenizer import base_folder
+from trainer.verification import Verification
 
 ADAPTER = "adapter"
 PEFT_PREFIX = "base_model.model."
 HEAD = ".modules_to_save.default."
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A model that lies in the outbox; the supervisor leaves it there until it is sealed."""
+
+    path: str  # in the job's container
+    folder: Path
+    parameters_sha256: str
+    trained: int  # parameters
 
 
 def export(
@@ -42,26 +52,40 @@ def export(
     spec: RunSpec,
     identity: Identity,
     state: State,
-) -> None:
-    """Gather the model on rank 0 and leave it whole in the outbox; collective."""
+) -> Exported | None:
+    """Gather the model on rank 0 and write its files; collective. None on the other ranks."""
     digest = parameters_sha256(engine)
     weights = _gather(engine)
     if identity.rank != 0:
-        return
+        return None
     path = model_path(state.step, identity.nonce)
     folder = rundir.save_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
     base = base_folder(rundir, spec.base_model)
     _write_model(actor(engine.module), weights, spec, folder, base)
     copy_companions(base, folder, spec)
-    report = make_report(folder, rundir, spec, identity, state, trained_parameters(engine), digest)
-    told = (*spec.data_warnings, *faster.unused(spec, engine.device.type))
-    report = replace(report, warnings=told)
+    trained = trained_parameters(engine)
+    return Exported(path=path, folder=folder, parameters_sha256=digest, trained=trained)
+
+
+def seal(
+    exported: Exported,
+    rundir: RunDir,
+    spec: RunSpec,
+    identity: Identity,
+    state: State,
+    verification: Verification,
+    warnings: tuple[str, ...],
+) -> None:
+    """Add report, card and record: the supervisor may upload the model from now on."""
+    folder, digest = exported.folder, exported.parameters_sha256
+    report = make_report(folder, rundir, spec, identity, state, exported.trained, digest)
+    report = replace(report, warnings=warnings, verification=verification)
     write_report(report, folder)
     write_card(report, spec, folder)
     names = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
     record = RankSave(
-        path=path,
+        path=exported.path,
         rank=0,
         writers=1,
         step=state.step,
@@ -74,7 +98,7 @@ def export(
         parameters_sha256=digest,
     )
     write_whole(folder / record.name, record.to_json())
-    log.info("exported %s, parameters %s", path, digest)
+    log.info("exported %s, parameters %s", exported.path, digest)
 
 
 def parameters_sha256(engine: Any) -> str:  # noqa: ANN401

@@ -5,6 +5,7 @@ from typing import Any
 from trainer.contract import RunSpec
 
 METHODS = ("reward", "classification")
+MODULES = ("classifier", "score")  # trained whole; peft spares those of sequences by itself
 
 
 def has_head(spec: RunSpec) -> bool:

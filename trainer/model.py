@@ -22,7 +22,7 @@ from trainer.contract import Lora, RunSpec
 from trainer.freeze import freeze
 from trainer.precision import dtype_of
 
-NEW_HEADS = ["classifier", "score"]  # trained whole; peft spares those of sequences by itself
+NEW_HEADS = list(heads.MODULES)
 
 
 def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any], pad_id: int) -> Any:  # noqa: ANN401

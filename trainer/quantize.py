@@ -26,16 +26,23 @@ def import_uncompiled() -> None:
         torch.compile = compiled
 
 
-def four_bits(dtype: torch.dtype, spared: list[str] | None) -> dict[str, Any]:
+def four_bits(
+    dtype: torch.dtype, spared: list[str] | None, device: str | None = None
+) -> dict[str, Any]:
     """What `from_pretrained` is told: all linear layers but the output head, on this device.
+
+    ``device``: None for the one of DeepSpeed's accelerator.
 
     ``spared`` names heads that are new; None: transformers finds a language model's. Of a new one
     with a bias it finds the bias alone.
     """
     import_uncompiled()
-    from deepspeed.accelerator import get_accelerator  # noqa: PLC0415 - others save the imports
-    from transformers import BitsAndBytesConfig  # noqa: PLC0415
+    from transformers import BitsAndBytesConfig  # noqa: PLC0415 - others save the imports
 
+    if device is None:
+        from deepspeed.accelerator import get_accelerator  # noqa: PLC0415
+
+        device = get_accelerator().current_device_name()
     return {
         "quantization_config": BitsAndBytesConfig(
             load_in_4bit=True,
@@ -44,7 +51,7 @@ def four_bits(dtype: torch.dtype, spared: list[str] | None) -> dict[str, Any]:
             bnb_4bit_compute_dtype=dtype,
             llm_int8_skip_modules=spared,
         ),
-        "device_map": {"": get_accelerator().current_device_name()},
+        "device_map": {"": device},
     }
 
 

@@ -20,6 +20,7 @@ from trainer.contract import InputFile, Lora, Message, RunSpec
 from trainer.data.rows import Rows
 from trainer.rundir import RunDir
 from trainer.state import Identity, State
+from trainer.verification import Verification
 from trainer.wire import LATER
 
 REPORT = "report.json"
@@ -105,9 +106,8 @@ class Report(Message):
     parameters_sha256: str  # of the fp32 masters; see trainer/export.py
     run_spec_sha256: str
     quantized: Quantized | None = field(default=None, metadata=LATER)
-    warnings: tuple[str, ...] = field(
-        default=(), metadata=LATER
-    )  # of its data, and what was asked for and not used
+    warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # of what the user should know
+    verification: Verification | None = field(default=None, metadata=LATER)  # of these files
 
 
 def make_report(

@@ -198,6 +198,7 @@ class RunSpec(Message):
     split_answers: bool = field(default=False, metadata=LATER)  # each is a sample of its own
     spike_guard: SpikeGuard | None = field(default=None, metadata=LATER)  # None: nobody looks
     loss_scaling: LossScaling | None = field(default=None, metadata=LATER)  # of fp16; None: as told
+    verify: bool = field(default=False, metadata=LATER)  # the export, in a fresh process
 
     def on(self, rung: Rung | None) -> Self:
         """The same rows with as much at once as this rung says; None: as it is."""

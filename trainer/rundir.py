@@ -31,6 +31,7 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     progress                number of the last training step loaded or finished
     warnings/NAME.txt       what the user should know of the training, in words; rank 0
     skipped/rank-00000.json why this rank gave up its last save; gone once one was written
+    verification/           what the process that verifies the export is asked, and its result
     out-of-memory/rank-00000.json  memory ran out while this rank trained: it is about to fail
     hopeless/rank-00000.txt why no second try would help, in words for the user
     results/rank-00000.json how this rank ended, written last; no file means it failed
@@ -257,6 +258,11 @@ class RunDir:
     def warnings(self) -> Path:
         """What the user should know of the training, each in a file of its own."""
         return self.root / "warnings"
+
+    @property
+    def verification(self) -> Path:
+        """What the verifying process is asked, and what it found."""
+        return self.root / "verification"
 
     def out_of_memory(self, rank: int) -> Path:
         """What the rank had no memory for."""

@@ -42,8 +42,8 @@ from trainer.checkpoint.saver import Saver  # noqa: E402
 from trainer.contract import Generation, RunSpec  # noqa: E402
 from trainer.data import tokenizing  # noqa: E402
 from trainer.engine import build_engine, deepspeed_config  # noqa: E402
-from trainer.export import export  # noqa: E402
 from trainer.feeding import from_files  # noqa: E402
+from trainer.hand_over import hand_over  # noqa: E402
 from trainer.journal import Journal  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
 from trainer.methods.choose import choose, require_known  # noqa: E402
@@ -153,11 +153,7 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
     watchdog.expect_long()
     parts.saver.wait()
     if finished:
-        began = time.time()
-        if spec.ema_decay:
-            average.adopt(parts.engine)
-        export(parts.engine, rundir, spec, identity, state)
-        journal.span("export", began, time.time())
+        hand_over(parts, rundir, state, patient, watchdog)
     dist.barrier(patient)  # a large model is written for longer than a collective may take
     return RankResult(how="finished" if finished else "stopped", step=state.step)
 

@@ -116,7 +116,7 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield (
         "duration",
         f"about {words.duration(plan.get('duration_p50'))}, "
-        f"within {words.duration(plan.get('duration_p90'))} nine times in ten",
+        f"within {words.duration(plan.get('duration_p90'))} nine times in ten{_verifying(plan)}",
     )
     yield (
         "price",
@@ -124,6 +124,12 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         f"on demand {money(plan.get('on_demand_cost'), unit)}",
     )
     yield "why", words.safe(plan.get("why", ""))
+
+
+def _verifying(plan: Mapping[str, Any]) -> str:
+    """How much of it verifies the result; an older service does not say."""
+    seconds = plan.get("verify_seconds")
+    return f", {words.duration(seconds)} of it to verify the result" if seconds else ""
 
 
 def _watched(cli: Cli, job: Json) -> int:

@@ -120,6 +120,14 @@ EmaDecay = Annotated[
         rich_help_panel=_TRAINING,
     ),
 ]
+NoVerify = Annotated[
+    bool,
+    typer.Option(
+        "--no-verify",
+        help="Skip the verification of the exported model in a fresh process.",
+        rich_help_panel=_TRAINING,
+    ),
+]
 Seed = Annotated[
     int | None,
     typer.Option("--seed", min=0, help="The same seed, the same run.", rich_help_panel=_TRAINING),

@@ -26,6 +26,7 @@ class Numbers:
     learning_rate: options.LearningRate = None
     max_seq_len: options.MaxSeqLen = None
     ema_decay: options.EmaDecay = None
+    no_verify: options.NoVerify = False
 
     def hyperparameters(self) -> Json:
         """Those that OpenAI has, as far as they were told."""
@@ -35,7 +36,8 @@ class Numbers:
     def members(self) -> Json:
         """Of the request's ``training``; None where nothing was told."""
         ours = ("learning_rate", "max_seq_len", "ema_decay")
-        return {name: getattr(self, name) for name in ours}
+        told = {name: getattr(self, name) for name in ours}
+        return told | {"verify": False if self.no_verify else None}
 
 
 @dataclass(frozen=True, kw_only=True)

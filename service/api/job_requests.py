@@ -121,6 +121,7 @@ class TrainingRequest(Strict):
     fused_kernels: bool = False
     zero_plus_plus: tuple[Literal["hpz", "qwz", "qgz"], ...] = ()
     rollout_offload: bool = False
+    verify: bool = True
     learning_rate_scaling: ScalingRequest | None = None
     tensor_parallel: int = 1
     sequence_parallel: int = 1

@@ -9,10 +9,11 @@ from service.domain.fleet import Offering, ScaleSet, scale_set_name
 from service.domain.generation import Halt, NodeView
 from service.domain.ladder import AS_PLANNED, Ladder
 from service.domain.states import AttemptState, Outcome
-from trainer.contract import DirectiveKind, Generation, Rung
+from trainer.contract import NOT_THE_MODEL, DirectiveKind, Generation, Rung
 
 JOINS = "a machine joins"  # why a generation is halted that nothing is wrong with
 HOPELESS = "no second try would help"
+VERIFICATION_FAILED = "verification_failed"  # the exported files are not the trained model
 MAX_FRUITLESS = 10  # generations in a row without a newly committed checkpoint, whatever the reason
 FRUITLESS = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
 EVER = datetime.min.replace(tzinfo=UTC)
@@ -126,6 +127,13 @@ class Move:
 
 
 Step = Wait | Create | Refill | Delete | Halt | OpenGeneration | Move
+
+
+def failure_code(outcome: Outcome | None, message: str) -> str:
+    """The code of a failed job's error: its last outcome, or what its trainer names in words."""
+    if outcome is Outcome.TRAINER_ERROR and message.startswith(NOT_THE_MODEL):
+        return VERIFICATION_FAILED
+    return str(outcome)
 
 
 def will_not_die(attempt: Attempt, seen: Seen, now: datetime) -> bool:

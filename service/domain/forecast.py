@@ -88,6 +88,7 @@ class Course:
     evictions_per_second: float
     seconds_per_step_p10: float = 0.0  # 0: plans of the release before do not say
     seconds_per_step_p90: float = 0.0
+    verify_seconds: float = 0.0  # after the last step
 
     @classmethod
     def of(cls, option: Option) -> Self:
@@ -109,6 +110,7 @@ class Course:
             evictions_per_second=told["expected_evictions"] / takes if takes > 0 else 0.0,
             seconds_per_step_p10=told.get("seconds_per_step_p10", 0.0),
             seconds_per_step_p90=told.get("seconds_per_step_p90", 0.0),
+            verify_seconds=told.get("verify_seconds", 0.0),
         )
 
     def as_it_runs(self, every: float | None, *, on_demand: bool) -> Self:
@@ -155,7 +157,7 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class ToCome:
-    """Seconds until the last step is done."""
+    """Seconds until the last step is done, and its result is verified."""
 
     p10: float
     p50: float
@@ -218,14 +220,15 @@ def of(
     steps = max(steps, 0)
     start = 0.0 if running or not steps else course.recovery_seconds
     times = course.steps_take(seconds_per_step, steps, seen)
-    low, middle, high = (start + steps * seconds for seconds in times)
+    low, middle, high = (start + steps * seconds + course.verify_seconds for seconds in times)
     calm = ToCome(p10=low, p50=middle, p90=high)
     return calm.after(_evictions_take(course, middle, seen, after)) if middle > 0 else calm
 
 
 def without_evictions(option: Option) -> float:
     """Seconds of the whole job if nothing is ever taken away, as on demand."""
-    return option.recovery_seconds + option.total_steps * option.seconds_per_step
+    work = option.total_steps * option.seconds_per_step + option.verify_seconds
+    return option.recovery_seconds + work
 
 
 def left_until(deadline: datetime, now: datetime) -> float:

@@ -51,6 +51,7 @@ class Option:
     roofline_seconds: float = 0.0  # the same by the roofline alone, before past jobs were asked
     node_evictions_per_hour: float = 0.0  # of one node; what the expected evictions rest on ...
     evictions_from: str = ""  # ... and who says so; "": on demand, or an earlier release
+    verify_seconds: float = 0.0  # after the last step; 0: not verified, or an earlier release
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
@@ -84,12 +85,13 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Hazard:
-    """How often one node is evicted, and what an eviction costs the job."""
+    """What costs a job time beside its steps: evictions of its nodes, and the verification."""
 
     evictions_per_hour: float  # of one node
     recovery_seconds: float  # from an eviction to the next training step; a first start as well
     trained: int = 0  # parameters, whose state a save holds
     source: str = ""  # who says how often
+    verify_seconds: float = 0.0  # after the last step
 
 
 def weigh(
@@ -104,7 +106,8 @@ def weigh(
     if useful <= 0:
         return None
     start = hazard.recovery_seconds
-    work, long_work = recipe.total_steps * step.seconds, recipe.total_steps * step.high
+    verify, steps = hazard.verify_seconds, recipe.total_steps
+    work, long_work = steps * step.seconds + verify, steps * step.high + verify
     evictions = per_second * (start + work) / useful
     many = per_second * (start + long_work) / useful
     many += _P90 * math.sqrt(many)
@@ -119,7 +122,7 @@ def weigh(
         micro_batch=layout.micro_batch,
         accumulation=layout.accumulation,
         global_batch=recipe.global_batch,
-        total_steps=recipe.total_steps,
+        total_steps=steps,
         memory=layout.memory,
         seconds_per_step=step.seconds,
         expected_evictions=evictions,
@@ -138,6 +141,7 @@ def weigh(
         roofline_seconds=step.roofline or step.seconds,
         node_evictions_per_hour=hazard.evictions_per_hour,
         evictions_from=hazard.source,
+        verify_seconds=verify,
     )
 
 

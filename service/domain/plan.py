@@ -27,6 +27,7 @@ from service.domain.row import Format
 from service.domain.savings import NONE, Savings, trained_parameters
 from service.domain.states import CapacityType
 from service.domain.throughput import StepTime, Work, cpu_step, gpu_step
+from service.domain.verification import verify_seconds
 from service.domain.wording import duration
 from trainer.contract import Curriculum, Dpo, Lora, Mix, Ranked, Reinforcement
 
@@ -215,6 +216,7 @@ def _weighed(
             source=offer.evictions_from if spot else "",
             recovery_seconds=request.recovery_seconds,
             trained=_trained(request),
+            verify_seconds=verify_seconds(request.training, request.arch),
         )
         if option := weigh(offer.offering, offer.price, layouts[size], step, hazard):
             options.append(option)

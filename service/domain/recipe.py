@@ -95,6 +95,7 @@ class Training:
     ema_decay: float = 0.0  # of an average of the weights, which is what is exported; 0: none
     extras: Extras | None = None
     split_answers: bool = False  # each trained answer is an example: what the rows' check found
+    verify: bool = True  # the exported model, before the job succeeds
 
     def __post_init__(self) -> None:
         assert (self.method == "dpo") == (self.dpo is not None), "they go together"

@@ -294,6 +294,7 @@ def run_spec(
         processes_per_node=chosen.processes_per_node,
         keep_checkpoints=recipe.keep_checkpoints,
         milestone_every_steps=recipe.milestone_every_steps,
+        verify=chosen.verify_seconds > 0,
         **asdict(recipe.savings),
         **(recipe.extras or NO_EXTRAS).members(),
         date=job.created_at.astimezone(UTC).date().isoformat(),

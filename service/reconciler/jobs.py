@@ -16,7 +16,7 @@ from service.db.job_moves import Moving
 from service.db.jobs import JobRow
 from service.db.leases import Claim, Renewals
 from service.domain.admission import NO_QUOTA, Quota
-from service.domain.attempt import FRUITLESS, HOPELESS
+from service.domain.attempt import FRUITLESS, HOPELESS, failure_code
 from service.domain.budget import USUAL, Allowance
 from service.domain.cost import NO_EGRESS, Egress
 from service.domain.errors import InvalidRequest, LeaseLost, NothingTrained
@@ -111,9 +111,10 @@ class JobReconciler:
                     await self._pause(claim, job, reason)
             case Move(to=JobState.FAILED, reason=reason):
                 assert job.last_attempt is not None
-                code = str(job.last_attempt.outcome)
                 async with self._alone:
-                    await self._fail(claim, job, code, await self._with_log(job, reason))
+                    message = await self._with_log(job, reason)
+                    code = failure_code(job.last_attempt.outcome, message)
+                    await self._fail(claim, job, code, message)
             case Move(to=JobState.SUCCEEDED) as move:
                 async with self._alone, self.engine.begin() as conn:
                     await jobs.move(conn, claim, job, move, self.now())

@@ -163,6 +163,13 @@ async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:
     spec = await told(world, job["id"])
 
     assert (spec.method, spec.dpo) == ("dpo", Dpo(beta=0.1, label_smoothing=0.1))
+    assert spec.verify
+
+
+async def test_nodes_verify_nothing_where_the_user_asks_for_none(world: World) -> None:
+    job = await world.submit(training={"verify": False})
+
+    assert "verify" not in (await told(world, job["id"])).to_plain()
 
 
 async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
 from tests.world import World
-from trainer.contract import NodePhase
+from trainer.contract import NOT_THE_MODEL, NodePhase
 
 WHY = "train.jsonl, line 17: the chat template takes no tools. Mend the row"
 
@@ -88,3 +88,18 @@ async def start(world: World, nodes: list[ScriptedNode]) -> int:
     for node in nodes:
         await node.say(NodePhase.RUNNING, directives[0].number)
     return directives[0].number
+
+
+async def test_a_model_that_is_not_the_trained_one_fails_with_a_code_of_its_own(
+    world: World,
+) -> None:
+    why = f"{NOT_THE_MODEL}: the exported files are not the model that was trained: 2 missing keys"
+    job = await world.submit()
+    nodes = await boot(world, str(job["id"]))
+    number = await train(world, nodes, step=3)
+    for node in nodes:
+        await node.say(NodePhase.FAILED, number, step=3, error=why, hopeless=True)
+    await world.tick(3)
+    failed = await world.job(str(job["id"]))
+
+    assert failed["error"] == {"code": "verification_failed", "message": why, "param": None}

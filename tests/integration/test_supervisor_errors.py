@@ -1,12 +1,13 @@
 """How a supervisor tells of its trainer's errors, by what is to be done about them."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.azurite import Azurite
-from tests.supervised import ATTEMPT, Scene, set_scene
+from tests.supervised import ATTEMPT, QUICK, Scene, set_scene
 from trainer.contract import NodePhase, log_path
 
 
@@ -56,3 +57,16 @@ async def test_an_error_that_no_second_try_mends_is_told_in_its_own_words(scene:
 
     assert node.said.hopeless
     assert node.said.error == "line 3 has no answer; mend it"
+
+
+async def test_what_a_run_without_a_second_try_has_saved_is_committed_however_long_it_takes(
+    scene: Scene,
+) -> None:
+    scene.modes["one"] = "wrong"
+    node = scene.service.add("one")
+    scene.start(node, limits=replace(QUICK, uploads_after_kill=0.0))
+    await scene.generation(node)
+    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+
+    assert node.said.hopeless
+    assert [c.step for c in scene.job.head().checkpoints] == [10]

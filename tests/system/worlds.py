@@ -230,13 +230,15 @@ def run_world(
     return outcome(rundir, world)
 
 
-def start_world(rundir: RunDir, *, world: int = 2, program: str = TRAINER) -> subprocess.Popen[str]:
-    """Start torchrun in a session of its own."""
+def start_world(
+    rundir: RunDir, *, world: int = 2, program: str = TRAINER, cwd: Path = ROOT
+) -> subprocess.Popen[str]:
+    """Start torchrun in a session of its own; ``cwd`` holds the trainer's source."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
     where = ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={ports.free()}"]
     return subprocess.Popen(
         [*torchrun, *where, "-m", program, str(rundir.root)],
-        cwd=ROOT,
+        cwd=cwd,
         env=os.environ  # noqa: TID251 - handed on as a whole
         | {"REKINDLE_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,

@@ -101,3 +101,10 @@ def _lived(work: float, per_hour: float, course: Course, draw: random.Random) ->
         work -= life - lost
         took += life + course.recovery_seconds
     return took + work
+
+
+def test_the_verification_comes_after_the_last_step() -> None:
+    verified = replace(CALM, verify_seconds=60.0)
+
+    assert of(verified, steps=0, seconds_per_step=10.0, running=True).p50 == 60.0
+    assert of(verified, steps=10, seconds_per_step=10.0, running=True).p50 == 160.0

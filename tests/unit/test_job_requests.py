@@ -266,8 +266,8 @@ GRADER = {"type": "python", "source": "x"}
 )
 def test_half_a_character_and_nul_are_refused_by_the_name_of_their_member(
     text: str,
-    member: Any,
-    where: str,  # noqa: ANN401
+    member: Any,  # noqa: ANN401 - any JSON
+    where: str,
 ) -> None:
     fault = refusal(**member(text))
 

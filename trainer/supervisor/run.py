@@ -247,7 +247,7 @@ class Run:
         await self._tools.launcher.kill_all()
         await process.wait()
         self._follow()
-        self._wishes.gone(ended_well=self._how() is not NodePhase.FAILED)
+        self._wishes.gone(ended_well=self._ended_by_itself())
 
     async def _free_what_is_loaded(self, loading: asyncio.Task[None]) -> None:
         if not self._freed and not self._tools.reports.fresh:
@@ -290,6 +290,11 @@ class Run:
             return ""
         port = self._world.generation.master_port
         return f"port {port} was taken by another program before the ranks could meet there"
+
+    def _ended_by_itself(self) -> bool:
+        """True when what it left deserves all the time: a hopeless run is not tried again."""
+        lost = hopeless(self._world.folder, self._world.ranks)
+        return self._how() is not NodePhase.FAILED or bool(lost)
 
     def _how(self) -> NodePhase:
         return how_it_ended(self._world.folder, self._world.ranks)

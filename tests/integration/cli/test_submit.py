@@ -25,6 +25,7 @@ async def test_submit_shows_the_plan_then_the_job_and_what_to_type_next(shell: S
     (listed,) = (await shell.run("list", "--json")).json["data"]
     assert ended.code == 0
     assert "2 x Standard_ND96amsr_A100_v4 in eastus (spot, $8.44 an hour each)" in ended.out
+    assert "10 s of it to verify the result" in ended.out
     assert "why" in ended.out
     assert f"Next: rekindle watch {listed['id']}" in ended.out
     assert "uploaded chats.jsonl" in ended.err
@@ -37,7 +38,7 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
         *("--suffix", "mine", "--metadata", "team=red", "--metadata", "note=a=b"),
         *("--lora-rank", "8", "--max-seq-len", "64", "--checkpoint-seconds", "9", "--nodes", "1"),
         *("--min-nodes", "1", "--keep-checkpoints", "5", "--milestone-every", "7"),
-        *("--validation", shell.dataset("check.jsonl"), "--ema-decay", "0.99"),
+        *("--validation", shell.dataset("check.jsonl"), "--ema-decay", "0.99", "--no-verify"),
     )
 
     job = await shell.world.job(name)
@@ -50,6 +51,7 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
     assert recipe["checkpoint_seconds"] == 9
     assert (recipe["keep_checkpoints"], recipe["milestone_every_steps"]) == (5, 7)
     assert recipe["ema_decay"] == 0.99
+    assert job["plan"]["verify_seconds"] == 0
     assert job["plan"]["nodes"] == 1
     assert job["elastic"] == {"min_nodes": 1, "node_counts": [1]}
     assert job["validation_file"].startswith("file-")

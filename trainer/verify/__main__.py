@@ -1,0 +1,51 @@
+"""`python -m trainer.verify RUNDIR EXPECTED RESULT`: verifies an exported model.
+
+A child of the run's first rank (`trainer/verify/parent.py`), which it does not outlive. EXPECTED
+is an `Expected` as JSON; RESULT becomes a `Verification`.
+"""
+
+import argparse
+import logging
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from trainer.contract import RunSpec
+from trainer.rundir import RunDir, write_whole
+from trainer.verification import MISMATCH, Verification
+from trainer.verify.checks import verify
+from trainer.verify.expected import Expected
+
+log = logging.getLogger("trainer")
+
+
+def main() -> None:
+    """Verify; whatever goes wrong is in the result."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.verify", description=__doc__)
+    for name in ("rundir", "expected", "result"):
+        parser.add_argument(name, type=Path)
+    asked = parser.parse_args()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    began = time.monotonic()
+    spec = RunSpec.from_json(RunDir(asked.rundir).run_spec.read_bytes())
+    expected = Expected.from_json(asked.expected.read_bytes())
+    try:
+        found = verify(expected, spec)
+    except Exception as error:
+        log.exception("the verification failed")
+        found = Verification(status=MISMATCH, reason=f"{type(error).__name__}: {error}")
+    found = replace(found, seconds=round(time.monotonic() - began, 1))
+    write_whole(asked.result, found.to_json())
+
+
+def _end_with_parent() -> None:
+    """The parent holds our standard input open, and never writes to it."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

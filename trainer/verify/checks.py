@@ -1,0 +1,194 @@
+"""The verification itself, in the fresh process: files, tokenizer, model, adapter, base model."""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+
+import torch
+
+from trainer import heads
+from trainer.contract import RunSpec
+from trainer.tokenizer import load_tokenizer
+from trainer.verification import MISMATCH, NOT_VERIFIED, VERIFIED, Comparison, Verification
+from trainer.verify.expected import Expected
+from trainer.verify.files import weight_bytes, wrong_files
+from trainer.verify.loading import (
+    NoMemoryError,
+    UnloadableError,
+    choose_device,
+    free_memory,
+    is_out_of_memory,
+    load_base,
+    load_export,
+    with_adapter,
+)
+from trainer.verify.rows import LONGEST, Row, RowSource
+from trainer.verify.scores import Values, difference, loss_of, measure_of, score_rows
+from trainer.verify.tokenizer_facts import differences, read_facts
+from trainer.verify.tolerance import tolerance
+
+ADAPTER = "adapter"
+CPU_OPERATIONS = 1e14  # for the rows with one model: minutes on the cores of a GPU machine
+
+
+def verify(expected: Expected, spec: RunSpec) -> Verification:
+    """Compare what lies in the exported folder with what the trainer expects."""
+    faults = chain(
+        wrong_files(Path(expected.model), expected.dtypes), _wrong_tokenizer(expected, spec)
+    )
+    if (fault := next(faults, None)) is not None:
+        return Verification(status=MISMATCH, reason=fault)
+    try:
+        found = Verifier(expected, spec).run()
+    except UnloadableError as error:
+        return Verification(status=MISMATCH, reason=str(error))
+    except NoMemoryError as error:
+        return Verification(status=NOT_VERIFIED, reason=str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return Verification(status=NOT_VERIFIED, reason=f"memory ran out: {error}")
+    return found
+
+
+class Verifier:
+    """Scores the expected rows with each model in turn; in memory there is one at a time."""
+
+    def __init__(self, expected: Expected, spec: RunSpec) -> None:
+        """Raises NoMemoryError when the larger of both models has no room."""
+        self._expected, self._spec = expected, spec
+        self._model, self._base = Path(expected.model), Path(expected.base)
+        memory = (expected.device, expected.gpu_memory, expected.host_memory)
+        devices = [choose_device(folder, *memory) for folder in (self._model, self._base)]
+        self._device = "cpu" if "cpu" in devices else expected.device
+        self._pad_id = load_tokenizer(self._base, spec.method).pad_token_id
+        self._rows = _affordable(expected, self._device)
+        self._trainer: Values = [list(of_row) for of_row in expected.values[: len(self._rows)]]
+
+    def run(self) -> Verification:
+        """Load and compare. Raises UnloadableError."""
+        spec, expected = self._spec, self._expected
+        exported = self._of_export()
+        base, comparisons = None, []
+        if spec.lora is None:
+            comparisons = [self._compare("model", exported, "trainer", self._trainer)]
+            if not heads.has_head(spec):
+                base = self._of_base()
+        elif spec.lora.quantized:
+            base, adapted = self._of_adapter(quantized=False)
+            _, over_four_bits = self._of_adapter(quantized=True)
+            comparisons = [
+                self._compare("adapter over 4 bits", over_four_bits, "trainer", self._trainer),
+                self._compare("model", exported, "adapter", adapted, merged=True),
+            ]
+        else:
+            base, adapted = self._of_adapter(quantized=False)
+            comparisons = [
+                self._compare("adapter", adapted, "trainer", self._trainer),
+                self._compare("model", exported, "trainer", self._trainer, merged=True),
+            ]
+        wrong = [c for c in comparisons if not c.agrees]
+        return Verification(
+            status=MISMATCH if wrong else VERIFIED,
+            reason=_apart(wrong[0], measure_of(spec)) if wrong else "",
+            loaded_with=_libraries(adapter=spec.lora is not None),
+            device=torch.device(self._device).type,
+            file=Path(expected.data).name,
+            measure=measure_of(spec),
+            sequences=len(self._rows),
+            tokens=sum(row.length for row in self._rows),
+            scored=sum(map(len, self._trainer)),
+            trainer_loss=self._loss(self._trainer),
+            loss=self._loss(exported),
+            base_loss=None if base is None else self._loss(base),
+            comparisons=tuple(comparisons),
+        )
+
+    def _of_export(self) -> Values:
+        model = load_export(self._model, self._spec, self._device, self._expected.dtypes)
+        return self._scored(model)
+
+    def _of_base(self) -> Values:
+        return self._scored(self._load_base(quantized=False))
+
+    def _of_adapter(self, *, quantized: bool) -> tuple[Values | None, Values]:
+        """Values of the base model, None where its head is new, and with the adapter over it."""
+        free_memory()
+        model = self._load_base(quantized=quantized)
+        base = None if heads.has_head(self._spec) else self._scored(model)
+        return base, self._scored(with_adapter(model, self._model / ADAPTER))
+
+    def _load_base(self, *, quantized: bool) -> object:
+        free_memory()
+        given = (self._base, self._spec, self._device, self._pad_id)
+        return load_base(*given, quantized=quantized)
+
+    def _scored(self, model: object) -> Values:
+        return score_rows(model, self._rows, self._spec, self._device)
+
+    def _compare(
+        self, what: str, ours: Values, against: str, theirs: Values, *, merged: bool = False
+    ) -> Comparison:
+        alike = against == "adapter" or (
+            self._expected.exact and self._device == self._expected.device
+        )
+        return Comparison(
+            what=what,
+            against=against,
+            loss=self._loss(ours),
+            expected=self._loss(theirs),
+            difference=difference(ours, theirs),
+            tolerance=tolerance(self._spec.precision, alike=alike, merged=merged),
+        )
+
+    def _loss(self, values: Values) -> float | None:
+        return loss_of(values, self._rows, self._spec)
+
+
+def _affordable(expected: Expected, device: str) -> list[Row]:
+    """As many rows as a CPU can score in a few minutes where the trainer had a GPU; at least 1."""
+    rows = list(expected.rows)
+    weights = weight_bytes(Path(expected.model)) / 2  # about; in 16 bits, as on any GPU
+    while len(rows) > 1 and device == "cpu" and expected.device != "cpu":
+        if 2 * weights * sum(row.length for row in rows) <= CPU_OPERATIONS:
+            break
+        rows.pop()
+    return rows
+
+
+def _wrong_tokenizer(expected: Expected, spec: RunSpec) -> Iterator[str]:
+    """How the exported tokenizer differs from the trainer's, and rows that it tokenizes anew."""
+    folder = Path(expected.model)
+    try:
+        found = differences(expected.tokenizer, read_facts(folder), expected.pad_token)
+        tokenizer = load_tokenizer(folder, spec.method)
+    except Exception as error:  # noqa: BLE001 - whatever it is, no program can load it
+        yield f"the tokenizer cannot be loaded: {type(error).__name__}: {error}"
+        return
+    for fault in found:
+        yield f"the tokenizer is not the trainer's: {fault}"
+    source = RowSource(Path(expected.data), folder / "no tokens", tokenizer, spec)
+    for row in expected.rows:
+        again = source.get(row.number, LONGEST)
+        if again is None or (again.ids, again.trained) != (row.ids, row.trained):
+            name = Path(expected.data).name
+            yield f"the tokenizer gives other tokens for sequence {row.number + 1} of {name}"
+
+
+def _apart(wrong: Comparison, measure: str) -> str:
+    """A comparison that fails, with both figures."""
+    return (
+        f"the {wrong.what} has a {measure} of {_number(wrong.loss)}, the {wrong.against} of "
+        f"{_number(wrong.expected)}: single values differ by {_number(wrong.difference)} on "
+        f"average, at most {wrong.tolerance:g} is accepted"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "not a number" if value is None else f"{value:.4f}"
+
+
+def _libraries(*, adapter: bool) -> str:
+    names = ("transformers", *(("peft",) if adapter else ()))
+    return " and ".join(f"{name} {version(name)}" for name in names)

@@ -1,0 +1,25 @@
+"""What the trainer hands to the fresh process: where the files are, and what it must find."""
+
+from dataclasses import dataclass
+
+from trainer.verify.rows import Row
+from trainer.verify.tokenizer_facts import TokenizerFacts
+from trainer.wire import Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected(Message):
+    """All that the fresh process is told beside the run spec. Paths are absolute."""
+
+    model: str  # the exported folder
+    base: str  # the base model's folder
+    data: str  # the file of the rows
+    rows: tuple[Row, ...]
+    values: tuple[tuple[float, ...], ...]  # the trainer's, by row
+    dtypes: tuple[str, ...]  # of the trained model's weights, as safetensors names them
+    tokenizer: TokenizerFacts
+    pad_token: str | None  # that a model with a head must pad with
+    device: str  # of the trainer, such as "cuda:0"
+    exact: bool  # the trainer computes as plain transformers does, if the device is the same
+    gpu_memory: int  # bytes that are free; 0 on a CPU
+    host_memory: int

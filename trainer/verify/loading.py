@@ -1,0 +1,122 @@
+"""Loading exported files as any program would: plain transformers, and peft for adapters."""
+
+import gc
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from trainer import heads, quantize
+from trainer.contract import RunSpec
+from trainer.precision import dtype_of
+from trainer.verify.files import weight_bytes
+
+SHARE = 1.2  # bytes of memory for each byte of weights
+GPU_BESIDE, HOST_BESIDE = 2 << 30, 1 << 30  # bytes for libraries and activations
+NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.float64: "F64"}
+
+
+class UnloadableError(Exception):
+    """The files do not make the model; its text says why."""
+
+
+class NoMemoryError(Exception):
+    """A model is too large for this process; its text says by how much."""
+
+
+def choose_device(folder: Path, device: str, gpu_memory: int, host_memory: int) -> str:
+    """Where a model of this folder's size has room: on ``device``, or else on the CPU.
+
+    The sizes are bytes that are free. Raises NoMemoryError.
+    """
+    size = weight_bytes(folder)
+    if device != "cpu" and size * SHARE + GPU_BESIDE <= gpu_memory:
+        return device
+    needed = size * SHARE + HOST_BESIDE
+    if needed <= host_memory:
+        return "cpu"
+    raise NoMemoryError(
+        f"{folder.name} needs {needed / 1e9:.1f} GB of memory in a fresh process; free are "
+        f"{host_memory / 1e9:.1f} GB of the node's and {gpu_memory / 1e9:.1f} GB of the GPU's"
+    )
+
+
+def load_export(folder: Path, spec: RunSpec, device: str, dtypes: tuple[str, ...]) -> Any:  # noqa: ANN401
+    """The exported model. Raises UnloadableError unless every weight is there and fits.
+
+    ``dtypes``: safetensors' names of those that its weights may have.
+    """
+    try:
+        model, told = _kind(spec).from_pretrained(
+            folder, output_loading_info=True, dtype="auto", **_plain(device)
+        )
+    except Exception as error:
+        raise _unless_memory(error) from error
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+        if found := sorted(map(str, told.get(what) or ())):
+            raise UnloadableError(
+                f"{len(found)} {what.replace('_', ' ')} when it is loaded, the first is {found[0]}"
+            )
+    names = {NAMES.get(p.dtype, str(p.dtype)) for p in model.parameters()}
+    if odd := sorted(names - set(dtypes)):
+        raise UnloadableError(f"its weights are {odd[0]}, in training {' and '.join(dtypes)}")
+    return model.eval()
+
+
+def load_base(folder: Path, spec: RunSpec, device: str, pad_id: int, *, quantized: bool) -> Any:  # noqa: ANN401
+    """The base model in the precision of the run, with a new head if the method needs one."""
+    more = heads.settings(spec, pad_id) if heads.has_head(spec) else {}
+    if quantized:
+        spared = list(heads.MODULES) if heads.has_head(spec) else None
+        more |= quantize.four_bits(dtype_of(spec), spared, device)
+    model = _kind(spec).from_pretrained(folder, dtype=dtype_of(spec), **(_plain(device) | more))
+    quantize.keep_layout(model)
+    return model.eval()
+
+
+def with_adapter(base: Any, folder: Path) -> Any:  # noqa: ANN401
+    """The base model with the exported adapter over it. Raises UnloadableError."""
+    quantize.import_uncompiled()  # before peft does
+    from peft import PeftModel  # noqa: PLC0415 - a full fine-tune saves its import
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*adapter keys")  # that are missing
+        try:
+            model = PeftModel.from_pretrained(base, folder, autocast_adapter_dtype=False)
+        except Exception as error:
+            raise _unless_memory(error) from error
+    return model.eval()
+
+
+def free_memory() -> None:
+    """Give back what models took that are no longer referred to."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on the GPU or the host."""
+    told = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return told or isinstance(error, MemoryError | torch.OutOfMemoryError)
+
+
+def _unless_memory(error: Exception) -> Exception:
+    if is_out_of_memory(error):
+        return error
+    return UnloadableError(f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def _kind(spec: RunSpec) -> Any:  # noqa: ANN401
+    return AutoModelForSequenceClassification if heads.has_head(spec) else AutoModelForCausalLM
+
+
+def _plain(device: str) -> dict[str, Any]:
+    return {
+        "device_map": {"": device},
+        "use_safetensors": True,
+        "local_files_only": True,
+        "trust_remote_code": False,
+    }

@@ -1,0 +1,113 @@
+"""The rows on which a model is verified: a few of the validation file, or of the training file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.contract import InputFile, RunSpec
+from trainer.data.prompts import Prompts
+from trainer.data.tokens import open_tokens
+from trainer.wire import Message
+
+SEQUENCES = 16  # at most, in all
+TOKENS = 8192  # of all sequences together, but for the first one
+LONGEST = 1024  # tokens of one sequence; a training step has taken as many
+CANDIDATES = 64  # rows that are looked at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Message):
+    """One sequence of a data file, as the trainer has tokenized it."""
+
+    number: int  # of the sequence in its file
+    ids: tuple[int, ...]  # all of them
+    trained: tuple[bool, ...]
+    label: int | None = None  # the class, where that is what is learnt
+    length: int  # tokens that are read for the verification
+    whole: bool = False  # every token is scored, not only the trained ones
+
+    @property
+    def positions(self) -> list[int]:
+        """Places of the tokens that are scored; each is predicted from the place before it."""
+        return [p for p in range(1, self.length) if self.whole or self.trained[p]]
+
+
+class RowSource:
+    """The sequences of one data file by number; a sequence that cannot be made is None."""
+
+    def __init__(self, path: Path, tokens: Path, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
+        """``tokens``: where an earlier run may have left the tokens of ``path``."""
+        self._classes = spec.method == "classification"
+        self._prompts = spec.reinforcement is not None
+        self.several = 1 if self._prompts else spec.sequences_per_row
+        self._source: Any = (
+            Prompts(path, tokenizer, spec)
+            if self._prompts
+            else open_tokens(tokens, path, tokenizer, spec)
+        )
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def get(self, number: int, most: int) -> Row | None:
+        """The sequence, to be read up to ``most`` tokens."""
+        try:
+            found = self._source[number]
+        except ValueError:  # a broken row that was never trained
+            return None
+        ids = tuple(found.ids)
+        trained = (False,) * len(ids) if self._prompts else tuple(found.trained)
+        label = None
+        if self._classes:
+            ids, trained, label = ids[:-1], trained[:-1], ids[-1]
+        length = min(len(ids), most)
+        return Row(number=number, ids=ids, trained=trained, label=label, length=length)
+
+
+def verified_file(spec: RunSpec) -> InputFile:
+    """The file whose rows are scored."""
+    return spec.validation_file or spec.training_file
+
+
+def choose_rows(source: RowSource, spec: RunSpec, *, by_score: bool) -> list[Row]:
+    """A few sequences, evenly spread over the file.
+
+    ``by_score``: the model gives each sequence a score. Else a sequence needs a token to score;
+    where no candidate has a trained one, every token is scored.
+    """
+    most = min(LONGEST, spec.loss_chunk or LONGEST)
+    candidates = list(_candidates(source, most))
+    if by_score:
+        return _within_bounds(candidates, source.several)
+    if found := _within_bounds([[r for r in rows if r.positions] for rows in candidates], 1):
+        return found
+    whole = [[_whole(row) for row in rows if row.length > 1] for rows in candidates]
+    return _within_bounds(whole, 1)
+
+
+def _candidates(source: RowSource, most: int) -> Iterator[list[Row]]:
+    """The sequences of each candidate row, none of them empty."""
+    rows = len(source) // source.several
+    for row in range(0, rows, max(1, -(-rows // CANDIDATES))):
+        numbers = range(row * source.several, (row + 1) * source.several)
+        found = [source.get(number, most) for number in numbers]
+        yield [row for row in found if row is not None and row.length]
+
+
+def _within_bounds(candidates: list[list[Row]], least: int) -> list[Row]:
+    """The first rows of at least ``least`` sequences, as far as the bounds allow."""
+    taken: list[Row] = []
+    for rows in candidates:
+        if not rows or len(rows) < least:
+            continue
+        more = [*taken, *rows]
+        if taken and (len(more) > SEQUENCES or sum(r.length for r in more) > TOKENS):
+            break
+        taken = more
+    return taken
+
+
+def _whole(row: Row) -> Row:
+    members = vars(row) | {"whole": True}
+    return Row(**members)

@@ -1,0 +1,90 @@
+"""What is compared: negative log-likelihoods of tokens or classes, or the scores of a reward model.
+
+The trainer and the fresh process both score one sequence at a time, without padding, so that
+the same weights on the same device give the same numbers.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy, logsigmoid
+
+from trainer.contract import RunSpec
+from trainer.verify.rows import Row
+
+Values = list[list[float]]  # by sequence, in nats or in units of the score
+
+
+def measure_of(spec: RunSpec) -> str:
+    """What the mean of the values is."""
+    if spec.method == "classification":
+        return "negative log-likelihood of the class"
+    if spec.method == "reward":
+        return "loss of the preferred answer's score against the other's"
+    return "negative log-likelihood per token"
+
+
+def score_rows(
+    model: Any,  # noqa: ANN401 - transformers is untyped here
+    rows: Sequence[Row],
+    spec: RunSpec,
+    device: Any,  # noqa: ANN401
+    *,
+    packed: bool = False,
+) -> Values:
+    """Score each sequence. ``packed``: the model's attention takes the lengths of sequences."""
+    with torch.no_grad():
+        return [_score(model, row, spec, device, packed=packed) for row in rows]
+
+
+def loss_of(values: Values, rows: Sequence[Row], spec: RunSpec) -> float | None:
+    """The mean of the values; of a reward model the mean loss of neighbours. None: no number."""
+    found = [value for of_row in values for value in of_row]
+    if spec.method == "reward":
+        places = [row.number // spec.sequences_per_row for row in rows]
+        better = zip(pairwise(places), pairwise(found), strict=True)
+        leads = [a - b for (row, other), (a, b) in better if row == other]
+        found = [float(-logsigmoid(torch.tensor(lead))) for lead in leads]
+    return _finite(sum(found) / len(found)) if found else None
+
+
+def difference(ours: Values, theirs: Values) -> float | None:
+    """Mean absolute difference of all values; None: not a number."""
+    pairs = zip(ours, theirs, strict=True)
+    apart = [abs(a - b) for mine, other in pairs for a, b in zip(mine, other, strict=True)]
+    return _finite(sum(apart) / len(apart)) if apart else None
+
+
+def _score(
+    model: Any,  # noqa: ANN401
+    row: Row,
+    spec: RunSpec,
+    device: Any,  # noqa: ANN401
+    *,
+    packed: bool,
+) -> list[float]:
+    ids = torch.tensor([row.ids[: row.length]], device=device)
+    if packed:
+        positions = torch.arange(row.length, device=device).unsqueeze(0)
+        more: dict[str, Any] = {"position_ids": positions, "lengths": (row.length,)}
+    else:
+        more = {"attention_mask": torch.ones_like(ids)}
+    if spec.method != "classification":  # whose models do not all know it
+        more["use_cache"] = False
+    logits = model(input_ids=ids, **more).logits[0]
+    if spec.method == "reward":
+        return [float(logits[0])]
+    if row.label is not None:
+        return [float(cross_entropy(logits.float(), torch.tensor(row.label, device=device)))]
+    at = torch.tensor(row.positions, device=device)
+    found: list[float] = cross_entropy(
+        logits[at - 1].float(), ids[0, at], reduction="none"
+    ).tolist()
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
