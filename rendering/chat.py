@@ -16,6 +16,7 @@ from rendering.tokenizer import Tokenizer
 from rendering.tool_calls import Json
 
 _NOWHERE = (0, 0)
+_NO_TEXT = "\u0002"  # in place of an answer: no template begins one with it
 
 
 class HistoryRewritten(RenderError):
@@ -29,12 +30,16 @@ class RenderedChat:
     text: str
     answers: tuple[Span, ...]  # one for each message of the assistant, in order
     trained: tuple[Span, ...]  # those of them that are learnt
+    only_in_prompts: str = ""  # what answers are asked for with, and the chat lacks: "<think>"
 
 
 def render_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedChat:
     """Render a row's messages; raise RenderError for what the template refuses."""
-    chat = _Chat.of(tokenizer, row, today)
-    text, spans = chat.marked() if chat.template.marks_answers else chat.compared()
+    chat, only_in_prompts = _Chat.of(tokenizer, row, today), ""
+    if chat.template.marks_answers:
+        text, spans = chat.marked()
+    else:
+        text, spans, only_in_prompts = chat.compared()
     weights = [is_trained(m) for m in row["messages"] if m["role"] == "assistant"]
     if len(weights) != len(spans):
         raise RenderError(
@@ -42,7 +47,7 @@ def render_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedChat:
             f"{len(spans)} with {{% generation %}}"
         )
     trained = (span for span, weight in zip(spans, weights, strict=True) if weight)
-    return RenderedChat(text, tuple(spans), tuple(trained))
+    return RenderedChat(text, tuple(spans), tuple(trained), only_in_prompts)
 
 
 def render_prompt(tokenizer: Tokenizer, row: Json, today: date) -> str:
@@ -118,28 +123,69 @@ class _Chat:
         text, spans = self.marked(number + 1)
         return text[: spans[-1][1]] if spans else text
 
-    def compared(self) -> tuple[str, list[Span]]:
-        """Render, and find each answer by what it adds."""
-        whole = self.text()
-        spans = []
-        for number, message in enumerate(self.messages):
-            if message["role"] != "assistant":
-                continue
-            is_wanted = self.is_trained[number]  # any other may have been rewritten
-            spans.append(self._answer(whole, number) if is_wanted else _NOWHERE)
-        return whole, spans
+    def compared(self) -> tuple[str, list[Span], str]:
+        """Render, and find each answer by what it adds; the third is `only_in_prompts`."""
+        wanted = [number for number, is_trained in enumerate(self.is_trained) if is_trained]
+        whole, found = self.text(), {}
+        only_in_prompts = ""
+        for number in wanted:
+            try:
+                found[number], extra = self._answer(whole, number)
+            except HistoryRewritten:
+                if wanted != [len(self.messages) - 1]:
+                    raise
+                whole, found[number] = self._composed(whole, number)
+                extra = ""
+            only_in_prompts = only_in_prompts or extra
+        said = (n for n, message in enumerate(self.messages) if message["role"] == "assistant")
+        # Any other answer may have been rewritten.
+        return whole, [found.get(number, _NOWHERE) for number in said], only_in_prompts
 
-    def _answer(self, whole: str, number: int) -> Span:
+    def _answer(self, whole: str, number: int) -> tuple[Span, str]:
+        """The span of an answer in the whole text, and what its prompt has and it lacks."""
         before, until = self.text(number, prompt=True), self.text(number + 1)
         if whole.startswith(until):
             if until.startswith(before):
-                return len(before), len(until)
-            # Some templates open an answer with more than they keep of it, such as "<think>".
-            begun = self.text(number)
-            common = os.path.commonprefix([before, until])  # noqa: RUF071 - any characters
-            if begun != before and until.startswith(begun) and len(common) >= len(begun):
-                return len(common), len(until)
+                return (len(before), len(until)), ""
+            start = self._start(before, number)
+            if until.startswith(before[:start]) and start > len(self.text(number)):
+                return (start, len(until)), before[start:]
         raise HistoryRewritten(
             "the model's chat template rewrites earlier turns, so the assistant's answer cannot be "
             "told apart"
         )
+
+    def _start(self, prompt: str, number: int) -> int:
+        """Where an answer begins, although its prompt goes on, say with "<think>"."""
+        probe = [*self.messages[:number], {"role": "assistant", "content": _NO_TEXT}]
+        text, _ = self.template.render(probe, self.tools, self.today)
+        return len(os.path.commonprefix([prompt, text]))  # noqa: RUF071 - any characters
+
+    def _composed(self, whole: str, number: int) -> tuple[str, Span]:
+        """The prompt of the last answer as at inference, and after it what the answer adds.
+
+        Some templates render the prompt otherwise once it is answered: Mistral's keep the system
+        message only while the last question is open. The answer begins where the text before it
+        ends as the prompt does.
+        """
+        before = self.text(number, prompt=True)
+        probe = [*self.messages[:number], {"role": "assistant", "content": _NO_TEXT}]
+        text, _ = self.template.render(probe, self.tools, self.today)
+        common = os.path.commonprefix([whole, text])  # noqa: RUF071 - any characters
+        asked = self.messages[number - 1]["content"].strip() if number else ""
+        for end in range(len(common), 0, -1):
+            if asked and before.endswith(common[:end][-len(asked) - 1 :]):
+                shared = _shared_end(before, common[:end])
+                if asked in before[len(before) - shared :]:
+                    return before + whole[end:], (len(before), len(before) + len(whole) - end)
+        raise HistoryRewritten(
+            "the model's chat template renders the question differently once it is answered, so "
+            "the assistant's answer cannot be told apart"
+        )
+
+
+def _shared_end(one: str, other: str) -> int:
+    """How many characters two texts end with alike."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    alike = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
+    return min(len(one), len(other)) if alike is None else alike

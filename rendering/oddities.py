@@ -1,5 +1,6 @@
 """Find what a rendered chat lacks of its row: calls, tools, messages, reasoning, characters."""
 
+import json
 import unicodedata
 from collections.abc import Iterator
 
@@ -7,6 +8,7 @@ from rendering.conversation import is_trained, tools_of
 from rendering.sequences import Problem, Sequence
 from rendering.template import Message
 from rendering.tokenizer import Tokenizer
+from rendering.tool_calls import Json
 
 _SHOWN = 40  # characters of a text in a message
 
@@ -14,6 +16,12 @@ _SHOWN = 40  # characters of a text in a message
 def lost_in_template(sequence: Sequence) -> Iterator[Problem]:
     """What of a row the template leaves out."""
     yield from _lost_tools(sequence)
+    if sequence.rendered and (extra := sequence.rendered.only_in_prompts):
+        yield Problem(
+            "prompt_differs",
+            f"the model's chat template asks for an answer with {extra!a}, and leaves that out of "
+            "a finished answer; the model is trained without it",
+        )
     spans = iter(sequence.rendered.answers) if sequence.rendered else iter(())
     for number, message in enumerate(sequence.row.get("messages", ()), 1):
         text = sequence.text
@@ -58,8 +66,7 @@ def _lost_of_message(message: Message, number: int, text: str) -> Iterator[Probl
     calls = list(message.get("tool_calls") or ())
     if message.get("function_call"):
         calls = [{"function": message["function_call"]}]
-    names = [call["function"]["name"] for call in calls]
-    if lost := [name for name in names if name not in text]:
+    if lost := list(_lost_calls(calls, text)):
         yield Problem(
             "tool_call_not_rendered",
             f"message {number} calls {_few(lost)}, and the model's chat template leaves the call "
@@ -77,6 +84,18 @@ def _lost_of_message(message: Message, number: int, text: str) -> Iterator[Probl
             f"the model's chat template leaves out or changes what message {number} "
             f"({message['role']}) says: {content.strip()[:_SHOWN]!a}",
         )
+
+
+def _lost_calls(calls: list[Json], text: str) -> Iterator[str]:
+    """Names of calls that a text lacks, with all that they are called with."""
+    names = [call["function"]["name"] for call in calls]
+    yield from (name for name in dict.fromkeys(names) if text.count(name) < names.count(name))
+    for call in calls:
+        name, given = call["function"]["name"], call["function"].get("arguments") or "{}"
+        arguments = json.loads(given) if isinstance(given, str) else given
+        for key in arguments:
+            if key not in text and json.dumps(key)[1:-1] not in text:
+                yield f"{name}(... {key} ...)"
 
 
 def _plain(content: object) -> str:

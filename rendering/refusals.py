@@ -41,6 +41,7 @@ def _remedies(messages: list[Message]) -> list[tuple[str, list[Message]]]:
         ),
         ("it takes one tool call a message; leave the row out, or split the calls", single),
         ("it takes no tool calls; leave the row out, or write them as text", callless),
+        ("it takes no tool calls; leave the row out, or write them as text", _joined(callless)),
     ]
     return [(remedy, changed) for remedy, changed in tries if changed and changed != messages]
 

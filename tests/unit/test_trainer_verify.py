@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import GRADED, SPEC
 from trainer import average
 from trainer.contract import RunSpec, StepMetrics
@@ -14,7 +15,6 @@ from trainer.hand_over import no_better
 from trainer.rundir import RunDir
 from trainer.samples import write_preferences, write_prompts, write_samples
 from trainer.state import State
-from trainer.tiny import build_tokenizer
 from trainer.verification import NOT_VERIFIED, Comparison
 from trainer.verify.expected import Expected
 from trainer.verify.loading import NoMemoryError, choose_device
@@ -34,7 +34,7 @@ METRICS = StepMetrics(
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:  # noqa: ANN401
     """The tiny model's."""
-    return build_tokenizer()
+    return tiny_tokenizer()
 
 
 def chosen(path: Path, tokenizer: Any, spec: RunSpec, *, by_score: bool = False) -> list[Row]:  # noqa: ANN401
