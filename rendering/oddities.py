@@ -89,7 +89,9 @@ def _lost_of_message(message: Message, number: int, text: str) -> Iterator[Probl
 def _lost_calls(calls: list[Json], text: str) -> Iterator[str]:
     """Names of calls that a text lacks, with all that they are called with."""
     names = [call["function"]["name"] for call in calls]
-    yield from (name for name in dict.fromkeys(names) if text.count(name) < names.count(name))
+    if lost := [name for name in dict.fromkeys(names) if text.count(name) < names.count(name)]:
+        yield from lost
+        return
     for call in calls:
         name, given = call["function"]["name"], call["function"].get("arguments") or "{}"
         arguments = json.loads(given) if isinstance(given, str) else given

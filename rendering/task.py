@@ -18,7 +18,7 @@ class Task:
     date: str  # that templates print, ISO
     splits_answers: bool = False
     most_rows: int = 0  # of a preview; 0: check the whole file
-    first_row: int = 1
+    first_line: int = 1
 
     @property
     def today(self) -> dt.date:

@@ -27,6 +27,7 @@ from rekindle.cli import (
     metrics,
     pipeline,
     presets,
+    preview,
     projects,
     simulate,
     submit,
@@ -94,6 +95,7 @@ for _name, _function in _COMMANDS.items():
 _files.command("list")(command(files.list_files))
 _files.command("show")(command(files.show_file))
 _files.command("upload")(command(files.upload_file))
+_files.command("preview")(command(preview.preview_file))
 _files.command("delete")(command(files.delete_file))
 _keys.command("create")(command(keys.create_key))
 _keys.command("list")(command(keys.list_keys))

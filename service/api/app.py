@@ -21,6 +21,7 @@ from service.api import (
     jobs,
     logs,
     models,
+    previews,
     project_costs,
     project_savings,
     projects,
@@ -41,7 +42,7 @@ _LONGEST_ID = 128
 # FastAPI's own, which nothing here sets up, looks for it at every request.
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
 _OF_USERS = (
-    *(files, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys),
+    *(files, previews, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys),
     *(audit, calendars, project_costs, project_savings, projects, reconciliations),
     *(simulations, traces),
 )

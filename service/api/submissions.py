@@ -234,7 +234,7 @@ async def _models(
     parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: KnownModel | None
 ) -> tuple[Basis, Basis | None]:
     """What the job begins with and what its grader asks, or InvalidRequest or Archived."""
-    base = bases.unstaged(unstaged) if unstaged else await _base(parts, caller, asked.model)
+    base = bases.unstaged(unstaged) if unstaged else await base_model(parts, caller, asked.model)
     if base.method is not None:
         lineage.refuse_other_head(base.name, base.method, asked.asked_method())
     if base.method == "classification":
@@ -244,12 +244,14 @@ async def _models(
         return base, None
     if not lineage.is_made(named):
         lineage.refuse_no_judge(named, None)
-    judge = await _base(parts, caller, named, lineage.OF_GRADER)
+    judge = await base_model(parts, caller, named, lineage.OF_GRADER)
     lineage.refuse_no_judge(judge.name, judge.method)
     return base, judge
 
 
-async def _base(parts: Parts, caller: Caller, name: str, param: str = lineage.OF_BASE) -> Basis:
+async def base_model(
+    parts: Parts, caller: Caller, name: str, param: str = lineage.OF_BASE
+) -> Basis:
     """A base model as it was staged lately; what a job has made is looked at each time."""
     find = partial(bases.readable, parts.engine, parts.outside, caller.project_id, name, param)
     return await find() if lineage.is_made(name) else await parts.facts.of(("base", name), find)

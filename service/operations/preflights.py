@@ -15,6 +15,7 @@ from datetime import date, datetime, timedelta
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -130,6 +131,14 @@ class Preflights:
         checked = _together(done)
         uneven = _uneven(wanted, checked)
         return checked if uneven is None else await self.look(uneven, wait)
+
+    async def preview(self, reading: Reading, first_line: int, rows: int) -> list[dict[str, Any]]:
+        """Show rows of a file; raises InvalidRequest and CheckInterrupted."""
+        return await self.checker.preview(
+            await self._model_files(reading.model),
+            lambda: self.store.stream(CONTAINER, reading.file.id),
+            replace(reading.task, first_line=first_line, most_rows=rows),
+        )
 
     async def _begin(self, missing: list[Reading], wait: float) -> None:
         for reading in missing:

@@ -1,7 +1,7 @@
 """The seam to what renders and tokenizes rows: untrusted text in untrusted templates."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from rendering.report import DataReport
 from rendering.task import Task
@@ -24,5 +24,12 @@ class RowChecker(Protocol):
 
         ``task.folder`` is ignored. Raises InvalidRequest where the model's files cannot be used,
         and CheckInterrupted.
+        """
+        ...
+
+    async def preview(self, files: Files, rows: Rows, task: Task) -> list[dict[str, Any]]:
+        """Show ``task.most_rows`` rows from line ``task.first_line`` on (`rendering/preview.py`).
+
+        Raises as ``check`` does.
         """
         ...

@@ -5,8 +5,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from rendering import preflight
+from rendering import preflight, preview
 from rendering.report import DataReport
 from rendering.sequences import SplitNeeded
 from rendering.task import Task
@@ -24,6 +25,21 @@ class InlineChecker:
         """Check every row."""
         data = b"".join([chunk async for chunk in rows()])
         return await asyncio.to_thread(_check, files, data, task, progress)
+
+    async def preview(self, files: Files, rows: Rows, task: Task) -> list[dict[str, Any]]:
+        """Show some rows."""
+        data = b"".join([chunk async for chunk in rows()])
+        return await asyncio.to_thread(_preview, files, data, task)
+
+
+def _preview(files: Files, data: bytes, task: Task) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="rekindle-preview-") as folder:
+        write_files(Path(folder), files)
+        try:
+            lines = preview.wanted(preflight.numbered(data.split(b"\n")), task)
+            return preview.preview(load(Path(folder)), task, lines)
+        except UnusableTokenizer as error:
+            raise unusable(str(error)) from error
 
 
 def _check(files: Files, data: bytes, task: Task, progress: Callable[[int], None]) -> DataReport:

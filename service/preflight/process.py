@@ -15,6 +15,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import rendering
 from rendering.preflight import SPLIT_NEEDED
@@ -24,7 +25,8 @@ from service.domain.errors import InvalidRequest
 from service.preflight.checker import CheckInterrupted, Files, Rows
 
 SILENT_SECONDS = 300.0  # without progress
-SMALL_BYTES = 32 * 1024**2  # of a file that does not wait behind larger ones
+
+PREVIEWS_AT_ONCE = 4
 _LINE_BYTES = 16 * 1024**2  # of what the child prints
 _ERRORS = 4000  # characters of its standard error
 _ROOT = str(Path(rendering.__path__[0]).parent)
@@ -35,6 +37,7 @@ class ProcessChecker:
 
     def __init__(self, at_once: int | None = None, silent_seconds: float = SILENT_SECONDS) -> None:
         self._turns = asyncio.Semaphore(at_once or max(1, (os.cpu_count() or 2) // 2))
+        self._previews = asyncio.Semaphore(PREVIEWS_AT_ONCE)
         self._silent_seconds = silent_seconds
 
     async def check(
@@ -52,12 +55,30 @@ class ProcessChecker:
             raise InvalidRequest("The rows cannot be split into examples of one answer each.")
         return found
 
+    async def preview(self, files: Files, rows: Rows, task: Task) -> list[dict[str, Any]]:
+        """Show some rows; never behind checks, which may take long."""
+        with tempfile.TemporaryDirectory(prefix="rekindle-preview-") as folder:
+            await asyncio.to_thread(write_files, Path(folder), files)
+            async with self._previews:
+                given = ("rendering.preview", rows, replace(task, folder=folder), _ignore)
+                told = await self._child(*given)
+        assert told is not None, "nothing is to be split"
+        found: list[dict[str, Any]] = told["preview"]
+        return found
+
     async def _run(
         self, rows: Rows, task: Task, progress: Callable[[int], None]
     ) -> DataReport | None:
         """One child's report; None where answers must be split."""
+        told = await self._child("rendering.preflight", rows, task, progress)
+        return None if told is None else DataReport.from_dict(told["report"])
+
+    async def _child(
+        self, module: str, rows: Rows, task: Task, progress: Callable[[int], None]
+    ) -> dict[str, Any] | None:
+        """The last message of a child, or None where answers must be split."""
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "rendering.preflight", task.to_json()),
+            *(sys.executable, "-m", module, task.to_json()),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -75,12 +96,12 @@ class ProcessChecker:
 
     async def _followed(
         self, child: Process, rows: Rows, progress: Callable[[int], None]
-    ) -> DataReport | None:
+    ) -> dict[str, Any] | None:
         assert child.stderr is not None
         feeding = asyncio.create_task(_feed(child, rows()))
         errors = asyncio.create_task(child.stderr.read(_LINE_BYTES))
         try:
-            found = await self._report(child, progress)
+            found = await self._last_message(child, progress)
             code = await child.wait()
             if found is None and code != SPLIT_NEEDED:
                 await _raise_fault(feeding, code, await errors)
@@ -91,7 +112,9 @@ class ProcessChecker:
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
 
-    async def _report(self, child: Process, progress: Callable[[int], None]) -> DataReport | None:
+    async def _last_message(
+        self, child: Process, progress: Callable[[int], None]
+    ) -> dict[str, Any] | None:
         assert child.stdout is not None
         while True:
             try:
@@ -103,12 +126,16 @@ class ProcessChecker:
                 ) from None
             if not line:
                 return None
-            told = json.loads(line)
+            told: dict[str, Any] = json.loads(line)
             if "unusable" in told:
                 raise unusable(told["unusable"])
-            if "report" in told:
-                return DataReport.from_dict(told["report"])
+            if "rows" not in told:
+                return told
             progress(told["rows"])
+
+
+def _ignore(_rows: int) -> None:
+    """Nobody waits for the progress of a preview."""
 
 
 def write_files(folder: Path, files: Files) -> None:

@@ -1,0 +1,174 @@
+"""What every checker of rows does: the one in a limited process, and the one in this process."""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rendering.report import DataReport
+from rendering.task import Task
+from service.domain.errors import InvalidRequest
+from service.preflight.checker import CheckInterrupted, RowChecker, Rows
+from service.preflight.inline import InlineChecker
+from service.preflight.process import ProcessChecker
+from tests.vocabulary import TEMPLATE, tokenizer_files
+
+TASK = Task(
+    folder="",
+    method="supervised",
+    has_answers=False,
+    max_seq_len=200,
+    room=200,
+    date="2026-02-03",
+)
+# The last answer begins with a thought, and loses it once another message follows.
+REWRITING = TEMPLATE.replace(
+    "{%- generation -%}", "{%- generation -%}{%- if loop.last -%}{{- '(hm) ' -}}{%- endif -%}"
+)
+
+
+def rows(*given: object, ends: str = "\n") -> Rows:
+    """A data file of these rows, in chunks that end anywhere."""
+    data = "".join((r if isinstance(r, str) else json.dumps(r)) + ends for r in given).encode()
+
+    async def stream() -> AsyncIterator[bytes]:
+        for start in range(0, len(data), 7):
+            yield data[start : start + 7]
+
+    return stream
+
+
+def chat(*texts: str) -> dict[str, Any]:
+    roles = ("user", "assistant") * len(texts)
+    return {"messages": [{"role": r, "content": t} for r, t in zip(roles, texts, strict=False)]}
+
+
+@pytest.fixture(params=[InlineChecker, ProcessChecker])
+def checker(request: pytest.FixtureRequest) -> RowChecker:
+    made: RowChecker = request.param()
+    return made
+
+
+async def check(checker: RowChecker, given: Rows, template: str = TEMPLATE) -> DataReport:
+    return await checker.check(tokenizer_files(template), given, TASK, lambda _: None)
+
+
+async def test_rows_examples_and_tokens_are_counted(checker: RowChecker) -> None:
+    report = await check(checker, rows(chat("2+2?", "4"), "", chat("3+3?", "6")))
+
+    # <|bos|>user: 2+2?<|end|>assistant: 4<|end|> is 3 special tokens and 22 bytes.
+    assert (report.rows, report.examples, report.sequences) == (2, 2, 2)
+    assert (report.tokens, report.kept_tokens, report.trained_tokens) == (50, 50, 4)
+    assert report.lengths == (25, 25)
+    assert report.findings == ()
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+async def test_lines_are_counted_as_an_editor_counts_them(checker: RowChecker, ends: str) -> None:
+    bad = {"messages": [{"role": "user", "content": "x"}]}
+    report = await check(
+        checker, rows("\ufeff" + json.dumps(chat("a", "b")), "", "{", bad, ends=ends)
+    )
+
+    found = {finding.code: finding.lines for finding in report.errors}
+    assert found == {"unreadable_row": (3,), "row_not_trained": (4,)} or found == {
+        "unreadable_row": (3,)
+    }
+    assert report.rows == 3
+
+
+async def test_a_template_that_rewrites_answers_makes_an_example_of_each(
+    checker: RowChecker,
+) -> None:
+    report = await check(checker, rows(chat("2+2?", "4", "3+3?", "6")), REWRITING)
+
+    assert report.splits_answers
+    assert (report.rows, report.examples, report.sequences) == (1, 2, 2)
+
+
+async def test_files_that_are_no_tokenizer_are_the_models_fault(checker: RowChecker) -> None:
+    for name, data in (("tokenizer.json", b"{}"), ("chat_template.jinja", b"{% if %}")):
+        files = tokenizer_files() | {name: data}
+        with pytest.raises(InvalidRequest) as caught:
+            await checker.check(files, rows(chat("a", "b")), TASK, lambda _: None)
+        assert (caught.value.code, caught.value.param) == ("unsupported_model", "model")
+
+
+async def test_names_that_lead_elsewhere_are_refused(checker: RowChecker) -> None:
+    files = tokenizer_files() | {"../outside.json": b"{}"}
+    with pytest.raises(InvalidRequest, match="no plain name"):
+        await checker.check(files, rows(chat("a", "b")), TASK, lambda _: None)
+
+
+async def test_a_preview_shows_which_text_is_trained_and_which_is_cut(checker: RowChecker) -> None:
+    task = replace(TASK, max_seq_len=24, room=24, first_line=2, most_rows=1)
+    given = rows(chat("a", "b"), chat("2+2?", "4"), chat("c", "d"))
+    (shown,) = await checker.preview(tokenizer_files(), given, task)
+
+    assert shown["line"] == 2
+    (example,) = shown["examples"]
+    assert [(s["kind"], s["text"]) for s in example["segments"]] == [
+        ("context", "<|bos|>user: 2+2?<|end|>assistant: "),
+        ("trained", "4"),
+        ("cut", "<|end|>"),
+    ]
+    assert [problem["code"] for problem in shown["problems"]] == ["answer_cut"]
+
+
+async def test_an_endless_template_costs_its_row_alone() -> None:
+    """In the process only: nothing of ours may run so long."""
+    endless = "{% for m in messages %}{% if m.content == 'stop' %}" + (
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    template = endless + "{% endif %}{% endfor %}" + TEMPLATE
+    given = rows(chat("a", "b"), chat("stop", "b"), chat("c", "d"))
+    report = await check(ProcessChecker(), given, template)
+
+    assert [(f.code, f.lines) for f in report.errors] == [("template_refuses", (2,))]
+    assert "takes longer than" in report.errors[0].message
+    assert report.examples == 2
+
+
+async def test_a_template_that_wants_all_memory_costs_its_row_alone() -> None:
+    template = "{% if messages[0].content == 'big' %}{{ 'x' * 9000000000 }}{% endif %}" + TEMPLATE
+    report = await check(ProcessChecker(), rows(chat("big", "b"), chat("a", "b")), template)
+
+    assert [(f.code, f.lines) for f in report.errors] == [("template_refuses", (1,))]
+
+
+async def test_a_child_that_says_nothing_is_given_up() -> None:
+    async def silent() -> AsyncIterator[bytes]:
+        yield b"{"
+        await wait_for_ever()
+
+    with pytest.raises(CheckInterrupted, match="said nothing for 1 seconds"):
+        await check(ProcessChecker(silent_seconds=1.0), silent)
+
+
+async def test_a_file_that_cannot_be_read_to_its_end_is_not_the_rows_fault() -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b'{"messages": []}\n'
+        raise OSError("the network is away")
+
+    with pytest.raises(OSError, match="the network is away"):
+        await check(ProcessChecker(), broken)
+
+
+async def test_the_child_sees_none_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "REKINDLE_SECRET_KEY", "do not tell")
+    template = "{{ raise_exception(messages | string) }}"
+    report = await check(ProcessChecker(), rows(chat("a", "b")), template)
+
+    assert "do not tell" not in str(report)
+    from service.preflight import process  # noqa: PLC0415 - its private function is what is held
+
+    assert "REKINDLE_SECRET_KEY" not in process._environment()
+
+
+async def wait_for_ever() -> None:
+    import asyncio  # noqa: PLC0415
+
+    await asyncio.Event().wait()
