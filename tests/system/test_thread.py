@@ -117,12 +117,15 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
     twin = await product.wait(await product.submit(data), lambda j: j["finished_at"] is not None)
     curves = [await _curve(product, j["id"]) for j in (job, twin)]
     tried = (await product.get(f"/fine_tuning/jobs/{job_id}/attempts"))["data"]
+    told = (await product.get(f"/fine_tuning/jobs/{twin['id']}/events?limit=100"))["data"]
     await product.wait(job_id, lambda j: j["cost"]["final"])
     await product.wait(twin["id"], lambda j: j["cost"]["final"])
 
     assert (job["status"], twin["status"]) == ("succeeded", "succeeded")
     assert job["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
     assert curves[0] == curves[1]
+    assert twin["plan"]["verify_seconds"] > 0
+    assert [e["message"] for e in told if "not verified" in e["message"]] == []
     assert [a["outcome"] for a in tried] == ["evicted", "evicted", "succeeded"]
     assert tried[0]["lost_steps"] == 0  # it was noticed
     assert await product.machines() == []
