@@ -11,7 +11,8 @@ from typing import NoReturn
 from rendering.template import RenderError
 
 MEMORY_BYTES = 6 * 1024**3  # of address space: a vocabulary of 262,000 tokens takes 1 GiB
-ROW_SECONDS = 10.0  # of CPU time, all threads together
+ROW_SECONDS = 3.0  # of CPU time, all threads together
+AFTERWARDS_SECONDS = 0.5  # for each try to explain a row that took too long
 NICE = 5
 
 
@@ -27,7 +28,7 @@ def limit_process() -> None:
 @contextmanager
 def limited_row() -> Iterator[None]:
     """Raise RenderError where one row takes too long."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, ROW_SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, ROW_SECONDS, AFTERWARDS_SECONDS)
     try:
         yield
     finally:

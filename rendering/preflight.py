@@ -131,7 +131,7 @@ class Preflight:
                 trained = trained_tokens(encoding, rendered)
                 targets, within = sum(trained[1:]), sum(trained[1:longest])
             else:
-                targets, within = tokens, min(tokens, longest)
+                targets = within = min(tokens, longest)
             kept.append((ids[:longest], within))
             self._tally.add_sequence(tokens, min(tokens, longest), within)
             yield from self._cut(tokens, targets, within)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from jinja2 import Template, nodes
-from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.runtime import Context
@@ -53,6 +53,15 @@ class ChatTemplate:
     def marks_answers(self) -> bool:
         """Whether the template marks what the assistant says with `{% generation %}`."""
         return _GENERATION.search(self.source) is not None
+
+    def require_sound(self) -> None:
+        """Raise RenderError where the source is no Jinja."""
+        try:
+            _ = self._compiled
+        except TemplateSyntaxError as error:
+            raise RenderError(f"line {error.lineno}: {error.message}") from error
+        except Exception as error:
+            raise RenderError(f"{type(error).__name__}: {error}") from error
 
     def render(
         self, messages: list[Message], tools: Tools, today: date, *, prompt: bool = False

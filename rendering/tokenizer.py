@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Encoding
 from tokenizers import Tokenizer as Backend
 
 from rendering.conversation import find_call_form
-from rendering.template import ChatTemplate, Tools
+from rendering.template import ChatTemplate, RenderError, Tools
 from rendering.tool_calls import CallForm
 
 TOKENIZER = "tokenizer.json"
@@ -98,6 +98,17 @@ class Tokenizer:
     def _call_forms(self) -> dict[str, CallForm]:
         return {name: find_call_form(template) for name, template in self._compiled.items()}
 
+    def require_sound_templates(self) -> None:
+        """Raise UnusableTokenizer for a template that is no Jinja."""
+        for name, template in self._compiled.items():
+            try:
+                template.require_sound()
+            except RenderError as error:
+                raise UnusableTokenizer(
+                    f"The base model's chat template ({name}) cannot be compiled: {error}. Correct "
+                    "it, and stage the model again."
+                ) from error
+
     def encode(self, text: str) -> Encoding:
         """Tokenize text that has its special tokens in it already."""
         return self.backend.encode(text, add_special_tokens=False)
@@ -160,7 +171,9 @@ def load(folder: Path) -> Tokenizer:
     config = _object(folder / CONFIG)
     specials = _special_tokens(folder, config)
     _add_tokens(backend, config, specials)
-    return Tokenizer(backend, specials, _templates(folder, config))
+    tokenizer = Tokenizer(backend, specials, _templates(folder, config))
+    tokenizer.require_sound_templates()
+    return tokenizer
 
 
 def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:

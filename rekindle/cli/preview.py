@@ -38,9 +38,14 @@ def preview_file(
     """
     if not file.startswith("file-") or Path(file).exists():
         file = upload(cli, Path(file), same_once=True)["id"]
-    asked = {"model": model, "method": method, "max_seq_len": max_seq_len, "line": line}
-    query = {name: value for name, value in (asked | {"limit": rows}).items() if value}
-    shown = cli.client.get(f"{FILES}/{file}/preview", **query)
+    shown = cli.client.get(
+        f"{FILES}/{file}/preview",
+        model=model,
+        method=method or None,
+        max_seq_len=max_seq_len,
+        line=line,
+        limit=rows,
+    )
     cli.show(shown, lambda: _rows(shown, coloured=cli.out.color_system is not None))
 
 

@@ -14,6 +14,7 @@ import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ class ProcessChecker:
     ) -> dict[str, Any] | None:
         assert child.stderr is not None
         feeding = asyncio.create_task(_feed(child, rows()))
+        feeding.add_done_callback(partial(_end_unfed, child))
         errors = asyncio.create_task(child.stderr.read(_LINE_BYTES))
         try:
             found = await self._last_message(child, progress)
@@ -161,6 +163,12 @@ async def _feed(child: Process, rows: AsyncIterator[bytes]) -> None:
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         child.stdin.close()
         await child.stdin.wait_closed()
+
+
+def _end_unfed(child: Process, feeding: "asyncio.Task[None]") -> None:
+    """A child whose rows cannot be read to their end would wait for them."""
+    if not feeding.cancelled() and feeding.exception() and child.returncode is None:
+        child.kill()
 
 
 async def _raise_fault(feeding: "asyncio.Task[None]", code: int, errors: bytes) -> None:

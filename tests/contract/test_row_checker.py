@@ -1,7 +1,7 @@
 """What every checker of rows does: the one in a limited process, and the one in this process."""
 
+import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 from rendering.report import DataReport
 from rendering.task import Task
 from service.domain.errors import InvalidRequest
+from service.preflight import process
 from service.preflight.checker import CheckInterrupted, RowChecker, Rows
 from service.preflight.inline import InlineChecker
 from service.preflight.process import ProcessChecker
@@ -73,9 +74,9 @@ async def test_lines_are_counted_as_an_editor_counts_them(checker: RowChecker, e
         checker, rows("\ufeff" + json.dumps(chat("a", "b")), "", "{", bad, ends=ends)
     )
 
-    found = {finding.code: finding.lines for finding in report.errors}
-    assert found == {"unreadable_row": (3,), "row_not_trained": (4,)} or found == {
-        "unreadable_row": (3,)
+    assert {f.code: f.lines for f in report.findings} == {
+        "unreadable_row": (3,),
+        "row_not_trained": (4,),
     }
     assert report.rows == 3
 
@@ -142,7 +143,7 @@ async def test_a_template_that_wants_all_memory_costs_its_row_alone() -> None:
 async def test_a_child_that_says_nothing_is_given_up() -> None:
     async def silent() -> AsyncIterator[bytes]:
         yield b"{"
-        await wait_for_ever()
+        await asyncio.Event().wait()
 
     with pytest.raises(CheckInterrupted, match="said nothing for 1 seconds"):
         await check(ProcessChecker(silent_seconds=1.0), silent)
@@ -157,18 +158,5 @@ async def test_a_file_that_cannot_be_read_to_its_end_is_not_the_rows_fault() -> 
         await check(ProcessChecker(), broken)
 
 
-async def test_the_child_sees_none_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "REKINDLE_SECRET_KEY", "do not tell")
-    template = "{{ raise_exception(messages | string) }}"
-    report = await check(ProcessChecker(), rows(chat("a", "b")), template)
-
-    assert "do not tell" not in str(report)
-    from service.preflight import process  # noqa: PLC0415 - its private function is what is held
-
-    assert "REKINDLE_SECRET_KEY" not in process._environment()
-
-
-async def wait_for_ever() -> None:
-    import asyncio  # noqa: PLC0415
-
-    await asyncio.Event().wait()
+def test_the_child_is_told_no_setting_of_the_service() -> None:
+    assert not [name for name in process._environment() if name.startswith("REKINDLE")]
