@@ -30,6 +30,13 @@ EXCUSED = {  # no play comes there, and why
     " asks politely is elastic, and in elastic the same refill is struck at attempts.py",
     "commit api/nodes.py _remember": "only a database that was restored has forgotten directives:"
     " tests/integration/test_restored_database.py; done twice it changes nothing more",
+    "commit operations/preflights.py _tell": "it writes how far a long check is, and a life's takes"
+    " no time; without it another replica begins anew",
+    "commit reconciler/preparation.py _tell_progress": "the same, of the job: a life's checks are"
+    " done when they are looked at first",
+    "commit operations/price_memory.py forget": "as doubt, below",
+    "commit operations/price_memory.py doubt": "a life's prices come from a table that has no"
+    " doubts: tests/contract/test_price_memory.py",
     "commit reconciler/pruning.py run_once": "it deletes what Azure told over a year ago, and a"
     " life has none: tests/integration/test_pruning.py; done twice it deletes nothing more",
 }

@@ -15,6 +15,8 @@ from service.api.app import make_app
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.db.listings import ALL
+from service.operations.preflights import Preflights
+from service.preflight.inline import InlineChecker
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
@@ -25,7 +27,7 @@ from service.storage.store import StorageError
 from tests.chaos import beside
 from tests.chaos.seams import Hook, HookedCloud, HookedEngine, HookedSingles, HookedStore
 from tests.clock import Clock
-from tests.world import World, client
+from tests.world import World, client, preparation
 
 T = TypeVar("T")
 _END_FROZEN = text(
@@ -130,7 +132,8 @@ def start(
     engine = HookedEngine(world.parts.engine, hook)
     seen, store = HookedCloud(cloud, hook), HookedStore(world.store, hook)
     parts = replace(world.parts, engine=engine, store=store, now=clock, long_poll=timedelta(0))
-    parts = replace(parts, singles=partial(HookedSingles, hook=hook))
+    checks = Preflights(engine=engine, store=store, checker=InlineChecker(), now=clock)
+    parts = replace(parts, singles=partial(HookedSingles, hook=hook), preflights=checks)
     reconcile = {"engine": engine, "store": store, "now": clock}
     asked = PoliteCloud(engine=engine, cloud=seen, now=clock) if polite else None
     every = world.attempts.pace.poll
@@ -139,7 +142,7 @@ def start(
     return Replica(
         hook=hook,
         http=client(make_app(parts)),
-        jobs=replace(world.jobs, **reconcile),  # type: ignore[arg-type] # the same
+        jobs=replace(world.jobs, engine=engine, now=clock, preparation=preparation(parts)),
         attempts=replace(world.attempts, watch=Watch(), lister=lister, **shared, **reconcile),  # type: ignore[arg-type]
         orphans=OrphanSweep(engine=engine, now=clock, **shared),  # type: ignore[arg-type]
         beside=beside.of(engine, seen, store, parts.prices, clock, asked),
