@@ -7,16 +7,17 @@ from transformers import AutoTokenizer
 
 from trainer import heads
 from trainer.contract import BaseModel
+from trainer.hopeless import Hopeless
 from trainer.rundir import RunDir
 
 SPARE = ("pad", "reserved", "unused", "control", "unk")  # words in names of tokens, best first
 
 
 def base_folder(rundir: RunDir, base: BaseModel) -> Path:
-    """The folder where the files of the base model lie, or ValueError."""
+    """The folder where the files of the base model lie, or Hopeless."""
     folders = {rundir.input(file.path).parent for file in base.files}
     if len(folders) != 1:
-        raise ValueError(f"the files of {base.name} must lie in one folder, not {len(folders)}")
+        raise Hopeless(f"the files of {base.name} must lie in one folder, not {len(folders)}")
     return folders.pop()
 
 
@@ -32,7 +33,10 @@ def load_tokenizer(folder: Path, method: str = "supervised") -> Any:  # noqa: AN
     )
     needs_template = method != "classification"
     if not tokenizer.is_fast or (needs_template and tokenizer.chat_template is None):
-        raise ValueError("the base model needs a tokenizer.json and a chat template")
+        raise Hopeless(
+            "the base model needs a tokenizer.json and a chat template. Add them to its folder and "
+            "stage it again."
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if method in heads.METHODS and tokenizer.pad_token_id == tokenizer.eos_token_id:
@@ -48,7 +52,7 @@ def _spare_token(tokenizer: Any) -> str:  # noqa: ANN401
         for token in special:
             if word in token.lower() and token not in taken:
                 return token
-    raise ValueError(
+    raise Hopeless(
         "the base model's vocabulary has no token for padding but the one that ends an answer, "
         "and none that is reserved; train a model with a head on another base"
     )
