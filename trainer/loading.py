@@ -4,17 +4,15 @@ transformers gives random values to tensors that a checkpoint lacks, and only lo
 missing, misshapen or misplaced tensor is an error that names it, before gigabytes are read.
 """
 
-import errno
 import logging
 from pathlib import Path
 from typing import Any
 
 from trainer.hopeless import Hopeless
 from trainer.model_files import check_types
-from trainer.model_keys import BUILD_ERRORS, Keys, compare, fault
-from trainer.weights import UnusableModel, read_json, read_weights
+from trainer.model_keys import Keys, compare, fault
+from trainer.weights import Tensor, UnusableModel, read_json, read_weights
 
-MACHINE_FAULTS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENOMEM)  # another machine may do
 LOADER_FAULTS = (  # how transformers begins the errors about a checkpoint
     "Error(s) in loading state_dict",
     "We encountered some issues during automatic conversion",
@@ -36,20 +34,8 @@ def require_whole(
     configuration. Reads headers only. Must not be called while an HfDeepSpeedConfig is alive.
     """
     try:
-        if (folder / "adapter_config.json").exists():
-            raise UnusableModel(
-                "adapter_config.json makes transformers load an adapter into the model. Merge it "
-                "(`merge_and_unload`), or stage the folder without it."
-            )
-        tensors = read_weights(folder)
-        if faults := check_types(read_json(folder / "config.json"), tensors).faults:
-            raise UnusableModel(faults[0])
-        keys = compare(kind, folder, tensors, **settings)
-    except OSError as error:
-        if error.errno in MACHINE_FAULTS:
-            raise
-        raise _hopeless(str(error)) from error
-    except (*BUILD_ERRORS, RuntimeError) as error:
+        keys = compare(kind, folder, _tensors(folder), **settings)
+    except UnusableModel as error:
         raise _hopeless(str(error)) from error
     _refuse_faults(keys, new_head=new_head)
     if keys.unexpected:
@@ -83,6 +69,21 @@ def load(
         raise
     _refuse_faults(Keys.from_info(info, {}), new_head=new_head)
     return model
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors that transformers would load, or UnusableModel."""
+    if (folder / "adapter_config.json").exists():
+        raise UnusableModel(
+            "adapter_config.json makes transformers load an adapter into the model. Merge it "
+            "(`merge_and_unload`), or stage the folder without it."
+        )
+    if not (folder / "config.json").is_file():
+        raise UnusableModel("its folder has no config.json. Stage the whole model again.")
+    tensors = read_weights(folder)
+    if faults := check_types(read_json(folder / "config.json"), tensors).faults:
+        raise UnusableModel(faults[0])
+    return tensors
 
 
 def _refuse_faults(keys: Keys, *, new_head: bool) -> None:

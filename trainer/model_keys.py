@@ -5,6 +5,7 @@ it: the same renaming, tying and exceptions as on a node, in a second for a mode
 """
 
 import copy
+import errno
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,22 +17,14 @@ import torch
 from transformers import AutoConfig
 from transformers.utils import logging as transformers_logging
 
-from trainer.weights import Tensor, some
+from trainer.weights import Tensor, UnusableModel, some
 
 NEW_HEADS = ["classifier", "score"]  # the heads that methods add, as transformers names them
 OTHER_HEADS = re.compile(  # parts of other tasks: dropped without a loss
     r"(.*\.)?(lm_head|embed_out|cls|classifier|score|v_head|qa_outputs|pooler)(\..*)?"
 )
 UNMERGED = re.compile(r".*\.(lora_[AB]|lora_embedding_[AB]|base_layer|modules_to_save)(\..*)?")
-BUILD_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
+MACHINE_FAULTS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENOMEM)  # another machine may do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,23 +61,43 @@ def compare(
 ) -> Keys:
     """Compare the tensors with the model that ``kind`` makes of the folder's configuration.
 
-    ``settings`` change the configuration, or are ``config`` itself. Raises what transformers raises
-    for a configuration that makes no model: BUILD_ERRORS, OSError or RuntimeError.
+    ``settings`` change the configuration, or are ``config`` itself. Raises UnusableModel for a
+    configuration that makes no model.
     """
+    try:
+        with _quiet():
+            return _compare(kind, folder, tensors, settings)
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in MACHINE_FAULTS:
+            raise
+        raise UnusableModel.because(
+            error,
+            "transformers cannot build the model of config.json",
+            "Stage the config.json that belongs to these weights.",
+        ) from error
+
+
+def _compare(
+    kind: Any,  # noqa: ANN401
+    folder: Path,
+    tensors: dict[str, Tensor],
+    settings: dict[str, Any],
+) -> Keys:
     config = settings.pop("config", None) or AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False, **settings
     )
-    with _quiet():
-        with torch.device("meta"):
-            model_class = type(kind.from_config(copy.deepcopy(config), trust_remote_code=False))
-        model, info = model_class.from_pretrained(
-            None,
-            config=config,
-            state_dict={name: _empty(tensor) for name, tensor in tensors.items()},
-            device_map={"": "meta"},
-            ignore_mismatched_sizes=True,  # reported below instead
-            output_loading_info=True,
-        )
+    with torch.device("meta"):
+        model_class = type(kind.from_config(copy.deepcopy(config), trust_remote_code=False))
+    model, info = model_class.from_pretrained(
+        None,
+        config=config,
+        state_dict={name: _empty(tensor) for name, tensor in tensors.items()},
+        device_map={"": "meta"},
+        ignore_mismatched_sizes=True,  # reported by `fault` instead
+        output_loading_info=True,
+    )
     return Keys.from_info(info, dict(model.all_tied_weights_keys))
 
 

@@ -13,8 +13,8 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from trainer.findings import Findings
-from trainer.model_keys import BUILD_ERRORS, compare, fault
-from trainer.weights import Tensor
+from trainer.model_keys import compare, fault
+from trainer.weights import Tensor, UnusableModel
 
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 
@@ -29,13 +29,8 @@ def check_architecture(
     try:
         with contextlib.redirect_stdout(sys.stderr):
             keys = compare(kind, folder, tensors)
-    except (*BUILD_ERRORS, OSError, RuntimeError) as error:
-        why = f"transformers cannot build the model of config.json ({_short(error)})."
-        return (
-            Findings([f"{why} Stage the config.json that belongs to these weights."]),
-            {},
-            encoder,
-        )
+    except UnusableModel as error:
+        return Findings([str(error)]), {}, encoder
     why = fault(keys, new_head=classifies)
     found = Findings([why] if why else [*_tokenizer_faults(folder)])
     if classifies and not encoder:
@@ -52,9 +47,10 @@ def _tokenizer_faults(folder: Path) -> list[str]:
     try:
         AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises Exception itself
-        return [
-            f"the tokenizer cannot be loaded ({_short(error)}). Copy the model's own tokenizer."
-        ]
+        why = UnusableModel.because(
+            error, "the tokenizer cannot be loaded", "Copy the model's own tokenizer files."
+        )
+        return [str(why)]
     return []
 
 
@@ -67,9 +63,3 @@ def _is_encoder(config: dict[str, Any]) -> bool:
 def _named(config: dict[str, Any]) -> str:
     named = config.get("architectures") or [""]
     return str(named[0]) if isinstance(named, list) else str(named)
-
-
-def _short(error: Exception) -> str:
-    """The error's first line, without its full stop."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].rstrip(".")

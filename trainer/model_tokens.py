@@ -49,7 +49,7 @@ def check_tokens(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor
 
 def embedding_rows(config: dict[str, Any], tensors: dict[str, Tensor]) -> int | None:
     """Rows of the token embedding, else the configuration's vocab_size, else None."""
-    found = [t.shape[0] for n, t in tensors.items() if EMBEDDING.fullmatch(n) and t.shape]
+    found = [t.shape[0] for n, t in tensors.items() if EMBEDDING.fullmatch(n) and any(t.shape)]
     size = config.get("vocab_size")
     return found[0] if found else size if isinstance(size, int) else None
 

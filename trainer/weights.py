@@ -30,6 +30,13 @@ BITS = {
 class UnusableModel(ValueError):
     """The folder holds no model that can be loaded; the text names the file and the remedy."""
 
+    @classmethod
+    def because(cls, error: Exception, what: str, remedy: str) -> "UnusableModel":
+        """Say in two sentences what failed, with the first line of the library's error."""
+        lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
+        why = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+        return cls(f"{what} ({why.rstrip('.').replace('. ', '; ')}). {remedy}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
@@ -98,7 +105,7 @@ def read_header(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as stream:
         start = stream.read(8)
         length = int.from_bytes(start, "little")
-        if LFS.startswith(start) and size < 1024:
+        if start == LFS[:8]:
             raise UnusableModel(_pointer(path))
         if not 2 <= length <= min(size - 8, LONGEST_HEADER):
             raise UnusableModel(
