@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -213,12 +213,17 @@ def parts(
     )
 
 
-async def stage(store: BlobStore, name: str, config: dict[str, Any] = TINY) -> None:
+async def stage(
+    store: BlobStore,
+    name: str,
+    config: dict[str, Any] = TINY,
+    names: Sequence[str] = ("config.json", "model.safetensors"),
+) -> None:
     """Put a base model where the service looks for it."""
     where = models.container(name)
     await store.create_container(where)
     files = []
-    for file in ("config.json", "model.safetensors"):
+    for file in names:
         data = f"{name}/{file}".encode()
         await store.write(where, f"main-1/{file}", data)
         digest = hashlib.sha256(data).hexdigest()

@@ -306,6 +306,11 @@ def test_odd_weights_that_train_are_told(
     assert re_found(says, found.warnings[0])
 
 
+def ending_otherwise(folder: Path) -> None:
+    for name in ("config.json", "generation_config.json"):
+        make.set_members(folder / name, eos_token_id=4)
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
@@ -313,10 +318,7 @@ def test_odd_weights_that_train_are_told(
         (lambda f: make.add_token(f, "<image_soft_token>", 1024), "texts must not hold it"),
         (lambda f: (f / "trainer_state.json").write_text("{}"), "trainer_state.json is a training"),
         (
-            lambda f: [
-                make.set_members(f / name, eos_token_id=4)
-                for name in ("config.json", "generation_config.json")
-            ],
+            ending_otherwise,
             "generation may not stop there",
         ),
     ],
