@@ -148,6 +148,11 @@ def _remedy(missing: list[str], unexpected: list[str]) -> str:
             f"Instead there {_are(unexpected)} {some(unexpected)}: stage the config.json that "
             "belongs to these weights, or weights with the names that transformers uses."
         )
+    if missing == ["lm_head.weight"]:
+        return (
+            "Stage the model with its head (a ...ForCausalLM); if the embedding is the head, set "
+            "tie_word_embeddings."
+        )
     return "Copy the whole model into the folder and stage it again."
 
 
