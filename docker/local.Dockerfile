@@ -19,7 +19,7 @@ RUN --mount=type=secret,id=npm,target=/etc/npmrc \
     PATH=/opt/nodejs/bin:$PATH NPM_CONFIG_USERCONFIG=/etc/npmrc HOME=/tmp \
     node /opt/nodejs/lib/node_modules/npm/bin/npm-cli.js ci --prefix /opt/azurite --ignore-scripts --no-audit --no-fund --cache /tmp/npm
 COPY emulator /opt/code/emulator
-COPY rekindle/__init__.py rekindle/stage.py /opt/code/rekindle/
+COPY rekindle/__init__.py rekindle/model_check.py rekindle/stage.py /opt/code/rekindle/
 COPY docker/__init__.py docker/prepare.py docker/images.json /opt/code/docker/
 RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/local /opt/code
 

@@ -1,7 +1,7 @@
 """Put a base model into the base model store: `python -m rekindle.stage --storage ... DIR`.
 
 A container per model holds its revisions; the blob HEAD, written last, says which one is
-staged, whole. Safetensors only: a pickle runs code on whoever loads it.
+staged, whole. Only a model that can be trained is staged: see `rekindle/model_check.py`.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from azure.core.exceptions import (
 )
 from azure.storage.blob import BlobClient, BlobServiceClient, ContainerClient
 
-PICKLES = {".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"}
+from rekindle.model_check import CHECKS, CannotStage, check_model
+
 WANTED = {".jinja", ".json", ".model", ".safetensors", ".txt"}
 HEAD = "HEAD"
 
@@ -35,10 +36,6 @@ class ModelFile:
     sha256: str
 
 
-class CannotStage(Exception):
-    """The folder does not hold a model that we would run."""
-
-
 def container_name(model: str) -> str:
     """The container of a base model's revisions.
 
@@ -48,43 +45,72 @@ def container_name(model: str) -> str:
     return "base-" + hashlib.sha256(model.encode()).hexdigest()[:24]
 
 
-def stage(storage: str, name: str, folder: Path, revision: str = "") -> str:
-    """Upload what is missing, then name it in HEAD; return the revision. Repeating is harmless."""
-    files = model_files(folder)
-    revision = revision or digest_of(files)
-    config = _config(folder)
-    listed = [asdict(file) for file in files]
-    head = {"name": name, "revision": revision, "files": listed, "config": config}
-    text = json.dumps(head, sort_keys=True).encode()
+def stage(
+    storage: str,
+    name: str,
+    folder: Path,
+    revision: str = "",
+    check: Callable[[Path], list[str]] = check_model,
+) -> str:
+    """Upload what is missing, then name it in HEAD; return the revision. Repeating is harmless.
+
+    Raises CannotStage for a folder that ``check`` refuses; its warnings go to standard error. What
+    is staged already as it is was checked before.
+    """
     with BlobServiceClient.from_connection_string(storage, retry_connect=0) as account:
         container = account.get_container_client(container_name(name))
+        staged = _content(container.get_blob_client(HEAD))
+        looks_staged = staged is not None and _sizes(staged) == _sizes_in(folder)
+        if not looks_staged:  # before gigabytes are hashed
+            _warn(check(folder))
+        files = model_files(folder)
+        revision = revision or digest_of(files)
+        config = json.loads((folder / "config.json").read_text())
+        text = _head(name, revision, files, config)
+        if looks_staged and staged != text:
+            _warn(check(folder))
         _ensure(container)
         for file in files:  # again, too: it mends what was deleted
             _upload(container.get_blob_client(f"{revision}/{file.name}"), folder, file)
-        if _content(container.get_blob_client(HEAD)) != text:
+        if staged != text:
             container.upload_blob(HEAD, text, overwrite=True)
     return revision
 
 
 def model_files(folder: Path) -> list[ModelFile]:
-    """What of the folder belongs to the model, or raise CannotStage."""
+    """The files of the folder that belong to the model, with their hashes."""
+    return [_described(path) for path in _wanted(folder)]
+
+
+def _wanted(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise CannotStage(f"there is no folder {folder}; name the folder of a transformers model")
-    paths = sorted(p for p in folder.iterdir() if p.is_file())
-    if pickles := [p.name for p in paths if p.suffix in PICKLES]:
-        raise CannotStage(
-            f"{pickles[0]} is a pickle, which runs code when it is loaded; "
-            "save the model as safetensors and remove it"
-        )
-    wanted = [p for p in paths if p.suffix in WANTED]
-    if not (folder / "config.json").is_file():
-        raise CannotStage(f"{folder} has no config.json; name the folder of a transformers model")
-    weights = [p for p in wanted if p.suffix == ".safetensors"]
-    if not weights:
-        raise CannotStage(f"{folder} has no *.safetensors file; save the model as safetensors")
-    for path in weights:
-        _check_header(path)
-    return [_described(p) for p in wanted]
+    return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in WANTED)
+
+
+def _head(name: str, revision: str, files: Sequence[ModelFile], config: object) -> bytes:
+    listed = [asdict(file) for file in files]
+    head = {"name": name, "revision": revision, "files": listed, "config": config}
+    return json.dumps(head | {"checked": CHECKS}, sort_keys=True).encode()
+
+
+def _sizes(head: bytes) -> dict[str, int]:
+    """Sizes of the files of a HEAD that these checks have passed; empty for any other."""
+    try:
+        told = json.loads(head)
+        checked = told.get("checked") == CHECKS
+        return {file["name"]: file["size"] for file in told["files"]} if checked else {}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def _sizes_in(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in _wanted(folder)}
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def digest_of(files: Sequence[ModelFile]) -> str:
@@ -93,26 +119,10 @@ def digest_of(files: Sequence[ModelFile]) -> str:
     return "main-" + hashlib.sha256(lines.encode()).hexdigest()[:12]
 
 
-def _config(folder: Path) -> Any:  # noqa: ANN401 - whatever the model's makers wrote
-    try:
-        return json.loads((folder / "config.json").read_text())
-    except ValueError as error:
-        raise CannotStage(f"its config.json is not JSON: {error}") from error
-
-
 def _described(path: Path) -> ModelFile:
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     return ModelFile(name=path.name, size=path.stat().st_size, sha256=sha256)
-
-
-def _check_header(path: Path) -> None:
-    """Refuse what is only called safetensors: the file begins with the length of a JSON header."""
-    with path.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        whole = 2 <= length <= path.stat().st_size - 8
-        if not whole or not stream.read(1) == b"{":
-            raise CannotStage(f"{path.name} is not a safetensors file, or it was cut short")
 
 
 def _ensure(container: ContainerClient) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -239,6 +239,7 @@ async def stage(
     name: str,
     config: dict[str, Any] = TINY,
     tokenizer: Mapping[str, bytes] | None = None,
+    names: Sequence[str] = (),
 ) -> None:
     """Put a base model where the service looks for it."""
     where = models.container(name)
@@ -246,7 +247,9 @@ async def stage(
     files = []
     weights = {"model.safetensors": f"{name}/model.safetensors".encode()}
     told = {"config.json": json.dumps(config).encode()}
-    for file, data in sorted((told | weights | dict(tokenizer or tokenizer_files())).items()):
+    whole = told | weights | dict(tokenizer or tokenizer_files())
+    given = {file: whole.get(file, f"{name}/{file}".encode()) for file in names or sorted(whole)}
+    for file, data in given.items():
         await store.write(where, f"main-1/{file}", data)
         digest = hashlib.sha256(data).hexdigest()
         files.append({"name": file, "size": len(data), "sha256": digest})

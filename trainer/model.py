@@ -16,13 +16,12 @@ from transformers import (
 )
 from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
-from trainer import attention, heads, quantize
+from trainer import attention, heads, loading, quantize
 from trainer.actor_critic import ActorCritic
 from trainer.contract import Lora, RunSpec
 from trainer.freeze import freeze
+from trainer.model_keys import NEW_HEADS
 from trainer.precision import dtype_of
-
-NEW_HEADS = list(heads.MODULES)
 
 
 def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any], pad_id: int) -> Any:  # noqa: ANN401
@@ -74,17 +73,21 @@ def _load(
     deepspeed_config: dict[str, Any],
     **settings: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """Under ZeRO-3 every rank keeps its share only, from the start."""
+    """Under ZeRO-3 every rank keeps its share only, from the start.
+
+    Raises Hopeless for a folder whose tensors do not make up the model.
+    """
+    new_head = kind is not AutoModelForCausalLM
+    loading.require_whole(kind, folder, new_head=new_head, **settings)
     sharding = HfDeepSpeedConfig(deepspeed_config) if spec.zero_stage == 3 else None
     dtype = dtype_of(spec)
     quantized = spec.lora is not None and spec.lora.quantized
-    spared = None if kind is AutoModelForCausalLM else NEW_HEADS
-    model = kind.from_pretrained(
+    spared = NEW_HEADS if new_head else None
+    model = loading.load(
+        kind,
         folder,
+        new_head=new_head,
         dtype=dtype,
-        use_safetensors=True,
-        local_files_only=True,
-        trust_remote_code=False,
         attn_implementation=attention.NAME if spec.packing else None,
         **settings,
         **(quantize.four_bits(dtype, spared) if quantized else {}),
@@ -105,7 +108,7 @@ def _with_adapters(model: Any, lora: Lora, task: str) -> Any:  # noqa: ANN401
             lora_alpha=lora.alpha,
             lora_dropout=lora.dropout,
             target_modules="all-linear",
-            exclude_modules=NEW_HEADS if task == "TOKEN_CLS" else None,
+            exclude_modules=NEW_HEADS if task == "TOKEN_CLS" else None,  # peft spares SEQ_CLS' own
             task_type=task,
         ),
         autocast_adapter_dtype=False,

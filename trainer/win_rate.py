@@ -23,6 +23,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rendering.rows import prompt
 from rendering.tokens import prompt_ids
+from trainer import loading
 from trainer.contract import Reinforcement
 from trainer.data.prompts import CHAT
 from trainer.data.rows import Rows
@@ -112,9 +113,8 @@ def _told(
     config, tokenizer = _config(folder, WRITES), load_tokenizer(folder)
     ids = [prompt_ids(tokenizer, row, DAY) for row in rows]
     _require_room(folder, ids, asked.max_tokens, config.max_position_embeddings)
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        folder, dtype="auto", use_safetensors=True, local_files_only=True, trust_remote_code=False
-    )
+    loading.require_whole(AutoModelForCausalLM, folder, new_head=False)
+    model = loading.load(AutoModelForCausalLM, folder, dtype="auto")
     settings = Reinforcement(
         algorithm="",
         grader="",

@@ -6,9 +6,12 @@ A base model has a container of its own and is real once the HEAD there names it
 import asyncio
 import hashlib
 import json
+import re
+from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,6 +26,8 @@ from trainer.contract import BaseModel, InputFile
 
 HEAD = "HEAD"
 PREFIX = "base-"
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_SHARD = re.compile(r"(model-)(\d+)(-of-)(\d+)(\.safetensors)")
 _AGAIN = "Stage it with `python -m rekindle.stage`, or use rekindle/tiny-llama."
 
 
@@ -57,12 +62,36 @@ async def find(store: BlobStore, name: str) -> StagedModel:
     where = container(name)
     try:
         data, _ = await store.read(where, HEAD)
-        return parsed(where, data)
+        found = parsed(where, data)
+        lack = lacking({PurePosixPath(file.path).name for file in found.model.files})
+        if not lack:
+            return found
+        fault = f"Model {name!r} cannot be loaded: {lack}. Stage the whole model again."
     except BlobNotFound:
         fault = f"Model {name!r} is not staged here. {_AGAIN}"
     except ValueError as error:
         fault = f"Model {name!r} is not staged as it should be ({error}). {_AGAIN}"
     raise InvalidRequest(fault, code="unsupported_model", param="model")
+
+
+def lacking(files: Set[str]) -> str:
+    """Say why these files of a staged model are not one whole model; "" if they may be.
+
+    Staging checks more, but older releases did not.
+    """
+    if "adapter_config.json" in files:
+        return "adapter_config.json makes it an adapter, not a model of its own"
+    if _SINGLE in files:
+        return ""
+    if _INDEX not in files:
+        return f"it has neither {_SINGLE} nor {_INDEX}"
+    for shard in filter(None, map(_SHARD.fullmatch, sorted(files))):
+        begin, number, middle, count, end = shard.groups()
+        for n in range(1, min(int(count), len(files) + 1) + 1):
+            other = f"{begin}{n:0{len(number)}}{middle}{count}{end}"
+            if other not in files:
+                return f"its shard {other} is missing"
+    return ""
 
 
 async def staged(store: BlobStore) -> list[Base]:

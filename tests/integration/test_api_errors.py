@@ -161,6 +161,24 @@ async def test_a_plan_that_cannot_fit_says_what_to_change(world: World) -> None:
     assert "GiB" in error["message"]
 
 
+async def test_a_staged_model_that_lacks_a_shard_is_refused_before_a_job_is_made(
+    world: World,
+) -> None:
+    names = ("config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors")
+    await stage(world.store, "half", names=names)
+    what = {"model": "half", "training_file": await world.upload()}
+
+    answer = await world.call("POST", JOBS, json=what)
+
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (
+        400,
+        "unsupported_model",
+        "model",
+    )
+    assert "its shard model-00002-of-00002.safetensors is missing. Stage" in error["message"]
+
+
 async def test_a_method_that_is_not_allowed_names_those_that_are(world: World) -> None:
     answer = await world.call("PUT", JOBS)
 

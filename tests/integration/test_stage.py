@@ -1,7 +1,6 @@
-"""The base model store: what is staged is whole, never changes, and never is a pickle."""
+"""The base model store: what is staged was checked, is whole, and never changes."""
 
 import json
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,19 +10,26 @@ from uuid import uuid4
 import pytest
 from azure.storage.blob import BlobServiceClient, ContainerClient
 
-from rekindle.stage import CannotStage, container_name, stage
+from rekindle import stage as staging
+from rekindle.model_check import CannotStage, check_model
+from rekindle.stage import container_name
 from tests.azurite import Azurite
+from tests.unit import model_folders as make
+from trainer.tiny import build
 
-HEADER = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model."""
+    folder = tmp_path_factory.mktemp("whole") / "tiny"
+    build(folder)
+    return folder
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A base model of one number."""
-    (tmp_path / "config.json").write_text('{"hidden_size": 1}')
-    weights = struct.pack("<Q", len(HEADER)) + HEADER + bytes(4)
-    (tmp_path / "model.safetensors").write_bytes(weights)
-    return tmp_path
+def folder(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return make.copy_of(whole, tmp_path / "model")
 
 
 @pytest.fixture
@@ -39,8 +45,8 @@ def test_head_names_every_file_and_the_configuration(
     head = _head(azurite, name)
 
     assert (head["name"], head["revision"]) == (name, revision)
-    assert head["config"] == {"hidden_size": 1}
-    assert [f["name"] for f in head["files"]] == ["config.json", "model.safetensors"]
+    assert head["config"]["hidden_size"] == 128
+    assert {f["name"] for f in head["files"]} == {path.name for path in folder.iterdir()}
     assert {*_blobs(azurite, name)} == {"HEAD", *(f"{revision}/{f['name']}" for f in head["files"])}
 
 
@@ -69,7 +75,7 @@ def test_other_weights_are_another_revision_and_the_old_one_stays(
     azurite: Azurite, folder: Path, name: str
 ) -> None:
     first = stage(azurite.connection_string, name, folder)
-    (folder / "config.json").write_text('{"hidden_size": 2}')
+    make.set_members(folder / "config.json", attention_dropout=0.5)
     second = stage(azurite.connection_string, name, folder)
 
     assert first != second
@@ -79,45 +85,83 @@ def test_other_weights_are_another_revision_and_the_old_one_stays(
 
 def test_a_revision_is_never_given_other_content(azurite: Azurite, folder: Path, name: str) -> None:
     stage(azurite.connection_string, name, folder, "main-1")
-    (folder / "config.json").write_text('{"hidden_size": 2}')
+    make.set_members(folder / "config.json", attention_dropout=0.5)
 
     with pytest.raises(CannotStage, match="choose another --revision"):
         stage(azurite.connection_string, name, folder, "main-1")
-    assert _head(azurite, name)["config"] == {"hidden_size": 1}
+    assert _head(azurite, name)["config"]["attention_dropout"] == 0.1
 
 
-@pytest.mark.parametrize("pickle", ["pytorch_model.bin", "model.pt", "weights.pkl"])
-def test_a_pickle_is_refused_by_name(
-    azurite: Azurite, folder: Path, name: str, pickle: str
+def test_a_folder_that_is_refused_leaves_nothing_behind(
+    azurite: Azurite, folder: Path, name: str
 ) -> None:
-    (folder / pickle).touch()
+    make.rewrite(folder, lambda weights: {n: t for n, t in weights.items() if "norm" not in n})
 
-    with pytest.raises(CannotStage, match=f"{pickle} is a pickle"):
-        stage(azurite.connection_string, name, folder)
+    with pytest.raises(CannotStage, match=r"7 tensors .* would be random: model\.layers\.0"):
+        staging.stage(azurite.connection_string, name, folder)
+    with BlobServiceClient.from_connection_string(azurite.connection_string) as account:
+        assert not account.get_container_client(container_name(name)).exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x04K\x01.", b"\xff" * 64])
-def test_a_pickle_that_is_called_safetensors_is_refused(
-    azurite: Azurite, folder: Path, name: str, content: bytes
+def test_warnings_are_printed_and_the_model_is_staged(
+    azurite: Azurite, folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "model.safetensors").write_bytes(content)
+    (folder / "chat_template.jinja").unlink()
 
-    with pytest.raises(CannotStage, match="not a safetensors file"):
-        stage(azurite.connection_string, name, folder)
+    staging.stage(azurite.connection_string, name, folder)
+
+    assert "warning: the folder has no chat template" in capsys.readouterr().err
+    assert _head(azurite, name)["name"] == name
+
+
+def test_only_what_is_staged_as_it_is_goes_unchecked(
+    azurite: Azurite, folder: Path, name: str
+) -> None:
+    checked: list[Path] = []
+
+    def check(path: Path) -> list[str]:
+        checked.append(path)
+        return []
+
+    for change in (None, None, "same size", "other size"):
+        if change == "same size":  # as the weights of another training have
+            make.rewrite(folder, lambda weights: {n: t + 1 for n, t in weights.items()})
+        if change == "other size":
+            (folder / "LICENSE.txt").write_text("free")
+        staging.stage(azurite.connection_string, name, folder, check=check)
+
+    assert len(checked) == 3
+
+
+def test_what_an_older_release_has_staged_unchecked_is_checked(
+    azurite: Azurite, folder: Path, name: str
+) -> None:
+    (folder / "tokenizer.json").unlink()
+    staging.stage(azurite.connection_string, name, folder, check=lambda _: [])
+    with _container(azurite, name) as container:
+        head = {k: v for k, v in _head(azurite, name).items() if k != "checked"}
+        container.upload_blob("HEAD", json.dumps(head), overwrite=True)
+
+    with pytest.raises(CannotStage, match=r"has no tokenizer\.json"):
+        staging.stage(azurite.connection_string, name, folder)
+
+
+def test_every_fault_has_a_line_and_none_is_a_traceback(folder: Path) -> None:
+    (folder / "optimizer.pt").touch()
+    (folder / "model.safetensors").write_bytes(b"")
+
+    with pytest.raises(CannotStage) as refused:
+        check_model(folder)
+
+    assert [line.split(" ")[0] for line in str(refused.value).splitlines()] == [
+        "optimizer.pt",
+        "model.safetensors",
+    ]
 
 
 def test_a_folder_that_is_not_there_is_named(azurite: Azurite, tmp_path: Path, name: str) -> None:
     with pytest.raises(CannotStage, match=r"there is no folder .*nowhere"):
-        stage(azurite.connection_string, name, tmp_path / "nowhere")
-
-
-def test_a_configuration_that_is_not_json_is_refused(
-    azurite: Azurite, folder: Path, name: str
-) -> None:
-    (folder / "config.json").write_text("hidden_size: 1")
-
-    with pytest.raises(CannotStage, match=r"config\.json is not JSON"):
-        stage(azurite.connection_string, name, folder)
+        staging.stage(azurite.connection_string, name, tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -139,6 +183,11 @@ def test_a_storage_that_cannot_be_used_is_told_in_one_line(
     assert told.returncode in (1, 2)
     assert answer in told.stderr.splitlines()[-1]
     assert "Traceback" not in told.stderr
+
+
+def stage(storage: str, name: str, folder: Path, revision: str = "") -> str:
+    """Stage a model that needs no check."""
+    return staging.stage(storage, name, folder, revision, check=lambda _: [])
 
 
 def _head(azurite: Azurite, name: str) -> dict[str, Any]:

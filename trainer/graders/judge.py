@@ -10,8 +10,10 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from rendering.tokens import Tokens, chat_ids
+from trainer import loading
 from trainer.data.batch import Batch, padded
 from trainer.graders.answer import Answer, Grade
+from trainer.hopeless import Hopeless
 from trainer.tokenizer import load_tokenizer
 
 AT_ONCE = 16  # answers
@@ -21,16 +23,11 @@ class Judge:
     """Reads a chat with its answer, and says how good that is."""
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, today: date) -> None:
-        """``folder`` is an exported reward model; ValueError when it is something else."""
-        model: Any = AutoModelForSequenceClassification.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-        )
+        """``folder`` is an exported reward model; Hopeless when it is something else."""
+        loading.require_whole(AutoModelForSequenceClassification, folder, new_head=False)
+        model = loading.load(AutoModelForSequenceClassification, folder, dtype=dtype)
         if model.config.num_labels != 1:
-            raise ValueError(
+            raise Hopeless(
                 f"a reward model gives one number, this one {model.config.num_labels}: name the "
                 "model of a job of method `reward`"
             )
