@@ -135,15 +135,19 @@ class World:
         assert answer.status_code == 200, answer.text
         return str(answer.json()["id"])
 
-    async def submit(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Create a job on a fresh file and return it."""
-        body = {
+    async def asked(self) -> dict[str, Any]:
+        """The usual request for a job on a fresh file."""
+        return {
             "model": MODEL,
             "training_file": await self.upload(),
             "seed": 7,
             "infrastructure": {"nodes": 2},
         }
-        answer = await self.call("POST", "/v1/fine_tuning/jobs", json=body | more)
+
+    async def submit(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Create a job on a fresh file and return it."""
+        body = await self.asked() | more
+        answer = await self.call("POST", "/v1/fine_tuning/jobs", json=body)
         assert answer.status_code == 200, answer.text
         job: dict[str, Any] = answer.json()
         return job

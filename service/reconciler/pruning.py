@@ -36,8 +36,9 @@ class Pruning:
         """
         until, done = self.now() + LONGEST, 0
         async with self.engine.begin() as conn:
-            await pruning.told(conn, self.now() - TOLD_KEPT)
-            await preflights.prune(conn, self.now() - CHECKS_KEPT)
+            now = self.now()
+            await pruning.told(conn, now - TOLD_KEPT)
+            await preflights.prune(conn, now - CHECKS_KEPT)
         while self.now() < until:
             pages = [await self._page(rows, kept) for rows, kept in self.keep.items()]
             done += sum(pages)

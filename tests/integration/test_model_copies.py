@@ -97,7 +97,9 @@ class TestCopying:
 
         assert await copies(main, {"westus3": near}).run_once() == []
 
-        assert [blob.name for blob in await near.list_blobs(WHERE)] == ["main-1/config.json"]
+        copied = {blob.name for blob in await near.list_blobs(WHERE)}
+        assert copied
+        assert "main-1/model.safetensors" not in copied
         assert await regions.held(near, await inputs_of(main)) == frozenset()
 
     async def test_an_interrupted_copy_goes_on_where_it_was(self, main: MemoryStore) -> None:

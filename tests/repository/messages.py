@@ -12,7 +12,7 @@ from service.domain.states import AttemptState, JobState
 from tests.repository.sources import functions, python_files, text
 
 VARIES = "\0"  # what an f-string fills in
-_TOLD = ("service", "trainer", "rekindle")
+_TOLD = ("rendering", "service", "trainer", "rekindle")
 _EVENT = re.compile(r"(attempt|node|generation|checkpoint|job|file|storage)\.[a-z_]+")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -57,7 +57,8 @@ def event_codes() -> set[str]:
 
 def line_codes() -> set[str]:
     """What may be wrong or odd about a line of a training file."""
-    calls = (c for tree in _trees("service") for name in _FINDERS for c in _calls(tree, name))
+    trees = (*_trees("service"), *_trees("rendering"))
+    calls = (c for tree in trees for name in _FINDERS for c in _calls(tree, name))
     return {code for call in calls if call.args for code in _constants(call.args[0])}
 
 

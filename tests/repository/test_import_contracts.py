@@ -10,7 +10,7 @@ import pytest
 
 from tests.repository.sources import ROOT, python_files
 
-PACKAGES = ("service", "trainer", "emulator", "rekindle", "bench")
+PACKAGES = ("rendering", "service", "trainer", "emulator", "rekindle", "bench")
 
 # Contract -> (module that gets the import, the import).
 PLANTS = {
@@ -25,6 +25,7 @@ PLANTS = {
         "service/operations/__init__.py",
         "import trainer.supervisor.node",
     ),
+    "Rendering needs neither our other parts nor torch": ("rendering/rows.py", "import numpy"),
     "The contract needs only the standard library": ("trainer/contract.py", "import torch"),
     "The emulator is a program of its own": ("emulator/__init__.py", "import rekindle"),
     "Floors of the emulator: imports only go down": (

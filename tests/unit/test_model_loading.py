@@ -178,5 +178,5 @@ def test_the_comparison_draws_no_random_number(spec: RunSpec, folder: Path) -> N
 def test_a_tokenizer_that_cannot_be_used_is_hopeless(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
 
-    with pytest.raises(Hopeless, match=r"needs a tokenizer\.json and a chat template"):
+    with pytest.raises(Hopeless, match="has no chat template"):
         load_tokenizer(folder)
