@@ -1,6 +1,7 @@
 """`rekindle import`: another program's file becomes one that can be submitted."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,7 +12,8 @@ import typer
 
 from rekindle.cli import words
 from rekindle.cli.command import Cli
-from rekindle.cli.import_rows import Format, LeftOut, convert, format_of
+from rekindle.cli.import_members import LeftOut
+from rekindle.cli.import_rows import Format, convert, format_of
 from rekindle.cli.json_rows import rows
 from rekindle.cli.trouble import ExitCode, Trouble
 
@@ -47,6 +49,7 @@ class Count:
     kind: Format | None = None
     written: int = 0
     left_out: dict[str, list[int]] = field(default_factory=dict)  # why: lines
+    dropped: Counter[str] = field(default_factory=Counter)  # members of rows that were written
 
 
 def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = Asked.AUTO) -> None:
@@ -70,11 +73,12 @@ def _converted(file: Path, count: Count) -> Iterator[dict[str, Any]]:
     for line, row in rows(file):
         count.kind = count.kind or _known(file, line, row)
         try:
-            converted = convert(row, count.kind)
+            converted, dropped = convert(row, count.kind)
         except LeftOut as why:
             count.left_out.setdefault(str(why), []).append(line)
             continue
         count.written += 1
+        count.dropped.update(dropped)
         yield converted
 
 
@@ -114,7 +118,12 @@ def _document(out: Path, count: Count) -> dict[str, Any]:
     left_out = {why: {"rows": len(at), "lines": at[:100]} for why, at in count.left_out.items()}
     rest = sum(len(at) for at in count.left_out.values())
     told = {"file": str(out), "format": count.kind, "rows": count.written}
-    return {**told, "rows_left_out": rest, "left_out": left_out}
+    return {
+        **told,
+        "rows_left_out": rest,
+        "left_out": left_out,
+        "members_not_carried_over": dict(count.dropped),
+    }
 
 
 def _told(out: Path, count: Count) -> Iterator[str]:
@@ -122,6 +131,9 @@ def _told(out: Path, count: Count) -> Iterator[str]:
     rest = sum(len(at) for at in count.left_out.values())
     if rest:
         yield f"{words.count(rest, 'row')} left out: {'; '.join(_reasons(count))}"
+    for name, rows_with_it in count.dropped.most_common():
+        rows_told = words.count(rows_with_it, "row")
+        yield f"not carried over: `{words.safe(name)}` of {rows_told}"
     method = _METHODS.get(count.kind, "") if count.kind else ""
     yield f"Next: rekindle submit {out} --model MODEL{method}"
 

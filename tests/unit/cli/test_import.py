@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rekindle.cli import json_rows
-from rekindle.cli.import_rows import Format, LeftOut, convert, format_of
+from rekindle.cli.import_members import LeftOut
+from rekindle.cli.import_rows import Format, convert, format_of
 from rekindle.cli.main import app
 from service.domain.row import Format as Kept
 from tests.unit.chat_rows import verdict
@@ -27,6 +28,13 @@ RANKING = {"input": {"messages": [USER]}, "ranked_outputs": [[ANSWER], [WORSE]]}
 ALPACA = {"instruction": "Add.", "input": "2 + 2?", "output": "4"}
 SHAREGPT = {"conversations": [{"from": "human", "value": "2 + 2?"}, {"from": "gpt", "value": "4"}]}
 CANDIDATES = [{"content": "5", "rank": 1}, {"content": "4", "rank": 0}]
+
+
+def TURNS(weight: float, **more: object) -> list[dict[str, Any]]:  # noqa: N802 - beside constants
+    return [
+        {"from": "human", "value": "2 + 2?"},
+        {"from": "gpt", "value": "4", "weight": weight, **more},
+    ]
 
 
 def imported(tmp_path: Path, text: str, *more: str) -> tuple[Result, list[dict[str, Any]]]:
@@ -74,7 +82,7 @@ def jsonl(*rows: object) -> str:
 )
 def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: Format, ours: object) -> None:  # noqa: ANN401
     assert format_of(row) is kind
-    assert convert(row, kind) == ours
+    assert convert(row, kind).row == ours
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,39 @@ def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: Format, ours:
         (ALPACA | {"output": 4}, Format.ALPACA, "`output` is no text"),
         ({"conversations": "hi"}, Format.SHAREGPT, "is no list"),
         ({"conversations": ["hi"]}, Format.SHAREGPT, "is no object"),
-        ({"conversations": [{"from": "tool", "value": "4"}]}, Format.SHAREGPT, "from 'tool'"),
+        ({"conversations": [{"from": "narrator", "value": "4"}]}, Format.SHAREGPT, "from 'narr"),
+        ({"conversations": [{"from": "tool", "value": "4"}]}, Format.SHAREGPT, "no call before"),
+        ({"conversations": [*TURNS(0)]}, Format.SHAREGPT, "every answer has weight 0"),
+        ({"conversations": [*TURNS(0.5)]}, Format.SHAREGPT, "neither 0 nor 1"),
+        ({"conversations": [*TURNS(1, train=False)]}, Format.SHAREGPT, "differ in whether"),
+        ({"conversations": [*TURNS(1, mask=True)]}, Format.SHAREGPT, "`mask`"),
+        (SHAREGPT | {"images": ["a.png"]}, Format.SHAREGPT, "only text is trained"),
+        (
+            {"system": "a", "conversations": [{"from": "system", "value": "b"}, *TURNS(1)]},
+            Format.SHAREGPT,
+            "differ in the system message",
+        ),
+        (
+            {"prompt": "2 + 2?", "completion": "5", "label": False},
+            Format.PROMPT_COMPLETION,
+            "to be avoided",
+        ),
+        (
+            {"prompt": "?", "chosen": "4", "rejected": "5", "score_chosen": 1, "score_rejected": 2},
+            Format.PREFERENCE,
+            "is the order inverted",
+        ),
+        (
+            {"prompt": "?", "chosen": "4", "rejected": "5", "label": "rejected"},
+            Format.PREFERENCE,
+            "which answer is the better one",
+        ),
+        (
+            {"prompt": "?", "candidates": [c | {"score": c["rank"]} for c in CANDIDATES]},
+            Format.RANKED,
+            "differ in which is better",
+        ),
+        (ALPACA | {"history": ["hi"]}, Format.ALPACA, "no list of pairs"),
         ({"conversations": SHAREGPT["conversations"][:1]}, Format.SHAREGPT, "the assistant's"),
         ({"prompt": [], "completion": "4"}, Format.PROMPT_COMPLETION, "no list of messages"),
         ({"prompt": "2 + 2?", "chosen": "4", "rejected": "4"}, Format.PREFERENCE, "the same"),
@@ -96,6 +136,53 @@ def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: Format, ours:
 def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: Format, why: str) -> None:  # noqa: ANN401
     with pytest.raises(LeftOut, match=why):
         convert(row, kind)
+
+
+def test_a_turn_keeps_its_weight_whatever_it_is_called() -> None:
+    drafts = ({"weight": 0}, {"weight": 0.0}, {"weight": "0"}, {"loss": False}, {"train": False})
+    for flag in drafts:
+        turns = [{"from": "human", "value": "a?"}, {"from": "gpt", "value": "draft", **flag}]
+        found = convert({"conversations": [*turns, *TURNS(1)]}, Format.SHAREGPT)
+
+        weights = [m.get("weight") for m in found.row["messages"] if m["role"] == "assistant"]
+        assert weights == [0, 1]
+        assert found.dropped == frozenset()
+
+
+def test_calls_of_tools_and_their_results_are_carried_over() -> None:
+    turns = [
+        {"from": "human", "value": "2 + 2?"},
+        {"from": "function_call", "value": json.dumps({"name": "add", "arguments": {"a": 2}})},
+        {"from": "observation", "value": "4"},
+        {"from": "gpt", "value": "It is 4."},
+    ]
+    tools = json.dumps([{"name": "add", "parameters": {}}])
+    row = convert({"conversations": turns, "tools": tools}, Format.SHAREGPT).row
+
+    _, call, result, _ = row["messages"]
+    assert call["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 2}'}
+    assert result["tool_call_id"] == call["tool_calls"][0]["id"]
+    assert row["tools"] == [{"type": "function", "function": {"name": "add", "parameters": {}}}]
+    assert verdict(jsonl(row).encode()).examples == 1
+
+
+def test_earlier_rounds_are_read_and_not_learnt() -> None:
+    row = convert(ALPACA | {"history": [["a?", "b"]]}, Format.ALPACA).row
+
+    assert [m.get("weight") for m in row["messages"]] == [None, 0, None, None]
+
+
+def test_members_that_are_not_carried_over_are_counted_by_name(tmp_path: Path) -> None:
+    row = SHAREGPT | {"id": 7, "source": "web", "tags": []}
+    turn = {"from": "human", "value": "Thanks.", "emotion": "glad"}
+    ended, rows = imported(
+        tmp_path, jsonl(row, SHAREGPT | {"conversations": [*SHAREGPT["conversations"], turn]})
+    )
+
+    assert len(rows) == 2
+    for name in ("id", "source", "conversations[].emotion", "conversations[] after the last"):
+        assert f"not carried over: `{name}" in ended.output
+    assert "tags" not in ended.output
 
 
 def test_what_was_written_and_left_out_is_told_with_its_lines(tmp_path: Path) -> None:
