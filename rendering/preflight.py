@@ -20,7 +20,7 @@ from tokenizers import Encoding
 from rendering import oddities, rows
 from rendering.limits import limit_process, limited_row
 from rendering.refusals import explain
-from rendering.report import DataReport
+from rendering.report import DataReport, Finding
 from rendering.rows import RowError
 from rendering.sequences import Problem, RowReader, Sequence, SplitNeeded
 from rendering.tally import Tally
@@ -60,6 +60,10 @@ class Preflight:
             self._add_row(number, sequences, list(islice(encodings, len(sequences))))
         self._tally.rows += len(lines)
 
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong with the rows so far, or odd about them."""
+        return self._tally.findings()
+
     def report(self, seconds: float) -> DataReport:
         """What all rows come to, and whether anything is learnt."""
         self._require_learning()
@@ -84,7 +88,7 @@ class Preflight:
             message, code = self._explained(row, error), "template_refuses"
         except RowError as error:
             message, code = str(error), "unreadable_row"
-        except SplitNeeded:
+        except (SplitNeeded, UnusableTokenizer):
             raise
         except Exception as error:  # noqa: BLE001 - one row must not hide what others have
             message, code = f"the row cannot be read ({error!r:.200})", "unreadable_row"

@@ -1,88 +1,155 @@
 """Show rows as a training run would read them: `python -m rendering.preview TASK < FILE`.
 
-Prints one line of JSON. Limits are those of the preflight, whose findings it names.
+Reads standard input only as far as needed, and prints one line of JSON. Limits are those of the
+preflight, and so are the problems that are named.
 """
 
 import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rendering import segments
 from rendering.limits import limit_process, limited_row
 from rendering.preflight import Line, Preflight, numbered
-from rendering.rows import RowError, parse
+from rendering.report import Finding
+from rendering.rows import RANKED, parse
+from rendering.segments import CONTEXT, CUT, TRAINED
 from rendering.sequences import RowReader, Sequence, SplitNeeded
 from rendering.task import Task
 from rendering.template import RenderError
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from rendering.tokens import trained_tokens
 
-LONGEST = 20_000  # characters of one example that are shown
-CONTEXT, TRAINED, CUT = "context", "trained", "cut"
+ANSWER_BYTES = 1024**2  # of JSON, all rows together
+ROW_CHARACTERS = 20_000  # that are shown, all examples of a row together
+MOST_EXAMPLES = 20  # of a row
+SECONDS = 20.0  # after which no further row is begun
+_MESSAGE = 1000  # characters of a problem's message
+_NO_EXAMPLES = ("unreadable_row", "template_refuses")  # findings of rows that cannot be rendered
 
 Json = dict[str, Any]
 
 
-def preview(tokenizer: Tokenizer, task: Task, lines: list[Line]) -> list[Json]:
-    """Return the examples of each row as segments of text, with the row's problems."""
+def preview(
+    tokenizer: Tokenizer,
+    task: Task,
+    lines: Iterator[Line],
+    clock: Callable[[], float] = time.monotonic,
+) -> Json:
+    """Return ``task.most_rows`` rows from line ``task.first_line`` on, fewer where they are long.
+
+    ``next_line``: the first row that is not shown, None at the end of the file. ``last_line``: the
+    last row that was read.
+    """
+    given, last = _wanted(lines, task)
+    until = clock() + SECONDS
     try:
-        return [_row(tokenizer, task, line) for line in lines]
+        rows = _rows(tokenizer, task, given, lambda: clock() > until)
     except SplitNeeded:
-        return preview(tokenizer, replace(task, splits_answers=True), lines)
-
-
-def wanted(lines: Iterator[Line], task: Task) -> list[Line]:
-    """The rows from line ``task.first_line`` on, as many as are asked for."""
-    later = (line for line in lines if line[0] >= task.first_line)
-    return list(islice(later, task.most_rows))
-
-
-def _row(tokenizer: Tokenizer, task: Task, line: Line) -> Json:
-    with limited_row():
-        checked = Preflight(tokenizer, task)
-        checked.add([line])
-        found = checked.report(0.0).findings
-        try:
-            sequences = RowReader(tokenizer, task).sequences(parse(line[1]))
-        except (RenderError, RowError):
-            sequences = []
-        return {
-            "line": line[0],
-            "examples": [_example(tokenizer, task, one) for one in sequences],
-            "problems": [
-                {"code": f.code, "message": f.message, "is_error": f.is_error} for f in found
-            ],
-        }
-
-
-def _example(tokenizer: Tokenizer, task: Task, sequence: Sequence) -> Json:
-    encoding, rendered = tokenizer.encode(sequence.text), sequence.rendered
-    trained = trained_tokens(encoding, rendered) if rendered else [False] * len(encoding)
-    room = task.room
-    kinds = [CONTEXT] * len(sequence.text)
-    for number, (start, end) in enumerate(encoding.offsets):
-        kind = CUT if number >= room else TRAINED if trained[number] else CONTEXT
-        kinds[start:end] = [kind] * (end - start)
+        task = replace(task, splits_answers=True)
+        rows = _rows(tokenizer, task, given, lambda: clock() > until)
     return {
-        "tokens": len(encoding),
-        "kept_tokens": min(len(encoding), room),
-        "trained_tokens": sum(trained[:room]),
-        "label": sequence.row.get("label") if task.method == "classification" else None,
-        "segments": list(_segments(sequence.text, kinds)),
+        "rows": rows,
+        "splits_answers": task.splits_answers,
+        "next_line": given[len(rows)][0] if len(rows) < len(given) else None,
+        "last_line": last,
     }
 
 
-def _segments(text: str, kinds: list[str]) -> Iterator[Json]:
-    """Neighbours of one kind together; a long text is shown from its start."""
-    shown = zip(text[:LONGEST], kinds, strict=False)
-    for kind, pairs in groupby(shown, key=itemgetter(1)):
-        yield {"kind": kind, "text": "".join(character for character, _ in pairs)}
-    if len(text) > LONGEST:
-        yield {"kind": CONTEXT, "text": f" ... {len(text) - LONGEST:,} more characters"}
+def _wanted(lines: Iterator[Line], task: Task) -> tuple[list[Line], int]:
+    """The rows to show and the one behind them, and the number of the last line that was read."""
+    last, found = 0, []
+    for number, line in lines:
+        last = number
+        if number >= task.first_line:
+            found.append((number, line))
+        if len(found) > task.most_rows:
+            break
+    return found, last
+
+
+def _rows(
+    tokenizer: Tokenizer, task: Task, given: list[Line], is_late: Callable[[], bool]
+) -> list[Json]:
+    """As many rows as there is time and room for, at least one."""
+    rows: list[Json] = []
+    size = 0
+    for line in islice(given, task.most_rows):
+        row = _row(tokenizer, task, line)
+        size += len(json.dumps(row, ensure_ascii=False).encode())
+        if rows and (size > ANSWER_BYTES or is_late()):
+            break
+        rows.append(row)
+    return rows
+
+
+def _row(tokenizer: Tokenizer, task: Task, line: Line) -> Json:
+    checked = Preflight(tokenizer, task)
+    checked.add([line])
+    found = checked.findings()
+    shown: Json = {"line": line[0], "examples": [], "problems": [_problem(f) for f in found]}
+    if any(finding.code in _NO_EXAMPLES for finding in found):
+        return shown
+    row = parse(line[1])
+    try:
+        with limited_row():
+            sequences = RowReader(tokenizer, task).sequences(row)
+    except RenderError:  # just in time before, and not now
+        return shown
+    few = sequences[:MOST_EXAMPLES]
+    most = ROW_CHARACTERS // len(few)
+    shown["examples"] = [
+        {"part": _part(task, row, number)} | _example(tokenizer, task, sequence, most)
+        for number, sequence in enumerate(few)
+    ]
+    return shown | ({"examples_omitted": left} if (left := len(sequences) - len(few)) else {})
+
+
+def _example(tokenizer: Tokenizer, task: Task, sequence: Sequence, most: int) -> Json:
+    encoding, rendered = tokenizer.encode(sequence.text), sequence.rendered
+    trained = trained_tokens(encoding, rendered) if rendered else [False] * len(encoding)
+    trained[:1] = [False] * len(trained[:1])  # nothing comes before it that would tell it
+    around = tokenizer.backend.num_special_tokens_to_add(False) if sequence.is_plain else 0
+    room = max(task.room - around, 0)
+    kinds = (TRAINED if target else CONTEXT for target in trained[:room])
+    cut = (CUT for _ in encoding.ids[room:])
+    tokens = zip((*kinds, *cut), encoding.offsets, strict=True)
+    found = segments.runs(len(sequence.text), tokens)
+    total = len(encoding) + around
+    return {
+        **({"label": _clean(sequence.row["label"])} if task.method == "classification" else {}),
+        "tokens": total,
+        "kept_tokens": min(total, task.room),
+        "trained_tokens": sum(trained[:room]),
+        "segments": list(segments.shortened(sequence.text, found, most)),
+    }
+
+
+def _part(task: Task, row: Json, number: int) -> str:
+    """What of a row an example is."""
+    if task.has_answers:
+        return "ranked" if RANKED in row else ("preferred", "non_preferred")[number]
+    if task.method == "supervised":
+        return "answer" if task.splits_answers else "chat"
+    return {"reinforcement": "prompt", "classification": "labelled"}[task.method]
+
+
+def _problem(finding: Finding) -> Json:
+    return {
+        "code": finding.code,
+        "message": _clean(finding.message)[:_MESSAGE],
+        "is_error": finding.is_error,
+    }
+
+
+def _clean(text: str) -> str:
+    """Without halves of surrogate pairs, which JSON in UTF-8 cannot carry."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def main() -> int:
@@ -90,8 +157,7 @@ def main() -> int:
     task = Task.from_json(sys.argv[1])
     limit_process()
     try:
-        lines = wanted(numbered(sys.stdin.buffer), task)
-        told: Json = {"preview": preview(load(Path(task.folder)), task, lines)}
+        told: Json = {"preview": preview(load(Path(task.folder)), task, numbered(sys.stdin.buffer))}
     except UnusableTokenizer as error:
         told = {"unusable": str(error)}
     print(json.dumps(told), flush=True)  # noqa: T201 - the service reads it

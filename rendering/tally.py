@@ -49,12 +49,16 @@ class Tally:
         """Trained tokens so far."""
         return self._trained
 
-    def report(self, *, splits_answers: bool, template_sha256: str, seconds: float) -> DataReport:
-        """All of it, errors first."""
+    def findings(self) -> tuple[Finding, ...]:
+        """What was noted so far, errors first."""
         findings = [
             Finding(code=code, is_error=bad, count=count, lines=tuple(lines), message=message)
             for (code, bad), (count, lines, message) in self._findings.items()
         ]
+        return tuple(sorted(findings, key=lambda f: not f.is_error))
+
+    def report(self, *, splits_answers: bool, template_sha256: str, seconds: float) -> DataReport:
+        """All of it."""
         return DataReport(
             rows=self.rows,
             examples=self._examples,
@@ -65,7 +69,7 @@ class Tally:
             lengths=_quantiles(self._lengths),
             longest=self._longest,
             splits_answers=splits_answers,
-            findings=tuple(sorted(findings, key=lambda f: not f.is_error)),
+            findings=self.findings(),
             template_sha256=template_sha256,
             cpu_seconds=round(seconds, 3),
         )

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -18,7 +17,7 @@ from rekindle.cli.submit_speed import Speed
 from rekindle.cli.submit_training import Checkpoints, Leash, Memory, Numbers
 from rekindle.cli.terms import Limits
 from rekindle.cli.trouble import ExitCode, Trouble
-from rekindle.cli.upload import upload
+from rekindle.cli.upload import uploaded
 from rekindle.cli.words import money, part
 
 if TYPE_CHECKING:
@@ -143,17 +142,9 @@ def _watched(cli: Cli, job: Json) -> int:
 
 def _files(cli: Cli, training: str, validation: str | None, *, same_once: bool) -> Json:
     return {
-        "training_file": _file(cli, training, same_once=same_once),
-        "validation_file": _file(cli, validation, same_once=same_once) if validation else None,
+        "training_file": uploaded(cli, training, same_once=same_once),
+        "validation_file": uploaded(cli, validation, same_once=same_once) if validation else None,
     }
-
-
-def _file(cli: Cli, named: str, *, same_once: bool) -> str:
-    """The id of an upload as it is; a path is uploaded."""
-    if named.startswith("file-") and not Path(named).exists():
-        return named
-    uploaded: str = upload(cli, Path(named), same_once=same_once)["id"]
-    return uploaded
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

@@ -58,6 +58,14 @@ def upload(cli: Cli, path: Path, *, same_once: bool = False) -> Json:
     return file
 
 
+def uploaded(cli: Cli, named: str, *, same_once: bool = False) -> str:
+    """The id of an upload as it is; a path is uploaded."""
+    if named.startswith("file-") and not Path(named).exists():
+        return named
+    file_id: str = upload(cli, Path(named), same_once=same_once)["id"]
+    return file_id
+
+
 def require(path: Path) -> None:
     """Raise Trouble for what can never be a training file, before anything is sent."""
     if not path.is_file():

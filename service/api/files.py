@@ -13,7 +13,7 @@ from service.api.upload_form import FILE, PURPOSE, UploadForm
 from service.db import files as rows
 from service.db import uploads
 from service.db.files import CONTAINER
-from service.domain.errors import FileNotFound, InvalidRequest
+from service.domain.errors import InvalidRequest
 from service.domain.results import PURPOSE as PURPOSE_OF_RESULTS
 from service.operations import files
 from service.storage.store import BlobNotFound
@@ -94,10 +94,7 @@ async def content(
     try:
         await parts.store.properties(CONTAINER, file.id)
     except BlobNotFound:
-        raise FileNotFound(
-            f"The bytes of file {file.id} are gone: somebody has deleted its blob from the storage "
-            "account. Restore it there (soft delete, versions), or upload the file again."
-        ) from None
+        raise files.bytes_gone(file.id) from None
     stream = parts.store.stream(CONTAINER, file.id)
     headers = {"content-length": str(file.bytes)}
     return StreamingResponse(stream, media_type="application/octet-stream", headers=headers)

@@ -1,29 +1,48 @@
 """GET /v1/files/{id}/preview: rows as a base model would read them."""
 
-from typing import Annotated, Any, cast
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from rendering.task import Task
 from service.api import submissions
 from service.api.deps import CallerDep, PartsDep
+from service.db.files import File
+from service.domain import lineage, results
+from service.domain import reinforcement as rl
 from service.domain.errors import InvalidRequest, ServiceUnavailable
-from service.domain.method import Method, learning_from
+from service.domain.method import METHODS, Method, learning_from
 from service.domain.recipe import DEFAULT_MAX_SEQ_LEN
 from service.domain.row import Format
 from service.operations import files
+from service.operations.bases import Basis
 from service.operations.preflights import Reading
 from service.preflight.checker import CheckInterrupted
+from service.storage.store import BlobNotFound
+from trainer.contract import Reinforcement
 
 router = APIRouter(prefix="/files", tags=["files"])
 MOST_ROWS = 20
-_FIRST_METHOD: dict[Format, Method] = {
-    Format.CHAT: "supervised",
+_LAST_LINE = 2**31 - 1
+_USUAL: dict[Format, Method] = {traits.learns_from: m for m, traits in METHODS.items()} | {
     Format.PREFERENCE: "dpo",
     Format.RANKING: "reward",
-    Format.PROMPT: "reinforcement",
-    Format.LABELLED: "classification",
 }
+_USUAL_ANSWERS = Reinforcement(
+    algorithm="grpo", grader="", answers=rl.ANSWERS, max_answer_tokens=rl.LEFT_TO_US
+)
+
+Model = Annotated[str, Query(description="name of a base model, or of one that a job has made")]
+HowToLearn = Annotated[
+    Method | None, Query(description="method of training; default: the usual one for the rows")
+]
+Length = Annotated[
+    int | None,
+    Query(ge=2, description="max_seq_len of the job, in tokens; default: as for a job"),
+]
+Line = Annotated[int, Query(ge=1, le=_LAST_LINE, description="first line of the file to show")]
+Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="maximum number of rows")]
 
 
 @router.get("/{file_id}/preview")
@@ -31,55 +50,90 @@ async def preview(
     parts: PartsDep,
     caller: CallerDep,
     file_id: str,
-    model: Annotated[str, Query(description="A staged base model, or one that a job has made.")],
-    method: Annotated[str, Query(description="Default: the first one for the file's rows.")] = "",
-    max_seq_len: Annotated[
-        int | None, Query(ge=16, description="Tokens. Default: as for a job.")
-    ] = None,
-    line: Annotated[int, Query(ge=1, description="Line of the file to begin with.")] = 1,
-    limit: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows.")] = 5,
+    model: Model,
+    method: HowToLearn = None,
+    max_seq_len: Length = None,
+    line: Line = 1,
+    limit: Limit = 5,
 ) -> dict[str, Any]:
-    """Show rows rendered through the model's chat template, in segments.
+    """Show rows rendered through the model's chat template, divided by what is trained.
 
-    A segment's `kind` is `trained` (targets of the loss), `context` (read only) or `cut` (beyond
-    max_seq_len). Rows that cannot train have `problems` and may have no examples.
+    Each example of a row has `segments` of text. Their `kind` is `trained` (targets of the loss),
+    `context` (read only) or `cut` (beyond max_seq_len); `omitted` counts characters that are left
+    out after the text of a long one. `problems` are what the check of the rows would report. The
+    answer has 1 MiB at most: go on at `next_line`.
     """
     async with parts.engine.connect() as conn:
         file = await files.get(conn, caller.project_id, file_id)
-    chosen = _method(file.format, method)
+    chosen = _method(file, method)
     base = await submissions.base_model(parts, caller, model)
-    longest = base.staged.arch.max_positions
-    length = min(max_seq_len or DEFAULT_MAX_SEQ_LEN, longest)
-    task = Task(
-        folder="",
-        method=chosen,
-        has_answers=file.format in (Format.PREFERENCE, Format.RANKING),
-        max_seq_len=length,
-        room=length,
-        date=parts.now().date().isoformat(),
-    )
+    if base.method is not None:
+        lineage.refuse_other_head(base.name, base.method, chosen)
+    task = replace(_task(file, chosen, base, max_seq_len), date=parts.now().date().isoformat())
     reading = Reading(file=file, model=base.staged.model, task=task)
     try:
-        rows = await parts.preflights.preview(reading, line, limit)
+        shown = await parts.preflights.preview(reading, line, limit)
     except CheckInterrupted as error:
-        raise ServiceUnavailable(f"{error} Ask again.") from None
+        raise ServiceUnavailable(f"{error} Ask again in a moment.") from None
+    except BlobNotFound:
+        raise files.bytes_gone(file.id) from None
+    if not shown["rows"]:
+        raise _beyond_end(file, line, shown["last_line"])
     return {
         "object": "file.preview",
         "file": file.id,
         "model": base.name,
         "method": chosen,
-        "max_seq_len": length,
-        "data": rows,
+        "max_seq_len": task.max_seq_len,
+        "splits_answers": shown["splits_answers"],
+        "data": shown["rows"],
+        "has_more": shown["next_line"] is not None,
+        "next_line": shown["next_line"],
     }
 
 
-def _method(rows: Format, asked: str) -> Method:
-    if not asked:
-        return _FIRST_METHOD[rows]
-    known = [name.split(" ")[0] for name in learning_from(rows)]
-    if asked not in known:
+def _method(file: File, asked: Method | None) -> Method:
+    if file.purpose == results.PURPOSE:
         raise InvalidRequest(
-            f"method: {asked!r} does not learn from {rows.plural}. Use {' or '.join(known)}.",
+            f"{file.id} is a job's result, not a dataset. Preview the job's training file."
+        )
+    fitting = [name.partition(" ")[0] for name in learning_from(file.format)]
+    if asked is not None and asked not in fitting:
+        raise InvalidRequest(
+            f"method: {file.id} holds {file.format.plural}, and method {asked} does not learn from "
+            f"them. Choose {' or '.join(fitting)}, or leave method out.",
+            code="wrong_file_format",
             param="method",
         )
-    return cast("Method", asked)
+    return asked or _USUAL[file.format]
+
+
+def _task(file: File, method: Method, base: Basis, asked: int | None) -> Task:
+    """How a job with these settings would read the file, but for the date."""
+    longest = base.staged.arch.max_positions
+    if asked is not None and asked > longest:
+        raise InvalidRequest(
+            f"max_seq_len is {asked}, but it must be 2 to {longest}, the longest the base model "
+            "takes.",
+            param="max_seq_len",
+        )
+    length = asked or min(DEFAULT_MAX_SEQ_LEN, longest)
+    room = length
+    if method == "reinforcement":
+        room = rl.room(rl.settled(_USUAL_ANSWERS, length), length)
+    return Task(
+        folder="",
+        method=method,
+        has_answers=file.format in (Format.PREFERENCE, Format.RANKING),
+        max_seq_len=length,
+        room=room,
+        date="",
+    )
+
+
+def _beyond_end(file: File, line: int, last: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"line: {file.id} has no row at line {line} or behind it; its last row is line {last}. "
+        "Ask for an earlier line.",
+        param="line",
+    )

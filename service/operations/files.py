@@ -208,6 +208,14 @@ async def _delete_bytes(store: BlobStore, file_id: str) -> None:
         log.warning("files.delete_put_off", extra={"file": file_id, "cause": str(fault)})
 
 
+def bytes_gone(file_id: str) -> FileNotFound:
+    """For a file whose blob is no longer there."""
+    return FileNotFound(
+        f"The bytes of file {file_id} are gone: somebody has deleted its blob from the storage "
+        "account. Restore it there (soft delete, versions), or upload the file again."
+    )
+
+
 def _given_up() -> ServiceUnavailable:
     return ServiceUnavailable(
         "Nothing came of the upload for so long that it was given up. Upload it again."

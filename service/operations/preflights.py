@@ -30,7 +30,7 @@ from service.domain.errors import InvalidRequest
 from service.domain.recipe import Recipe
 from service.domain.row import Format
 from service.preflight.checker import CheckInterrupted, RowChecker
-from service.storage.store import BlobStore, StorageError
+from service.storage.store import BlobNotFound, BlobStore, StorageError
 from trainer.contract import BaseModel, InputFile
 
 log = logging.getLogger(__name__)
@@ -132,12 +132,27 @@ class Preflights:
         uneven = _uneven(wanted, checked)
         return checked if uneven is None else await self.look(uneven, wait)
 
-    async def preview(self, reading: Reading, first_line: int, rows: int) -> list[dict[str, Any]]:
-        """Show rows of a file; raises InvalidRequest and CheckInterrupted."""
+    async def preview(self, reading: Reading, first_line: int, rows: int) -> dict[str, Any]:
+        """Show rows as `rendering.preview.preview` does; raises as `RowChecker.preview` does.
+
+        Whether answers are split depends on the whole file: what an earlier check found counts.
+        """
+        async with self.engine.connect() as conn:
+            found = await preflights.find(conn, [reading.key])
+        report = _report(found.get(reading.key))
+        splits = report is not None and report.splits_answers
+        task = replace(reading.task, first_line=first_line, most_rows=rows, splits_answers=splits)
+        try:
+            files = await self._model_files(reading.model)
+        except BlobNotFound:
+            raise InvalidRequest(
+                f"Files of model {reading.model.name} are gone from the storage account. Stage or "
+                "train it again.",
+                code="unsupported_model",
+                param="model",
+            ) from None
         return await self.checker.preview(
-            await self._model_files(reading.model),
-            lambda: self.store.stream(CONTAINER, reading.file.id),
-            replace(reading.task, first_line=first_line, most_rows=rows),
+            files, lambda: self.store.stream(CONTAINER, reading.file.id), task
         )
 
     async def _begin(self, missing: list[Reading], wait: float) -> None:

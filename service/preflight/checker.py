@@ -27,7 +27,7 @@ class RowChecker(Protocol):
         """
         ...
 
-    async def preview(self, files: Files, rows: Rows, task: Task) -> list[dict[str, Any]]:
+    async def preview(self, files: Files, rows: Rows, task: Task) -> dict[str, Any]:
         """Show ``task.most_rows`` rows from line ``task.first_line`` on (`rendering/preview.py`).
 
         Raises as ``check`` does.

@@ -26,17 +26,17 @@ class InlineChecker:
         data = b"".join([chunk async for chunk in rows()])
         return await asyncio.to_thread(_check, files, data, task, progress)
 
-    async def preview(self, files: Files, rows: Rows, task: Task) -> list[dict[str, Any]]:
+    async def preview(self, files: Files, rows: Rows, task: Task) -> dict[str, Any]:
         """Show some rows."""
         data = b"".join([chunk async for chunk in rows()])
         return await asyncio.to_thread(_preview, files, data, task)
 
 
-def _preview(files: Files, data: bytes, task: Task) -> list[dict[str, Any]]:
+def _preview(files: Files, data: bytes, task: Task) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="rekindle-preview-") as folder:
         write_files(Path(folder), files)
         try:
-            lines = preview.wanted(preflight.numbered(data.split(b"\n")), task)
+            lines = preflight.numbered(data.split(b"\n"))
             return preview.preview(load(Path(folder)), task, lines)
         except UnusableTokenizer as error:
             raise unusable(str(error)) from error

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,20 +26,29 @@ from service.domain.errors import InvalidRequest
 from service.preflight.checker import CheckInterrupted, Files, Rows
 
 SILENT_SECONDS = 300.0  # without progress
-
-PREVIEWS_AT_ONCE = 4
+PREVIEW_SECONDS = 60.0  # in all
+PREVIEWS_AT_ONCE = 2
 _LINE_BYTES = 16 * 1024**2  # of what the child prints
 _ERRORS = 4000  # characters of its standard error
 _ROOT = str(Path(rendering.__path__[0]).parent)
 
 
+class _ChildFault(Exception):
+    """What a child said last."""
+
+
 class ProcessChecker:
     """Starts a child for each check, and few of them at a time."""
 
-    def __init__(self, at_once: int | None = None, silent_seconds: float = SILENT_SECONDS) -> None:
+    def __init__(
+        self,
+        at_once: int | None = None,
+        silent_seconds: float = SILENT_SECONDS,
+        preview_seconds: float = PREVIEW_SECONDS,
+    ) -> None:
         self._turns = asyncio.Semaphore(at_once or max(1, (os.cpu_count() or 2) // 2))
         self._previews = asyncio.Semaphore(PREVIEWS_AT_ONCE)
-        self._silent_seconds = silent_seconds
+        self._silent_seconds, self._preview_seconds = silent_seconds, preview_seconds
 
     async def check(
         self, files: Files, rows: Rows, task: Task, progress: Callable[[int], None]
@@ -56,22 +65,50 @@ class ProcessChecker:
             raise InvalidRequest("The rows cannot be split into examples of one answer each.")
         return found
 
-    async def preview(self, files: Files, rows: Rows, task: Task) -> list[dict[str, Any]]:
+    async def preview(self, files: Files, rows: Rows, task: Task) -> dict[str, Any]:
         """Show some rows; never behind checks, which may take long."""
+        has_begun = False
+        try:
+            async with asyncio.timeout(self._preview_seconds), self._previews:
+                has_begun = True
+                return await self._preview(files, rows, task)
+        except TimeoutError:
+            if not has_begun:
+                raise CheckInterrupted("Too many previews are under way.") from None
+            raise InvalidRequest(
+                f"The preview takes longer than {self._preview_seconds:g} seconds. Ask for fewer "
+                "rows, or for an earlier line.",
+                code="preview_too_slow",
+            ) from None
+        except _ChildFault as fault:
+            raise InvalidRequest(
+                f"The rows cannot be shown: {fault}. Look for rows that are very long or deeply "
+                "nested, or preview other lines.",
+                code="preview_failed",
+            ) from fault
+
+    async def _preview(self, files: Files, rows: Rows, task: Task) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="rekindle-preview-") as folder:
             await asyncio.to_thread(write_files, Path(folder), files)
-            async with self._previews:
-                given = ("rendering.preview", rows, replace(task, folder=folder), _ignore)
-                told = await self._child(*given)
+            task = replace(task, folder=folder)
+            told = await self._child("rendering.preview", rows, task, _ignore)
         assert told is not None, "nothing is to be split"
-        found: list[dict[str, Any]] = told["preview"]
+        found: dict[str, Any] = told["preview"]
         return found
 
     async def _run(
         self, rows: Rows, task: Task, progress: Callable[[int], None]
     ) -> DataReport | None:
         """One child's report; None where answers must be split."""
-        told = await self._child("rendering.preflight", rows, task, progress)
+        try:
+            told = await self._child("rendering.preflight", rows, task, progress)
+        except _ChildFault as fault:
+            raise InvalidRequest(
+                f"The rows could not be checked: {fault}. Look for rows that are very long or "
+                "deeply nested, and submit the job again.",
+                code="invalid_training_file",
+                param="training_file",
+            ) from fault
         return None if told is None else DataReport.from_dict(told["report"])
 
     async def _child(
@@ -154,12 +191,16 @@ def unusable(message: str) -> InvalidRequest:
 
 
 async def _feed(child: Process, rows: AsyncIterator[bytes]) -> None:
-    """Hand the rows over, as fast as the child takes them."""
+    """Hand the rows over, as fast as the child takes them and as far as it reads them."""
     assert child.stdin is not None
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it says why by itself
-        async for chunk in rows:
-            child.stdin.write(chunk)
-            await child.stdin.drain()
+    try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it says why by itself
+            async for chunk in rows:
+                child.stdin.write(chunk)
+                await child.stdin.drain()
+    finally:
+        if isinstance(rows, AsyncGenerator):
+            await rows.aclose()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         child.stdin.close()
         await child.stdin.wait_closed()
@@ -178,12 +219,7 @@ async def _raise_fault(feeding: "asyncio.Task[None]", code: int, errors: bytes) 
     if code < 0:
         raise CheckInterrupted(f"The check of the rows was killed by signal {-code}.")
     last = errors.decode(errors="replace").strip()[-_ERRORS:].splitlines() or ["no reason given"]
-    raise InvalidRequest(
-        f"The rows could not be checked: {last[-1]}. Look for rows that are very long or deeply "
-        "nested, and submit the job again.",
-        code="invalid_training_file",
-        param="training_file",
-    )
+    raise _ChildFault(last[-1])
 
 
 def _environment() -> dict[str, str]:
