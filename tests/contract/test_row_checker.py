@@ -107,9 +107,10 @@ async def test_names_that_lead_elsewhere_are_refused(checker: RowChecker) -> Non
 async def test_a_preview_shows_which_text_is_trained_and_which_is_cut(checker: RowChecker) -> None:
     task = replace(TASK, max_seq_len=24, room=24, first_line=2, most_rows=1)
     given = rows(chat("a", "b"), chat("2+2?", "4"), chat("c", "d"))
-    (shown,) = await checker.preview(tokenizer_files(), given, task)
+    found = await checker.preview(tokenizer_files(), given, task)
+    (shown,) = found["rows"]
 
-    assert shown["line"] == 2
+    assert (shown["line"], found["next_line"]) == (2, 3)
     (example,) = shown["examples"]
     assert [(s["kind"], s["text"]) for s in example["segments"]] == [
         ("context", "<|bos|>user: 2+2?<|end|>assistant: "),
@@ -117,6 +118,95 @@ async def test_a_preview_shows_which_text_is_trained_and_which_is_cut(checker: R
         ("cut", "<|end|>"),
     ]
     assert [problem["code"] for problem in shown["problems"]] == ["answer_cut"]
+
+
+async def test_a_preview_of_rewritten_answers_shows_an_example_of_each(
+    checker: RowChecker,
+) -> None:
+    given = rows(chat("2+2?", "4", "3+3?", "6"))
+    task = replace(TASK, most_rows=1)
+    found = await checker.preview(tokenizer_files(REWRITING), given, task)
+
+    assert found["splits_answers"]
+    assert [e["trained_tokens"] for e in found["rows"][0]["examples"]] == [7, 7]
+
+
+async def test_a_model_without_a_chat_template_is_named_as_the_cause(checker: RowChecker) -> None:
+    files = {n: d for n, d in tokenizer_files().items() if n != "chat_template.jinja"}
+    given, task = rows(chat("a", "b")), replace(TASK, most_rows=1)
+
+    for asked in (
+        checker.check(files, given, TASK, lambda _: None),
+        checker.preview(files, given, task),
+    ):
+        with pytest.raises(InvalidRequest, match="no chat template") as caught:
+            await asked
+        assert (caught.value.code, caught.value.param) == ("unsupported_model", "model")
+
+
+async def test_of_a_large_file_a_preview_reads_the_beginning_alone() -> None:
+    """In the process only: the other one has the file in memory anyway."""
+    given, closed = 0, False
+
+    async def large() -> AsyncIterator[bytes]:
+        nonlocal given, closed
+        try:
+            for _ in range(1000):
+                given += 1
+                yield (json.dumps(chat("2+2?", "4")).encode() + b"\n") * 10_000
+        finally:
+            closed = True
+
+    found = await ProcessChecker().preview(tokenizer_files(), large, replace(TASK, most_rows=2))
+
+    assert [row["line"] for row in found["rows"]] == [1, 2]
+    assert given < 10
+    assert closed
+
+
+async def test_a_preview_does_not_wait_for_a_check() -> None:
+    checker, begun = ProcessChecker(at_once=1), asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        begun.set()
+        await asyncio.Event().wait()
+        yield b""
+
+    checking = asyncio.create_task(check(checker, endless))
+    await begun.wait()
+    task = replace(TASK, most_rows=1)
+    found = await checker.preview(tokenizer_files(), rows(chat("2+2?", "4")), task)
+    checking.cancel()
+
+    assert found["rows"]
+
+
+async def test_a_preview_that_takes_too_long_is_given_up() -> None:
+    checker, waiting = ProcessChecker(preview_seconds=1.0), asyncio.Event()
+
+    async def silent() -> AsyncIterator[bytes]:
+        yield b"{"
+        await waiting.wait()
+
+    with pytest.raises(InvalidRequest, match="takes longer than 1 seconds") as caught:
+        await checker.preview(tokenizer_files(), silent, replace(TASK, most_rows=1))
+    assert caught.value.code == "preview_too_slow"
+
+
+async def test_a_preview_behind_too_many_others_can_be_asked_for_again() -> None:
+    checker = ProcessChecker(preview_seconds=2.0)
+
+    async def silent() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async def ask() -> Exception:
+        with pytest.raises((InvalidRequest, CheckInterrupted)) as caught:
+            await checker.preview(tokenizer_files(), silent, replace(TASK, most_rows=1))
+        return caught.value
+
+    asked = await asyncio.gather(*(ask() for _ in range(process.PREVIEWS_AT_ONCE + 1)))
+    assert [type(error) for error in asked].count(CheckInterrupted) == 1
 
 
 async def test_an_endless_template_costs_its_row_alone() -> None:
