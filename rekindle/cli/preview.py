@@ -53,10 +53,9 @@ def preview_file(
     Without colours, trained text stands in [[ ]] and cut-off text in ~~ ~~.
     """
     file = uploaded(cli, file, same_once=True)
-    asked = {"model": model, "method": method, "max_seq_len": max_seq_len}
-    shown = cli.client.get(
-        f"{FILES}/{file}/preview", patience=_PATIENCE, line=line, limit=rows, **asked
-    )
+    asked: Json = {"model": model, "method": method, "max_seq_len": max_seq_len}
+    query = asked | {"line": line, "limit": rows}
+    shown = cli.client.get(f"{FILES}/{file}/preview", patience=_PATIENCE, **query)
     is_coloured = cli.out.color_system is not None and not cli.out.no_color
     again = _again(file, asked) + cli.same_project
     cli.show(shown, lambda: view(shown, again, is_coloured=is_coloured))

@@ -1,0 +1,112 @@
+"""`rekindle files preview`: rows as a model reads them, for people and programs."""
+
+import json
+from pathlib import Path
+
+from tests.integration.cli.conftest import Shell
+from tests.vocabulary import tokenizer_files
+from tests.world import MODEL, ROW, stage
+
+PREVIEW = ("files", "preview")
+TWO = {
+    "messages": [
+        {"role": "user", "content": "a\tb [[c]]"},
+        {"role": "assistant", "content": "first", "weight": 0},
+        {"role": "user", "content": "\x1b[31mred"},
+        {"role": "assistant", "content": "one\ntwo"},
+    ]
+}
+
+
+def file_of(shell: Shell, *rows: object) -> str:
+    return shell.dataset("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+async def test_a_local_file_is_uploaded_once_and_its_rows_are_shown(shell: Shell) -> None:
+    path = file_of(shell, ROW, TWO, ROW)
+    ended = await shell.run(*PREVIEW, path, "--model", MODEL, "-n", "2")
+    again = await shell.run(*PREVIEW, path, "-m", MODEL, "--line", "3")
+    listed = (await shell.run("files", "list", "--json")).json["data"]
+
+    assert ended.code == again.code == 0, ended.err
+    assert "line 1 (chat): 45 tokens, 6 trained" in ended.out
+    assert "assistant: [[Four.<|end|>]]" in ended.out
+    assert "line 2 (chat): " in ended.out
+    assert "line 3" not in ended.out.replace("--line 3", "")
+    assert f"rekindle files preview {listed[0]['id']} --model {MODEL} --line 3" in ended.out
+    assert "line 3 (chat): " in again.out
+    assert len(listed) == 1
+
+
+async def test_what_would_move_the_cursor_or_look_like_a_mark_is_written_out(shell: Shell) -> None:
+    ended = await shell.run(*PREVIEW, file_of(shell, TWO), "--model", MODEL)
+
+    assert "a\u2409b \\[[c\\]]" in ended.out
+    assert "\u241b[31mred" in ended.out
+    assert "[[one\u21b5\ntwo<|end|>]]" in ended.out
+    assert "\x1b" not in ended.out
+
+
+async def test_colours_take_the_place_of_marks(shell: Shell) -> None:
+    path = file_of(shell, TWO)
+    asked = (*PREVIEW, path, "--model", MODEL, "--max-seq-len", "67")
+    coloured = await shell.run(*asked, NO_COLOR="", FORCE_COLOR="1", TERM="xterm-256color")
+    plain = await shell.run(*asked, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm-256color")
+
+    assert "\x1b[1;32mone\u21b5" in coloured.out
+    assert "\x1b[2;9;31m<|end|>" in coloured.out
+    assert "[[c]]" in coloured.out
+    assert "[[one" not in coloured.out
+    assert "[[one\u21b5\ntwo]]~~<|end|>~~" in plain.out
+
+
+async def test_problems_are_listed_and_examples_numbered(shell: Shell) -> None:
+    pair = {
+        "input": {"messages": [{"role": "user", "content": "2+2?"}]},
+        "preferred_output": [{"role": "assistant", "content": "4"}],
+        "non_preferred_output": [{"role": "assistant", "content": "4"}],
+    }
+    ended = await shell.run(*PREVIEW, file_of(shell, pair), "--model", MODEL)
+
+    assert "line 1, example 1 of 2 (preferred): 25 tokens, 2 trained" in ended.out
+    assert "line 1, example 2 of 2 (non-preferred): 25 tokens, 2 trained" in ended.out
+    assert "line 1: warning: the answers do not differ" in ended.out
+    assert "(answers_equal)" in ended.out
+
+
+async def test_labels_stand_beside_texts_and_split_answers_are_explained(shell: Shell) -> None:
+    labelled = [{"text": "late", "label": label} for label in ("a", "b")]
+    classes = await shell.run(*PREVIEW, file_of(shell, *labelled), "--model", MODEL)
+    template = (
+        "{% for m in messages %}{{ m.role + ': ' }}"
+        "{% if m.role == 'assistant' and loop.last %}{{ '(hm) ' }}{% endif %}{{ m.content }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    )
+    await stage(shell.world.store, "rewriting", tokenizer=tokenizer_files(template))
+    two = {"messages": [*ROW["messages"], *ROW["messages"]]}
+    split = await shell.run(*PREVIEW, file_of(shell, two), "--model", "rewriting")
+
+    assert "line 1 (labelled): 4 tokens, label 'a'" in classes.out
+    assert "each trained answer is an example of its own" in split.out
+    assert "line 1, example 2 of 2 (answer): " in split.out
+
+
+async def test_programs_get_the_document_and_failures_an_exit_code(
+    shell: Shell, tmp_path: Path
+) -> None:
+    path = file_of(shell, ROW)
+    document = (await shell.run(*PREVIEW, path, "--model", MODEL, "--json")).json
+    name = document["file"]
+    beyond = await shell.run(*PREVIEW, name, "--model", MODEL, "--line", "9")
+    unknown = await shell.run(*PREVIEW, name, "--model", "no/such")
+    gone = await shell.run(*PREVIEW, "file-01m7xfgg7ww9zky9rt2r5f5s0q", "--model", MODEL)
+    absent = await shell.run(*PREVIEW, str(tmp_path / "none.jsonl"), "--model", MODEL)
+    modelless = await shell.run(*PREVIEW, name)
+    helped = await shell.run(*PREVIEW, "--help", REKINDLE_URL="")
+
+    assert document["object"] == "file.preview"
+    assert document["data"][0]["examples"][0]["trained_tokens"] == 6
+    assert [e.code for e in (beyond, unknown, gone, absent, modelless)] == [2, 2, 5, 2, 2]
+    assert "its last row is line 1" in beyond.err
+    assert "--model" in helped.out
+    assert "[[ ]]" in helped.out
