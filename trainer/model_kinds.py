@@ -8,12 +8,12 @@ from typing import Any
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
-    AutoTokenizer,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from trainer.findings import Findings
 from trainer.model_keys import compare, fault
+from trainer.tokenizer_agreement import check_agreement
 from trainer.weights import Tensor, UnusableModel
 
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
@@ -32,7 +32,7 @@ def check_architecture(
     except UnusableModel as error:
         return Findings([str(error)]), {}, encoder
     why = fault(keys, new_head=classifies)
-    found = Findings([why] if why else [*_tokenizer_faults(folder)])
+    found = Findings([why]) if why else check_agreement(folder, is_encoder=encoder)
     if classifies and not encoder:
         found += Findings(
             warnings=[f"the model is a {_named(config)}: jobs can only classify or rate with it."]
@@ -40,18 +40,6 @@ def check_architecture(
     if keys.unexpected and not found.faults:
         found += Findings(warnings=[f"tensors of other tasks are dropped: {keys.unexpected_text}."])
     return found, keys.tied, encoder
-
-
-def _tokenizer_faults(folder: Path) -> list[str]:
-    """The reason why the tokenizer cannot be loaded, as a node would."""
-    try:
-        AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # noqa: BLE001 - the tokenizers library raises Exception itself
-        why = UnusableModel.because(
-            error, "the tokenizer cannot be loaded", "Copy the model's own tokenizer files."
-        )
-        return [str(why)]
-    return []
 
 
 def _is_encoder(config: dict[str, Any]) -> bool:

@@ -68,4 +68,6 @@ def test_an_encoder_without_a_head_is_staged_to_classify(tmp_path: Path) -> None
     found = check(folder)
 
     assert found.faults == []
-    assert all("other tasks" in warning for warning in found.warnings)
+    # Its tokenizer is the tiny model's, which transformers reads by the family's own rules.
+    told = [text for text in found.warnings if "transformers" not in text]
+    assert all("other tasks" in warning for warning in told)

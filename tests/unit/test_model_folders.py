@@ -262,7 +262,7 @@ def lfs_tokenizer(folder: Path) -> None:
         (lambda f: (f / "tokenizer.json").write_text("{}"), "no vocabulary that can be read"),
         (
             lambda f: make.set_members(f / "tokenizer.json", pre_tokenizer={"type": "Nothing"}),
-            "the tokenizer cannot be loaded",
+            "tokenizer.json of the base model cannot be read",
         ),
         (lambda f: make.add_token(f, "<new>", 1024), r"beyond the 1024 rows .*'<new>' \(1024\)"),
         (
@@ -379,3 +379,13 @@ def re_found(pattern: str, text: str) -> bool:
     assert re.search(pattern, text), text
     assert text.count(". ") <= 1, text  # a message has two sentences at most
     return True
+
+
+def test_a_tokenizer_that_transformers_reads_otherwise_is_warned_of(folder: Path) -> None:
+    """Training would read other tokens than inference: transformers goes by the class."""
+    make.set_members(folder / "tokenizer_config.json", tokenizer_class="Qwen2Tokenizer")
+
+    found = check(folder)
+
+    assert found.faults == []
+    assert "as other tokens than transformers does with Qwen2Tokenizer" in found.warnings[0]
