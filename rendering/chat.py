@@ -56,7 +56,7 @@ def render_prompt(tokenizer: Tokenizer, row: Json, today: date) -> str:
 
 
 def render_text(tokenizer: Tokenizer, row: Json, today: date) -> str:
-    """Render a row's messages, whoever says them."""
+    """Render all messages of a row."""
     return _Chat.of(tokenizer, row, today).text()
 
 
@@ -156,7 +156,7 @@ class _Chat:
         )
 
     def _start(self, prompt: str, number: int) -> int:
-        """Where an answer begins, although its prompt goes on, say with "<think>"."""
+        """Find where an answer begins whose prompt goes on, say with "<think>"."""
         probe = [*self.messages[:number], {"role": "assistant", "content": _NO_TEXT}]
         text, _ = self.template.render(probe, self.tools, self.today)
         return len(os.path.commonprefix([prompt, text]))  # noqa: RUF071 - any characters
@@ -185,7 +185,7 @@ class _Chat:
 
 
 def _shared_end(one: str, other: str) -> int:
-    """How many characters two texts end with alike."""
+    """Count the characters that two texts end with alike."""
     pairs = zip(reversed(one), reversed(other), strict=False)
     alike = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
     return min(len(one), len(other)) if alike is None else alike

@@ -14,7 +14,7 @@ _SHOWN = 40  # characters of a text in a message
 
 
 def lost_in_template(sequence: Sequence) -> Iterator[Problem]:
-    """What of a row the template leaves out."""
+    """Find what of a row the template leaves out."""
     yield from _lost_tools(sequence)
     if sequence.rendered and (extra := sequence.rendered.only_in_prompts):
         yield Problem(

@@ -203,7 +203,7 @@ def numbered(file: Iterable[bytes]) -> Iterator[Line]:
 
 
 def damage(text: str) -> str:
-    """What is wrong with a text that no tokenizer takes."""
+    """Say what is wrong with a text that no tokenizer takes."""
     if found := _HALF.search(text):
         return (
             f"the text holds half of a surrogate pair (U+{ord(found.group()):04X}), which is no "

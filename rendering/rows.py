@@ -32,7 +32,7 @@ def parse(line: bytes) -> Any:  # noqa: ANN401 - any JSON
 
 
 def reader(method: str, *, has_answers: bool) -> Reader:
-    """What reads the rows of a training method; ``has_answers``: they have several each."""
+    """Return the reader for a training method; ``has_answers``: a row has several answers."""
     if method == "classification":
         return labelled
     if method == "reinforcement":

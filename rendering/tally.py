@@ -36,7 +36,7 @@ class Tally:
         self._findings[key] = (count + 1, lines, message)
 
     def count_of(self, code: str) -> int:
-        """How many rows have findings of a kind."""
+        """Count the rows that have findings of a kind."""
         return sum(count for (found, _), (count, _, _) in self._findings.items() if found == code)
 
     def condemn(self, code: str) -> None:

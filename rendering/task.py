@@ -26,10 +26,10 @@ class Task:
         return dt.date.fromisoformat(self.date)
 
     def to_json(self) -> str:
-        """For the command line."""
+        """Serialize for the command line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """From the command line."""
+        """Parse what `to_json` gave."""
         return cls(**json.loads(text))

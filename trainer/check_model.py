@@ -18,6 +18,10 @@ from trainer.model_tokens import check_tokens
 from trainer.weights import Tensor, UnusableModel, read_json, read_weights
 
 PROBES, PROBE_BYTES = 16, 64 * 1024  # how much of two tied tensors is compared
+OBJECTS = (  # files that must hold a JSON object; other programs' files may hold what they like
+    *("config.json", "generation_config.json", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+)
 TEMPLATES = ("chat_template.jinja", "chat_template.json")
 
 
@@ -29,8 +33,9 @@ def check(folder: Path) -> Findings:
         return Findings([f"{folder} has no config.json. Name the folder of a transformers model."])
     found = check_names(folder)
     try:
-        for path in sorted(folder.glob("*.json")):
-            read_json(path)
+        for path in (folder / name for name in OBJECTS):
+            if path.is_file():
+                read_json(path)
         config = read_json(folder / "config.json")
         found += _check_config(config)
         tensors = read_weights(folder)

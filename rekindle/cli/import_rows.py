@@ -40,7 +40,7 @@ class Converted(NamedTuple):
 
 
 def format_of(row: Mapping[str, Any]) -> Format | None:
-    """By the members that it has; None for one that is not known."""
+    """Detect the format by the members of a row; None for an unknown one."""
     marks = {
         Format.RANKED: ("candidates",),
         Format.PREFERENCE: ("chosen", "rejected"),
@@ -98,7 +98,7 @@ def _prompt_completion(row: Members, dropped: set[str]) -> Json:
 
 
 def _preference(row: Members, dropped: set[str]) -> Json:
-    """Where both answers repeat the prompt, as whole chats, that is the prompt."""
+    """Convert a pair; where both answers repeat the prompt as whole chats, that is the prompt."""
     _require_order(row)
     chosen, rejected = (_said(row, n, "assistant", dropped) for n in ("chosen", "rejected"))
     begin = _common(chosen, rejected)
@@ -185,6 +185,6 @@ def _is_number(value: object) -> bool:
 
 
 def _common(one: Messages, other: Messages) -> int:
-    """How many messages both begin with."""
+    """Count the messages that both begin with."""
     pairs = zip(one, other, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

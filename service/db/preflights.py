@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.columns import among
 from service.db.storage_tables import preflights
 
-ABANDONED = timedelta(seconds=30)  # without a sign of who is at it, somebody else begins anew
+ABANDONED = timedelta(seconds=30)  # without progress; another replica then begins the check again
 REFUSED = timedelta(minutes=1)  # so long a refusal holds: it may have been the machine's
 
 
@@ -51,7 +51,7 @@ async def claim(conn: AsyncConnection, key: str, now: datetime) -> bool:
 
 
 async def touch(conn: AsyncConnection, key: str, rows_done: int, now: datetime) -> None:
-    """Say how far the check is, and that somebody is at it."""
+    """Record progress, which also shows that the check still runs."""
     await _write(conn, key, rows_done=rows_done, touched_at=now)
 
 
@@ -75,7 +75,7 @@ async def give_up(conn: AsyncConnection, key: str) -> None:
 
 
 async def prune(conn: AsyncConnection, before: datetime) -> None:
-    """Delete what nobody began since."""
+    """Delete checks that were not touched since ``before``."""
     await conn.execute(delete(preflights).where(preflights.c.touched_at < before))
 
 

@@ -1,4 +1,4 @@
-"""What a check of the rows means for a job: may it train, what is to be told, how long are rows."""
+"""Decide what a check of the rows means for a job: refusal, warnings, padded length."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,18 +38,20 @@ def refuse_untrainable(
     errors = [e for e in report.errors if not (is_validation and e.code in _USELESS)]
     if not errors:
         return
-    rows = sum(error.count for error in errors)
+    rows = min(sum(error.count for error in errors), report.rows)
+    which = "Validation" if is_validation else "Training"
     shown = "; ".join(f"{error} ({error.code})" for error in errors[:_NAMED])
     raise InvalidRequest(
-        f"{name}: {rows} of {report.rows} rows cannot be trained on. {_capital(shown)}. Correct "
-        "the file, upload it again and create a new job: nothing was spent.",
+        f"{which} file {name}: {rows} of {report.rows} rows cannot be trained on. "
+        f"{_capital(shown)}. Correct the file, upload it again and create a new job: nothing was "
+        "spent.",
         code="invalid_validation_file" if is_validation else "invalid_training_file",
         param=param,
     )
 
 
 def warnings(name: str, report: DataReport) -> Iterator[tuple[Finding, str]]:
-    """What trains less than a user may expect, each with a sentence."""
+    """Yield findings of what trains less than expected, each with a sentence."""
     if report.splits_answers and report.examples > report.rows:
         finding = Finding(
             code="answers_split",

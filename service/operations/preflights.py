@@ -79,7 +79,7 @@ class Reading:
 def readings(
     training: File, validation: File | None, model: BaseModel, recipe: Recipe, today: date
 ) -> list[Reading]:
-    """How a job reads its files: the training file, then the validation file if there is one."""
+    """Return how a job reads its training file, and its validation file if there is one."""
     task = Task(
         folder="",
         method=recipe.method,
@@ -103,7 +103,7 @@ class Preflights:
     _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def known(self, wanted: list[Reading]) -> Checked | None:
-        """What was found earlier, if all of it is kept."""
+        """Return what earlier checks found, or None where one is missing."""
         found = await self._find(wanted)
         reports = [_report(found.get(reading.key)) for reading in wanted]
         if any(report is None for report in reports):
@@ -115,7 +115,7 @@ class Preflights:
         return await self.known(uneven)
 
     async def look(self, wanted: list[Reading], wait: float) -> Checked | UnderWay:
-        """Return what was found, after ``wait`` seconds at most; begin what nobody is at.
+        """Return what checks found, after ``wait`` seconds at most; begin those that do not run.
 
         Raises InvalidRequest where model or rows cannot be checked.
         """

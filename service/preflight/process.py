@@ -174,7 +174,7 @@ class ProcessChecker:
 
 
 def _ignore(_rows: int) -> None:
-    """Nobody waits for the progress of a preview."""
+    """Drop the progress of a preview, which is short."""
 
 
 def write_files(folder: Path, files: Files) -> None:

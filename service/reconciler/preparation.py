@@ -111,7 +111,7 @@ class Preparation:
         return row
 
     async def _models(self, row: JobRow, plan: Plan) -> tuple[BaseModel, BaseModel | None]:
-        """What it begins with, and what its grader asks."""
+        """Return the base model, and the reward model of the grader if there is one."""
         find = partial(bases.find, self.engine, self.store, row.project_id)
         base, named = await find(row.model), lineage.judge(plan.recipe.reinforcement)
         judge = await find(named, lineage.OF_GRADER) if named else None
