@@ -136,7 +136,9 @@ class Change:
 
 def copy_trainer(folder: Path, *changes: Change) -> Path:
     """A copy of the trainer's source with these faults; the folder to run it in."""
-    shutil.copytree(ROOT / "trainer", folder / "trainer", ignore=shutil.ignore_patterns("__*__"))
+    for package in ("rendering", "trainer"):
+        ignored = shutil.ignore_patterns("__*__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
     for change in changes:
         path = folder / change.file
         text = path.read_text()

@@ -4,7 +4,7 @@ Real torchrun worlds on CPU train and export; real processes verify.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,18 @@ def test_files_as_they_were_exported_are_verified_again(full: Outcome, copy: Pat
     assert verify_folder(full.rundir, copy).status == VERIFIED
 
 
+def _some(faults: Iterable[Any], quick: object) -> list[Any]:
+    """Each fault; all but one are left to `make long`, as each costs a process or a world."""
+    return [
+        pytest.param(
+            fault,
+            id=getattr(fault, "__name__", str(fault)),
+            marks=() if fault == quick else (pytest.mark.long,),
+        )
+        for fault in faults
+    ]
+
+
 WRONG_WEIGHTS: dict[Callable[[planted.Tensors], None], str] = {
     planted.transpose_square: "single values differ",
     planted.swap_layers: "single values differ",
@@ -113,7 +125,7 @@ WRONG_WEIGHTS: dict[Callable[[planted.Tensors], None], str] = {
 }
 
 
-@pytest.mark.parametrize("fault", WRONG_WEIGHTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fault", _some(WRONG_WEIGHTS, planted.transpose_square))
 def test_weights_that_are_not_the_trained_ones_are_caught(
     full: Outcome, copy: Path, fault: Callable[[planted.Tensors], None]
 ) -> None:
@@ -166,7 +178,7 @@ WRONG_TOKENIZERS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", WRONG_TOKENIZERS)
+@pytest.mark.parametrize("fault", _some(WRONG_TOKENIZERS, "two tokens swapped"))
 def test_a_tokenizer_that_is_not_the_trainers_is_caught(
     full: Outcome, copy: Path, fault: str
 ) -> None:
@@ -236,7 +248,7 @@ WRONG_EXPORTS: dict[str, tuple[dict[str, Any], Change]] = {
 }
 
 
-@pytest.mark.parametrize("fault", WRONG_EXPORTS)
+@pytest.mark.parametrize("fault", _some(WRONG_EXPORTS, "adapters merged with a wrong scale"))
 def test_a_trainer_that_exports_another_model_fails_and_keeps_the_trained_weights(
     bench: Bench, tmp_path: Path, fault: str
 ) -> None:
