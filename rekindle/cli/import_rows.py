@@ -9,17 +9,21 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from rekindle.cli.import_members import Json, LeftOut, Members, tools_of
-from rekindle.cli.import_turns import Messages, from_messages, from_turns, plain
+from rekindle.cli.import_members import (
+    Json,
+    LeftOut,
+    Members,
+    check_values,
+    is_there,
+    number_of,
+    require_learnt,
+    tools_of,
+)
+from rekindle.cli.import_turns import Messages, from_messages, from_turns, plain, require_answer
+from rekindle.cli.import_verdicts import require_good, require_order, require_ranks
 
 _MOST_ANSWERS = 16  # that the service takes
-_SCORES = (  # of the chosen and of the rejected answer, as programs name them
-    ("score_chosen", "score_rejected"),
-    ("chosen_score", "rejected_score"),
-    ("chosen_rating", "rejected_rating"),
-    ("chosen-rating", "rejected-rating"),
-    ("chosen_reward", "rejected_reward"),
-)
+_SYSTEM = ("system", "system_prompt", "system_message")
 
 
 class Format(StrEnum):
@@ -54,75 +58,96 @@ def format_of(row: Mapping[str, Any]) -> Format | None:
 def convert(row: Mapping[str, Any], kind: Format) -> Converted:
     """The row as the service takes it; raises LeftOut."""
     members, dropped = Members(row), set[str]()
+    require_learnt(members)
     found = _CONVERSIONS[kind](members, dropped)
+    check_values(found)
     return Converted(found, frozenset(dropped | {*members.unread()}))
 
 
 def _alpaca(row: Members, dropped: set[str]) -> Json:
+    require_good(row)
+    messages = [*_history(row), plain("user", _task(row)), plain("assistant", row.text("output"))]
+    return _chat(row, messages)
+
+
+def _task(row: Members) -> str:
     """Instruction, a line feed and the input, if there is one, are what the user says."""
-    told = row.text("instruction")
-    more = row.read("input")
-    if isinstance(more, str) and more.strip():
-        told = f"{told}\n{more}"
-    said = [plain("user", told), plain("assistant", row.text("output"))]
-    return _chat(row, _system(row) + _history(row) + said)
+    told, more = row.text("instruction"), row.optional_text("input")
+    return f"{told}\n{more}" if more else told
 
 
 def _history(row: Members) -> Messages:
     """Earlier rounds of question and answer, which are read and not learnt."""
     messages: Messages = []
-    for turn in row.read("history") or ():
-        if not (
-            isinstance(turn, list) and len(turn) == 2 and all(isinstance(t, str) for t in turn)
-        ):
+    given = row.read("history")
+    if is_there(given) and not isinstance(given, list):
+        raise LeftOut("`history` is no list of pairs of texts")
+    for turn in given or ():
+        if not isinstance(turn, list) or len(turn) != 2 or not all(map(_is_text, turn)):
             raise LeftOut("`history` is no list of pairs of texts")
         messages += [plain("user", turn[0]), plain("assistant", turn[1]) | {"weight": 0}]
     return messages
 
 
 def _sharegpt(row: Members, dropped: set[str]) -> Json:
-    messages = from_turns(row.read("conversations"), dropped)
-    system = _system(row)
-    if system and messages[0]["role"] == "system":
-        if messages[0]["content"] != system[0]["content"]:
-            raise LeftOut("`system` and the first turn differ in the system message")
-        system = []
-    return _chat(row, system + messages)
+    require_good(row)
+    return _chat(row, from_turns(row.read("conversations"), dropped))
 
 
 def _prompt_completion(row: Members, dropped: set[str]) -> Json:
-    if row.read("label") is False:  # of KTO
-        raise LeftOut("its `label` is false: the completion is one to be avoided")
-    said = _said(row, "prompt", "user", dropped) + _said(row, "completion", "assistant", dropped)
-    return _chat(row, _system(row) + said)
+    """The completion alone is learnt, as TRL does."""
+    require_good(row)
+    prompt = _said(row, "prompt", "user", dropped)
+    completion = _said(row, "completion", "assistant", dropped, prompt)
+    require_answer(completion)
+    earlier = [m | {"weight": 0} if m["role"] == "assistant" else m for m in prompt]
+    return _chat(row, earlier + completion)
 
 
 def _preference(row: Members, dropped: set[str]) -> Json:
     """Convert a pair; where both answers repeat the prompt as whole chats, that is the prompt."""
-    _require_order(row)
-    chosen, rejected = (_said(row, n, "assistant", dropped) for n in ("chosen", "rejected"))
+    require_order(row)
+    given = _prompt(row, dropped)
+    chosen, rejected = (
+        _said(row, name, "assistant", dropped, given) for name in ("chosen", "rejected")
+    )
     begin = _common(chosen, rejected)
-    prompt = chosen[:begin] or _said(row, "prompt", "user", dropped)
-    row.read("prompt")  # repeated in the answers
-    preferred, other = chosen[begin:], rejected[begin:]
+    prompt = _whole_prompt(given, chosen[:begin])
+    outputs = preferred, other = chosen[begin:], rejected[begin:]
     if not preferred or not other:
         raise LeftOut("both answers are the same")
+    for output in outputs:
+        if any(m["role"] not in ("assistant", "tool") for m in output):
+            raise LeftOut("the answers differ in more than what the assistant says")
+        require_answer(output)
     return {
-        "input": _chat(row, _system(row) + prompt),
+        "input": _chat(row, prompt),
         "preferred_output": preferred,
         "non_preferred_output": other,
     }
 
 
-def _require_order(row: Members) -> None:
-    """Scores and labels must not say that the rejected answer is the better one."""
-    for names in _SCORES:
-        chosen, rejected = (row.read(name) for name in names)
-        if _is_number(chosen) and _is_number(rejected) and chosen <= rejected:
-            raise LeftOut(f"`{names[0]}` is not above `{names[1]}`: is the order inverted?")
-    label = row.read("label")
-    if label is not None and label not in ("chosen", 1, True):
-        raise LeftOut(f"`label` is {label!r:.20}: which answer is the better one?")
+def _prompt(row: Members, dropped: set[str]) -> Messages:
+    """What a preference is asked: under the name that its program has for it; perhaps nothing."""
+    names = [n for n in ("prompt", "conversations", "instruction") if row.peek(n) is not None]
+    if not names:
+        return []
+    if names[0] == "instruction":
+        return [*_history(row), plain("user", _task(row))]
+    return _said(row, names[0], "user", dropped)
+
+
+def _whole_prompt(given: Messages, begin: Messages) -> Messages:
+    """The prompt of a pair whose answers both begin with these messages."""
+    if not begin or not given:
+        if not given and not begin:
+            raise LeftOut("`prompt` is no text")
+        return given or begin
+    if begin[-len(given) :] == given:  # both answers repeat it
+        return begin
+    if begin[0]["role"] in ("assistant", "tool"):  # both answers begin alike
+        return given + begin
+    raise LeftOut("`prompt` is not what both answers begin with")
 
 
 def _ranked(row: Members, dropped: set[str]) -> Json:
@@ -130,27 +155,30 @@ def _ranked(row: Members, dropped: set[str]) -> Json:
     candidates = row.read("candidates")
     if not isinstance(candidates, list) or not 2 <= len(candidates) <= _MOST_ANSWERS:
         raise LeftOut(f"`candidates` is no list of 2 to {_MOST_ANSWERS}")
-    ranked = sorted((_candidate(c, dropped) for c in candidates), key=lambda c: c[0])
-    if len({rank for rank, _, _ in ranked}) < len(ranked):
+    ranked = sorted(((_rank(c), c) for c in candidates), key=lambda c: c[0])
+    if len({rank for rank, _ in ranked}) < len(ranked):
         raise LeftOut("two candidates have the same rank")
-    scores = [score for _, score, _ in ranked if score is not None]
-    if len(scores) == len(ranked) and scores != sorted(scores, reverse=True):
-        raise LeftOut("`rank` and `score` of the candidates differ in which is better")
+    require_ranks(ranked)
+    prompt = _said(row, "prompt", "user", dropped)
     return {
-        "input": _chat(row, _system(row) + _said(row, "prompt", "user", dropped)),
-        "ranked_outputs": [[plain("assistant", text)] for _, _, text in ranked],
+        "input": _chat(row, prompt),
+        "ranked_outputs": [_candidate(c, prompt, dropped) for _, c in ranked],
     }
 
 
-def _candidate(given: object, dropped: set[str]) -> tuple[float, float | None, str]:
-    """Rank, score and text."""
-    members = Members(given if isinstance(given, dict) else {}, "candidates[].")
-    rank, score = members.read("rank"), members.read("score")
-    if not _is_number(rank):
+def _rank(candidate: object) -> float:
+    given = candidate.get("rank") if isinstance(candidate, dict) else None
+    rank = None if isinstance(given, str) else number_of(given)
+    if rank is None:
         raise LeftOut("a candidate has no number `rank`")
-    text = members.text("content")
-    dropped.update(members.unread())
-    return rank, score if _is_number(score) else None, text
+    return rank
+
+
+def _candidate(given: Json, prompt: Messages, dropped: set[str]) -> Messages:
+    as_message = {"role": "assistant"} | {n: v for n, v in given.items() if n != "rank"}
+    messages = from_messages(as_message, "candidates", dropped, prompt)
+    require_answer(messages)
+    return messages
 
 
 _CONVERSIONS: dict[Format, Callable[[Members, set[str]], Json]] = {
@@ -163,25 +191,31 @@ _CONVERSIONS: dict[Format, Callable[[Members, set[str]], Json]] = {
 
 
 def _chat(row: Members, messages: Messages) -> Json:
-    tools = tools_of(row)
-    return {"messages": messages, "tools": tools} if tools else {"messages": messages}
+    """The messages after the row's system message, and the row's tools."""
+    told, tools = row.optional_text(*_SYSTEM), tools_of(row)
+    there = [m["content"] for m in messages if m["role"] in ("system", "developer")]
+    if told and any(content != told for content in there):
+        raise LeftOut("`system` and the messages differ in the system message")
+    if told and not there:
+        messages = [plain("system", told), *messages]
+    return {"messages": messages} | ({"tools": tools} if tools else {})
 
 
-def _said(row: Members, name: str, role: str, dropped: set[str]) -> Messages:
-    """A text is one message of this role; a list is messages already."""
-    given = row.read(name)
-    if not isinstance(given, list):
-        return [plain(role, row.text(name))]
-    return from_messages(given, name, dropped)
+def _said(
+    row: Members,
+    name: str,
+    role: str,
+    dropped: set[str],
+    before: Messages = [],  # noqa: B006 - never changed
+) -> Messages:
+    """A text is one message of this role; anything else is messages already."""
+    if isinstance(given := row.read(name), list | dict):
+        return from_messages(given, name, dropped, before)
+    return [plain(role, row.text(name))]
 
 
-def _system(row: Members) -> Messages:
-    told = row.read("system")
-    return [plain("system", told)] if isinstance(told, str) and told.strip() else []
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _common(one: Messages, other: Messages) -> int:

@@ -36,15 +36,15 @@ def _of_lines(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(stream, 1):
         if line.strip():
             try:
-                yield number, json.loads(line)
-            except ValueError as error:
+                yield number, _DECODER.decode(line.strip())
+            except (ValueError, RecursionError) as error:
                 raise _wrong(path, number, f"it is no JSON ({error})") from error
 
 
 def _of_array(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
     """In memory there is one object at a time, and a piece of the file."""
     before, _, buffer = stream.read(_AT_ONCE).partition("[")
-    line, decoder = 1 + before.count("\n"), json.JSONDecoder()
+    line = 1 + before.count("\n")
     while True:
         rest = buffer.lstrip(" \t\r\n,")
         line += buffer[: len(buffer) - len(rest)].count("\n")
@@ -52,7 +52,9 @@ def _of_array(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
         if buffer.startswith("]"):
             return
         try:
-            row, end = decoder.raw_decode(buffer)
+            row, end = _DECODER.raw_decode(buffer)
+        except (_GivenTwice, RecursionError) as error:
+            raise _wrong(path, line, f"it is no JSON ({error})") from error
         except ValueError as error:
             more = stream.read(max(_AT_ONCE, len(buffer)))
             if not more:
@@ -66,3 +68,19 @@ def _of_array(stream: TextIO, path: Path) -> Iterator[tuple[int, Any]]:
 
 def _wrong(path: Path, line: int, what: str) -> Trouble:
     return Trouble(f"{path}, line {line}: {what}.", "Correct it and import again.", code="bad_json")
+
+
+class _GivenTwice(ValueError):
+    """A member that an object has twice, with different values."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        before = found.setdefault(name, value)
+        if before is not value and before != value:  # NaN differs from itself
+            raise _GivenTwice(f"{name!a:.40} is given twice in one object")
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
