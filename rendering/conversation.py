@@ -5,6 +5,7 @@ older ones for tools, a content may be null beside a call or a list of text part
 """
 
 import json
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -27,16 +28,22 @@ def tools_of(row: Json) -> Tools:
 
 def messages_of(row: Json, form: CallForm) -> list[Message]:
     """The messages for a template; raise RenderError for a call that cannot be read."""
-    names: dict[str, str] = {}  # of the functions called, by call
-    return [_message(message, form, names) for message in row["messages"]]
+    calls = _Calls(form)
+    return [_message(message, calls) for message in row["messages"]]
 
 
 def find_call_form(template: ChatTemplate) -> CallForm:
     """Return the form of calls that a template shows as JSON, or else shows at all."""
     shown = {form: _probed(template, form) for form in FORMS}
-    as_json = (form for form, text in shown.items() if is_call_as_json(text))
-    at_all = (form for form, text in shown.items() if is_call_shown(text))
-    return next(as_json, None) or next(at_all, None) or FORMS[0]
+    bare = {form: _probed(template, replace(form, null_content=True)) for form in FORMS}
+    for is_good in (is_call_as_json, is_call_shown):
+        for form in FORMS:
+            is_bare_better = len(bare[form]) < len(shown[form]) or not is_good(shown[form])
+            if is_good(bare[form]) and is_bare_better:
+                return replace(form, null_content=True)
+            if is_good(shown[form]):
+                return form
+    return FORMS[0]
 
 
 def _probed(template: ChatTemplate, form: CallForm) -> str:
@@ -52,7 +59,50 @@ def is_trained(message: Message) -> bool:
     return message["role"] == "assistant" and bool(message.get("weight", 1))
 
 
-def _message(given: Message, form: CallForm, names: dict[str, str]) -> Message:
+class _Calls:
+    """The calls of a chat so far, so that their results name them."""
+
+    def __init__(self, form: CallForm) -> None:
+        self.form = form
+        self._made = 0
+        self._names: dict[str, str] = {}  # of the functions called, by call
+        self._open: list[str] = []  # calls without a result
+
+    def add(self, call: Json) -> Json:
+        """A call as the template wants it."""
+        function = call["function"]
+        given = function.get("arguments") or "{}"
+        parsed = _parsed(given, function["name"])
+        call_id = call.get("id") or f"call_{self._made}"
+        self._made += 1
+        self._names[call_id] = function["name"]
+        self._open.append(call_id)
+        arguments = self.form.arguments(given, parsed)
+        return call | {
+            "id": self.form.call_id(call_id),
+            "type": "function",
+            "function": function | {"arguments": arguments},
+        }
+
+    def write_result(self, message: Message) -> None:
+        """Name the call that a message answers: by its id, its function, or else the first open."""
+        answered = message.get("tool_call_id") or self._find(message)
+        if answered is None:
+            return
+        message["tool_call_id"] = self.form.call_id(answered)
+        if answered in self._open:
+            self._open.remove(answered)
+        if self.form.named_results and answered in self._names:
+            message.setdefault("name", self._names[answered])
+
+    def _find(self, message: Message) -> str | None:
+        """The call of a message that names none; one without a result goes first."""
+        name = message.get("name")
+        among = [*self._open, *reversed(self._names)]
+        return next((call for call in among if name in (None, self._names[call])), None)
+
+
+def _message(given: Message, calls: _Calls) -> Message:
     message = {n: v for n, v in given.items() if v is not None and n not in _OURS}
     role = message["role"]
     if "content" not in message and role != "assistant":
@@ -61,10 +111,11 @@ def _message(given: Message, form: CallForm, names: dict[str, str]) -> Message:
     if role == "developer":
         message["role"] = "system"
     elif role == "assistant":
-        _write_calls(message, form, names)
+        _write_calls(message, calls)
         _write_reasoning(message)
     elif role in ("tool", "function"):
-        _write_result(message, form, names)
+        message["role"] = "tool"
+        calls.write_result(message)
     return message
 
 
@@ -78,27 +129,14 @@ def _write_reasoning(message: Message) -> None:
         message.update(dict.fromkeys(_REASONING, told))
 
 
-def _write_calls(message: Message, form: CallForm, names: dict[str, str]) -> None:
-    calls = message.get("tool_calls") or []
+def _write_calls(message: Message, calls: _Calls) -> None:
+    made = message.pop("tool_calls", None) or []
     if call := message.pop("function_call", None):
-        calls = [{"type": "function", "function": call}]
-    message.pop("tool_calls", None)
-    if calls:
-        message["tool_calls"] = [_call(call, form, names) for call in calls]
-
-
-def _call(call: Json, form: CallForm, names: dict[str, str]) -> Json:
-    function = call["function"]
-    given = function.get("arguments") or "{}"
-    parsed = _parsed(given, function["name"])
-    call_id = call.get("id") or f"call_{len(names)}"
-    names[call_id] = function["name"]
-    arguments = form.arguments(given, parsed)
-    return call | {
-        "id": form.call_id(call_id),
-        "type": "function",
-        "function": function | {"arguments": arguments},
-    }
+        made = [{"type": "function", "function": call}]
+    if made:
+        message["tool_calls"] = [calls.add(call) for call in made]
+        if calls.form.null_content and not message["content"]:
+            message["content"] = None
 
 
 def _parsed(given: object, name: str) -> Json:
@@ -115,17 +153,3 @@ def _parsed(given: object, name: str) -> Json:
             '{"a": 1}'
         )
     return arguments
-
-
-def _write_result(message: Message, form: CallForm, names: dict[str, str]) -> None:
-    """A function's message answers the last call of that name; a tool's names the call."""
-    if message["role"] == "function":
-        message["role"] = "tool"
-        calls = [call for call, name in names.items() if name == message.get("name")]
-        if calls:
-            message["tool_call_id"] = calls[-1]
-    call = message.get("tool_call_id")
-    if call is not None:
-        if call in names:
-            message.setdefault("name", names[call])
-        message["tool_call_id"] = form.call_id(call)

@@ -3,15 +3,13 @@
 from dataclasses import dataclass
 
 from rendering import rows
+from rendering.answers import HistoryRewritten, RenderedChat
 from rendering.chat import (
-    HistoryRewritten,
-    RenderedChat,
-    render_chat,
+    render_kept_chat,
     render_prompt,
     render_text,
-    rewrites_history,
+    trained_places,
 )
-from rendering.conversation import is_trained
 from rendering.task import Task
 from rendering.template import RenderError
 from rendering.tokenizer import Tokenizer
@@ -67,17 +65,18 @@ class RowReader:
             if "text" in chat:
                 return Sequence(chat["text"], None, chat, is_plain=True)
             return Sequence(render_text(tokenizer, chat, today), None, chat)
-        self._require_kept_history(chat)
-        rendered = render_chat(tokenizer, chat, today)
+        rendered = self._rendered(chat)
         return Sequence(rendered.text, rendered, chat)
 
-    def _require_kept_history(self, chat: Json) -> None:
-        several = sum(map(is_trained, chat["messages"])) > 1
-        if not several or not rewrites_history(self._tokenizer, chat, self._task.today):
-            return
-        if self._task.has_answers:
-            raise HistoryRewritten(
-                "the model's chat template renders an answer differently once another one follows, "
-                "so an output may have one message of the assistant only"
-            )
-        raise SplitNeeded
+    def _rendered(self, chat: Json) -> RenderedChat:
+        try:
+            return render_kept_chat(self._tokenizer, chat, self._task.today)
+        except HistoryRewritten as error:
+            if trained_places(chat) == [len(chat["messages"]) - 1]:
+                raise
+            if self._task.has_answers:
+                raise HistoryRewritten(
+                    "the model's chat template renders an answer differently once another one "
+                    "follows, so an output may have one message of the assistant only"
+                ) from error
+            raise SplitNeeded from error

@@ -8,7 +8,7 @@ inference.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
@@ -26,8 +26,10 @@ Span = tuple[int, int]  # characters [start, end)
 Message = dict[str, Any]
 Tools = list[dict[str, Any]] | None
 
-_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _MARKS = "rekindle_generation_marks"  # name of the marks in the context of a render
+_MARK = "_mark"  # name of the method that `{% generation %}` calls
+_BEGIN, _END = "\ue000rekindle:answer\ue001", "\ue000rekindle:end\ue001"  # in no text but ours
+_FENCE = re.compile(f"{_BEGIN}|{_END}")
 
 
 class RenderError(ValueError):
@@ -38,8 +40,21 @@ class RenderError(ValueError):
 class _Marks:
     """Where `{% generation %}` blocks lie in what was rendered so far."""
 
+    fenced: bool = False  # put `_BEGIN` and `_END` around the blocks' text
     rendered: int = 0  # characters
     spans: list[Span] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)  # of the spans
+
+    def record(self, text: str) -> str:
+        """Note a block's text, which is printed next; return what to print."""
+        self.spans.append((self.rendered, self.rendered + len(text)))
+        self.texts.append(text)
+        return f"{_BEGIN}{text}{_END}" if self.fenced else text
+
+    def are_exact(self, rendered: str) -> bool:
+        """Whether each block was printed where it was noted: not so within a macro."""
+        pairs = zip(self.spans, self.texts, strict=True)
+        return all(rendered[start:end] == text for (start, end), text in pairs)
 
 
 @dataclass(frozen=True)
@@ -49,10 +64,11 @@ class ChatTemplate:
     source: str
     special_tokens: Mapping[str, str]
 
-    @property
+    @cached_property
     def marks_answers(self) -> bool:
         """Whether the template marks what the assistant says with `{% generation %}`."""
-        return _GENERATION.search(self.source) is not None
+        calls = _ENVIRONMENT.parse(self.source).find_all(nodes.ExtensionAttribute)
+        return any(call.name == _MARK for call in calls)
 
     def require_sound(self) -> None:
         """Raise RenderError where the source is no Jinja."""
@@ -71,7 +87,17 @@ class ChatTemplate:
         ``prompt`` ends the text where the model's next answer begins. ``today`` is the date that
         templates print: a resume on another day must render the same text.
         """
-        marks, pieces = _Marks(), []
+        marks = _Marks()
+        text = self._rendered(messages, tools, today, prompt, marks)
+        if marks.are_exact(text):
+            return text, marks.spans
+        fenced = self._rendered(messages, tools, today, prompt, _Marks(fenced=True))
+        return text, _fenced_spans(fenced, text)
+
+    def _rendered(
+        self, messages: list[Message], tools: Tools, today: date, prompt: bool, marks: _Marks
+    ) -> str:
+        pieces: list[str] = []
         try:
             for piece in self._stream(messages, tools, today, prompt, marks):
                 pieces.append(piece)
@@ -80,7 +106,7 @@ class ChatTemplate:
             raise RenderError(error.message or type(error).__name__) from error
         except Exception as error:
             raise RenderError(f"{type(error).__name__}: {error}") from error
-        return "".join(pieces), marks.spans
+        return "".join(pieces)
 
     def _stream(
         self, messages: list[Message], tools: Tools, today: date, prompt: bool, marks: _Marks
@@ -101,6 +127,27 @@ class ChatTemplate:
         return _ENVIRONMENT.from_string(self.source)
 
 
+def _fenced_spans(fenced: str, text: str) -> list[Span]:
+    """Find the blocks in what was printed with fences around them; ``text`` has none.
+
+    A macro is printed when it is complete, so its blocks cannot be counted while it runs.
+    """
+    spans: list[Span] = []
+    length = end = start = 0  # of the text without fences; of the last fence; of an open block
+    for fence in _FENCE.finditer(fenced):
+        length, end = length + fence.start() - end, fence.end()
+        if fence.group() == _BEGIN:
+            start = length
+        else:
+            spans.append((start, length))
+    if _FENCE.sub("", fenced) != text:
+        raise RenderError(
+            "the template changes what it marks with {% generation %} before it prints it; mark "
+            "outside of filters and macros whose text is changed"
+        )
+    return spans
+
+
 def _strftime(today: date) -> Callable[[str], str]:
     def strftime_now(pattern: str) -> str:
         return today.strftime(pattern)
@@ -116,15 +163,12 @@ class _GenerationTag(Extension):
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        call = self.call_method("_mark", [nodes.ContextReference()])
+        call = self.call_method(_MARK, [nodes.ContextReference()])
         return nodes.CallBlock(call, [], [], body).set_lineno(line)
 
     def _mark(self, context: Context, caller: Callable[[], str]) -> str:
-        text = caller()
-        marks = context.get(_MARKS)
-        if isinstance(marks, _Marks):
-            marks.spans.append((marks.rendered, marks.rendered + len(text)))
-        return text
+        text, marks = caller(), context.get(_MARKS)
+        return marks.record(text) if isinstance(marks, _Marks) else text
 
 
 class _PlainDict:
@@ -132,6 +176,10 @@ class _PlainDict:
 
     def __call__(self, *pairs: Any, **members: Any) -> dict[str, Any]:  # noqa: ANN401
         return dict(*pairs, **members)
+
+    def fromkeys(self, names: Iterable[Any], value: Any = None) -> dict[Any, Any]:  # noqa: ANN401
+        """As transformers lets templates call it."""
+        return dict.fromkeys(names, value)
 
 
 class _PublicNamespace(Namespace):

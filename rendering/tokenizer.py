@@ -1,7 +1,8 @@
 """Load a model's tokenizer from its staged files; needs `tokenizers` only, not transformers.
 
-What `tokenizer.json` says is what counts. Tokens that `tokenizer_config.json` adds to it are added
-here as transformers does.
+What `tokenizer.json` says is what counts. What the files beside it add to its tokens, or change of
+them, is added here as transformers does; `trainer.tokenizer_agreement` compares both when a model
+is staged.
 """
 
 import json
@@ -21,7 +22,10 @@ from rendering.tool_calls import CallForm
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"  # of older releases of transformers
+ADDED_TOKENS = "added_tokens.json"  # likewise
 TEMPLATE = "chat_template.jinja"
+TEMPLATES = "additional_chat_templates"  # a folder
+LISTED = "added_tokens_decoder"  # member of the configuration: tokens by id
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 DEFAULT, WITH_TOOLS = "default", "tool_use"  # names where a model has several templates
 
@@ -169,57 +173,124 @@ def load(folder: Path) -> Tokenizer:
             "current release of transformers, and stage the model again."
         ) from error
     config = _object(folder / CONFIG)
-    specials = _special_tokens(folder, config)
-    _add_tokens(backend, config, specials)
-    tokenizer = Tokenizer(backend, specials, _templates(folder, config))
+    settings = _merged_settings(folder, config)
+    specials = _special_tokens(folder, settings)
+    wanted = [*specials.values(), *_extra_tokens(settings)]
+    _add_tokens(backend, _listed_tokens(folder, backend, config, wanted), wanted)
+    names = {name: str(token.content) for name, token in specials.items()}
+    tokenizer = Tokenizer(backend, names, _templates(folder, config))
     tokenizer.require_sound_templates()
     return tokenizer
 
 
-def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+def _merged_settings(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration with the older file of special tokens.
+
+    That file goes first where the configuration lists no added tokens, as in transformers; else it
+    tells what the configuration leaves out.
+    """
+    told = {name: value for name, value in _object(folder / SPECIAL_TOKENS).items() if value}
+    own = {name: value for name, value in config.items() if value is not None}
+    return told | own if LISTED in config else own | told
+
+
+def _special_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, AddedToken]:
+    """Special tokens by name; a model may have names of its own, such as "image_token"."""
     family = _object(folder / "config.json").get("model_type")
-    found = dict(_DEFAULTS.get(str(family), {}))
-    for source in (_object(folder / SPECIAL_TOKENS), config):
-        for name in (f"{name}_token" for name in NAMES):
-            token = source.get(name)
-            text = token.get("content") if isinstance(token, dict) else token
-            if isinstance(text, str):
-                found[name] = text
-    return found
+    extra = settings.get("extra_special_tokens")
+    named = {**settings, **(extra if isinstance(extra, dict) else {})}
+    usual = {f"{name}_token": None for name in NAMES}
+    found = usual | _DEFAULTS.get(str(family), {})
+    found |= {name: token for name, token in named.items() if name.endswith("_token")}
+    tokens = {name: _special(token) for name, token in found.items()}
+    return {name: token for name, token in tokens.items() if token is not None}
 
 
-def _add_tokens(backend: Backend, config: Mapping[str, Any], specials: Mapping[str, str]) -> None:
-    """Add what the configuration names and the vocabulary lacks, in the order of the ids."""
-    told = config.get("added_tokens_decoder") or {}
-    added = [token for _, token in sorted(told.items(), key=lambda item: int(item[0]))]
-    wanted = [AddedToken(**_flags(token)) for token in added]
-    wanted += [AddedToken(token, special=True) for token in dict.fromkeys(specials.values())]
-    known = {token.content for token in backend.get_added_tokens_decoder().values()}
-    backend.add_tokens([token for token in wanted if token.content not in known])
+def _extra_tokens(settings: Mapping[str, Any]) -> list[AddedToken]:
+    """Special tokens without a name."""
+    told = (settings.get(f"{kind}_special_tokens") for kind in ("extra", "additional"))
+    lists = (tokens for tokens in told if isinstance(tokens, list))
+    return [token for token in map(_special, next(lists, [])) if token is not None]
+
+
+def _special(token: object) -> AddedToken | None:
+    if isinstance(token, str):
+        return AddedToken(token, special=True)
+    if isinstance(token, dict) and isinstance(token.get("content"), str):
+        return AddedToken(**_flags(token) | {"special": True})
+    return None
+
+
+def _listed_tokens(
+    folder: Path, backend: Backend, config: Mapping[str, Any], specials: Sequence[AddedToken]
+) -> list[AddedToken]:
+    """Tokens that are listed with their ids, in the order of the ids."""
+    try:
+        if LISTED in config:
+            listed = {int(n): AddedToken(**_flags(t)) for n, t in (config[LISTED] or {}).items()}
+        else:
+            listed = _older_list(folder, [token.content for token in specials])
+            listed |= backend.get_added_tokens_decoder()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UnusableTokenizer(
+            f"The tokens that {CONFIG} or {ADDED_TOKENS} of the base model adds cannot be read "
+            f"({error}). Restore the file, and stage the model again."
+        ) from error
+    return [token for _, token in sorted(listed.items())]
+
+
+def _older_list(folder: Path, specials: Sequence[str]) -> dict[int, AddedToken]:
+    added = _object(folder / ADDED_TOKENS)
+    return {
+        int(n): AddedToken(text, normalized=text not in specials, special=text in specials)
+        for text, n in added.items()
+    }
+
+
+def _add_tokens(
+    backend: Backend, listed: Sequence[AddedToken], specials: Sequence[AddedToken]
+) -> None:
+    """Add what the vocabulary lacks; tokens that are listed may change those that it has."""
+    known = backend.get_added_tokens_decoder().values()
+    flags = {repr(token) for token in known}
+    wanted = [token for token in listed if repr(token) not in flags]
+    contents = {token.content for token in (*known, *wanted)}
+    for token in specials:
+        if token.content not in contents:
+            contents.add(token.content)
+            wanted.append(token)
+    backend.add_tokens(wanted)
 
 
 def _flags(token: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+        raise TypeError(f"{token!r:.60} is no token")
     names = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
     return {name: token[name] for name in names if name in token}
 
 
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """A file of its own goes before the configuration's, as in transformers."""
-    if (folder / TEMPLATE).is_file():
-        return {DEFAULT: (folder / TEMPLATE).read_text(encoding="utf-8")}
+    """Files of their own go before the configuration, as in transformers."""
+    others = {path.stem: path for path in (folder / TEMPLATES).glob("*.jinja")}
+    files = others | ({DEFAULT: folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {})
+    if files:
+        return _require_default({n: f.read_text(encoding="utf-8") for n, f in files.items()})
     told = config.get("chat_template")
     if isinstance(told, str):
         return {DEFAULT: told}
     if isinstance(told, list):
-        named = {item["name"]: item["template"] for item in told}
-        if DEFAULT not in named:
-            names = ", ".join(sorted(named)) or "none"
-            raise UnusableTokenizer(
-                f"The base model's chat templates ({names}) have none that is named {DEFAULT!r}. "
-                f"Write the one to train with to {TEMPLATE}, and stage the model again."
-            )
-        return named
+        return _require_default({item["name"]: item["template"] for item in told})
     return {}
+
+
+def _require_default(named: dict[str, str]) -> dict[str, str]:
+    if DEFAULT not in named:
+        names = ", ".join(sorted(named)) or "none"
+        raise UnusableTokenizer(
+            f"The base model's chat templates ({names}) have none that is named {DEFAULT!r}. "
+            f"Write the one to train with to {TEMPLATE}, and stage the model again."
+        )
+    return named
 
 
 def _object(path: Path) -> dict[str, Any]:

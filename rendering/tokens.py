@@ -6,7 +6,8 @@ from datetime import date
 
 from tokenizers import Encoding
 
-from rendering.chat import RenderedChat, render_chat, render_prompt, render_text
+from rendering.answers import RenderedChat
+from rendering.chat import render_chat, render_prompt, render_text
 from rendering.template import RenderError, Span
 from rendering.tokenizer import Tokenizer
 from rendering.tool_calls import Json

@@ -2,13 +2,15 @@
 
 OpenAI's rows hold a call's arguments as JSON text, under an id of any form. Most templates
 serialize an object (`arguments | tojson`), which would escape text twice; some join text; Mistral's
-take ids of nine characters only. A template is asked once, with a chat of its own.
+take ids of nine characters only; some want the function's name in its result, or no content at all
+beside a call. A template is asked once, with a chat of its own.
 """
 
 import hashlib
 import json
 import re
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 Json = dict[str, Any]
@@ -24,6 +26,8 @@ class CallForm:
 
     arguments_as_text: bool = False
     short_ids: bool = False
+    named_results: bool = False  # clients send results without a name; some templates need it
+    null_content: bool = False  # beside calls, where "" would be an answer of its own
 
     def arguments(self, given: object, parsed: Json) -> str | Json:
         """The arguments of a call, which were ``given`` as text or as an object."""
@@ -38,7 +42,8 @@ class CallForm:
         return hashlib.sha256(given.encode()).hexdigest()[:_SHORT_ID]
 
 
-FORMS = tuple(CallForm(text, short) for short in (False, True) for text in (False, True))
+_EITHER = (False, True)
+FORMS = tuple(CallForm(*form[::-1]) for form in product(_EITHER, repeat=3))  # usual ones first
 PROBE: Json = {
     "messages": [
         {"role": "user", "content": "Probe it."},
@@ -47,13 +52,13 @@ PROBE: Json = {
             "content": None,
             "tool_calls": [
                 {
-                    "id": "call_of_the_probe",
+                    "id": "call_1",
                     "type": "function",
                     "function": {"name": _NAME, "arguments": json.dumps({_KEY: _VALUE})},
                 }
             ],
         },
-        {"role": "tool", "tool_call_id": "call_of_the_probe", "content": "Done."},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Done."},
         {"role": "assistant", "content": "It is probed."},
     ],
     "tools": [

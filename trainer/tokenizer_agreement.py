@@ -61,7 +61,9 @@ def check_agreement(folder: Path, *, is_encoder: bool) -> Findings:
 
 
 def _other_ids(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
-    different = [text for text in _probes(ours) if ours.encode(text).ids != _ids(theirs, text)]
+    different = [
+        text for text in _probes(ours, theirs) if ours.encode(text).ids != _ids(theirs, text)
+    ]
     if different:
         text = min(different, key=len)
         yield (
@@ -71,11 +73,12 @@ def _other_ids(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
         )
 
 
-def _probes(ours: Tokenizer) -> Iterator[str]:
+def _probes(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
     yield from PROBES
-    added = sorted(ours.backend.get_added_tokens_decoder().items())
-    for _, token in added[:MOST_TOKENS]:
-        yield f"a {token.content} b{token.content}\nc"
+    mine = {token.content: n for n, token in ours.backend.get_added_tokens_decoder().items()}
+    added = mine | dict(theirs.get_added_vocab())
+    for token in sorted(added, key=added.__getitem__)[:MOST_TOKENS]:
+        yield f"a {token} b{token}\nc"
 
 
 def _other_specials(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401

@@ -1,28 +1,31 @@
 """Chats through templates with the constructs of published models: what is read and trained."""
 
 import json
+from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
 import pytest
 from transformers.utils import chat_template_utils
 
+from rendering.answers import RenderedChat
 from rendering.chat import (
-    RenderedChat,
     render_chat,
     render_prompt,
     rewrites_history,
     split_answers,
+    trained_places,
 )
 from rendering.conversation import messages_of, tools_of
 from rendering.refusals import explain
-from rendering.template import RenderError
+from rendering.template import RenderError, Span
 from rendering.tokenizer import Tokenizer
-from tests.unit.families import FAMILIES, template
+from tests.unit.families import FAMILIES, HERE, template
 from tests.unit.tiny_tokenizer import tiny_tokenizer
 
 Json = dict[str, Any]
 TODAY = date(2026, 2, 3)
+OPEN, CLOSE = "\u27e6", "\u27e7"  # around what is trained, in rendered.json
 END = "<\uff5cend▁of▁sentence\uff5c>"  # DeepSeek's, with full-width bars
 ADD = {
     "type": "function",
@@ -76,10 +79,42 @@ ROWS = {
     "calls": CALLS,
     "reasoning": THOUGHT,
     "developer": {"messages": [SYSTEM | {"role": "developer"}, *TWO["messages"]]},
-    "parts": {"messages": [user("a"), answer("b")] * 3},
+    "six messages": {"messages": [user("a"), answer("b")] * 3},
+    "parts": {
+        "messages": [
+            user("")
+            | {"content": [{"type": "text", "text": "2+"}, {"type": "text", "text": "2?"}]},
+            answer(None) | {"content": [{"type": "text", "text": "4."}]},
+        ]
+    },
+    "muted last": {"messages": [*TWO["messages"][:3], answer("6.", weight=0)]},
+    "open question": {"messages": TWO["messages"][:3]},
+    "thoughts twice": {
+        "messages": [
+            *(user("2+2?"), answer("4.", reasoning_content="Two twos.")),
+            *(user("3+3?"), answer("6.", reasoning_content="Two threes.")),
+        ]
+    },
+    "chain of calls": {
+        "messages": [
+            *(user("1+2+3?"), answer(None, tool_calls=[call({"a": 1}, call_id="call_1")])),
+            {"role": "tool", "tool_call_id": "call_1", "content": "3"},
+            answer(None, tool_calls=[call({"a": 3}, call_id="call_2")]),
+            {"role": "tool", "tool_call_id": "call_2", "content": "6"},
+            *(answer("It is 6."), user("Thanks."), answer("Welcome.")),
+        ],
+        "tools": [ADD],
+    },
+    "text and call": {
+        "messages": [user("2+3?"), answer("I add.", tool_calls=[call({"a": 2})]), RESULT],
+        "tools": [ADD],
+    },
 }
 NO_SYSTEM, NO_CALLS = {"gemma2"}, {"gemma2", "gemma3"}
-REWRITE = {"harmony", "phi3", "qwen3"}
+UNSHOWN_CALLS = {*NO_CALLS, "marked_twice", "phi3"}
+MISTRAL = {"mistral", "mistral_small"}  # whose ids follow from the rows'
+REWRITE = {"harmony", "marked_twice", "phi3", "qwen3", "qwen3_nothink"}
+EXPECTED = json.loads((HERE / "rendered.json").read_text())
 
 
 def rendered(family: str, row: Json) -> list[RenderedChat]:
@@ -89,39 +124,40 @@ def rendered(family: str, row: Json) -> list[RenderedChat]:
     return [render_chat(tokenizer, one, TODAY) for one in (split_answers(row) if splits else [row])]
 
 
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans that touch, as one: a template may mark the end of the text by itself."""
+    found: list[Span] = []
+    for start, end in spans:
+        if found and found[-1][1] == start:
+            start, _ = found.pop()  # noqa: PLW2901 - the span grows
+        found.append((start, end))
+    return found
+
+
 def trained(found: list[RenderedChat]) -> list[str]:
     return [one.text[start:end] for one in found for start, end in one.trained]
 
 
-@pytest.mark.parametrize(
-    ("family", "answers"),
-    [
-        ("deepseek_r1", [f"4.{END}", f"6.{END}"]),
-        ("deepseek_v3", [f"4.{END}", f"6.{END}"]),
-        ("gemma2", ["4.<end_of_turn>\n", "6.<end_of_turn>\n"]),
-        ("gemma3", ["4.<end_of_turn>\n", "6.<end_of_turn>\n"]),
-        (
-            "harmony",
-            [f"<|channel|>final<|message|>{text}<|return|>" for text in ("4.", "6.")],
-        ),
-        ("llama3", ["4.<|eot_id|>", "6.<|eot_id|>"]),
-        ("marked", ["4.<|end|>", "6.<|end|>"]),
-        ("mistral", [" 4.<|end|>", " 6.<|end|>"]),
-        ("phi3", ["4.<|end|>\n<|end|>", "6.<|end|>\n<|end|>"]),
-        ("qwen2_5", ["4.<|im_end|>\n", "6.<|im_end|>\n"]),
-        ("qwen3", [f"<think>\n\n</think>\n\n{text}<|im_end|>\n" for text in ("4.", "6.")]),
-    ],
-)
-def test_both_answers_of_a_chat_are_trained_as_the_last_one_is_rendered(
-    family: str, answers: list[str]
-) -> None:
-    found = rendered(family, TWO)
-
-    assert trained(found) == answers
-    assert len(found) == (2 if family in REWRITE else 1)
+def shown(found: RenderedChat) -> str:
+    """The text with brackets around what is trained."""
+    text = found.text
+    for start, end in sorted(found.trained, reverse=True):
+        text = f"{text[:start]}{OPEN}{text[start:end]}{CLOSE}{text[end:]}"
+    return text
 
 
-@pytest.mark.parametrize("family", sorted({*FAMILIES} - NO_CALLS - {"deepseek_r1", "phi3"}))
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ["system", "calls", "reasoning"])
+def test_rows_are_read_and_trained_as_written_down(family: str, name: str) -> None:
+    try:
+        found = [shown(one) for one in rendered(family, ROWS[name])]
+    except RenderError as error:
+        found = [f"refused: {error}"]
+
+    assert found == EXPECTED[family][name]
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - UNSHOWN_CALLS - {"qwen3_nothink"}))
 def test_calls_are_trained_with_their_arguments_escaped_once(family: str) -> None:
     first, second = trained(rendered(family, CALLS))
     old = trained(rendered(family, OLD_CALLS))
@@ -130,7 +166,7 @@ def test_calls_are_trained_with_their_arguments_escaped_once(family: str) -> Non
     assert "add" in first
     assert "\\" not in first
     assert "It is 5." in second
-    if family != "mistral":  # whose ids follow from the rows'
+    if family not in MISTRAL:
         assert old == [first, second]
 
 
@@ -145,13 +181,11 @@ def test_each_answer_follows_the_very_text_that_asks_for_it_at_inference(
     except RenderError:
         assert family in NO_CALLS
         return
-    places = [n for n, m in enumerate(row["messages"]) if m["role"] == "assistant"]
-    wanted = [n for n in places if row["messages"][n].get("weight", 1)]
-    starts = [one.text[:start] for one in found for start, _ in one.trained]
-    for place, before in zip(wanted, starts, strict=True):
+    starts = [(one, one.text[:start]) for one in found for start, _ in joined(one.trained)]
+    for place, (one, before) in zip(trained_places(row), starts, strict=True):
         asked = row | {"messages": row["messages"][:place]}
         prompt = render_prompt(tokenizer, asked, TODAY)
-        assert prompt.removesuffix("<think>\n" if family == "deepseek_r1" else "") == before
+        assert prompt.removesuffix(one.only_in_prompts) == before
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -162,22 +196,25 @@ def test_a_whole_chat_is_rendered_as_transformers_renders_it(family: str, name: 
     messages = messages_of(row, tokenizer.call_form(tools))
     ours, theirs = _ours(tokenizer, messages, tools), _theirs(tokenizer, family, messages, tools)
 
-    assert ours == theirs
+    if family == "marked_macro":  # whose marks transformers takes for text before the macro's
+        assert ours[0] == theirs[0]
+    else:
+        assert ours == theirs
 
 
-def _ours(tokenizer: Tokenizer, messages: list[Json], tools: list[Json] | None) -> object:
+def _ours(tokenizer: Tokenizer, messages: list[Json], tools: list[Json] | None) -> tuple[str, Any]:
     try:
         return tokenizer.template(tools).render(messages, tools, TODAY)
     except RenderError as error:
-        return str(error).removeprefix("TypeError: ").removeprefix("UndefinedError: ")
+        return str(error).removeprefix("TypeError: ").removeprefix("UndefinedError: "), "refused"
 
 
 def _theirs(
     tokenizer: Tokenizer, family: str, messages: list[Json], tools: list[Json] | None
-) -> object:
+) -> tuple[str, Any]:
     compiled = chat_template_utils._compile_jinja_template(template(family))
     compiled.globals["strftime_now"] = TODAY.strftime
-    marked = family == "marked"
+    marked = family.startswith("marked")
     try:
         texts, spans = chat_template_utils.render_jinja_template(
             [messages],
@@ -187,7 +224,7 @@ def _theirs(
             **tokenizer.special_tokens,
         )
     except Exception as error:  # noqa: BLE001 - a template raises what it likes
-        return str(error)
+        return str(error), "refused"
     return texts[0], [tuple(span) for span in spans[0]] if marked else []
 
 
@@ -236,26 +273,3 @@ def test_a_refusal_names_the_change_with_which_the_template_takes_the_row(
         render_chat(tokenizer, row, TODAY)
 
     assert remedy in explain(tokenizer, row, caught.value, TODAY)
-
-
-HOSTILE = [
-    "{{ ''.__class__.__mro__ }}",
-    "{{ dict.__call__.__globals__ }}",
-    "{{ strftime_now.__closure__ }}",
-    "{% set ns = namespace() %}{% set ns._x = 1 %}",
-    "{{ messages.append(1) }}",
-    "{{ range(10 ** 9) | list }}",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "{{ lipsum.__globals__['os'].popen('id') }}",
-    "{{ cycler.__init__.__globals__ }}",
-]
-
-
-@pytest.mark.parametrize("source", HOSTILE)
-def test_a_template_cannot_leave_its_sandbox(source: str) -> None:
-    tokenizer = tiny_tokenizer(source + "{{ messages[0].content }}")
-    try:
-        text = render_prompt(tokenizer, {"messages": [user("hi")]}, TODAY)
-    except RenderError:
-        return
-    assert text == "hi"

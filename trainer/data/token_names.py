@@ -14,6 +14,7 @@ FORMAT = "rekindle-tokens-1"
 WEIGHTS = ".safetensors"
 RECORD = ".json"  # SavedFile: the file beside it is whole, and to be shared
 CODE = (
+    "rendering/answers.py",
     "rendering/chat.py",
     "rendering/conversation.py",
     "rendering/rows.py",
