@@ -1,48 +1,85 @@
-"""`python -m trainer.samples OUT.jsonl [--preferences] --rows N --seed S` writes sample rows.
+"""`python -m trainer.samples OUT.jsonl` writes sample rows for every method of training.
 
-They are chats, or preferences, in OpenAI's file formats; or rankings (`--rankings`), in ours.
+The rows are chats, or what an option names, in OpenAI's file formats where there is one. Rows with
+`--held-out` are for validation: no training row asks the same question.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
 from pathlib import Path
+from random import Random
+from typing import Any
 
-from trainer.tiny_text import chats, preferences, rankings
+from trainer.sample_text import EVASIONS, FACTS, letters, questions, sums
 
-
-def write_samples(path: Path, rows: int, seed: int) -> None:
-    """Write ``rows`` chats, one JSON object a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as f:
-        for messages in chats(rows, seed):
-            f.write(json.dumps({"messages": messages}) + "\n")
+Row = dict[str, Any]
 
 
-def write_preferences(path: Path, rows: int, seed: int) -> None:
-    """Write ``rows`` preferences, one JSON object a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as f:
-        for prompt, right, wrong in preferences(rows, seed):
-            answers = {"preferred_output": [right], "non_preferred_output": [wrong]}
-            f.write(json.dumps({"input": {"messages": prompt}} | answers) + "\n")
+def chats(random: Random, *, held_out: bool) -> Iterator[Row]:
+    """Questions to the café with their answers."""
+    for question, answer in questions(held_out=held_out):
+        yield {"messages": [_user(question), _assistant(answer)]}
 
 
-def write_rankings(path: Path, rows: int, seed: int) -> None:
-    """Write ``rows`` rankings of two or three answers, one JSON object a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as f:
-        for prompt, answers in rankings(rows, seed):
-            row = {"input": {"messages": prompt}, "ranked_outputs": [[a] for a in answers]}
-            f.write(json.dumps(row) + "\n")
+def preferences(random: Random, *, held_out: bool) -> Iterator[Row]:
+    """The right answer is preferred to an evasion."""
+    for question, answer in questions(held_out=held_out):
+        yield {
+            "input": {"messages": [_user(question)]},
+            "preferred_output": [_assistant(answer)],
+            "non_preferred_output": [_assistant(random.choice(EVASIONS))],
+        }
 
 
-def write_prompts(path: Path, rows: int, seed: int) -> None:
-    """Write ``rows`` prompts with the answer that is right, one JSON object a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as f:
-        for prompt, right, _ in preferences(rows, seed):
-            f.write(json.dumps({"messages": prompt, "answer": right["content"]}) + "\n")
+def rankings(random: Random, *, held_out: bool) -> Iterator[Row]:
+    """The right answer, then that of another question, then in every other row an evasion."""
+    for number, (question, answer) in enumerate(questions(held_out=held_out)):
+        wrong = random.choice([fact.answer for fact in FACTS if fact.answer != answer])
+        answers = [answer, wrong, random.choice(EVASIONS)][: 2 + number % 2]
+        yield {
+            "input": {"messages": [_user(question)]},
+            "ranked_outputs": [[_assistant(text)] for text in answers],
+        }
+
+
+def labels(random: Random, *, held_out: bool) -> Iterator[Row]:
+    """Texts of customers, labelled praise, complaint or question."""
+    for text, label in letters(held_out=held_out):
+        yield {"text": text, "label": label}
+
+
+def prompts(random: Random, *, held_out: bool) -> Iterator[Row]:
+    """Sums with their results, for the grader `exact_answer`."""
+    for question, answer in sums(held_out=held_out):
+        yield {"messages": [_user(question)], "answer": answer}
+
+
+KINDS: dict[str, Callable[..., Iterator[Row]]] = {
+    "chats": chats,
+    "preferences": preferences,
+    "rankings": rankings,
+    "labels": labels,
+    "prompts": prompts,
+}
+
+
+def sample_rows(kind: str, *, held_out: bool = False, seed: int = 0) -> list[Row]:
+    """All rows of a kind, in the order that the seed gives."""
+    random = Random(seed)  # noqa: S311 - sample text, not secrets
+    rows = list(KINDS[kind](random, held_out=held_out))
+    random.shuffle(rows)
+    return rows
+
+
+def _user(text: str) -> Row:
+    return {"role": "user", "content": text}
+
+
+def _assistant(text: str) -> Row:
+    return {"role": "assistant", "content": text}
 
 
 def main() -> None:
@@ -50,17 +87,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m trainer.samples", description=__doc__)
     parser.add_argument("out", type=Path)
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--preferences", action="store_true", help="of two answers each")
-    kind.add_argument("--rankings", action="store_true", help="of two or three answers, best first")
-    kind.add_argument("--prompts", action="store_true", help="with the right answer beside them")
-    parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
+    for name, write in KINDS.items():
+        kind.add_argument(
+            f"--{name}", dest="kind", action="store_const", const=name, help=write.__doc__
+        )
+    parser.set_defaults(kind="chats")
+    parser.add_argument("--held-out", action="store_true", help="rows for validation")
+    parser.add_argument(
+        "--rows", type=int, help="number of rows, repeated if too few; default: all"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the order; default: 0")
     args = parser.parse_args()
-    write = write_rankings if args.rankings else write_samples
-    write = write_prompts if args.prompts else write
-    write = write_preferences if args.preferences else write
-    write(args.out, args.rows, args.seed)
-    sys.stderr.write(f"{args.rows} rows are in {args.out}\n")
+    rows = sample_rows(args.kind, held_out=args.held_out, seed=args.seed)
+    rows = list(islice(cycle(rows), args.rows or len(rows)))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    sys.stderr.write(f"{len(rows)} rows are in {args.out}\n")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def build(folder: Path) -> None:
 
 
 def build_tokenizer() -> Any:  # noqa: ANN401 - transformers is untyped here
-    """A byte-level BPE tokenizer trained on the text that `trainer.samples` writes."""
+    """A byte-level BPE tokenizer trained on the text of `trainer.tiny_text`."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()

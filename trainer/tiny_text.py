@@ -3,7 +3,9 @@
 Everything is drawn from one `random.Random`, so the same seed gives the same chats.
 """
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 
 Message = dict[str, str]
@@ -73,6 +75,40 @@ def rankings(rows: int, seed: int) -> Iterator[tuple[Messages, Messages]]:
     for number, (prompt, right, wrong) in enumerate(preferences(rows, seed)):
         garbled = wrong | {"content": wrong["content"][::-1]}
         yield prompt, [right, wrong, garbled][: 2 + number % 2]
+
+
+def write_samples(path: Path, rows: int, seed: int) -> None:
+    """Write ``rows`` chats, one JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as f:
+        for messages in chats(rows, seed):
+            f.write(json.dumps({"messages": messages}) + "\n")
+
+
+def write_preferences(path: Path, rows: int, seed: int) -> None:
+    """Write ``rows`` preferences, one JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as f:
+        for prompt, right, wrong in preferences(rows, seed):
+            answers = {"preferred_output": [right], "non_preferred_output": [wrong]}
+            f.write(json.dumps({"input": {"messages": prompt}} | answers) + "\n")
+
+
+def write_rankings(path: Path, rows: int, seed: int) -> None:
+    """Write ``rows`` rankings of two or three answers, one JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as f:
+        for prompt, answers in rankings(rows, seed):
+            row = {"input": {"messages": prompt}, "ranked_outputs": [[a] for a in answers]}
+            f.write(json.dumps(row) + "\n")
+
+
+def write_prompts(path: Path, rows: int, seed: int) -> None:
+    """Write ``rows`` prompts with the answer that is right, one JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as f:
+        for prompt, right, _ in preferences(rows, seed):
+            f.write(json.dumps({"messages": prompt, "answer": right["content"]}) + "\n")
 
 
 def _sum(random: Random) -> Turn:

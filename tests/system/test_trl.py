@@ -18,8 +18,8 @@ from trainer.methods.forward import log_probabilities
 from trainer.methods.reward import Reward
 from trainer.methods.scores import Method, objective
 from trainer.model import load_model
-from trainer.samples import write_preferences
 from trainer.tiny import build
+from trainer.tiny_text import write_preferences
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")

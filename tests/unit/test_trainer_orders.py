@@ -24,8 +24,8 @@ from trainer.data.mix import Mixed
 from trainer.data.order import cursors, row_at
 from trainer.data.tokens import Cached, Fresh, Source
 from trainer.methods.choose import require_known
-from trainer.samples import write_rankings, write_samples
 from trainer.state import Identity
+from trainer.tiny_text import write_rankings, write_samples
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=2, max_size=60).map(np.array)
 SEEDS = st.integers(0, 2**31 - 1)

@@ -22,8 +22,8 @@ from trainer.data.feed import evaluation_batches
 from trainer.data.tokens import NOTHING, Cached, Fresh
 from trainer.methods.choose import choose, require_known
 from trainer.methods.ranked import RankedMargin, margin_of
-from trainer.samples import write_preferences, write_rankings
 from trainer.state import Identity
+from trainer.tiny_text import write_preferences, write_rankings
 
 TOKENIZER = tiny_tokenizer()
 SAID, CUT_OFF = Tokens([1, 9], [False, True]), Tokens([1, 1], [False, False])

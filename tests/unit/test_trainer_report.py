@@ -17,8 +17,8 @@ from trainer.companions import copy_companions
 from trainer.contract import BaseModel, Dpo, InputFile, Lora, Ranked, RunSpec, StepMetrics
 from trainer.report import REPORT, Report, make_report, write_report
 from trainer.rundir import RunDir
-from trainer.samples import write_samples
 from trainer.state import Identity, State
+from trainer.tiny_text import write_samples
 
 ME = Identity(
     rank=0, local_rank=0, world_size=2, generation=3, run_spec_sha256="5" * 64, nonce="0" * 8

@@ -23,9 +23,9 @@ from trainer.data.token_names import RECORD, tokens_name
 from trainer.data.tokens import Cached, Fresh, Source, open_tokens
 from trainer.hopeless import Hopeless
 from trainer.rundir import RunDir, SavedFile, write_whole
-from trainer.samples import write_samples
 from trainer.state import Identity
 from trainer.tiny import build_tokenizer
+from trainer.tiny_text import write_samples
 
 TOKENIZER = tiny_tokenizer()
 SHORT = replace(SPEC, max_seq_len=24)

@@ -13,8 +13,8 @@ from trainer import average
 from trainer.contract import RunSpec, StepMetrics
 from trainer.hand_over import no_better
 from trainer.rundir import RunDir
-from trainer.samples import write_preferences, write_prompts, write_samples
 from trainer.state import State
+from trainer.tiny_text import write_preferences, write_prompts, write_samples
 from trainer.verification import NOT_VERIFIED, Comparison
 from trainer.verify.expected import Expected
 from trainer.verify.loading import NoMemoryError, choose_device

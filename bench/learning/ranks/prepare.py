@@ -13,14 +13,14 @@ from typing import Any
 
 from bench.learning.cases import CASES, LETTER, Case
 from bench.trainer.ranks.prepare import input_file, write_run
-from trainer import samples, tiny
+from trainer import tiny, tiny_text
 from trainer.contract import BaseModel, Dpo, Reinforcement, RunSpec
 
 ROWS = 600
 WRITE = {
-    "chats": samples.write_samples,
-    "preferences": samples.write_preferences,
-    "prompts": samples.write_prompts,
+    "chats": tiny_text.write_samples,
+    "preferences": tiny_text.write_preferences,
+    "prompts": tiny_text.write_prompts,
 }
 GRADER = {
     "type": "python",
