@@ -1,8 +1,8 @@
 """`make demo`: the main job end to end on the local stack; the last line printed is JSON.
 
 A job goes in over HTTP, trains on two nodes, loses one of them twice (once with Azure's
-notice, once without), comes back by itself each time, and ends with the very parameters
-of a twin that nobody disturbed.
+notice, once without), comes back by itself each time, and ends with the same parameters as
+an undisturbed twin. It answers a question that the base model cannot answer.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,31 +20,31 @@ import httpx
 from openai import AsyncOpenAI, OpenAIError
 
 from rekindle import demo_view, picture
-from rekindle.layout import BASE_MODEL, Layout
+from rekindle.layout import BASE_MODELS, REAL_MODEL, TINY_MODEL, Layout, model_folder
 from rekindle.stack import stack
 from rekindle.state import CannotStart, Ports, State
 
-QUESTION = "When do you open?"
-ROWS = 280
-FINISH_SECONDS = 300.0
-STEP_SECONDS = 120.0
-JOB = {
-    "model": BASE_MODEL,
-    "seed": 7,
-    "suffix": "demo",
-    "method": {
-        "type": "supervised",
-        "supervised": {"hyperparameters": {"n_epochs": 4, "batch_size": 8}},
-    },
-}
-OURS = {
+QUESTION = "What time do you open?"  # held out: no training row asks it in these words
+FINISH_SECONDS = 600.0
+STEP_SECONDS = 300.0
+OURS: dict[str, dict[str, Any]] = {
     "infrastructure": {"nodes": 2},
-    "training": {
-        "max_seq_len": 128,
-        "learning_rate": 0.002,
-        "checkpoint_seconds": 3,
-        "zero_stage": 2,
-    },
+    "training": {"max_seq_len": 128, "checkpoint_seconds": 3, "eval_steps": 6, "zero_stage": 2},
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a base model is trained here."""
+
+    epochs: int
+    batch_size: int
+    training: dict[str, object]
+
+
+RECIPES = {
+    REAL_MODEL: Recipe(4, 8, {"adapter": {"type": "lora", "r": 16}, "learning_rate": 0.002}),
+    TINY_MODEL: Recipe(20, 8, {"learning_rate": 0.002}),
 }
 
 
@@ -60,28 +61,51 @@ class Demo:
     view: demo_view.View
     folder: Path
     picture: Path
+    model: str
     evicted_at: list[tuple[int, str]] = field(default_factory=list)
 
     async def run(self) -> dict[str, Any]:
         """Do it all; return what the last line says."""
-        data = await _samples(self.folder)
-        with data.open("rb") as stream:
-            file = await self.client.files.create(file=stream, purpose="fine-tune")
-        self.view.say(f"uploaded {ROWS} chats as {file.id}")
-        disturbed = await self._submit(file.id, "the job that will be evicted")
+        files = {
+            "training_file": await self._upload("chats.jsonl"),
+            "validation_file": await self._upload("unseen.jsonl", "--held-out"),
+        }
+        disturbed = await self._submit(files, "the job that will be evicted")
+        base = asyncio.create_task(_ask(model_folder(self.model)))
         total = disturbed["progress"]["total_steps"]
         await self._evict(disturbed["id"], total // 4, notice=True)
         await self._evict(disturbed["id"], total // 2, notice=False)
         disturbed = await self._finish(disturbed["id"])
-        twin = await self._submit(file.id, "its twin, which nobody disturbs")
+        twin = await self._submit(files, "its twin, which is left alone")
         twin = await self._finish(twin["id"])
-        return await self._report(disturbed, twin)
+        return await self._report(disturbed, twin, await base)
 
-    async def _submit(self, file_id: str, what: str) -> dict[str, Any]:
+    async def _upload(self, name: str, *options: str) -> str:
+        path = self.folder / name
+        await _python("trainer.samples", str(path), *options)
+        with path.open("rb") as stream:
+            file = await self.client.files.create(file=stream, purpose="fine-tune")
+        rows = len(path.read_text().splitlines())
+        self.view.say(f"uploaded {name}: {rows} chats, {file.id}")
+        return file.id
+
+    async def _submit(self, files: dict[str, str], what: str) -> dict[str, Any]:
+        recipe = RECIPES[self.model]
+        hyperparameters = {"n_epochs": recipe.epochs, "batch_size": recipe.batch_size}
         job = await self.client.fine_tuning.jobs.create(
-            training_file=file_id,
-            extra_body=OURS,
-            **JOB,  # type: ignore[arg-type]
+            model=self.model,
+            training_file=files["training_file"],
+            seed=7,
+            suffix="demo",
+            extra_body={
+                **files,
+                "method": {
+                    "type": "supervised",
+                    "supervised": {"hyperparameters": hyperparameters},
+                },
+                "infrastructure": OURS["infrastructure"],
+                "training": OURS["training"] | recipe.training,
+            },
         )
         shown: dict[str, Any] = job.model_dump()
         self.view.plan(what, shown)
@@ -138,12 +162,17 @@ class Demo:
         name = "rk-" + attempt_id.removeprefix("att-")
         return [m for m in answer.raise_for_status().json()["value"] if m["scale_set"] == name]
 
-    async def _report(self, disturbed: dict[str, Any], twin: dict[str, Any]) -> dict[str, Any]:
-        curves = [await self._curve(job["id"]) for job in (disturbed, twin)]
-        image = picture.draw(curves[0], curves[1], self.evicted_at, self.picture)
+    async def _report(
+        self, disturbed: dict[str, Any], twin: dict[str, Any], base_answer: str
+    ) -> dict[str, Any]:
+        series = [await self._metrics(job["id"]) for job in (disturbed, twin)]
+        curves = [_curve(rows, "loss") for rows in series]
+        model = await self._download(disturbed["id"])
+        before = json.loads((model / "report.json").read_text())["validation"]["before"]
+        validation = [(0, before), *_curve(series[0], "valid_loss")]
+        image = picture.draw(curves[0], curves[1], validation, self.evicted_at, self.picture)
         self.view.say(f"picture of the loss: {image}")
-        answer = await self._answer(disturbed["id"])
-        self.view.say(f"the model was asked {QUESTION!r} and says {answer!r}")
+        self.view.answers(QUESTION, base_answer, await _ask(model))
         attempts = await self._attempts(disturbed["id"])
         self.view.attempts(disturbed, attempts, twin)
         same_parameters = (
@@ -161,13 +190,16 @@ class Demo:
             "spent": disturbed["cost"]["spent"],
             "saved": disturbed["cost"]["saved"],
             "final_loss": curves[0][-1][1],
+            "base_valid_loss": validation[0][1],
+            "tuned_valid_loss": validation[-1][1],
             "picture": str(image),
         }
 
-    async def _curve(self, job_id: str) -> list[tuple[int, float]]:
+    async def _metrics(self, job_id: str) -> list[dict[str, Any]]:
         series = await self.client.get(f"/fine_tuning/jobs/{job_id}/metrics", cast_to=object)
         assert isinstance(series, dict)
-        return [(row["step"], row["loss"]) for row in series["data"]]
+        rows: list[dict[str, Any]] = series["data"]
+        return rows
 
     async def _attempts(self, job_id: str) -> list[dict[str, Any]]:
         listed = await self.client.get(f"/fine_tuning/jobs/{job_id}/attempts", cast_to=object)
@@ -175,23 +207,20 @@ class Demo:
         found: list[dict[str, Any]] = listed["data"]
         return found
 
-    async def _answer(self, job_id: str) -> str:
-        """Download the final model and let it speak."""
+    async def _download(self, job_id: str) -> Path:
+        self.view.say("downloading the tuned model, and asking it")
         target = self.folder / "model"
-        target.mkdir(exist_ok=True)
-        listed = await self.client.get(f"/fine_tuning/jobs/{job_id}/model", cast_to=object)
-        assert isinstance(listed, dict)
-        for file in listed["data"]:
-            path = f"/fine_tuning/jobs/{job_id}/model/{file['name']}"
-            content = await self.client.get(path, cast_to=httpx.Response)
-            (target / file["name"]).write_bytes(content.read())
-        return await _python("trainer.answer", str(target), QUESTION)
+        state = self.folder.parent
+        await _python("rekindle.cli.main", "download", job_id, str(target), "--state", str(state))
+        return target
 
 
-async def _samples(folder: Path) -> Path:
-    path = folder / "chats.jsonl"
-    await _python("trainer.samples", str(path), "--rows", str(ROWS), "--seed", "1")
-    return path
+def _curve(rows: Sequence[dict[str, Any]], name: str) -> list[tuple[int, float]]:
+    return [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+
+
+async def _ask(model: Path) -> str:
+    return await _python("trainer.answer", str(model), QUESTION, "--tokens", "32")
 
 
 async def _python(*argv: str) -> str:
@@ -209,8 +238,8 @@ async def _python(*argv: str) -> str:
     return output.decode().strip()
 
 
-async def _main(state: Path, port: int, image: Path | None) -> dict[str, Any]:
-    layout = Layout(State(state), Ports.starting_at(port))
+async def _main(state: Path, port: int, image: Path | None, model: str) -> dict[str, Any]:
+    layout = Layout(State(state), Ports.starting_at(port), models=(model,))
     view = demo_view.View()
     view.say("starting Postgres, Azurite, the Azure emulator and the service")
     async with stack(layout, view.say):
@@ -221,7 +250,7 @@ async def _main(state: Path, port: int, image: Path | None) -> dict[str, Any]:
             AsyncOpenAI(base_url=f"{layout.api_url}/v1", api_key=key) as client,
             httpx.AsyncClient(base_url=layout.arm_url, verify=str(layout.ca)) as azure,
         ):
-            demo = Demo(client, azure, view, folder, image or folder / "loss.png")
+            demo = Demo(client, azure, view, folder, image or folder / "loss.png", model)
             with view.live():
                 return await demo.run()
 
@@ -232,11 +261,12 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=None, help="default: a temporary folder")
     parser.add_argument("--port", type=int, default=8180, help="the first of four ports")
     parser.add_argument("--picture", type=Path, help="where to draw the loss: .png or .svg")
+    parser.add_argument("--model", choices=BASE_MODELS, default=REAL_MODEL, help="the base model")
     options = parser.parse_args()
     state = options.state or Path(tempfile.mkdtemp(prefix="rekindle-demo-"))
     began = time.monotonic()
     try:
-        said = asyncio.run(_main(state.resolve(), options.port, options.picture))
+        said = asyncio.run(_main(state.resolve(), options.port, options.picture, options.model))
     except KeyboardInterrupt:
         print("demo: interrupted; everything that it started has ended", file=sys.stderr)
         return 130

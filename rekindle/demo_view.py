@@ -1,6 +1,7 @@
 """What a person sees of the demo: events as they happen, one line of progress, a table of costs."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,7 +9,9 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
+PROGRESS_SECONDS = 10.0  # between lines of progress where there is no live line
 _PLAIN_WIDTH = 140  # of a log: wide enough for the table
 _STYLES = {"info": "", "warn": "yellow", "error": "bold red"}
 
@@ -16,8 +19,12 @@ _STYLES = {"info": "", "warn": "yellow", "error": "bold red"}
 class View:
     """Prints to a terminal with a live line, or plainly anywhere else."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._console = console or _console()
+        self._clock = clock
+        self._said_at = clock()
         self._status: Status | None = None
         self._seen: set[str] = set()
 
@@ -29,8 +36,17 @@ class View:
             yield
             self._status = None
 
+    def answers(self, question: str, base: str, tuned: str) -> None:
+        """The same question answered by the base model and by the tuned one."""
+        self._console.rule(question)
+        table = Table(box=None, show_header=False)
+        table.add_row("base model ", Text(base))
+        table.add_row("tuned model", Text(tuned, style="green"))
+        self._console.print(table)
+
     def say(self, text: str, *, style: str = "") -> None:
         """One line."""
+        self._said_at = self._clock()
         self._console.print(text, style=style or None, markup=False)
 
     def plan(self, what: str, job: dict[str, Any]) -> None:
@@ -50,13 +66,16 @@ class View:
             if event["id"] not in self._seen:
                 self._seen.add(event["id"])
                 self.say(f"  {event['message']}", style=_STYLES[event["level"]])
+        progress, cost = job["progress"], job["cost"]
+        line = (
+            f"{job['phase']}  step {progress['step']}/{progress['total_steps']}  "
+            f"spent {cost['spent']}  forecast {cost['forecast_total']} {cost['currency']}  "
+            f"evictions {job['attempts']['evictions']}"
+        )
         if self._status is not None:
-            progress, cost = job["progress"], job["cost"]
-            self._status.update(
-                f"{job['phase']}  step {progress['step']}/{progress['total_steps']}  "
-                f"spent {cost['spent']}  forecast {cost['forecast_total']} {cost['currency']}  "
-                f"evictions {job['attempts']['evictions']}"
-            )
+            self._status.update(line)
+        if not self._console.is_terminal and self._clock() - self._said_at >= PROGRESS_SECONDS:
+            self.say(f"  {line}")
 
     def attempts(
         self, job: dict[str, Any], attempts: Sequence[dict[str, Any]], twin: dict[str, Any]

@@ -32,7 +32,13 @@ VM_SIZE = "Standard_ND96amsr_A100_v4"
 BLOB_ACCOUNT = "rekindle"
 REGION_ACCOUNT = f"rekindle{REGION}"  # holds copies of the base models
 TRAINER_IMAGE = "rekindle-trainer:local"
-BASE_MODEL = "rekindle/tiny-llama"
+TINY_MODEL = "rekindle/tiny-llama"
+REAL_MODEL = "rekindle/smollm2-135m"
+BASE_MODELS = {  # name: the program that makes its folder
+    TINY_MODEL: "trainer.tiny",
+    REAL_MODEL: "trainer.smollm2",
+}
+MODELS = ROOT / ".rekindle" / "models"  # shared by all stacks of the checkout
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Layout:
     restarts: int = MOST_RESTARTS  # of one part within a minute, before the stack gives up
     weather: Path | None = None  # Spot capacity over time, as docs/emulator.md has it
     create_seconds: float | None = None  # until machines are there; None: the emulator's own
+    models: tuple[str, ...] = (TINY_MODEL,)  # the base models that are staged
 
     @property
     def api_url(self) -> str:
@@ -69,11 +76,6 @@ class Layout:
     def ca(self) -> Path:
         """The certificate authority that the emulator made for itself."""
         return self.state / "azure" / "tls" / "ca.pem"
-
-    @property
-    def tiny_model(self) -> Path:
-        """The folder of the base model that is built on the spot."""
-        return self.state / "tiny-llama"
 
     @property
     def client_secret(self) -> str:
@@ -194,6 +196,11 @@ class Layout:
     def _derived(self, purpose: str) -> bytes:
         secret = self.state.secret("secret")
         return hashlib.sha256(f"{secret}/{purpose}".encode()).digest()
+
+
+def model_folder(model: str) -> Path:
+    """Where the files of a base model lie once they are made."""
+    return MODELS / model.rpartition("/")[2]
 
 
 def _answers(url: str, ca: Path | None = None) -> Callable[[], Awaitable[bool]]:

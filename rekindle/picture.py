@@ -11,18 +11,23 @@ from matplotlib import pyplot as plt
 Curve = Sequence[tuple[int, float]]
 
 
-def draw(disturbed: Curve, twin: Curve, evictions: Sequence[tuple[int, str]], path: Path) -> Path:
-    """Write a PNG or SVG: both curves over training steps, a line for each eviction."""
+def draw(
+    disturbed: Curve,
+    twin: Curve,
+    validation: Curve,
+    evictions: Sequence[tuple[int, str]],
+    path: Path,
+) -> Path:
+    """Write a PNG or SVG: losses over training steps, a line for each eviction."""
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
     axes.plot(*zip(*twin, strict=True), color="0.75", linewidth=5, label="undisturbed twin")
     axes.plot(*zip(*disturbed, strict=True), color="tab:blue", linewidth=1.5, label="evicted job")
+    axes.plot(*zip(*validation, strict=True), color="tab:green", marker="o", label="validation")
     for number, (step, how) in enumerate(evictions):
         axes.axvline(
             step, color="tab:red", linestyle=("--", ":")[number % 2], label=f"evicted {how}"
         )
-    axes.set(
-        xlabel="training step", ylabel="training loss", title="Evicted and resumed bit-exactly"
-    )
+    axes.set(xlabel="training step", ylabel="loss", title="Evicted and resumed bit-exactly")
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
     with plt.rc_context({"svg.fonttype": "none"}):  # text stays text

@@ -4,14 +4,24 @@ Everything that takes time and does not wait for another part happens at the sam
 """
 
 import asyncio
+import itertools
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from rekindle import leftovers, postgres, subscription
-from rekindle.layout import BASE_MODEL, Layout
+from rekindle.layout import BASE_MODELS, REAL_MODEL, TINY_MODEL, Layout, model_folder
 from rekindle.parts import Crew
 from rekindle.state import CannotStart, write_json, write_private
+
+PROGRESS_SECONDS = 10
+_MAKING = {
+    TINY_MODEL: "building the tiny model",
+    REAL_MODEL: "downloading SmolLM2-135M-Instruct, 93 MB",
+}
+_INSTEAD = f"To go on without this download: MODEL={TINY_MODEL} behind make up or make demo."
 
 
 @asynccontextmanager
@@ -42,7 +52,7 @@ async def _start(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None
         async with asyncio.TaskGroup() as group:
             group.create_task(_database(layout, crew, say))
             group.create_task(_azure(layout, crew))
-            group.create_task(_base_model(layout, crew, say))
+            group.create_task(_base_models(layout, crew, say))
     except ExceptionGroup as failures:
         expected, others = failures.split(CannotStart)
         if expected is None or others is not None:
@@ -73,24 +83,56 @@ async def _database(layout: Layout, crew: Crew, say: Callable[[str], None]) -> N
         write_private(layout.state / "api-key", printed.strip().splitlines()[-1])
 
 
-async def _base_model(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None:
-    """Blob with the tiny model in it."""
+async def _base_models(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None:
+    """Blob with the base models in it."""
     async with asyncio.TaskGroup() as group:
         group.create_task(crew.start(layout.azurite()))
-        group.create_task(_tiny_model(layout, crew, say))
-    stage = [sys.executable, "-m", "rekindle.stage", "--name", BASE_MODEL]
-    settings = {"REKINDLE_STORAGE": layout.storage}
-    await crew.run("stage", [*stage, str(layout.tiny_model)], settings)
+        for model in layout.models:
+            group.create_task(_make_model(model, crew, say))
+    for model in layout.models:
+        stage = [sys.executable, "-m", "rekindle.stage", "--name", model]
+        settings = {"REKINDLE_STORAGE": layout.storage}
+        await crew.run("stage", [*stage, str(model_folder(model))], settings)
 
 
-async def _tiny_model(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None:
-    """The model's folder, built once and then renamed: whole or not there."""
-    if layout.tiny_model.exists():
+async def _make_model(model: str, crew: Crew, say: Callable[[str], None]) -> None:
+    """Make the model's folder unless it is there; it appears whole or not at all."""
+    folder = model_folder(model)
+    if folder.exists():
         return
-    say("building the tiny model (once)")
-    fresh = layout.state / "tiny-llama.new"
-    await crew.run("tiny-model", [sys.executable, "-m", "trainer.tiny", str(fresh)], {})
-    fresh.rename(layout.tiny_model)
+    doing = _MAKING[model]
+    say(f"{doing} (once)")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as temporary:
+        fresh = Path(temporary) / folder.name
+        making = crew.run(folder.name, [sys.executable, "-m", BASE_MODELS[model], str(fresh)], {})
+        try:
+            await _with_progress(making, doing, say)
+        except CannotStart as error:
+            raise CannotStart(
+                f"{error}\n{_INSTEAD}" if model == REAL_MODEL else str(error)
+            ) from error
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if not folder.exists():  # where it is there, another stack was faster
+                raise
+
+
+async def _with_progress(
+    work: Coroutine[None, None, object], doing: str, say: Callable[[str], None]
+) -> None:
+    """Say every ten seconds that the work goes on."""
+    task = asyncio.create_task(work)
+    try:
+        for seconds in itertools.count(PROGRESS_SECONDS, PROGRESS_SECONDS):
+            done, _ = await asyncio.wait({task}, timeout=PROGRESS_SECONDS)
+            if done:
+                break
+            say(f"still {doing}: {seconds} s")
+    finally:
+        task.cancel()
+    await task
 
 
 def _reasons(failures: BaseExceptionGroup[Exception]) -> Iterator[str]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rekindle.banner import banner
-from rekindle.layout import Layout
+from rekindle.layout import BASE_MODELS, Layout
 from rekindle.parts import MOST_RESTARTS
 from rekindle.stack import stack
 from rekindle.state import CannotStart, Ports, State
@@ -25,6 +25,12 @@ def main() -> int:
         metavar="FILE",
         help="how many Spot machines Azure has, over time: docs/emulator.md",
     )
+    parser.add_argument(
+        "--model",
+        choices=BASE_MODELS,
+        action="append",
+        help="a base model to stage; repeatable; default: all of them",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the emulated VMs running")
     parser.add_argument(
         "--restarts",
@@ -35,7 +41,13 @@ def main() -> int:
     options = parser.parse_args()
     ports = Ports.starting_at(options.port)
     weather = options.weather and options.weather.resolve()
-    layout = Layout(State(options.state.resolve()), ports, options.restarts, weather)
+    layout = Layout(
+        State(options.state.resolve()),
+        ports,
+        options.restarts,
+        weather,
+        models=tuple(options.model or BASE_MODELS),
+    )
     try:
         asyncio.run(_run(layout, keep_vms=options.keep))
     except CannotStart as error:

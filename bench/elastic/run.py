@@ -21,7 +21,7 @@ from bench.elastic.lives import Life, Strike
 from bench.ports import free
 from bench.recovery.run import CannotMeasure
 from rekindle import faults
-from rekindle.layout import BASE_MODEL, Layout
+from rekindle.layout import TINY_MODEL, Layout
 from rekindle.running import Facts
 from rekindle.stack import stack
 from rekindle.state import Ports, State
@@ -122,7 +122,7 @@ async def _submit(tools: Tools, plan: Plan, file: str, *, elastic: bool) -> str:
     }
     allowed = {"elastic": {"min_nodes": LEAST}} if elastic else {}
     body = {
-        "model": BASE_MODEL,
+        "model": TINY_MODEL,
         "training_file": file,
         "seed": 5,
         "method": {"type": "supervised", "supervised": {"hyperparameters": hyper}},

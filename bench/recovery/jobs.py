@@ -15,7 +15,7 @@ from bench.recovery import blobs
 from bench.recovery.blobs import Containers
 from bench.recovery.book import Outcome
 from bench.recovery.phases import OVER
-from rekindle.layout import BASE_MODEL
+from rekindle.layout import TINY_MODEL
 
 ROWS = 480
 PATIENCE_SECONDS = 90.0  # with a service that is being killed
@@ -63,7 +63,7 @@ class Jobs:
         """POST a job; said again with the same name it is the same job."""
         hyper = {"n_epochs": spec.epochs, "batch_size": 4}
         body = {
-            "model": BASE_MODEL,
+            "model": TINY_MODEL,
             "training_file": self._file,
             "seed": spec.seed,
             "suffix": spec.name,

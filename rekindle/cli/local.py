@@ -33,6 +33,10 @@ def up(
             "--weather", metavar="FILE", help="Spot capacity over time: docs/emulator.md."
         ),
     ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Base model to stage; repeatable. Default: all there are."),
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the emulated machines running at the end.")
     ] = False,
@@ -47,6 +51,7 @@ def up(
         raise typer.Exit(ExitCode.FAILED)
     argv = ["-m", "rekindle.up", "--state", str(state), "--port", str(port)]
     more = ["--weather", str(weather)] if weather else []
+    more += [f"--model={name}" for name in model or ()]
     more += ["--keep"] if keep else []
     os.execv(sys.executable, [sys.executable, *argv, *more])  # noqa: S606 - becomes that program
 

@@ -44,3 +44,20 @@ def test_no_word_of_the_table_is_cut_at_80_columns() -> None:
     ):
         assert whole in text.getvalue()
     assert max(len(line.rstrip()) for line in text.getvalue().splitlines()) <= 80
+
+
+def test_a_log_without_a_live_line_shows_progress_every_ten_seconds() -> None:
+    text = StringIO()
+    now = [0.0]
+    view = View(Console(file=text, width=80), lambda: now[0])
+    job = {
+        "phase": "training",
+        "progress": {"step": 3, "total_steps": 24},
+        "cost": {"spent": "0.10", "forecast_total": "0.40", "currency": "USD"},
+        "attempts": {"evictions": 1},
+    }
+
+    for now[0] in (4.0, 9.0, 10.0, 15.0, 20.0):
+        view.show(job, [])
+
+    assert text.getvalue().count("training  step 3/24") == 2
