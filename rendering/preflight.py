@@ -176,7 +176,7 @@ def main() -> int:
     limit_process()
     began = time.process_time()
     try:
-        preflight = Preflight(load(Path(task.folder)), task)
+        preflight = Preflight(load(Path(task.folder), task.method), task)
         _check(preflight, sys.stdin.buffer)
     except UnusableTokenizer as error:
         _print({"unusable": str(error)})

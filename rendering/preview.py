@@ -157,7 +157,11 @@ def main() -> int:
     task = Task.from_json(sys.argv[1])
     limit_process()
     try:
-        told: Json = {"preview": preview(load(Path(task.folder)), task, numbered(sys.stdin.buffer))}
+        told: Json = {
+            "preview": preview(
+                load(Path(task.folder), task.method), task, numbered(sys.stdin.buffer)
+            )
+        }
     except UnusableTokenizer as error:
         told = {"unusable": str(error)}
     print(json.dumps(told), flush=True)  # noqa: T201 - the service reads it

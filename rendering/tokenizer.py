@@ -7,7 +7,7 @@ is staged.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ TEMPLATE = "chat_template.jinja"
 TEMPLATES = "additional_chat_templates"  # a folder
 LISTED = "added_tokens_decoder"  # member of the configuration: tokens by id
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+HEAD_METHODS = ("reward", "classification")  # train a head that gives numbers, not tokens
+SPARE = ("pad", "reserved", "unused", "control", "unk", "endoftext")  # in names of tokens
 DEFAULT, WITH_TOOLS = "default", "tool_use"  # names where a model has several templates
 
 # What transformers' class for a family takes where the model's files are silent.
@@ -158,8 +160,12 @@ class Tokenizer:
         return found
 
 
-def load(folder: Path) -> Tokenizer:
-    """Read a model's tokenizer and chat templates; raise UnusableTokenizer."""
+def load(folder: Path, method: str = "supervised") -> Tokenizer:
+    """Read a model's tokenizer and chat templates; raise UnusableTokenizer.
+
+    For a model with a head it pads with a token that no answer ends with: the head reads the last
+    token that is no padding, and would not see the end of the answer.
+    """
     if not (folder / TOKENIZER).is_file():
         raise UnusableTokenizer(
             f"The base model has no {TOKENIZER}. Convert its tokenizer: load it with transformers' "
@@ -180,7 +186,28 @@ def load(folder: Path) -> Tokenizer:
     names = {name: str(token.content) for name, token in specials.items()}
     tokenizer = Tokenizer(backend, names, _templates(folder, config))
     tokenizer.require_sound_templates()
+    if method in HEAD_METHODS and tokenizer.pad_token == names.get("eos_token"):
+        tokenizer = replace(tokenizer, padding=_spare_token(tokenizer))
     return tokenizer
+
+
+def _spare_token(tokenizer: Tokenizer) -> str:
+    """Return a special token that neither texts nor templates hold: the likeliest name first."""
+    taken = {tokenizer.special_tokens.get(name) for name in ("eos_token", "bos_token")}
+    added = sorted(tokenizer.backend.get_added_tokens_decoder().items())
+    special = [token.content for _, token in added if token.special and token.content not in taken]
+    for word in SPARE:
+        for token in special:
+            if word in token.lower():
+                return str(token)
+    templates = "".join(tokenizer.templates.values())
+    for token in reversed(special):
+        if token not in templates:
+            return str(token)
+    raise UnusableTokenizer(
+        "The base model's vocabulary has no special token to pad with but those of its chat "
+        "template. Add one to its tokenizer and stage the model again, or train another base model."
+    )
 
 
 def _merged_settings(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from rendering.tokenizer import HEAD_METHODS
 from trainer.contract import RunSpec
 
-METHODS = ("reward", "classification")
+METHODS = HEAD_METHODS
 MODULES = ("classifier", "score")  # trained whole; peft spares those of sequences by itself
 
 

@@ -37,7 +37,7 @@ def _preview(files: Files, data: bytes, task: Task) -> dict[str, Any]:
         write_files(Path(folder), files)
         try:
             lines = preflight.numbered(data.split(b"\n"))
-            return preview.preview(load(Path(folder)), task, lines)
+            return preview.preview(load(Path(folder), task.method), task, lines)
         except UnusableTokenizer as error:
             raise unusable(str(error)) from error
 
@@ -46,7 +46,7 @@ def _check(files: Files, data: bytes, task: Task, progress: Callable[[int], None
     with tempfile.TemporaryDirectory(prefix="rekindle-preflight-") as folder:
         write_files(Path(folder), files)
         try:
-            checked = preflight.Preflight(load(Path(folder)), task)
+            checked = preflight.Preflight(load(Path(folder), task.method), task)
             checked.add(list(preflight.numbered(data.split(b"\n"))))
         except UnusableTokenizer as error:
             raise unusable(str(error)) from error

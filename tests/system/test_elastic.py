@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from rekindle import faults
+from rekindle.layout import TINY_MODEL, model_folder
 from rekindle.stage import stage
 from service.storage.azure import AzureBlobStore
 from tests import waiting
@@ -83,7 +84,7 @@ def _told(found: Sequence[float], changes: Sequence[int]) -> dict[str, object]:
 def _stage_without_dropout(product: Product) -> None:
     """The tiny model, staged a second time as one that draws nothing."""
     folder = product.stack.state / "tiny-calm"
-    shutil.copytree(product.stack.state / "tiny-llama", folder)
+    shutil.copytree(model_folder(TINY_MODEL), folder)
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"attention_dropout": 0.0}))
     stage(product.stack.storage, CALM, folder)

@@ -1,4 +1,4 @@
-"""The promise, kept on the whole product: real HTTP, real SDK, real DeepSpeed, real evictions.
+"""The promise, kept on the whole product: real HTTP, SDK, DeepSpeed, evictions, a real model.
 
 One job loses a machine with notice, the control plane by SIGKILL, and a machine without
 notice; its twin loses nothing. Both end with the very same parameters.
@@ -18,26 +18,27 @@ import pytest
 from openai import AsyncOpenAI
 
 from bench import ports
+from rekindle.layout import REAL_MODEL
 from tests import waiting
 from tests.system.stacks import Up, up
+from trainer.samples import sample_rows
 
-ROW = {
-    "messages": [
-        {"role": "user", "content": "Which number comes after {n}?"},
-        {"role": "assistant", "content": "After {n} comes {m}."},
-    ]
-}
 JOB = {
-    "model": "rekindle/tiny-llama",
+    "model": REAL_MODEL,
     "seed": 3,
     "method": {
         "type": "supervised",
-        "supervised": {"hyperparameters": {"n_epochs": 3, "batch_size": 8}},
+        "supervised": {"hyperparameters": {"n_epochs": 2, "batch_size": 8}},
     },
 }
 OURS = {
     "infrastructure": {"nodes": 2},
-    "training": {"max_seq_len": 64, "learning_rate": 0.001, "checkpoint_seconds": 2},
+    "training": {
+        "adapter": {"type": "lora"},
+        "max_seq_len": 64,
+        "learning_rate": 0.002,
+        "checkpoint_seconds": 2,
+    },
 }
 
 
@@ -49,10 +50,16 @@ class Product:
     client: AsyncOpenAI
     azure: httpx.AsyncClient
 
-    async def submit(self, data: bytes) -> str:
+    async def upload(self, *, held_out: bool) -> str:
+        rows = sample_rows("chats", held_out=held_out)
+        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
         file = await self.client.files.create(file=("chats.jsonl", data), purpose="fine-tune")
+        return file.id
+
+    async def submit(self) -> str:
         job = await self.client.fine_tuning.jobs.create(
-            training_file=file.id,
+            training_file=await self.upload(held_out=False),
+            validation_file=await self.upload(held_out=True),
             extra_body=OURS,
             **JOB,  # type: ignore[arg-type]
         )
@@ -89,7 +96,7 @@ class Product:
 
 @pytest.fixture
 async def product(tmp_path: Path) -> AsyncIterator[Product]:
-    async with up(tmp_path / "state", ports.free(4)) as stack:
+    async with up(tmp_path / "state", ports.free(4), REAL_MODEL) as stack:
         facts = stack.facts()
         trust = ssl.create_default_context(cafile=facts["ca"])
         url = f"{facts['api_url']}/v1"
@@ -105,8 +112,7 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
 async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_twin(
     product: Product,
 ) -> None:
-    data = _chats(480)
-    job_id = await product.submit(data)
+    job_id = await product.submit()
     job = await product.wait(job_id, _training(attempt=1))
     await product.evict(job, notice=True)
     await product.wait(job_id, lambda j: j["attempts"]["count"] == 2)
@@ -114,8 +120,9 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
     job = await product.wait(job_id, _training(attempt=2))
     await product.evict(job, notice=False)
     job = await product.wait(job_id, lambda j: j["finished_at"] is not None)
-    twin = await product.wait(await product.submit(data), lambda j: j["finished_at"] is not None)
+    twin = await product.wait(await product.submit(), lambda j: j["finished_at"] is not None)
     curves = [await _curve(product, j["id"]) for j in (job, twin)]
+    report = await product.get(f"/fine_tuning/jobs/{job_id}/model/report.json")
     tried = (await product.get(f"/fine_tuning/jobs/{job_id}/attempts"))["data"]
     told = (await product.get(f"/fine_tuning/jobs/{twin['id']}/events?limit=100"))["data"]
     await product.wait(job_id, lambda j: j["cost"]["final"])
@@ -124,6 +131,7 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
     assert (job["status"], twin["status"]) == ("succeeded", "succeeded")
     assert job["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
     assert curves[0] == curves[1]
+    assert report["validation"]["after"] < report["validation"]["before"] / 2
     assert twin["plan"]["verify_seconds"] > 0
     assert [e["message"] for e in told if "not verified" in e["message"]] == []
     assert [a["outcome"] for a in tried] == ["evicted", "evicted", "succeeded"]
@@ -139,9 +147,3 @@ def _training(attempt: int) -> Callable[[dict[str, Any]], bool]:
 async def _curve(product: Product, job_id: str) -> list[tuple[int, float]]:
     series = await product.get(f"/fine_tuning/jobs/{job_id}/metrics")
     return [(row["step"], row["loss"]) for row in series["data"]]
-
-
-def _chats(rows: int) -> bytes:
-    text = json.dumps(ROW)
-    lines = [text.replace("{n}", str(n)).replace("{m}", str(n + 1)) for n in range(rows)]
-    return "\n".join(lines).encode()

@@ -222,3 +222,38 @@ def test_a_list_of_added_tokens_that_cannot_be_read_is_named(wrong: object, tmp_
 
     with pytest.raises(UnusableTokenizer, match=r"tokens that tokenizer_config\.json"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "template", "pads"),
+    [
+        (("<|endoftext|>", "<repo_name>"), "", "<|endoftext|>"),  # SmolLM2
+        (("<|reserved_0|>", "<|endoftext|>"), "", "<|reserved_0|>"),
+        (("<repo_name>", "<|user|>"), "{{ '<|user|>' }}", "<repo_name>"),
+    ],
+)
+def test_a_head_is_padded_with_a_token_that_neither_texts_nor_templates_hold(
+    names: tuple[str, str], template: str, pads: str, tmp_path: Path
+) -> None:
+    special = [token(END), *map(token, names)]
+    added = [{"id": SIZE + number, **one} for number, one in enumerate(special)]
+    config = {"eos_token": END, "pad_token": END, "chat_template": template}
+    write(
+        tmp_path,
+        {"tokenizer.json": BASE | {"added_tokens": added}, "tokenizer_config.json": config},
+    )
+
+    assert load(tmp_path).pad_token == END
+    assert load(tmp_path, "reward").pad_token == pads
+
+
+def test_a_model_whose_special_tokens_are_all_taken_cannot_get_a_head(tmp_path: Path) -> None:
+    added = [{"id": SIZE, **token(END)}]
+    config = {"eos_token": END, "pad_token": END}
+    write(
+        tmp_path,
+        {"tokenizer.json": BASE | {"added_tokens": added}, "tokenizer_config.json": config},
+    )
+
+    with pytest.raises(UnusableTokenizer, match="no special token to pad with"):
+        load(tmp_path, "classification")

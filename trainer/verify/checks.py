@@ -133,13 +133,16 @@ class Verifier:
         alike = against == "adapter" or (
             self._expected.exact and self._device == self._expected.device
         )
+        expected = self._loss(theirs)
         return Comparison(
             what=what,
             against=against,
             loss=self._loss(ours),
-            expected=self._loss(theirs),
+            expected=expected,
             difference=difference(ours, theirs),
-            tolerance=tolerance(self._spec.precision, alike=alike, merged=merged),
+            tolerance=tolerance(
+                self._spec.precision, alike=alike, merged=merged, expected=expected
+            ),
         )
 
     def _loss(self, values: Values) -> float | None:
