@@ -24,7 +24,7 @@ from trainer.verify.loading import (
     with_adapter,
 )
 from trainer.verify.rows import LONGEST, Row, RowSource
-from trainer.verify.scores import Values, difference, loss_of, measure_of, score_rows
+from trainer.verify.scores import Values, difference, loss_of, magnitude, measure_of, score_rows
 from trainer.verify.tokenizer_facts import differences, read_facts
 from trainer.verify.tolerance import tolerance
 
@@ -133,16 +133,14 @@ class Verifier:
         alike = against == "adapter" or (
             self._expected.exact and self._device == self._expected.device
         )
-        expected = self._loss(theirs)
+        precision = self._spec.precision
         return Comparison(
             what=what,
             against=against,
             loss=self._loss(ours),
-            expected=expected,
+            expected=self._loss(theirs),
             difference=difference(ours, theirs),
-            tolerance=tolerance(
-                self._spec.precision, alike=alike, merged=merged, expected=expected
-            ),
+            tolerance=tolerance(precision, alike=alike, merged=merged, typical=magnitude(theirs)),
         )
 
     def _loss(self, values: Values) -> float | None:

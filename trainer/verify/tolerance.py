@@ -6,13 +6,13 @@ _OTHER = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # another device, or other 
 _MERGED = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # merged weights are rounded once more
 
 
-def tolerance(precision: str, *, alike: bool, merged: bool, expected: float | None = None) -> float:
+def tolerance(precision: str, *, alike: bool, merged: bool, typical: float = 0.0) -> float:
     """The largest mean absolute difference that is accepted.
 
     ``alike``: both compute with the same kernels on the same device. ``merged``: adapters
-    were added to the weights, which rounds them. That moves the log-likelihood of improbable tokens
-    more, so the tolerance grows with the ``expected`` loss (nats per token) or score beyond 1.
+    were added to the weights, which rounds them. That moves large values more, such as the negative
+    log-likelihood of improbable tokens: the tolerance grows with their ``typical`` value above 1.
     """
     if merged:
-        return _MERGED[precision] * max(1.0, abs(expected or 0.0))
+        return _MERGED[precision] * max(1.0, typical)
     return (_SAME if alike else _OTHER)[precision]
