@@ -238,9 +238,9 @@ async def _python(*argv: str) -> str:
     return output.decode().strip()
 
 
-async def _main(state: Path, port: int, image: Path | None, model: str) -> dict[str, Any]:
-    layout = Layout(State(state), Ports.starting_at(port), models=(model,))
-    view = demo_view.View()
+async def _main(state: Path, options: argparse.Namespace) -> dict[str, Any]:
+    layout = Layout(State(state), Ports.starting_at(options.port), models=(options.model,))
+    view = demo_view.View(demo_view.open_console(record=options.session is not None))
     view.say("starting Postgres, Azurite, the Azure emulator and the service")
     async with stack(layout, view.say):
         key = (layout.state / "api-key").read_text().strip()
@@ -250,9 +250,13 @@ async def _main(state: Path, port: int, image: Path | None, model: str) -> dict[
             AsyncOpenAI(base_url=f"{layout.api_url}/v1", api_key=key) as client,
             httpx.AsyncClient(base_url=layout.arm_url, verify=str(layout.ca)) as azure,
         ):
-            demo = Demo(client, azure, view, folder, image or folder / "loss.png", model)
+            image = options.picture or folder / "loss.png"
+            demo = Demo(client, azure, view, folder, image, options.model)
             with view.live():
-                return await demo.run()
+                said = await demo.run()
+            if options.session is not None:
+                view.save(options.session)
+            return said
 
 
 def main() -> int:
@@ -261,12 +265,13 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=None, help="default: a temporary folder")
     parser.add_argument("--port", type=int, default=8180, help="the first of four ports")
     parser.add_argument("--picture", type=Path, help="where to draw the loss: .png or .svg")
+    parser.add_argument("--session", type=Path, help="where to draw the terminal session: .svg")
     parser.add_argument("--model", choices=BASE_MODELS, default=REAL_MODEL, help="the base model")
     options = parser.parse_args()
     state = options.state or Path(tempfile.mkdtemp(prefix="rekindle-demo-"))
     began = time.monotonic()
     try:
-        said = asyncio.run(_main(state.resolve(), options.port, options.picture, options.model))
+        said = asyncio.run(_main(state.resolve(), options))
     except KeyboardInterrupt:
         print("demo: interrupted; everything that it started has ended", file=sys.stderr)
         return 130

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE
@@ -22,7 +23,7 @@ class View:
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or _console()
+        self._console = console or open_console()
         self._clock = clock
         self._said_at = clock()
         self._status: Status | None = None
@@ -48,6 +49,10 @@ class View:
         """One line."""
         self._said_at = self._clock()
         self._console.print(text, style=style or None, markup=False)
+
+    def save(self, picture: Path) -> None:
+        """Draw the recorded session as an SVG."""
+        self._console.save_svg(str(picture), title="make demo")
 
     def plan(self, what: str, job: dict[str, Any]) -> None:
         """What the service promised when it took the job."""
@@ -101,6 +106,9 @@ class View:
         )
 
 
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+def open_console(*, record: bool = False) -> Console:
+    """A terminal, or a log of a width that holds the table; ``record``: for `View.save`."""
+    console = Console(highlight=False, record=record)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, width=_PLAIN_WIDTH, record=record)
