@@ -11,6 +11,7 @@ from service.domain import cost, forecast, story, wording
 from service.domain.admission import BEAT, Standing
 from service.domain.cadence import Known
 from service.domain.forecast import ToCome
+from service.domain.progress import OF_A_STEP
 from service.domain.shortage import LOOK_AGAIN
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.domain.storage_cost import HOURS_PER_MONTH
@@ -103,7 +104,6 @@ def seconds(moment: datetime | None) -> int | None:
     return int(moment.timestamp()) if moment else None
 
 
-_OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # null where the method has none
 _LINKS = ("events", "attempts", "checkpoints", "metrics", "logs", "cost", "storage", "model")
 
 
@@ -203,7 +203,7 @@ def _of_rewards(method: str, recipe: dict[str, Any]) -> dict[str, Any]:
 def _progress(around: Around) -> dict[str, Any]:
     job = around.job
     step = job.progress.get("step", 0)
-    measured = ("seconds_per_step", "tokens_per_second", "loss", "valid_loss", *_OF_METHODS)
+    measured = ("seconds_per_step", "tokens_per_second", *OF_A_STEP)
     return {
         "step": step,
         "total_steps": job.total_steps,

@@ -5,7 +5,7 @@ by an index per job, and nothing is compiled again.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property
@@ -18,7 +18,8 @@ from service.domain import cadence, forecast
 from service.domain.admission import Code, Standing
 from service.domain.fleet import Offering
 from service.domain.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome
-from service.domain.states import JOB_TERMINAL, AttemptState, CapacityType, Outcome
+from service.domain.progress import with_committed
+from service.domain.states import JOB_TERMINAL, AttemptState, CapacityType, JobState, Outcome
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.story import AttemptFacts, JobFacts
 from service.domain.tiers import GIB
@@ -26,6 +27,7 @@ from service.domain.turns import Turn
 from trainer.contract import DirectiveKind
 
 _HELP = "attempt.needs_help"
+_UNLESS_DONE = f" and j.state <> '{JobState.SUCCEEDED}'"
 _Row = Any  # its columns are attributes
 
 # What is told only of a job that is not over is not looked up for the others.
@@ -206,7 +208,7 @@ async def page(
 ) -> list[Around]:
     """Newest first, older than ``after``, with all of ``metadata`` (None: without any).
 
-    Without the newest checkpoint of those that are over: no list shows it.
+    Without the newest checkpoint of those that succeeded: their model says how far they are.
     """
     conditions = ["project_id = %(project)s"]
     if after is not None:
@@ -218,7 +220,7 @@ async def page(
     given = {"now": now, "project": project_id, "limit": limit, "after": after}
     given["metadata"] = json.dumps(metadata)
     newest = " and ".join(conditions) + " order by id desc limit %(limit)s"
-    query = _query(newest, " and j.goes_on", "order by j.id desc")
+    query = _query(newest, _UNLESS_DONE, "order by j.id desc")
     rows = await statements.rows(conn, query, given)
     return [_around(row) for row in rows]
 
@@ -233,7 +235,7 @@ def _query(which: str, and_shown: str = "", order: str = "") -> str:
 
 
 def _around(r: _Row) -> Around:
-    job = jobs.parsed(r)
+    job = _parsed(r)
     newest = (r.k_id, r.k_step, r.k_committed_at)
     return Around(
         job=job,
@@ -258,6 +260,14 @@ def _around(r: _Row) -> Around:
         cadence=r.a_cadence,
         on_demand=r.a_capacity_type == CapacityType.ON_DEMAND and r.a_outcome is None,
     )
+
+
+def _parsed(r: _Row) -> JobRow:
+    """The job, at least as far as its model or its newest checkpoint."""
+    job = jobs.parsed(r)
+    model, over = job.result or {}, job.state in JOB_TERMINAL
+    step, loss = model.get("step", r.k_step or 0), model.get("valid_loss")
+    return replace(job, progress=with_committed(job.progress, step, over=over, valid_loss=loss))
 
 
 def _facts(r: _Row, job: JobRow) -> JobFacts:

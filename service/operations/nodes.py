@@ -6,6 +6,7 @@ written and passed on to the reconciler. One transaction each.
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -36,13 +37,13 @@ from service.domain.node import (
     heard,
     is_stale,
 )
+from service.domain.progress import OF_METHODS
 from service.domain.states import ATTEMPT_OVER
-from trainer.contract import Generation, Heartbeat, Trouble
+from trainer.contract import Generation, Heartbeat, StepMetrics, Trouble
 
 _LONGEST = 400  # of what a node says in a sentence
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _SAID = {"notice": "eviction.answered", "training": "training.warned"}  # by kind of trouble
-_OF_METHODS = ("margin", "reward", "kl", "answer_tokens")  # told where the method has them
 OVER = "The attempt is over. This node is not needed any more: stop and leave."
 
 
@@ -183,14 +184,19 @@ async def _progress(
 
 def news(heartbeat: Heartbeat) -> dict[str, Any]:
     """What its metrics say of how far the job is."""
-    last = max(heartbeat.metrics, key=lambda m: m.step)
+    return figures(heartbeat.metrics) | saves(heartbeat.saving, heartbeat.generation)
+
+
+def figures(measured: Sequence[StepMetrics]) -> dict[str, Any]:
+    """Return the progress of a job at the last of these steps."""
+    last = max(measured, key=lambda m: m.step)
     told: dict[str, float | int | None] = {"step": last.step, "loss": last.loss}
-    of_methods = {name: getattr(last, name) for name in _OF_METHODS}
+    of_methods = {name: getattr(last, name) for name in OF_METHODS}
     told |= {name: value for name, value in of_methods.items() if value is not None}
-    validated = [m for m in heartbeat.metrics if m.valid_loss is not None]
+    validated = [m for m in measured if m.valid_loss is not None]
     if validated:
         told["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss
-    return {k: _finite(v) for k, v in told.items()} | saves(heartbeat.saving, heartbeat.generation)
+    return {k: _finite(v) for k, v in told.items()}
 
 
 def _finite(value: float | None) -> float | None:

@@ -14,14 +14,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import findings as doubts
 from service.db import generations as rows
-from service.db import jobs, leases, metrics
+from service.db import heartbeats, jobs, leases, metrics
 from service.db.attempts import AttemptRow
 from service.db.findings import Before
+from service.db.heartbeats import Progress
 from service.db.leases import Claim
 from service.db.together import Together
 from service.domain.attempt import Move, OpenGeneration, Seen
 from service.operations import generations, heads
 from service.operations.generations import Opening
+from service.operations.nodes import figures
 from service.reconciler import findings
 from service.storage.store import BlobStore, PreconditionFailed
 from trainer.contract import Committed, Head
@@ -96,12 +98,19 @@ class Openings:
         return at is not None and job is not None and job.created_at <= at < row.since
 
     async def keep_measured(self, row: AttemptRow, entry: Committed | None) -> None:
-        """Nobody does the steps before ``entry`` again: what was measured in them is there now."""
+        """Record what was measured before ``entry`` and not reported: no step is repeated."""
         if entry is None:
             return
         if told := await heads.measured(self.store, row.job_id, entry):
             async with self.engine.begin() as conn:
                 await metrics.add(conn, row.job_id, entry.generation, told)
+                done = Progress(
+                    job_id=row.job_id,
+                    generation=entry.generation,
+                    step=max(m.step for m in told),
+                    news=figures(told),
+                )
+                await heartbeats.progressed(conn, [done], self.now())
 
     @cached_property
     def _reads(self) -> Together[str, Before]:
