@@ -337,6 +337,12 @@ def _doubt(lasts: timedelta, tick: timedelta, lived: _Lived, seen: float) -> str
     days = lasts / timedelta(days=1)
     if not lived.lives:
         return f"The record of {days:.1f} days is too short for even one life of this job."
+    if not seen:
+        return (
+            "No capacity is recorded yet for the Spot machines of this job, so they are assumed to "
+            "be available at every hour and only prices differ. Run jobs on them, or use recorded "
+            "traces: rekindle simulate JOB --calendar --traces DIR"
+        )
     if lasts <= timedelta(days=_LEAST_DAYS) - tick:
         return (
             f"The record has {days:.1f} days, and hours of the week need {_LEAST_DAYS}: "

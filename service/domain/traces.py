@@ -142,6 +142,12 @@ class Trace:
         return cls(place=place, begins=since, gap=gap, counts=counts, seen=seen, prices=prices)
 
 
+def assumed(place: Place, window: Window, machines: int) -> Trace:
+    """Capacity for ``machines`` at every tick, none of it seen."""
+    counts = (machines,) * window.ticks
+    return Trace(place=place, begins=window.begins, gap=window.gap, counts=counts, seen=())
+
+
 def trace(
     place: Place, window: Window, held: Sequence[Held], sights: Iterable[Sight]
 ) -> Trace | None:

@@ -14,7 +14,7 @@ from service.domain.errors import InvalidRequest
 from service.domain.market import PricePoint
 from service.domain.option import Option
 from service.domain.states import CapacityType
-from service.domain.traces import GAP, Place, Trace, Window, place_of
+from service.domain.traces import GAP, Place, Trace, Window, assumed, place_of
 from service.operations import traces
 from service.operations.traces import Seen
 
@@ -32,8 +32,14 @@ class Record:
     prices: Prices
 
     def traces(self) -> Recorded:
-        """At the prices that Azure told; where it told none, those that were billed."""
+        """At the prices that Azure told; where it told none, those that were billed.
+
+        Where attempts saw nothing at all, capacity is assumed and only prices are recorded.
+        """
         found = self.seen.traces(self.places)
+        if not found:
+            nodes = max(option.nodes for option in self.options)
+            found = [assumed(place, self.seen.window, nodes) for place in self.places]
         return self.options, [one.at_prices(self.prices.get(one.place, ())) for one in found]
 
 
@@ -59,7 +65,7 @@ def given(options: Sequence[Option], named: Mapping[str, Trace]) -> Recorded:
 
 
 def lived(known: Record | Recorded, deadline_s: float | None) -> CapacityCalendar:
-    """The calendar; some seconds of computing. Raises InvalidRequest without a record."""
+    """The calendar; some seconds of computing. Raises InvalidRequest without Spot offerings."""
     options, brought = known.traces() if isinstance(known, Record) else known
     try:
         found = calendar(options, brought, deadline_s, thread_time)
@@ -67,9 +73,8 @@ def lived(known: Record | Recorded, deadline_s: float | None) -> CapacityCalenda
         raise InvalidRequest(str(error), code="too_much_data") from error
     if found is None:
         raise InvalidRequest(
-            "There is too little data: until some minutes ago no job of this project held or "
-            "asked for Spot machines of this job's offerings. Run jobs on them first, or bring "
-            "traces: rekindle simulate JOB --calendar --traces DIR",
-            code="too_little_data",
+            "A calendar shows Spot capacity by the hour, and the plan of this job has no Spot "
+            "machines. Submit the job with Spot offerings allowed.",
+            code="no_spot",
         )
     return found

@@ -22,15 +22,37 @@ async def test_a_calendar_of_our_own_record_says_how_little_was_seen(shell: Shel
     name = await submit(shell)
 
     await live(shell.world)
-    nothing = await shell.run("simulate", name, "--calendar")  # what others saw is theirs
     await now_of(shell.world, name)
     told = (await shell.run("simulate", name, "--calendar", "--weeks", "1", "--json")).json
 
-    assert nothing.code == 2
-    assert "too little data" in nothing.err
     assert (told["object"], told["job"], told["enough"]) == ("capacity_calendar", name, False)
     assert "% of the record was seen" in told["doubt"]
     assert told["whole"]["unfinished_percent"] < 100
+
+
+async def test_a_newcomers_calendar_has_prices_alone_and_says_that_capacity_is_assumed(
+    shell: Shell,
+) -> None:
+    name = await submit(shell)
+
+    await live(shell.world)  # what other projects saw is theirs
+    shown = await shell.run("simulate", name, "--calendar")
+    told = (await shell.run("simulate", name, "--calendar", "--json")).json
+
+    assert shown.code == 0, shown.err
+    assert "0 % of the capacity seen" in shown.out
+    assert "No capacity is recorded yet" in shown.out
+    assert "--traces DIR" in shown.out
+    assert (told["enough"], told["whole"]["unfinished_percent"]) == (False, 0)
+
+
+async def test_a_calendar_of_a_job_without_spot_machines_says_so(shell: Shell) -> None:
+    name = await submit(shell, "--capacity", "on-demand")
+
+    refused = await shell.run("simulate", name, "--calendar")
+
+    assert refused.code == 2
+    assert "has no Spot machines" in refused.err
 
 
 async def test_a_body_of_any_size_is_read_up_to_a_limit(shell: Shell) -> None:
