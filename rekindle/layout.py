@@ -39,6 +39,7 @@ BASE_MODELS = {  # name: the program that makes its folder
     REAL_MODEL: "trainer.smollm2",
 }
 MODELS = ROOT / ".rekindle" / "models"  # shared by all stacks of the checkout
+CPU_SPEED = ROOT / ".rekindle" / "cpu_flops"  # likewise; of this computer, see trainer.cpu_speed
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ class Layout:
 
     def settings(self) -> Mapping[str, str]:
         """The service's settings."""
-        return {
+        speed = {"REKINDLE_CPU_FLOPS": CPU_SPEED.read_text()} if CPU_SPEED.exists() else {}
+        return speed | {
             "REKINDLE_DATABASE_URL": postgres.url(self.state / "postgres"),
             "REKINDLE_STORAGE": self.storage,
             "REKINDLE_REGION_STORAGE": json.dumps({REGION: self._connection(REGION_ACCOUNT)}),

@@ -12,7 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rekindle import leftovers, postgres, subscription
-from rekindle.layout import BASE_MODELS, REAL_MODEL, TINY_MODEL, Layout, model_folder
+from rekindle.layout import (
+    BASE_MODELS,
+    CPU_SPEED,
+    REAL_MODEL,
+    TINY_MODEL,
+    Layout,
+    model_folder,
+)
 from rekindle.parts import Crew
 from rekindle.state import CannotStart, write_json, write_private
 
@@ -52,6 +59,7 @@ async def _start(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None
         async with asyncio.TaskGroup() as group:
             group.create_task(_database(layout, crew, say))
             group.create_task(_azure(layout, crew))
+            group.create_task(_cpu_speed(crew))
             group.create_task(_base_models(layout, crew, say))
     except ExceptionGroup as failures:
         expected, others = failures.split(CannotStart)
@@ -81,6 +89,14 @@ async def _database(layout: Layout, crew: Crew, say: Callable[[str], None]) -> N
         create = ["key", "create", "--project", "local", "--name", "demo"]
         printed = await crew.run("key", [sys.executable, "-m", "service.main", *create], settings)
         write_private(layout.state / "api-key", printed.strip().splitlines()[-1])
+
+
+async def _cpu_speed(crew: Crew) -> None:
+    """Measure once how fast this computer trains: plans rest on it."""
+    if not CPU_SPEED.exists():
+        told = await crew.run("cpu-speed", [sys.executable, "-m", "trainer.cpu_speed"], {})
+        CPU_SPEED.parent.mkdir(exist_ok=True)
+        write_private(CPU_SPEED, told.split()[-1])
 
 
 async def _base_models(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None:

@@ -101,7 +101,7 @@ class State:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner reads, whole or not at all."""
-    fresh = path.with_name(path.name + ".new")
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")  # two stacks may share a file
     fresh.unlink(missing_ok=True)
     fresh.touch(mode=0o600)
     fresh.write_text(text)

@@ -38,7 +38,7 @@ from service.operations.preflights import Preflights
 from service.operations.pulse import Pulse
 from service.reconciler.polite import PoliteCloud
 from service.reconciler.preparation import Preparation
-from service.settings import Settings
+from service.settings import DatabaseSettings, Settings
 from service.workers import reconcilers
 
 try:
@@ -56,17 +56,22 @@ def main() -> int:
     if options.command == "check":
         return asyncio.run(_check(options))
     try:
-        settings = Settings()  # type: ignore[call-arg]  # the environment fills it
+        return _run(options)
     except ValidationError as error:
         sys.stderr.writelines(f"{name}: {fault}\n" for name, fault in check.faults(error))
         return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run with the settings that the command needs, of the environment; raise ValidationError."""
     if options.command == "migrate":
-        migrate(settings.database_url.get_secret_value())
-    elif options.command in console.COMMANDS:
-        return asyncio.run(_console(settings, options))
-    else:
-        with asyncio.Runner(loop_factory=event_loop()) as runner:
-            runner.run(serve(settings, options))
+        migrate(DatabaseSettings().database_url.get_secret_value())  # type: ignore[call-arg]  # same
+        return 0
+    if options.command in console.COMMANDS:
+        return asyncio.run(_console(DatabaseSettings(), options))  # type: ignore[call-arg]  # same
+    settings = Settings()  # type: ignore[call-arg]  # the environment fills it
+    with asyncio.Runner(loop_factory=event_loop()) as runner:
+        runner.run(serve(settings, options))
     return 0
 
 
@@ -186,7 +191,7 @@ def _schema() -> Schema:
     return Schema(newest=newest, known=frozenset(s.revision for s in script.walk_revisions()))
 
 
-async def _console(settings: Settings, options: argparse.Namespace) -> int:
+async def _console(settings: DatabaseSettings, options: argparse.Namespace) -> int:
     """For who runs the service: print what came of it."""
     engine = make_engine(settings.database_url.get_secret_value())
     try:

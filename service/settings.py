@@ -19,12 +19,24 @@ from service.domain.tiers import Account
 from service.domain.traces import Place, place_of
 
 
-class Settings(BaseSettings):
-    """Every setting of the service. Durations are in seconds."""
+class DatabaseSettings(BaseSettings):
+    """What commands need that only read and write the database: migrate, key, budget, quota."""
 
     model_config = SettingsConfigDict(env_prefix="REKINDLE_", frozen=True, extra="ignore")
 
     database_url: SecretStr
+    project_max_jobs: int | None = Field(default=None, ge=0)  # None: any number; of a project ...
+    project_max_gpus: int | None = Field(default=None, ge=0)  # ... without a quota of its own
+
+    @property
+    def usual_quota(self) -> Quota:
+        """What a project may hold that was given no quota of its own."""
+        return Quota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
+
+
+class Settings(DatabaseSettings):
+    """Every setting of the service. Durations are in seconds."""
+
     storage: SecretStr  # connection string of the storage account
     region_storage: Annotated[dict[str, SecretStr], NoDecode] = {}  # for copies of base models
     storage_region: str = ""  # for its prices; "": the first offering's
@@ -74,9 +86,6 @@ class Settings(BaseSettings):
     file_max_line_bytes: int = Field(default=Limits.max_line_bytes, ge=1)
     file_max_examples: int = Field(default=Limits.max_examples, ge=1)
 
-    project_max_jobs: int | None = Field(default=None, ge=0)  # None: any number; of a project ...
-    project_max_gpus: int | None = Field(default=None, ge=0)  # ... without a quota of its own
-
     poll_seconds: float = 10.0
     read_lag_seconds: float = 60.0
     silence_seconds: float = 300.0
@@ -109,11 +118,6 @@ class Settings(BaseSettings):
             settle=timedelta(seconds=self.settle_seconds),
             save=timedelta(seconds=self.save_seconds),
         )
-
-    @property
-    def usual_quota(self) -> Quota:
-        """What a project may hold that was given no quota of its own."""
-        return Quota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
 
     @property
     def egress(self) -> Egress:

@@ -52,7 +52,7 @@ def distil(
     require(prompts)
     found = look(prompts)
     wanted = _wanted((prompts, out), teacher_url, teacher, kind, asking, grading, found)
-    cache = asking.cache or out.with_name(f"{out.name}.replies")
+    cache = asking.cache or prompts.with_name(f"{prompts.name}.replies")
     replies = Replies(cache)
     try:
         pool = Pool(replies, asking.concurrency)

@@ -75,7 +75,7 @@ class Asking:
         typer.Option(
             "--cache",
             metavar="FILE",
-            help="Where replies are kept; FILE.replies beside --out if not told.",
+            help="File of kept replies; default: PROMPTS.replies beside the prompts.",
             rich_help_panel=_ASKING,
         ),
     ] = None

@@ -198,6 +198,11 @@ def _check(request: PlanRequest) -> None:
             raise InvalidRequest(
                 f"{name} is {value}, but it must be at least 1.", param=f"infrastructure.{name}"
             )
+    if request.accelerator == "cpu" and request.training.extras and request.training.extras.parts:
+        raise InvalidRequest(
+            "zero_plus_plus needs GPUs, and this service trains on CPUs. Leave it out.",
+            param="training.zero_plus_plus",
+        )
 
 
 def _weighed(
@@ -337,6 +342,8 @@ def _why(best: Option, choices: int, skus: Mapping[str, Sku]) -> str:
 def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, ...]:
     """What a user would rather know before than after."""
     warnings = []
+    if request.accelerator == "cpu":
+        warnings.append(_local(best.offering.vm_size))
     if (
         best.price.hourly >= best.price.on_demand_hourly
         and best.offering.capacity_type is CapacityType.SPOT
@@ -347,6 +354,13 @@ def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, 
     if (mean := _mean_sequence(request, recipe)) > recipe.context:
         warnings.append(_too_long(recipe, mean))
     return tuple(warnings)
+
+
+def _local(vm_size: str) -> str:
+    return (
+        "This service emulates its machines on this computer, and nothing is charged. Prices are "
+        f"the list prices of {vm_size}; durations are those of this computer's CPU."
+    )
 
 
 def _too_long(recipe: Recipe, mean: int) -> str:

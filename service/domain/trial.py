@@ -22,7 +22,7 @@ from service.domain.states import CapacityType
 HOUR = 3600.0
 FINEST_S = 300.0  # of a calendar, and of work that is long enough
 _FEWEST = 20  # ticks of a short job, its start included
-_MOST = 2_000  # ticks until a deadline, if it is not too far for that
+_MOST = 2_000  # ticks that are followed: a deadline beyond them changes nothing
 _TICKS = 150  # of work: finer ones change little and take longer
 _PATIENCE = 6  # so many times its work a job without a deadline is followed
 _LONG = 1000.0  # hours
@@ -55,7 +55,9 @@ def trials(
 ) -> list[Trial]:
     """With the deadline (if there is one), on Spot alone, and on demand."""
     zones = zones_of(options, holds)
-    case = case_of(options[0], zones, deadline_s, finest_s=finest(options[0], deadline_s))
+    case = case_of(options[0], zones, deadline_s, finest_s=finest(options[0]))
+    if case.deadline is not None:
+        case = replace(case, deadline=min(case.deadline, _MOST))
     draw = random.Random(seed)  # noqa: S311 - weather
     weathers = [_weather(zones, case, draw) for _ in range(lives)]
     spot = [_live(replace(case, deadline=None), weather) for weather in weathers]
@@ -66,13 +68,13 @@ def trials(
     return [*found, _trial("on_demand", [_full_price(case)], case)]
 
 
-def finest(first: Option, deadline_s: float | None) -> float:
+def finest(first: Option) -> float:
     """Seconds of a tick at least: minutes of work are no hour for being rounded up.
 
     Of a long start before little work none is finer than what that takes in all allows.
     """
     takes_s = first.recovery_seconds + first.total_steps * first.seconds_per_step
-    return min(FINEST_S, max(takes_s / _FEWEST, (deadline_s or 0.0) / _MOST))
+    return min(FINEST_S, takes_s / _FEWEST)
 
 
 def zones_of(options: Sequence[Option], holds: dict[Offering, Ages]) -> tuple[Candidate, ...]:

@@ -15,14 +15,6 @@ from service.operations.kept import Kept
 from tests.clock import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = {
-    "REKINDLE_STORAGE": "x",
-    "REKINDLE_PUBLIC_URL": "http://service",
-    "REKINDLE_SECRET_KEY": "a secret that is long enough for the tests",
-    "REKINDLE_DEPLOYMENT": "test",
-    "REKINDLE_CLOUD": "fake",
-    "REKINDLE_OFFERINGS": "Standard_ND96amsr_A100_v4@eastus",
-}
 
 
 async def key(url: str, *words: str) -> tuple[int, str, str]:
@@ -30,7 +22,7 @@ async def key(url: str, *words: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "service.main", "key", *words),
         cwd=ROOT,
-        env=SETTINGS | {"REKINDLE_DATABASE_URL": url},
+        env={"REKINDLE_DATABASE_URL": url},  # and no other setting
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from service.domain.architecture import Architecture
 from service.domain.catalogue import lookup
 from service.domain.errors import InvalidRequest
+from service.domain.extras import Extras
 from service.domain.fleet import Offering, Price
 from service.domain.memory import GIB
 from service.domain.option import Option
@@ -305,10 +306,23 @@ def test_the_local_stack_plans_on_cpu_with_its_own_processes() -> None:
         examples=400,
     )
 
-    chosen = make_plan(request).chosen
+    plan = make_plan(request)
+    chosen = plan.chosen
 
     assert (chosen.nodes, chosen.processes_per_node, chosen.zero_stage) == (1, 2, 0)
     assert chosen.seconds_per_step > 0
+    assert sum("nothing is charged" in warning for warning in plan.warnings) == 1
+    assert not any("nothing is charged" in warning for warning in make_plan(REQUEST).warnings)
+
+
+def test_what_only_gpus_can_do_is_refused_before_machines_on_a_service_of_cpus() -> None:
+    training = Training(zero_stage=3, extras=Extras(zero_plus_plus="hpz"))
+    request = replace(REQUEST, arch=TINY, training=training, accelerator="cpu")
+
+    with pytest.raises(InvalidRequest, match="needs GPUs") as refused:
+        make_plan(request)
+
+    assert refused.value.param == "training.zero_plus_plus"
 
 
 def test_rows_that_will_be_cut_are_pointed_out() -> None:

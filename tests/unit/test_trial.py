@@ -86,10 +86,20 @@ def test_minutes_of_work_are_not_rounded_up_to_ticks_of_a_long_job(
     assert 189 <= full.hours.p50 * HOUR <= most_s
 
 
+def test_a_short_job_is_no_dearer_with_a_looser_deadline() -> None:
+    first = replace(option("eastus", 0.5), total_steps=6, recovery_seconds=8.0)
+
+    def price(hours: float) -> float:
+        ways = trials([first], {}, deadline_s=hours * HOUR, lives=5, seed=1)
+        return max(way.dollars.p50 for way in ways)
+
+    assert price(1) == price(24) == price(30 * 24) == price(365 * 24)
+
+
 def test_a_second_of_work_after_a_long_start_is_lived_in_as_few_ticks() -> None:
     first = replace(option("eastus", 0.0), total_steps=1, seconds_per_step=1.0)
     zones = zones_of([first], {})
 
-    case = case_of(first, zones, None, finest_s=finest(first, None))
+    case = case_of(first, zones, None, finest_s=finest(first))
 
     assert case.work + case.cold <= 21

@@ -1,7 +1,8 @@
 r"""The final answer of a text, as data sets of mathematics write it.
 
 The first of these that the text has, its last one counting: `\boxed{x}` (MATH), `#### x` (gsm8k),
-a line `Answer: x` or `A: x`; else the last number.
+a line `Answer: x` or `A: x`; else the last number. `same_answer` compares whole texts where the
+reference has none of them.
 """
 
 import re
@@ -19,9 +20,15 @@ _LONGEST = 200  # characters of a number: longer ones are compared as text
 
 
 def same_answer(text: str, reference: str) -> bool:
-    """Whether both come to the same; a text without an answer equals nothing."""
+    """Whether both come to the same; an empty answer equals nothing.
+
+    A reference without mark and number, such as `Paris`, is compared with the marked answer, or
+    else with the whole text.
+    """
     ours, theirs = final_answer(text), final_answer(reference)
-    if ours is None or theirs is None:
+    if theirs is None:
+        return _plain(_marked(text) or text) == _plain(reference) != ""
+    if ours is None:
         return False
     a, b = _value(ours), _value(theirs)
     if a is not None and b is not None:
@@ -31,14 +38,21 @@ def same_answer(text: str, reference: str) -> bool:
 
 def final_answer(text: str) -> str | None:
     """The answer as it is written, or None."""
+    marked = _marked(text)
+    if marked is not None:
+        return marked
+    found = _NUMBER.findall(text)
+    return str(found[-1]) if found else None
+
+
+def _marked(text: str) -> str | None:
     boxed = _boxed(text)
     if boxed is not None:
         return boxed
     for mark in _MARKS:
         if found := mark.findall(text):
             return str(found[-1])
-    found = _NUMBER.findall(text)
-    return str(found[-1]) if found else None
+    return None
 
 
 def _boxed(text: str) -> str | None:

@@ -278,6 +278,18 @@ def test_a_teacher_that_refuses_everything_is_not_asked_for_long(folder: Path) -
     assert len(teacher.asked) <= 22
 
 
+def test_what_was_paid_for_is_found_again_whatever_the_output_is_called(folder: Path) -> None:
+    write(folder, {"prompt": "A?"}, {"prompt": "B?"})
+
+    with teaching(lambda *_: answer("yes")) as teacher:
+        run(teacher.url, "--candidates", "1")
+        (folder / "elsewhere").mkdir()
+        again = run(teacher.url, "--candidates", "1", "--out", "elsewhere/other.jsonl", "--json")
+
+    assert len(teacher.asked) == 2
+    assert json.loads(again.out)["paid"]["replies"] == 0
+
+
 def test_a_key_of_openais_is_sent_to_openais_address_only(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

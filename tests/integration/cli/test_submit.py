@@ -61,7 +61,10 @@ async def test_how_steps_are_computed_reaches_the_job(shell: Shell) -> None:
     fast = await submit(
         shell,
         *("--precision", "fp16", "--on-spike", "stop", "--compile", "--fused-kernels"),
-        *("--zero-plus-plus", "hpz", "--scale-learning-rate", "linear", "--base-batch", "4"),
+        *("--scale-learning-rate", "linear", "--base-batch", "4"),
+    )
+    refused = await shell.run(
+        *("submit", shell.dataset(), *MODEL_OPTION, "--zero-plus-plus", "hpz"),
     )
     alone = await shell.run("submit", shell.dataset(), *MODEL_OPTION, "--base-batch", "4")
 
@@ -71,11 +74,12 @@ async def test_how_steps_are_computed_reaches_the_job(shell: Shell) -> None:
         "on_spike": "stop",
         "compiled": True,
         "fused_kernels": True,
-        "zero_plus_plus": "hpz",
+        "zero_plus_plus": "",
         "rollout_offload": False,
         "scaling": "linear",
         "base_batch": 4,
     }
+    assert "needs GPUs, and this service trains on CPUs" in refused.err
     assert alone.code != 0
     assert "go together" in alone.err
 
