@@ -168,10 +168,14 @@ class Head(Message):
         more = replace(self, checkpoints=(*self.checkpoints, entry))
         return replace(more, checkpoints=retention.kept(more, loaded))
 
-    def with_model(self, entry: Committed) -> "Head":
-        """HEAD with the final model: the job's result exists from here on."""
+    def with_model(self, entry: Committed, retention: Retention | None = None) -> "Head":
+        """HEAD with the final model: the job's result exists from here on.
+
+        With a ``retention`` what the generation was loaded from goes: nothing reads it any more.
+        """
         self._admit(entry)
-        return replace(self, model=entry)
+        kept = retention.kept(self, "") if retention else self.checkpoints
+        return replace(self, model=entry, checkpoints=kept)
 
     def _admit(self, entry: Committed) -> None:
         if entry.generation != self.generation:

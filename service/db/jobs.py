@@ -238,7 +238,7 @@ def _snapshot(r: Row[Any], last: LastAttempt | None) -> Job:
         cancel_requested=r.cancel_requested_at is not None,
         pause_requested=r.pause_requested_at is not None,
         over_budget=terms.on_exhausted if r.over_budget_at else None,
-        has_deadline=terms.deadline is not None,
+        deadline=terms.deadline,
         because=r.over_budget_because,
         has_trained=r.started_at is not None,
         last_attempt=last,

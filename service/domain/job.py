@@ -52,7 +52,7 @@ class Job:
     pause_requested: bool = False
     over_budget: OnExhausted | None = None  # since money ran out: what is to become of it ...
     because: str = ""  # ... and why, in a sentence
-    has_deadline: bool = False
+    deadline: datetime | None = None
     has_trained: bool = False  # a training step of some attempt has run
     last_attempt: LastAttempt | None = None
 

@@ -49,6 +49,25 @@ async def goes_back(
     await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
 
 
+async def tell_passed(conn: AsyncConnection, claim: Claim, row: JobRow, now: datetime) -> bool:
+    """Add an event that the deadline has passed, once for each deadline; True if it is new.
+
+    Raises LeaseLost where the job has other terms by now than ``row``.
+    """
+    deadline = Terms.from_dict(row.terms).deadline
+    assert deadline is not None, "the caller has seen that it passed"
+    data = {"deadline": int(deadline.timestamp())}
+    if await events.known(conn, row.id, "job.deadline_passed", data):
+        return False
+    await jobs.wish_as_seen(conn, claim, row, now)
+    text = (
+        f"The deadline ({deadline:%Y-%m-%d %H:%M} UTC) has passed, and the job is not done. It "
+        "goes on; cancel it if the result is of no use any more."
+    )
+    await events.add(conn, row.id, now, "job.deadline_passed", text, level="warn", data=data)
+    return True
+
+
 async def warn(
     conn: AsyncConnection, claim: Claim, row: JobRow, risk: Decision, now: datetime
 ) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import jobs, nodes, queue, storage_cost
+from service.db import jobs, leases, nodes, queue, storage_cost
 from service.db.job_moves import Moving
 from service.db.jobs import JobRow
 from service.db.leases import Claim, Renewals
@@ -32,7 +32,7 @@ from service.domain.job import (
 )
 from service.domain.plan import Plan
 from service.domain.states import JobState
-from service.operations import admission
+from service.operations import admission, deadlines
 from service.pricing.source import PriceSource
 from service.reconciler.pasts import Pasts
 from service.reconciler.plain_starts import Plain, PlainStarts
@@ -94,9 +94,11 @@ class JobReconciler:
                 await self._release(claim, _AFTER_FAULT)
 
     async def _step(self, claim: Claim, job: Job) -> None:
+        if job.deadline is not None and job.deadline <= self.now() and await self._is_late(claim):
+            return
         match next_step(job, self.now()):
             case Wait(delay):
-                if job.last_attempt and job.has_deadline:
+                if job.last_attempt and job.deadline:
                     async with self._alone:
                         row = await self._row(job)
                         await self._starts.keep_in_time(claim, row, job.last_attempt)
@@ -121,6 +123,14 @@ class JobReconciler:
                     await storage_cost.begin(conn, job.id, self.now())  # of an older release's job
             case Move() as move:
                 await self._writes.move_job(Moving(claim=claim, job=job, step=move))
+
+    async def _is_late(self, claim: Claim) -> bool:
+        """Tell once that the deadline has passed; True where it was told now."""
+        async with self._alone, self.engine.begin() as conn:
+            told = await deadlines.tell_passed(conn, claim, jobs.parsed(claim.row), self.now())
+            if told:
+                await leases.release(conn, claim, self.now(), self.now())
+            return told
 
     async def _start(self, claim: Claim, job: Job, number: int) -> None:
         """Once it is let in; until then it waits, and is hinted when its turn has come."""

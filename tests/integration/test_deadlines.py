@@ -114,6 +114,26 @@ async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -
     assert "job.deadline_at_risk" in await codes(world, job["id"])
 
 
+@pytest.mark.parametrize("paused", [False, True])
+async def test_that_a_deadline_has_passed_is_told_once_whatever_the_job_waits_for(
+    world: World, *, paused: bool
+) -> None:
+    job = await asked(world, deadline=until(world, hours=4), on_deadline_risk="notify")
+    path = f"{JOBS}/{job['id']}"
+    if paused:
+        await world.call("POST", f"{path}/pause")
+    await world.tick(2)
+    world.clock.advance(hours=5)
+    await world.tick(6, seconds=31)
+    once = (await codes(world, job["id"])).count("job.deadline_passed")
+    await world.call("PATCH", path, json={"infrastructure": {"deadline": until(world, hours=4)}})
+    world.clock.advance(hours=5)
+    await world.tick(6, seconds=31)
+
+    assert once == 1
+    assert (await codes(world, job["id"])).count("job.deadline_passed") == 2
+
+
 async def test_whoever_only_wants_to_know_is_told_and_stays_on_spot(world: World) -> None:
     job, _, _ = await slow(world, on_deadline_risk="notify")
     await world.tick(3, seconds=31)

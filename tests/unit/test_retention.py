@@ -74,6 +74,15 @@ def test_what_the_generation_started_from_stays_however_many_are_committed() -> 
     assert [c.step for c in head.with_checkpoint(entry(9), Retention(newest=1)).checkpoints] == [9]
 
 
+def test_once_the_model_is_there_what_the_generation_started_from_goes() -> None:
+    start = entry(1)
+    head = grown(Retention(newest=2), [start, *map(entry, range(2, 9))], start.path)
+
+    ended = head.with_model(replace(entry(9), kind="final"), Retention(newest=2))
+
+    assert kept(ended) == {7: "recent", 8: "recent"}
+
+
 def test_head_stays_small_however_many_milestones_are_asked_for() -> None:
     every = Retention(newest=1, milestone_every=1)
     head = grown(every, [entry(step) for step in range(1, 3 * MILESTONES_KEPT)])

@@ -174,7 +174,7 @@ class Committer:
                 self.dropped += sorted(let_go - {c.path for c in head.checkpoints})
                 return
             if entry.kind == "final":
-                new = head.with_model(entry)
+                new = head.with_model(entry, retention)
             else:
                 new = head.with_checkpoint(entry, retention, loaded)
             let_go |= {c.path for c in head.checkpoints} - {c.path for c in new.checkpoints}
