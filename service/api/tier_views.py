@@ -9,7 +9,7 @@ from service.db.job_facts import Around
 from service.db.tiers import TierMove
 from service.domain import cost
 from service.domain import tiers as rules
-from service.domain.storage_cost import Quote, Rehydration, StoragePrices, a_month, billed
+from service.domain.storage_cost import Quote, Rehydration, StoragePrices, billed
 from service.domain.tiers import Account, Presence, Priority, StoredBlob, Tier
 from service.operations import tiers
 from service.operations.tiers import Folder, Look
@@ -33,7 +33,7 @@ def storage(
     }
     if looks:
         prices = looks[0].prices
-        shown |= {"a_month": money(a_month(blobs, prices)), "prices": _prices(prices)}
+        shown |= {"a_month": money(around.storage.a_month), "prices": _prices(prices)}
     return shown
 
 

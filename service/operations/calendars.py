@@ -73,8 +73,8 @@ def lived(known: Record | Recorded, deadline_s: float | None) -> CapacityCalenda
         raise InvalidRequest(str(error), code="too_much_data") from error
     if found is None:
         raise InvalidRequest(
-            "A calendar shows Spot capacity by the hour, and the plan of this job has no Spot "
-            "machines. Submit the job with Spot offerings allowed.",
+            "The plan of this job has no Spot machines, and a calendar shows Spot capacity by the "
+            "hour. Allow Spot in REKINDLE_OFFERINGS, or name a job that has Spot offerings.",
             code="no_spot",
         )
     return found

@@ -46,15 +46,6 @@ async def test_a_newcomers_calendar_has_prices_alone_and_says_that_capacity_is_a
     assert (told["enough"], told["whole"]["unfinished_percent"]) == (False, 0)
 
 
-async def test_a_calendar_of_a_job_without_spot_machines_says_so(shell: Shell) -> None:
-    name = await submit(shell, "--capacity", "on-demand")
-
-    refused = await shell.run("simulate", name, "--calendar")
-
-    assert refused.code == 2
-    assert "has no Spot machines" in refused.err
-
-
 async def test_a_body_of_any_size_is_read_up_to_a_limit(shell: Shell) -> None:
     path = f"/v1/fine_tuning/jobs/{await submit(shell)}/calendar"
     calls = shell.world
