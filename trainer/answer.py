@@ -5,6 +5,7 @@ import sys
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 
 def main() -> int:
@@ -14,6 +15,8 @@ def main() -> int:
     parser.add_argument("question")
     parser.add_argument("--tokens", type=int, default=48)
     options = parser.parse_args()
+    disable_progress_bar()  # of transformers, which calls loading "Loading weights"
+    sys.stderr.write(f"loading {options.model} ...\n")
     tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True)
     model = AutoModelForCausalLM.from_pretrained(options.model, local_files_only=True).eval()
     prompt = tokenizer.apply_chat_template(
@@ -22,6 +25,7 @@ def main() -> int:
         return_tensors="pt",
         return_dict=True,
     )
+    sys.stderr.write(f"answering, at most {options.tokens} tokens ...\n")
     with torch.no_grad():
         generated = model.generate(**prompt, max_new_tokens=options.tokens, do_sample=False)
     answer = generated[0, prompt["input_ids"].shape[1] :]

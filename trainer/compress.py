@@ -30,6 +30,7 @@ from transformers import (
     BitsAndBytesConfig,
 )
 from transformers.pytorch_utils import Conv1D
+from transformers.utils.logging import disable_progress_bar
 
 from rendering.rows import chat
 from rendering.tokens import tokenize
@@ -55,13 +56,14 @@ class Refused(Exception):
 
 def main() -> int:
     """Exit status 1 and a sentence when it cannot be done."""
-    parser = argparse.ArgumentParser(prog="python -m trainer.fewer_bits", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m trainer.compress", description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--to", choices=KINDS, required=True)
     parser.add_argument("--validation", type=Path)
     parser.add_argument("--rows", type=int, default=100, help="of the validation file (100)")
     options = parser.parse_args()
+    disable_progress_bar()
     try:
         done = shrink(options.model, options.target, options.to, options.validation, options.rows)
     except Refused as error:
@@ -81,7 +83,10 @@ def shrink(
     if validation is not None and report.method != "supervised":
         raise Refused(f"a {report.method} model has no loss on chats; leave --validation out")
     batches = _batches(model, report, validation, rows) if validation else []
+    if batches:
+        _say(f"measuring the loss of {model} on {len(batches)} chats")
     before = _mean_loss(_load(model, report), batches) if batches else None
+    _say(f"making {_weights(kind)}, and loading them again")
     part = target.with_name(f".{target.name}{PART}")
     shutil.rmtree(part, ignore_errors=True)
     after = _write(model, part, report, kind, batches)
@@ -130,10 +135,16 @@ def _write(
         with (part / CARD).open("a", encoding="utf-8") as card:
             card.write(f"- Linear layers have {_weights(kind)}; the results are from before.\n")
     again = _load(part, report)
+    if batches:
+        _say("measuring the loss again")
     if not torch.equal(_probed(again), seen):
         shutil.rmtree(part)
         raise Refused(f"with {_weights(kind)} it loads as another model; use it as it is")
     return _mean_loss(again, batches) if batches else None
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"compress: {what} ...\n")
 
 
 def _weights(kind: str) -> str:

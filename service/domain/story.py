@@ -267,10 +267,11 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
         return Story("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
     if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
         load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
+        since = f"since {wording.clock(attempt.since)}"
         text = wording.either(
             attempt.members or attempt.instance_count,
-            f"{who} loads model and data{load}.",
-            f"{who} load model and data{load}.",
+            f"{who} loads model and data{load} and trains its first step, {since}.",
+            f"{who} load model and data{load} and train their first step, {since}.",
         )
         return Story("loading", "loading", text)
     if job.step >= job.total_steps:

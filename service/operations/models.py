@@ -28,7 +28,8 @@ HEAD = "HEAD"
 PREFIX = "base-"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SHARD = re.compile(r"(model-)(\d+)(-of-)(\d+)(\.safetensors)")
-_AGAIN = "Stage it with `python -m rekindle.stage`, or use rekindle/tiny-llama."
+_STAGE = "To stage another: python -m rekindle.stage --name NAME DIR"
+_SHOWN = 5  # names of staged models in an error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +69,19 @@ async def find(store: BlobStore, name: str) -> StagedModel:
             return found
         fault = f"Model {name!r} cannot be loaded: {lack}. Stage the whole model again."
     except BlobNotFound:
-        fault = f"Model {name!r} is not staged here. {_AGAIN}"
+        fault = f"Model {name!r} is not staged here. {await _choices(store)}"
     except ValueError as error:
-        fault = f"Model {name!r} is not staged as it should be ({error}). {_AGAIN}"
+        fault = f"Model {name!r} is not staged as it should be ({error}). {await _choices(store)}"
     raise InvalidRequest(fault, code="unsupported_model", param="model")
+
+
+async def _choices(store: BlobStore) -> str:
+    """What a user can do about a model that cannot be used."""
+    names = sorted(base.name for base in await staged(store))
+    if not names:
+        return f"No base model is staged. {_STAGE}"
+    more = f" and {len(names) - _SHOWN} more (GET /v1/models)" if len(names) > _SHOWN else ""
+    return f"Use {', '.join(names[:_SHOWN])}{more}. {_STAGE}"
 
 
 def lacking(files: Set[str]) -> str:
