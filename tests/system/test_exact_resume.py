@@ -198,6 +198,7 @@ def test_rankings_with_a_margin_that_rises_and_rows_that_get_harder_resume_exact
     assert found["parameters_equal"]
 
 
+@pytest.mark.long  # `make exactness` has it as well
 def test_answers_that_wait_or_are_used_again_survive_a_resume(bench: Bench) -> None:
     """PPO, stopped between two steps on the answers of one rollout, with adapters."""
     spec = by_grades(bench.inputs, "ppo", **OFF_POLICY)

@@ -16,8 +16,10 @@ def port() -> int:
     return ports.free(4)
 
 
-async def test_the_stack_works_and_leaves_no_process_behind(tmp_path: Path, port: int) -> None:
-    async with up(tmp_path / "state", port) as stack:
+async def test_the_stack_works_stands_in_the_way_of_another_and_leaves_no_process_behind(
+    tmp_path: Path, port: int
+) -> None:
+    async with up(tmp_path / "state", port) as stack, up(tmp_path / "other", port) as second:
         facts = stack.facts()
         bearer = {"Authorization": f"Bearer {facts['api_key']}"}
         async with httpx.AsyncClient(trust_env=False) as http:
@@ -30,12 +32,8 @@ async def test_the_stack_works_and_leaves_no_process_behind(tmp_path: Path, port
     assert len(parts) > 4
     assert [p for p in parts if p.is_running()] == []
     assert stack.process.returncode == 0
-
-
-async def test_a_second_stack_is_told_what_is_in_its_way(tmp_path: Path, port: int) -> None:
-    async with up(tmp_path / "state", port), up(tmp_path / "other", port) as second:
-        assert f"port {port} (for api) cannot be had" in second.printed()
-        assert second.process.returncode == 1
+    assert f"port {port} (for api) cannot be had" in second.printed()
+    assert second.process.returncode == 1
 
     async with up(tmp_path / "state", port) as again:
         assert again.facts()["api_url"].endswith(f":{port}")

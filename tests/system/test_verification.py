@@ -74,7 +74,7 @@ def copy(full: Outcome, tmp_path: Path) -> Path:
     return Path(shutil.copytree(exported(full), tmp_path / "model"))
 
 
-@pytest.mark.parametrize("name", ["full", "adapted"])
+@pytest.mark.parametrize("name", ["full", pytest.param("adapted", marks=pytest.mark.long)])
 def test_the_report_compares_the_exported_files_with_the_trainers_memory(
     name: str, request: pytest.FixtureRequest
 ) -> None:
