@@ -3,6 +3,7 @@
 What is not whole is called NAME.part. A file gets its name once its size and checksum are right.
 """
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,8 @@ def download(
     name = job_id(cli.client, job)
     listed = cli.client.get(f"{JOBS}/{name}/model")
     target = folder or Path(name)
+    if (other := _model_in(target)) not in ("", name):
+        raise Trouble(f"{target} holds the model of job {other}.", "Name another folder.")
     target.mkdir(parents=True, exist_ok=True)
     files: list[Json] = listed["data"]
     with _progress(cli) as progress:
@@ -48,6 +51,15 @@ def download(
         "files": done,
     }
     cli.show(document, lambda: [_summary(target, done)])
+
+
+def _model_in(folder: Path) -> str:
+    """The job whose model lies in the folder, by its report; "" where there is none."""
+    try:
+        report = json.loads((folder / "report.json").read_bytes())
+        return str(report["job_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _fetch(cli: Cli, job: str, folder: Path, file: Json, progress: "Progress") -> Json:

@@ -116,3 +116,17 @@ async def test_a_job_without_a_model_says_so(shell: Shell, tmp_path: Path) -> No
     assert ended.code == 5
     assert "no model yet" in ended.err
     assert held(tmp_path) == {}
+
+
+async def test_the_model_of_another_job_is_never_overwritten(
+    shell: Shell, job: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "report.json").write_text('{"job_id": "ftjob-first"}')
+
+    refused = await shell.run("download", job, str(folder))
+
+    assert refused.code != 0
+    assert "holds the model of job ftjob-first" in refused.err
+    assert sorted(held(folder)) == ["report.json"]
