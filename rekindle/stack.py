@@ -4,9 +4,10 @@ Everything that takes time and does not wait for another part happens at the sam
 """
 
 import asyncio
+import fcntl
 import itertools
+import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ _MAKING = {
     TINY_MODEL: "building the tiny model",
     REAL_MODEL: "downloading SmolLM2-135M-Instruct, 93 MB",
 }
-_INSTEAD = f"To go on without this download: MODEL={TINY_MODEL} behind make up or make demo."
+_INSTEAD = f"Without this download: make up MODEL={TINY_MODEL}, or make demo MODEL={TINY_MODEL}"
 
 
 @asynccontextmanager
@@ -114,25 +115,34 @@ async def _base_models(layout: Layout, crew: Crew, say: Callable[[str], None]) -
 async def _make_model(model: str, crew: Crew, say: Callable[[str], None]) -> None:
     """Make the model's folder unless it is there; it appears whole or not at all."""
     folder = model_folder(model)
-    if folder.exists():
-        return
-    doing = _MAKING[model]
-    say(f"{doing} (once)")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as temporary:
-        fresh = Path(temporary) / folder.name
+    async with _alone(folder.with_name(f"{folder.name}.lock")):
+        if folder.exists():
+            return
+        doing = _MAKING[model]
+        say(f"{doing} (once)")
+        fresh = folder.with_name(f"{folder.name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)  # of a stack that was killed
         making = crew.run(folder.name, [sys.executable, "-m", BASE_MODELS[model], str(fresh)], {})
         try:
             await _with_progress(making, doing, say)
         except CannotStart as error:
-            raise CannotStart(
-                f"{error}\n{_INSTEAD}" if model == REAL_MODEL else str(error)
-            ) from error
-        try:
-            fresh.rename(folder)
-        except OSError:
-            if not folder.exists():  # where it is there, another stack was faster
-                raise
+            instead = f"\n{_INSTEAD}" if model == REAL_MODEL else ""
+            raise CannotStart(f"{error}{instead}") from error
+        fresh.rename(folder)
+
+
+@asynccontextmanager
+async def _alone(path: Path) -> AsyncIterator[None]:
+    """Hold a lock file; wait for another stack that has it."""
+    with path.open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0.5)
+        yield
 
 
 async def _with_progress(

