@@ -81,7 +81,7 @@ def main() -> None:
     try:
         build(out)
     except subprocess.CalledProcessError:
-        parser.exit(1, f"pip could not download {PACKAGE.split(maxsplit=1)[0]} from the package index.\n")
+        parser.exit(1, f"pip could not download {PACKAGE.split(maxsplit=1)[0]} from its index\n")
 
 
 if __name__ == "__main__":

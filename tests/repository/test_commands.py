@@ -1,0 +1,55 @@
+"""Every `rekindle` command that a page shows exists, with the options that it shows."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from rekindle.cli.main import app
+from tests.repository.sources import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```(?:sh)?\n(.*?)```", re.DOTALL)
+COMMENT = re.compile(r"\s{2,}[^-\s\"].*$|\s+#.*$")
+
+
+def commands(page: str) -> Iterator[list[str]]:
+    """The words of each command line of the page's blocks, without comments beside it."""
+    for block in BLOCK.findall(page):
+        for line in re.sub(r"\\\n\s*", "", block).splitlines():
+            bare = COMMENT.sub("", line.removeprefix("$ "))
+            for part in bare.split(";"):
+                if part.strip().startswith("rekindle "):
+                    yield shlex.split(part.split(">")[0])
+
+
+def unknown(words: list[str]) -> list[str]:
+    """Words of a command that the program does not know: names of commands, and options."""
+    command: Any = typer.main.get_command(app)
+    rest = words[1:]
+    known = {option for each in command.params for option in each.opts}
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        found = command.commands.get(rest[0])
+        if found is None:
+            return [rest[0]]
+        command, rest = found, rest[1:]
+        known |= {opt for each in command.params for opt in (*each.opts, *each.secondary_opts)}
+    options = [word.split("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
+    return [option for option in options if option not in known | {"--help", "-h"}]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_exists_with_its_options(page: Path) -> None:
+    wrong = {" ".join(words): unknown(words) for words in commands(page.read_text())}
+
+    assert {line: words for line, words in wrong.items() if words} == {}
+
+
+def test_a_command_that_is_not_there_is_noticed() -> None:
+    page = "```\nrekindle train x\nrekindle submit a \\\n  --eval-steps 6   how often\n```"
+
+    assert [unknown(words) for words in commands(page)] == [["train"], ["--eval-steps"]]
