@@ -50,6 +50,6 @@ class Replies:
     def _broken(self, error: sqlite3.Error) -> Trouble:
         return Trouble(
             f"{self._path}: {error}.",
-            "Is there room on the disk? If it is no file of replies, name another with --cache.",
+            "Is there room, and may its folder be written? Name another file with --cache.",
             code="broken_cache",
         )

@@ -38,6 +38,10 @@ _NEW |= {"ranked": None, "answers": 2, "mix": None, "curriculum": None}
 _NEW |= {"ema_decay": 0.0, "extras": None, "split_answers": False}
 _GROUPS = (Lora, Dpo, Ranked, Mix, Curriculum, Reinforcement, Savings, Extras)
 _MEAN = {Format.PREFERENCE: "prompt with its output", Format.RANKING: "prompt with its output"}
+_FP16 = (
+    "Most CPUs cannot compute in fp16, and the job then fails on its first machine. Use "
+    "training.precision bf16 or fp32, unless this computer's CPU can (such as with AVX512-FP16)."
+)
 _UNMEASURED = (
     "The time of a step is computed, not measured, and vaguer than of other methods: answers are "
     "taken to be half as long as max_answer_tokens, and to be written as fast as Hugging Face's "
@@ -344,6 +348,8 @@ def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, 
     warnings = []
     if request.accelerator == "cpu":
         warnings.append(_local(best.offering.vm_size))
+        if recipe.precision == "fp16":
+            warnings.append(_FP16)
     if (
         best.price.hourly >= best.price.on_demand_hourly
         and best.offering.capacity_type is CapacityType.SPOT

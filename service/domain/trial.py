@@ -58,8 +58,7 @@ def trials(
     case = case_of(options[0], zones, deadline_s, finest_s=finest(options[0]))
     if case.deadline is not None:
         case = replace(case, deadline=min(case.deadline, _MOST))
-    draw = random.Random(seed)  # noqa: S311 - weather
-    weathers = [_weather(zones, case, draw) for _ in range(lives)]
+    weathers = [_weather(zones, case, f"{seed} {life}") for life in range(lives)]
     spot = [_live(replace(case, deadline=None), weather) for weather in weathers]
     found = [_trial("spot_only", spot, case)]
     if case.deadline is not None:
@@ -127,11 +126,13 @@ def case_of(
     )
 
 
-def _weather(
-    zones: Sequence[Candidate], case: Case, draw: random.Random
-) -> tuple[tuple[bool, ...], ...]:
-    ticks = max(_PATIENCE * (case.work + case.cold), (case.deadline or 0) + case.cold + 1)
-    return tuple(_zone(zone, ticks, case.tick_s, draw) for zone in zones)
+def _weather(zones: Sequence[Candidate], case: Case, seed: str) -> tuple[tuple[bool, ...], ...]:
+    """Capacity by zone and tick; a life has the same whatever the deadline is, or is without."""
+    ticks = max(_PATIENCE * (case.work + case.cold), _MOST + case.cold + 1)
+    return tuple(
+        _zone(zone, ticks, case.tick_s, random.Random(f"{seed} {i}"))  # noqa: S311 - weather
+        for i, zone in enumerate(zones)
+    )
 
 
 def _zone(zone: Candidate, ticks: int, tick_s: float, draw: random.Random) -> tuple[bool, ...]:

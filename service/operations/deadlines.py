@@ -61,8 +61,8 @@ async def tell_passed(conn: AsyncConnection, claim: Claim, row: JobRow, now: dat
         return False
     await jobs.wish_as_seen(conn, claim, row, now)
     text = (
-        f"The deadline ({deadline:%Y-%m-%d %H:%M} UTC) has passed, and the job is not done. It "
-        "goes on; cancel it if the result is of no use any more."
+        f"The deadline ({deadline:%Y-%m-%d %H:%M} UTC) has passed, and the job is not done. A "
+        "deadline does not stop a job: cancel it, or set another deadline."
     )
     await events.add(conn, row.id, now, "job.deadline_passed", text, level="warn", data=data)
     return True

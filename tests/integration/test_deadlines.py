@@ -126,11 +126,15 @@ async def test_that_a_deadline_has_passed_is_told_once_whatever_the_job_waits_fo
     world.clock.advance(hours=5)
     await world.tick(6, seconds=31)
     once = (await codes(world, job["id"])).count("job.deadline_passed")
+    told = (await world.call("GET", f"{path}/events?limit=100")).json()["data"]
+    (message,) = (e["message"] for e in told if e["code"] == "job.deadline_passed")
     await world.call("PATCH", path, json={"infrastructure": {"deadline": until(world, hours=4)}})
     world.clock.advance(hours=5)
     await world.tick(6, seconds=31)
 
     assert once == 1
+    assert "goes on" not in message, "a paused job does not"
+    assert message.endswith("cancel it, or set another deadline.")
     assert (await codes(world, job["id"])).count("job.deadline_passed") == 2
 
 

@@ -222,6 +222,24 @@ async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: Wor
     assert [await charges(dear, job) for job in (early, late)] == [0, charge]
 
 
+async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: World) -> None:
+    job, files = await model(dear, Tier.HOT)
+
+    async def named() -> tuple[str, str]:
+        lying = body(await dear.call("GET", f"{JOBS}/{job}/storage"))
+        return lying["a_month"], (await cost(dear, job))["storage_a_month"]
+
+    begun = await named()
+    await meters(dear, PRICES).run_once()
+    metered = await named()
+    await dear.store.set_tier(job, files[0], Tier.COOL)  # the meter has not seen it yet
+    moved = await named()
+
+    assert begun[0] == begun[1]
+    assert metered[0] == metered[1] != "0.0000"
+    assert moved[0] == moved[1]
+
+
 async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) -> None:
     job, files = await model(dear, Tier.ARCHIVE)
     lying = {b.name: b for b in await dear.store.list_stored(job, "models/")}

@@ -1,13 +1,14 @@
 """Plans of a service whose machines are emulated on one computer."""
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from service.domain.errors import InvalidRequest
 from service.domain.extras import Extras
 from service.domain.plan import make_plan
-from service.domain.recipe import Training
+from service.domain.recipe import Precision, Training
 from tests.unit.test_plan import REQUEST, TINY
 
 
@@ -29,6 +30,21 @@ def test_the_local_stack_plans_on_cpu_with_its_own_processes() -> None:
     assert chosen.seconds_per_step > 0
     assert sum("nothing is charged" in warning for warning in plan.warnings) == 1
     assert not any("nothing is charged" in warning for warning in make_plan(REQUEST).warnings)
+
+
+def test_a_plan_on_cpus_warns_that_most_of_them_cannot_compute_in_fp16() -> None:
+    def warned(accelerator: Literal["cpu", "cuda"], precision: Precision) -> bool:
+        request = replace(
+            REQUEST,
+            arch=TINY,
+            training=Training(precision=precision),
+            accelerator=accelerator,
+        )
+        return any("fp16" in warning for warning in make_plan(request).warnings)
+
+    assert warned("cpu", "fp16")
+    assert not warned("cpu", "bf16")
+    assert not warned("cuda", "fp16")
 
 
 def test_what_only_gpus_can_do_is_refused_before_machines_on_a_service_of_cpus() -> None:

@@ -96,6 +96,26 @@ def test_a_short_job_is_no_dearer_with_a_looser_deadline() -> None:
     assert price(1) == price(24) == price(30 * 24) == price(365 * 24)
 
 
+def test_a_deadline_changes_what_is_done_about_the_weather_and_not_the_weather() -> None:
+    first, second = (
+        replace(option(region, 0.5), total_steps=60, recovery_seconds=8.0, duration_p50=600.0)
+        for region in ("eastus", "westus")
+    )
+
+    def ways(hours: float) -> dict[str, Trial]:
+        found = trials([first, second], {}, deadline_s=hours * HOUR, lives=10, seed=1)
+        return {trial.name: trial for trial in found}
+
+    lived = [ways(hours) for hours in (0.3, 1, 2, 4, 8, 33, 170)]
+    kept = [way["rekindle"].dollars.p50 for way in lived]
+    alone = [way["spot_only"] for way in lived]
+
+    assert kept == sorted(kept, reverse=True)
+    assert kept[-1] < kept[0]
+    assert {way.dollars for way in alone} == {alone[0].dollars}
+    assert {way.unfinished_pct for way in alone} == {alone[0].unfinished_pct}
+
+
 def test_a_second_of_work_after_a_long_start_is_lived_in_as_few_ticks() -> None:
     first = replace(option("eastus", 0.0), total_steps=1, seconds_per_step=1.0)
     zones = zones_of([first], {})

@@ -23,11 +23,14 @@ def same_answer(text: str, reference: str) -> bool:
     """Whether both come to the same; an empty answer equals nothing.
 
     A reference without mark and number, such as `Paris`, is compared with the marked answer, or
-    else with the whole text.
+    else with the whole text. A text that is the reference's answer and nothing else is right.
     """
-    ours, theirs = final_answer(text), final_answer(reference)
+    marked, theirs = _marked(text), final_answer(reference)
     if theirs is None:
-        return _plain(_marked(text) or text) == _plain(reference) != ""
+        return _plain(marked or text) == _plain(reference) != ""
+    if marked is None and _plain(text) == _plain(theirs) != "":
+        return True
+    ours = final_answer(text)
     if ours is None:
         return False
     a, b = _value(ours), _value(theirs)
@@ -82,4 +85,4 @@ def _value(written: str) -> Fraction | None:
 
 
 def _plain(written: str) -> str:
-    return " ".join(written.strip(" \t*.$").casefold().split())
+    return " ".join(written.strip(" \t\r\n*.$").casefold().split())

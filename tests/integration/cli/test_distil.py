@@ -290,6 +290,19 @@ def test_what_was_paid_for_is_found_again_whatever_the_output_is_called(folder: 
     assert json.loads(again.out)["paid"]["replies"] == 0
 
 
+def test_where_replies_cannot_be_kept_nothing_is_asked_and_another_place_is_named(
+    folder: Path,
+) -> None:
+    write(folder, {"prompt": "A?"})
+
+    with teaching(lambda *_: answer("yes")) as teacher:
+        refused = run(teacher.url, "--candidates", "1", "--cache", "nowhere/replies")
+
+    assert refused.code == 1
+    assert "may its folder be written? Name another file with --cache." in refused.err
+    assert not teacher.asked
+
+
 def test_a_key_of_openais_is_sent_to_openais_address_only(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
