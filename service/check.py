@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from psycopg.errors import UndefinedTable
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.exc import ArgumentError, ProgrammingError, SQLAlchemyError
@@ -22,6 +23,7 @@ from service.storage.store import BlobNotFound, StorageError
 _CONTAINER, _BLOB = "files", "check"  # of any name: what is not there is an answer as well
 _URL = "Write it so: postgresql://USER:PASSWORD@HOST:5432/NAME"
 _ACCOUNT = "Copy it: az storage account show-connection-string -n ACCOUNT"
+NO_ADDRESS = (ValueError, ArgumentError, ImportError)  # of `make_engine`
 _MIGRATE = "Run: python -m service.main migrate"
 
 
@@ -82,18 +84,27 @@ def faults(error: ValidationError) -> list[tuple[str, str]]:
 async def _database(url: str, schema: Schema, wall: Callable[[], float]) -> Part:
     try:
         engine = make_engine(url, pool_size=1)
-    except (ValueError, ArgumentError, ImportError):
-        return Part("database", "REKINDLE_DATABASE_URL is no address of PostgreSQL", _URL)
+    except NO_ADDRESS as error:
+        return database_fault(error)
     try:
         return await _ready(engine, schema, wall)
-    except ProgrammingError as error:
-        return Part("database", _first_line(str(error.orig)), "May its user read our tables?")
     except SQLAlchemyError as error:
-        said = str(getattr(error, "orig", None) or error)
-        mend = "Is it running, may this machine reach it, and are user and password right?"
-        return Part("database", _first_line(said), mend)
+        return database_fault(error)
     finally:
         await engine.dispose()
+
+
+def database_fault(error: Exception) -> Part:
+    """Why the database cannot be used, and what to do."""
+    if isinstance(error, NO_ADDRESS):
+        return Part("database", "REKINDLE_DATABASE_URL is no address of PostgreSQL", _URL)
+    cause = getattr(error, "orig", None) or error
+    mend = "Is it running, may this machine reach it, and are user and password right?"
+    if isinstance(cause, UndefinedTable):
+        mend = _MIGRATE
+    elif isinstance(error, ProgrammingError):
+        mend = "May its user read our tables?"
+    return Part("database", _first_line(str(cause)), mend)
 
 
 async def _ready(engine: AsyncEngine, schema: Schema, wall: Callable[[], float]) -> Part:

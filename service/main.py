@@ -19,6 +19,8 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from fastapi import FastAPI
 from pydantic import ValidationError
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service import check, collector, console, telemetry
 from service.adapters import Adapters, Opened, adapters
@@ -31,6 +33,7 @@ from service.cloud.provider import CloudProvider
 from service.db.engine import make_engine
 from service.db.listings import ALL
 from service.db.schema import Schema
+from service.domain.admission import Quota
 from service.domain.dataset import Limits
 from service.domain.errors import ServiceError
 from service.operations.grants import Granter
@@ -64,15 +67,35 @@ def main() -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Run with the settings that the command needs, of the environment; raise ValidationError."""
-    if options.command == "migrate":
-        migrate(DatabaseSettings().database_url.get_secret_value())  # type: ignore[call-arg]  # same
-        return 0
-    if options.command in console.COMMANDS:
-        return asyncio.run(_console(DatabaseSettings(), options))  # type: ignore[call-arg]  # same
+    if options.command in ("migrate", *console.COMMANDS):
+        return _on_database(DatabaseSettings(), options)  # type: ignore[call-arg]  # the same
     settings = Settings()  # type: ignore[call-arg]  # the environment fills it
     with asyncio.Runner(loop_factory=event_loop()) as runner:
         runner.run(serve(settings, options))
     return 0
+
+
+def _on_database(settings: DatabaseSettings, options: argparse.Namespace) -> int:
+    """Run a command that needs the database alone."""
+    url = settings.database_url.get_secret_value()
+    try:
+        engine = make_engine(url)
+    except check.NO_ADDRESS as error:
+        return _refused(error)
+    try:
+        if options.command != "migrate":
+            return asyncio.run(_console(engine, settings.usual_quota, options))
+        migrate(url)
+    except SQLAlchemyError as error:
+        return _refused(error)
+    return 0
+
+
+def _refused(error: Exception) -> int:
+    """Say why the database cannot be used, and what to do."""
+    fault = check.database_fault(error)
+    sys.stderr.write(f"{fault.found}\n{fault.remedy}\n")
+    return 1
 
 
 def migrate(url: str) -> None:
@@ -191,11 +214,10 @@ def _schema() -> Schema:
     return Schema(newest=newest, known=frozenset(s.revision for s in script.walk_revisions()))
 
 
-async def _console(settings: DatabaseSettings, options: argparse.Namespace) -> int:
+async def _console(engine: AsyncEngine, usual: Quota, options: argparse.Namespace) -> int:
     """For who runs the service: print what came of it."""
-    engine = make_engine(settings.database_url.get_secret_value())
     try:
-        lines = await console.answer(engine, options, now(), settings.usual_quota)
+        lines = await console.answer(engine, options, now(), usual)
     except ServiceError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1

@@ -18,11 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 async def key(url: str, *words: str) -> tuple[int, str, str]:
-    """Run the command; its exit status, output and errors."""
+    """Run `key` with the database alone; its exit status, output and errors."""
+    return await run({"REKINDLE_DATABASE_URL": url}, "key", *words)
+
+
+async def run(settings: dict[str, str], *words: str) -> tuple[int, str, str]:
+    """Run a command with these settings and no others; its exit status, output and errors."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "service.main", "key", *words),
+        *(sys.executable, "-m", "service.main", *words),
         cwd=ROOT,
-        env={"REKINDLE_DATABASE_URL": url},  # and no other setting
+        env=settings,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -54,6 +59,59 @@ async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock
             await keys.authenticate(engine, known, f"Bearer {secret.strip()}", clock())
     finally:
         await engine.dispose()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("migrate", ""),
+        ("key create --project p", "rk-"),
+        ("budget --project p", "p"),
+        ("quota --project p", "under way of 2"),
+    ],
+)
+async def test_a_command_on_the_database_needs_its_address_alone(
+    database_url: str, words: str, said: str
+) -> None:
+    settings = {"REKINDLE_DATABASE_URL": database_url, "REKINDLE_PROJECT_MAX_JOBS": "2"}
+    await key(database_url, "create", "--project", "p")
+    unread = {"REKINDLE_STORAGE": "", "REKINDLE_OFFERINGS": "nonsense", "REKINDLE_CLOUD": "none"}
+
+    alone = await run(settings, *words.split())
+    beside_bad = await run(settings | unread, *words.split())
+
+    for status, out, errors in (alone, beside_bad):
+        assert (status, said in out) == (0, True), (out, errors)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("words", ["migrate", "key list", "budget", "quota"])
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, "REKINDLE_DATABASE_URL: Field required"),
+        ({"REKINDLE_DATABASE_URL": "nonsense"}, "postgresql://USER:PASSWORD@HOST"),
+        ({"REKINDLE_DATABASE_URL": "postgresql://u:open-sesame@127.0.0.1:1/n"}, "Is it running"),
+    ],
+)
+async def test_a_command_says_in_two_lines_why_it_cannot_use_the_database(
+    words: str, settings: dict[str, str], wanted: str
+) -> None:
+    status, _, errors = await run(settings, *words.split())
+
+    assert (status > 0, wanted in errors) == (True, True), errors
+    assert len(errors.splitlines()) <= 2
+    assert "open-sesame" not in errors
+
+
+@pytest.mark.timeout(120)
+async def test_a_command_on_a_database_without_tables_says_to_migrate(database_url: str) -> None:
+    empty = database_url.replace("/rekindle?", "/postgres?")
+
+    status, _, errors = await key(empty, "list")
+
+    assert (status, "service.main migrate" in errors) == (1, True), errors
 
 
 @pytest.mark.timeout(120)
