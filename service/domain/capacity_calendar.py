@@ -26,6 +26,7 @@ _FINE = 24_000  # ticks of a life times what each looks at; of more ticks are co
 _MOST = 50_000  # the same, even so: one life would take as long as all of them may
 _BESIDES = 4  # zones' worth of what a tick costs anyway
 _STEPS = (1, 2, 3, 4, 6, 8, 12, 24)  # hours
+_FEWEST = 8  # ticks of a short job, its start included, however far its deadline is
 _TICKS = 60  # of work: a calendar has many lives and no need of the last per cent
 _PATIENCE = timedelta(days=2)  # so long beyond its work a job without a deadline is followed
 _LEAST_DAYS = 7
@@ -143,8 +144,8 @@ def calendar(
     if not matched:
         return None
     zones, used = zip(*matched, strict=True)
-    ticks, finest = _ticks(options[0], used), _finest(len(zones), deadline_s)
-    case = case_of(options[0], zones, deadline_s, ticks, finest)
+    ticks, finest = _ticks(options[0], used), _finest(options[0], len(zones), deadline_s)
+    case = _followed(case_of(options[0], zones, deadline_s, ticks, finest))
     record = _record(used, case)
     lived = _Lived()
     if record:
@@ -159,10 +160,21 @@ def _ticks(first: Option, traces: Sequence[Trace]) -> int:
     return max(1, min(max(_TICKS, math.ceil(work_s / HOUR.total_seconds())), int(work_s / finest)))
 
 
-def _finest(zones: int, deadline_s: float | None) -> float:
-    """Seconds of a tick, so that a life until a far deadline has not too many of them."""
+def _finest(first: Option, zones: int, deadline_s: float | None) -> float:
+    """Seconds of a tick, so that a life until a far deadline has not too many of them.
+
+    Short work is not rounded up to such ticks: see `_followed`.
+    """
+    takes_s = first.recovery_seconds + first.total_steps * first.seconds_per_step
     dear = (deadline_s or 0.0) * (zones + _BESIDES) / _FINE
-    return min(max(dear, FINEST_S), HOUR.total_seconds())
+    return max(FINEST_S, min(dear, takes_s / _FEWEST, HOUR.total_seconds()))
+
+
+def _followed(case: Case) -> Case:
+    """The case with a nearer deadline, where its own is too far for ticks as short as these."""
+    if case.deadline is None or case.tick_s >= HOUR.total_seconds():
+        return case
+    return replace(case, deadline=min(case.deadline, _FINE // (len(case.zones) + _BESIDES)))
 
 
 def _of(offering: Offering, traces: Iterable[Trace]) -> Trace | None:
