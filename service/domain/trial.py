@@ -22,7 +22,7 @@ from service.domain.states import CapacityType
 HOUR = 3600.0
 FINEST_S = 300.0  # of a calendar, and of work that is long enough
 _FEWEST = 20  # ticks of a short job, its start included
-_MOST = 2_000  # ticks that are followed: a deadline beyond them changes nothing
+_MOST = 20_000  # ticks that are followed: a deadline beyond them changes nothing
 _TICKS = 150  # of work: finer ones change little and take longer
 _PATIENCE = 6  # so many times its work a job without a deadline is followed
 _LONG = 1000.0  # hours
