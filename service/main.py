@@ -19,6 +19,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from fastapi import FastAPI
 from pydantic import ValidationError
+from sqlalchemy.exc import SQLAlchemyError
 
 from service import check, collector, console, telemetry
 from service.adapters import Adapters, Opened, adapters
@@ -55,23 +56,19 @@ def main() -> int:
     telemetry.set_up()
     if options.command == "check":
         return asyncio.run(_check(options))
+    needed = DatabaseSettings if options.command in ("migrate", *console.COMMANDS) else Settings
     try:
-        return _run(options)
+        settings = needed()  # type: ignore[call-arg]  # the environment fills it
     except ValidationError as error:
         sys.stderr.writelines(f"{name}: {fault}\n" for name, fault in check.faults(error))
         return 2
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Run with the settings that the command needs, of the environment; raise ValidationError."""
-    if options.command == "migrate":
-        migrate(DatabaseSettings().database_url.get_secret_value())  # type: ignore[call-arg]  # same
-        return 0
-    if options.command in console.COMMANDS:
-        return asyncio.run(_console(DatabaseSettings(), options))  # type: ignore[call-arg]  # same
-    settings = Settings()  # type: ignore[call-arg]  # the environment fills it
-    with asyncio.Runner(loop_factory=event_loop()) as runner:
-        runner.run(serve(settings, options))
+    if isinstance(settings, Settings):
+        with asyncio.Runner(loop_factory=event_loop()) as runner:
+            runner.run(serve(settings, options))
+    elif options.command == "migrate":
+        migrate(settings.database_url.get_secret_value())
+    else:
+        return asyncio.run(_console(settings, options))
     return 0
 
 
@@ -192,17 +189,29 @@ def _schema() -> Schema:
 
 
 async def _console(settings: DatabaseSettings, options: argparse.Namespace) -> int:
-    """For who runs the service: print what came of it."""
-    engine = make_engine(settings.database_url.get_secret_value())
+    """Carry out a command for operators and print the result."""
     try:
-        lines = await console.answer(engine, options, now(), settings.usual_quota)
+        lines = await _answer(settings, options)
     except ServiceError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1
-    finally:
-        await engine.dispose()
+    except (SQLAlchemyError, ValueError, ImportError):
+        url = settings.database_url.get_secret_value()
+        part = await check.database(url, _schema(), time.time)
+        if not part.remedy:
+            raise
+        sys.stderr.write(f"{part}\n")
+        return 1
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
+
+
+async def _answer(settings: DatabaseSettings, options: argparse.Namespace) -> list[str]:
+    engine = make_engine(settings.database_url.get_secret_value())
+    try:
+        return await console.answer(engine, options, now(), settings.usual_quota)
+    finally:
+        await engine.dispose()
 
 
 async def _check(options: argparse.Namespace) -> int:
