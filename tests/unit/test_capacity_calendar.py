@@ -10,8 +10,11 @@ import pytest
 from rekindle.cli.calendars import view
 from service.api.calendars import _shown
 from service.domain.capacity_calendar import CapacityCalendar, Slot, TooMuch, calendar, elsewhere
+from service.domain.errors import InvalidRequest
 from service.domain.option import Option
-from service.domain.traces import Place, Priced, Trace
+from service.domain.traces import Place, Priced, Trace, Window
+from service.operations import calendars
+from service.operations.traces import Seen
 from tests.unit.test_trial import option
 
 MONDAY = datetime(2026, 11, 2, tzinfo=UTC)
@@ -65,6 +68,16 @@ def test_without_a_deadline_a_job_waits_for_the_night() -> None:
     assert noon.dollars == found.cells[Slot(2, 1)].dollars
     assert noon.in_time_pct is None
     assert "Cheapest to begin at 00:00 UTC ($10.00), dearest at 04:00 ($12.00)." in text(found)
+
+
+def test_a_calendar_of_a_plan_without_spot_machines_is_refused() -> None:
+    window = Window(begins=MONDAY, ticks=1)
+    seen = Seen(window=window, held={}, sights={})
+
+    with pytest.raises(InvalidRequest, match="has no Spot machines") as refused:
+        calendars.lived(calendars.Record(options=[JOB], places=[], seen=seen, prices={}), None)
+
+    assert refused.value.code == "no_spot"
 
 
 def test_where_machines_are_always_to_be_had_the_hour_makes_no_difference() -> None:
