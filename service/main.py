@@ -148,6 +148,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
             accelerator=settings.accelerator,
             processes_per_node=settings.processes_per_node,
             cpu_flops=settings.cpu_flops,
+            emulated=settings.emulated,
         ),
         cloud=_politely(settings, world),
         operator_project=settings.operator_project,

@@ -17,6 +17,7 @@ def test_the_local_stack_plans_on_cpu_with_its_own_processes() -> None:
         arch=TINY,
         training=Training(precision="fp32"),
         accelerator="cpu",
+        emulated=True,
         nodes=1,
         processes_per_node=2,
         examples=400,
@@ -29,6 +30,12 @@ def test_the_local_stack_plans_on_cpu_with_its_own_processes() -> None:
     assert chosen.seconds_per_step > 0
     assert sum("nothing is charged" in warning for warning in plan.warnings) == 1
     assert not any("nothing is charged" in warning for warning in make_plan(REQUEST).warnings)
+
+
+def test_a_plan_on_cpus_of_machines_that_azure_bills_never_says_that_nothing_is_charged() -> None:
+    billed = replace(REQUEST, arch=TINY, training=Training(precision="fp32"), accelerator="cpu")
+
+    assert not any("nothing is charged" in warning for warning in make_plan(billed).warnings)
 
 
 def test_what_only_gpus_can_do_is_refused_before_machines_on_a_service_of_cpus() -> None:
