@@ -58,8 +58,9 @@ def main() -> int:
     telemetry.set_up()
     if options.command == "check":
         return asyncio.run(_check(options))
+    needed = DatabaseSettings if options.command in ("migrate", *console.COMMANDS) else Settings
     try:
-        return _run(options)
+        settings = needed()  # type: ignore[call-arg]  # the environment fills it
     except ValidationError as error:
         sys.stderr.writelines(f"{name}: {fault}\n" for name, fault in check.faults(error))
         return 2
@@ -174,6 +175,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
             accelerator=settings.accelerator,
             processes_per_node=settings.processes_per_node,
             cpu_flops=settings.cpu_flops,
+            emulated=settings.emulated,
         ),
         cloud=_politely(settings, world),
         operator_project=settings.operator_project,
@@ -221,10 +223,23 @@ async def _console(engine: AsyncEngine, usual: Quota, options: argparse.Namespac
     except ServiceError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1
-    finally:
-        await engine.dispose()
+    except (SQLAlchemyError, ValueError, ImportError):
+        url = settings.database_url.get_secret_value()
+        part = await check.database(url, _schema(), time.time)
+        if not part.remedy:
+            raise
+        sys.stderr.write(f"{part}\n")
+        return 1
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
+
+
+async def _answer(settings: DatabaseSettings, options: argparse.Namespace) -> list[str]:
+    engine = make_engine(settings.database_url.get_secret_value())
+    try:
+        return await console.answer(engine, options, now(), settings.usual_quota)
+    finally:
+        await engine.dispose()
 
 
 async def _check(options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -118,6 +119,12 @@ class Settings(DatabaseSettings):
             settle=timedelta(seconds=self.settle_seconds),
             save=timedelta(seconds=self.save_seconds),
         )
+
+    @property
+    def emulated(self) -> bool:
+        """True where machines are emulated: addresses of Azure Resource Manager begin so."""
+        host = urlsplit(self.azure_endpoint).hostname or ""
+        return self.cloud == "fake" or not host.startswith("management.")
 
     @property
     def egress(self) -> Egress:

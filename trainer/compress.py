@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm  # type: ignore[import-untyped]  # it ships no types
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -207,8 +208,9 @@ def _batches(model: Path, report: Report, file: Path, rows: int) -> list[Batch]:
 def _mean_loss(model: Any, batches: list[Batch]) -> float | None:  # noqa: ANN401
     """Over trained tokens, as the trainer has it; None where there are none."""
     method = Sft()
+    shown = tqdm(batches, desc="measuring rows", unit="row")
     with torch.no_grad():
-        loss = math.fsum(float(method.scores(model, batch).loss) for batch in batches)
+        loss = math.fsum(float(method.scores(model, batch).loss) for batch in shown)
     units = sum(method.units(batch) for batch in batches)
     return loss / units if units else None
 

@@ -88,7 +88,8 @@ def taken_on(job: Json) -> "Iterator[RenderableType]":
 def planned(plan: Mapping[str, Any]) -> "Iterator[RenderableType]":
     """Where it would run, what it would cost, and why there."""
     yield job_view.facts(list(_plan(plan)))
-    for warning in (*plan.get("warnings", ()), *part(plan, "recipe").get("warnings", ())):
+    warnings = (*plan.get("warnings", ()), *part(plan, "recipe").get("warnings", ()))
+    for warning in dict.fromkeys(warnings):  # a plan repeats those of its recipe
         yield f"note: {words.safe(warning)}"
 
 

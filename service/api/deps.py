@@ -52,6 +52,7 @@ class PlanDefaults:
     accelerator: str
     processes_per_node: int | None
     cpu_flops: float
+    emulated: bool = False  # machines are processes on this computer
 
 
 @dataclass(frozen=True, kw_only=True)

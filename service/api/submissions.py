@@ -292,6 +292,7 @@ async def _plan(
         processes_per_node=defaults.processes_per_node,
         accelerator=accelerator,
         cpu_flops=defaults.cpu_flops,
+        emulated=defaults.emulated,
         recovery_seconds=defaults.recovery_seconds,
         model=base.name,
         past=await _past(parts, caller),

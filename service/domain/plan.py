@@ -346,7 +346,7 @@ def _why(best: Option, choices: int, skus: Mapping[str, Sku]) -> str:
 def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, ...]:
     """What a user would rather know before than after."""
     warnings = []
-    if request.accelerator == "cpu":
+    if request.emulated and request.accelerator == "cpu":
         warnings.append(_local(best.offering.vm_size))
         if recipe.precision == "fp16":
             warnings.append(_FP16)

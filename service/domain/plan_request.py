@@ -41,6 +41,7 @@ class PlanRequest:
     processes_per_node: int | None = None  # None: one per GPU
     accelerator: Accelerator = "cuda"
     cpu_flops: float = CPU_FLOPS
+    emulated: bool = False  # machines are processes on this computer; nothing is charged
     recovery_seconds: float = 600.0  # from an eviction, or the first request, to a training step
     max_nodes: int = MAX_NODES
     judge: Architecture | None = None  # of the reward model that grades, if one does

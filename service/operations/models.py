@@ -28,7 +28,7 @@ HEAD = "HEAD"
 PREFIX = "base-"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SHARD = re.compile(r"(model-)(\d+)(-of-)(\d+)(\.safetensors)")
-_STAGE = "To stage another: python -m rekindle.stage --name NAME DIR"
+_STAGE = "To stage a model: python -m rekindle.stage --name NAME DIR"
 _SHOWN = 5  # names of staged models in an error
 
 

@@ -18,6 +18,7 @@ def test_the_local_stack_plans_on_cpu_with_its_own_processes() -> None:
         arch=TINY,
         training=Training(precision="fp32"),
         accelerator="cpu",
+        emulated=True,
         nodes=1,
         processes_per_node=2,
         examples=400,

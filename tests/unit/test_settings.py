@@ -104,3 +104,23 @@ def test_accounts_of_regions_that_make_no_sense_are_refused(
 def test_secrets_are_never_printed(environment: pytest.MonkeyPatch) -> None:
     assert "x" * 32 not in repr(load())
     assert "AccountKey" not in repr(load())
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "emulated"),
+    [
+        ("https://management.azure.com", False),
+        ("https://management.usgovcloudapi.net", False),
+        ("https://localhost:8081", True),
+        ("https://emulator:8081", True),
+    ],
+)
+def test_machines_are_emulated_unless_the_endpoint_is_azures(
+    environment: pytest.MonkeyPatch, endpoint: str, emulated: bool
+) -> None:
+    environment.setenv("REKINDLE_CLOUD", "azure")
+    for name in ("SUBSCRIPTION_ID", "RESOURCE_GROUP", "SUBNET_ID", "SSH_PUBLIC_KEY"):
+        environment.setenv(f"REKINDLE_AZURE_{name}", "x")
+    environment.setenv("REKINDLE_AZURE_ENDPOINT", endpoint)
+
+    assert load().emulated is emulated

@@ -38,6 +38,18 @@ def rows(model: Path) -> Path:
     return model.parent / "run" / "inputs" / FILE.path
 
 
+def test_compressing_says_what_it_does_and_which_row_it_measures(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shrink(model, tmp_path / "small", SPARSE, rows(model), rows=4)
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "making weights of which half are zero (2:4)" in said.err
+    assert said.err.count("measuring rows: 100%") >= 2  # for the loss before, and after
+    assert "4/4" in said.err
+
+
 @pytest.mark.parametrize("kind", [INT8, NF4])
 def test_a_model_in_fewer_bits_is_smaller_and_nearly_as_good(
     model: Path, tmp_path: Path, kind: str

@@ -33,6 +33,7 @@ async def test_a_dry_run_shows_request_and_plan_and_makes_no_job(shell: Shell) -
     assert for_a_program.json["plan"]["recipe"]["learning_rate"] == 2e-5
     assert '"max_seq_len": 64' in for_a_person.out
     assert "machines" in for_a_person.out
+    assert for_a_person.out.count("note: This service emulates its machines") == 1
     assert (await shell.run("list", "--json")).json["data"] == []
 
 
