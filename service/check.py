@@ -66,7 +66,7 @@ async def look(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]
         accounts = {f"storage of {r}": a for r, a in settings.region_storage.items()}
     places = _Places()
     if url := places.database_url.get_secret_value():
-        yield await database(url, schema, wall)
+        yield await _database(url, schema, wall)
     if places.storage.get_secret_value():
         accounts = {"storage": places.storage, **accounts}
     for name, account in accounts.items():
@@ -81,8 +81,7 @@ def faults(error: ValidationError) -> list[tuple[str, str]]:
     ]
 
 
-async def database(url: str, schema: Schema, wall: Callable[[], float]) -> Part:
-    """Check the database's address, answer and schema."""
+async def _database(url: str, schema: Schema, wall: Callable[[], float]) -> Part:
     try:
         engine = make_engine(url, pool_size=1)
     except NO_ADDRESS as error:

@@ -58,9 +58,8 @@ def main() -> int:
     telemetry.set_up()
     if options.command == "check":
         return asyncio.run(_check(options))
-    needed = DatabaseSettings if options.command in ("migrate", *console.COMMANDS) else Settings
     try:
-        settings = needed()  # type: ignore[call-arg]  # the environment fills it
+        return _run(options)
     except ValidationError as error:
         sys.stderr.writelines(f"{name}: {fault}\n" for name, fault in check.faults(error))
         return 2
@@ -223,23 +222,10 @@ async def _console(engine: AsyncEngine, usual: Quota, options: argparse.Namespac
     except ServiceError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1
-    except (SQLAlchemyError, ValueError, ImportError):
-        url = settings.database_url.get_secret_value()
-        part = await check.database(url, _schema(), time.time)
-        if not part.remedy:
-            raise
-        sys.stderr.write(f"{part}\n")
-        return 1
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    return 0
-
-
-async def _answer(settings: DatabaseSettings, options: argparse.Namespace) -> list[str]:
-    engine = make_engine(settings.database_url.get_secret_value())
-    try:
-        return await console.answer(engine, options, now(), settings.usual_quota)
     finally:
         await engine.dispose()
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
 
 
 async def _check(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`python -m service.main key|budget|quota|migrate`: commands that need the database alone."""
+"""`python -m service.main key`: the way in for who has no key, and the way back."""
 
 import asyncio
 import sys
@@ -34,11 +34,6 @@ async def run(settings: dict[str, str], *words: str) -> tuple[int, str, str]:
     out, errors = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), errors.decode()
-
-
-async def key(url: str, *words: str) -> tuple[int, str, str]:
-    """Run `key` with the one setting that it needs."""
-    return await main({"REKINDLE_DATABASE_URL": url}, "key", *words)
 
 
 @pytest.mark.timeout(120)
@@ -127,46 +122,3 @@ async def test_what_is_not_there_is_named(database_url: str) -> None:
     await key(database_url, "create", "--project", "p")
     status, _, errors = await key(database_url, "revoke", "key-none", "--project", "p")
     assert (status, "No API key key-none" in errors) == (1, True)
-
-
-@pytest.mark.timeout(120)
-async def test_budgets_and_quotas_need_the_database_alone(database_url: str) -> None:
-    only = {"REKINDLE_DATABASE_URL": database_url}
-    await key(database_url, "create", "--project", "p")
-
-    budget = await main(only, "budget", "--project", "p", "--set", "50")
-    quota = await main(only, "quota", "--project", "p", "--max-jobs", "4")
-    usual = await main(only | {"REKINDLE_PROJECT_MAX_GPUS": "8"}, "quota", "--project", "p")
-
-    assert (budget[0], "50" in budget[1]) == (0, True), budget
-    assert (quota[0], "of 4, 0 GPUs of any number" in quota[1]) == (0, True), quota
-    assert usual[0] == 0
-
-
-@pytest.mark.timeout(120)
-async def test_migrations_need_the_database_alone(database_url: str) -> None:
-    status, _, errors = await main({"REKINDLE_DATABASE_URL": database_url}, "migrate")
-
-    assert status == 0, errors
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("command", ["migrate", "budget", "quota", "key"])
-async def test_without_a_database_only_its_url_is_asked_for(command: str) -> None:
-    words = (command, "list") if command == "key" else (command,)
-
-    status, out, errors = await main({}, *words)
-
-    assert (status, out) == (2, "")
-    assert errors.splitlines() == ["REKINDLE_DATABASE_URL: Field required"]
-
-
-@pytest.mark.timeout(120)
-async def test_a_database_url_that_is_none_and_one_that_is_away_are_said() -> None:
-    wrong = await main({"REKINDLE_DATABASE_URL": "nonsense"}, "key", "list")
-    away = await main({"REKINDLE_DATABASE_URL": "postgresql://127.0.0.1:1/x"}, "quota")
-
-    assert (wrong[0], away[0]) == (1, 1)
-    assert "REKINDLE_DATABASE_URL is no address of PostgreSQL" in wrong[2]
-    assert "Is it running" in away[2]
-    assert "Traceback" not in wrong[2] + away[2]
