@@ -40,7 +40,7 @@ select j.*,
   a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
   jsonb_array_length(a.vm_ids) a_running, jsonb_array_length(g.content -> 'members') g_members,
   t.attempts, t.evictions, t.live, n.joined, n.evicting,
-  g.number g_number, (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
+  g.number g_number, g.opened_at g_opened_at, f.loaded_at g_loaded_at, (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
   g.halt_reason, k.id k_id, k.step k_step, k.committed_at k_committed_at,
   e.code e_code, e.message e_message, l.spent, l.on_demand, l.billed,
   s.kept, s.a_month, m.charges, r.rung,
@@ -64,6 +64,14 @@ left join lateral (
 left join lateral (
   select * from generations where attempt_id = a.id and j.goes_on order by number desc limit 1
 ) g on true
+left join lateral (
+  select to_timestamp(max((s ->> 'ended_at')::float)) loaded_at
+  from nodes, jsonb_array_elements(spans) s
+  where attempt_id = a.id and s ->> 'name' = 'load'
+    and (s ->> 'ended_at')::float > extract(epoch from g.opened_at)
+    and (a.state = 'starting' or coalesce((j.progress ->> 'step')::int, 0)
+      <= coalesce((g.content -> 'checkpoint' ->> 'step')::int, 0))
+) f on true
 left join lateral (
   select id, step, committed_at from checkpoints
   where job_id = j.id and dropped_at is null and broken_because is null{and_shown}
@@ -322,6 +330,8 @@ def _attempt(r: _Row) -> AttemptFacts:
         joined=r.joined,
         evicting=r.evicting,
         generation=r.g_number or 0,
+        opened_at=r.g_opened_at,
+        loaded_at=r.g_loaded_at,
         members=r.g_members or 0,
         from_step=r.g_from_step or 0,
         halt_kind=DirectiveKind(r.halt_kind) if r.halt_kind else None,

@@ -223,16 +223,19 @@ async def spans_named(conn: AsyncConnection, attempt_id: str, name: str) -> list
     return [Span.from_dict(s) for s in told if s["name"] == name]
 
 
-async def add_spans(conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]) -> None:
-    """Add what the node measured of its own time; what was told before is known already."""
+async def add_spans(
+    conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Add what the node measured of its own time; return what was not told before."""
     if not spans:
-        return
+        return []
     query = select(nodes.c.spans).where(nodes.c.id == node_id)
     known = (await conn.execute(query)).scalar_one()
     news = [s for s in spans if s not in known]
     if news:
         merged = nodes.c.spans.concat(news)
         await conn.execute(update(nodes).where(nodes.c.id == node_id).values(spans=merged))
+    return news
 
 
 def record(row: Row[Any]) -> NodeRecord:

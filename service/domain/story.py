@@ -45,6 +45,8 @@ class AttemptFacts:
     joined: int = 0  # nodes that have registered
     evicting: int = 0  # nodes with an eviction notice
     generation: int = 0  # 0: none was opened yet
+    opened_at: datetime | None = None  # of that generation
+    loaded_at: datetime | None = None  # when it had loaded model and checkpoint
     members: int = 0  # nodes of that generation
     from_step: int = 0  # of the checkpoint that the generation loads
     halt_kind: DirectiveKind | None = None
@@ -266,18 +268,24 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
         )
         return Story("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
     if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
-        load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
-        since = f"since {wording.clock(attempt.since)}"
-        text = wording.either(
-            attempt.members or attempt.instance_count,
-            f"{who} loads model and data{load} and trains its first step, {since}.",
-            f"{who} load model and data{load} and train their first step, {since}.",
-        )
-        return Story("loading", "loading", text)
+        return _first_step(attempt, who)
     if job.step >= job.total_steps:
         text = f"All {job.total_steps} steps are done; the final model is being saved."
         return Story("saving", "saving_model", text)
     return Story("training", "training", f"Training on {who}.")
+
+
+def _first_step(attempt: AttemptFacts, who: str) -> Story:
+    """Until the first step of a generation is done."""
+    load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
+    count = attempt.members or attempt.instance_count
+    since = f", since {wording.clock(at)}" if (at := attempt.loaded_at or attempt.opened_at) else ""
+    if attempt.loaded_at is None:
+        does = wording.either(count, "loads", "load")
+        return Story("loading", "loading", f"{who} {does} model and data{load}{since}.")
+    have = wording.either(count, "has", "have")
+    text = f"{who} {have} loaded model and data{load}; the first step is running{since}."
+    return Story("loading", "first_step", text)
 
 
 def _at_work(attempt: AttemptFacts) -> str:

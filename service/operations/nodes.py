@@ -78,10 +78,12 @@ async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: date
     if isinstance(after, Ignored):
         return Heard(node=record, stop_by=attempt.stop_by)
     await nodes.save(conn, after, error=printable(heartbeat.error))
-    await nodes.add_spans(conn, node, [s.to_plain() for s in heartbeat.spans])
+    spans = await nodes.add_spans(conn, node, [s.to_plain() for s in heartbeat.spans])
     await metrics.add(conn, attempt.job_id, heartbeat.generation, heartbeat.metrics)
     await _report(conn, attempt, record, after, heartbeat, now)
     await _believe_later(conn, attempt, node, heartbeat)
+    if any(span["name"] == "load" for span in spans):
+        await _tell_of_loading(conn, attempt, node, heartbeat, now)
     for trouble in heartbeat.troubles:
         await _complain(conn, attempt, node, trouble, now)
     number = await current_number(conn, attempt.id)
@@ -170,6 +172,18 @@ async def _believe_later(
         reason=printable(broken.reason)[:_LONGEST],
     )
     await findings.add(conn, attempt.job_id, broken.path, finding)
+
+
+async def _tell_of_loading(
+    conn: AsyncConnection, attempt: AttemptRow, node: str, heartbeat: Heartbeat, now: datetime
+) -> None:
+    """Add an event when a generation begins its first step: of all its nodes the first tells."""
+    generation = await generation_of(conn, attempt.id, heartbeat.generation)
+    if generation and generation.members[0].node_id == node:
+        said = f"Attempt {attempt.number}: the model is loaded, and the first step is running"
+        await events.add(
+            conn, attempt.job_id, now, "generation.loaded", said, attempt_id=attempt.id
+        )
 
 
 async def _progress(

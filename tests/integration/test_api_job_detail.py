@@ -246,6 +246,32 @@ async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(
     assert tried[0]["reason"].endswith("without notice.")
 
 
+async def test_a_job_says_since_when_it_loads_and_since_when_its_first_step_is_running(
+    world: World,
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    await world.tick()
+    number = (await nodes[0].hear()).number
+    loading = await world.job(job["id"])
+    world.clock.advance(seconds=60)
+    now = world.clock().timestamp()
+    loaded = (Span(name="load", started_at=now - 60, ended_at=now),)
+    for node in (*nodes, nodes[0]):  # what was said before is no news
+        await node.say(NodePhase.RUNNING, number, spans=loaded)
+    first_step = await world.job(job["id"])
+    codes = [e["code"] for e in (await see(world, job, "/events"))["data"]]
+
+    assert loading["status_reason"]["code"] == "loading"
+    assert "load model and data, since" in loading["status_reason"]["message"]
+    assert first_step["phase"] == "loading"
+    assert first_step["status_reason"]["code"] == "first_step"
+    clock = world.clock().strftime("%H:%M:%S UTC")
+    assert f"the first step is running, since {clock}" in first_step["status_reason"]["message"]
+    assert codes.count("generation.loaded") == 1
+    assert first_step["version"] > loading["version"]
+
+
 # --- attempts ------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ from service.domain.story import AttemptFacts, JobFacts
 from trainer.contract import DirectiveKind
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-FIRST_STEP = "and train their first step, since 12:00:00 UTC."
 WHERE = "Standard_ND96amsr_A100_v4 in westus3 (spot)"
 NEXT = "Standard_ND96amsr_A100_v4 in eastus (spot)"
 VALIDATING, QUEUED, RUNNING, RECOVERING, PAUSED, SUCCEEDED, FAILED, CANCELLED = JobState

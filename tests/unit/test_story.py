@@ -1,6 +1,7 @@
 """What a user is told of a job: every state and sub-state, one sentence each."""
 
 from dataclasses import replace
+from datetime import timedelta
 from itertools import product
 
 import pytest
@@ -19,9 +20,9 @@ from tests.unit.story_facts import (
     CANCELLED,
     ENDED,
     FAILED,
-    FIRST_STEP,
     GOING,
     NEXT,
+    NOW,
     PAUSED,
     PENDING,
     PROVISIONING,
@@ -89,13 +90,28 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         job(QUEUED, attempt(STARTING, **GOING)),
         "loading",
         "loading",
-        f"2 machines of {WHERE} load model and data {FIRST_STEP}",
+        f"2 machines of {WHERE} load model and data.",
     ),
     (
         trained(RECOVERING, attempt(STARTING, from_step=40, **GOING)),
         "loading",
         "loading",
-        f"2 machines of {WHERE} load model and data and the checkpoint of step 40 {FIRST_STEP}",
+        f"2 machines of {WHERE} load model and data and the checkpoint of step 40.",
+    ),
+    (
+        job(QUEUED, attempt(STARTING, opened_at=NOW, **GOING)),
+        "loading",
+        "loading",
+        f"2 machines of {WHERE} load model and data, since 12:00:00 UTC.",
+    ),
+    (
+        job(
+            QUEUED, attempt(STARTING, opened_at=NOW, loaded_at=NOW + timedelta(minutes=1), **GOING)
+        ),
+        "loading",
+        "first_step",
+        f"2 machines of {WHERE} have loaded model and data; "
+        "the first step is running, since 12:01:00 UTC.",
     ),
     (
         trained(RUNNING, attempt(ACTIVE, **GOING)),
@@ -107,13 +123,13 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         trained(RUNNING, attempt(ACTIVE, from_step=40, generation=2), step=40),
         "loading",
         "loading",
-        f"2 machines of {WHERE} load model and data and the checkpoint of step 40 {FIRST_STEP}",
+        f"2 machines of {WHERE} load model and data and the checkpoint of step 40.",
     ),
     (
         trained(RUNNING, attempt(ACTIVE, generation=2), step=0, checkpoint_step=0),
         "loading",
         "loading",
-        f"2 machines of {WHERE} load model and data {FIRST_STEP}",
+        f"2 machines of {WHERE} load model and data.",
     ),
     (
         trained(RUNNING, attempt(ACTIVE, from_step=120, generation=2), step=120),

@@ -43,7 +43,7 @@ ONE_MACHINE: list[tuple[JobFacts, str]] = [
     ),
     (
         job(QUEUED, one(attempt(STARTING), joined=1, generation=1)),
-        f"1 machine of {WHERE} loads model and data and trains its first step, since 12:00:00 UTC.",
+        f"1 machine of {WHERE} loads model and data.",
     ),
     (
         trained(RUNNING, one(attempt(ACTIVE, halt_kind=STOP, halt_reason="a member is gone"))),
