@@ -94,6 +94,11 @@ class Trace:
         """Of the ticks, those that we saw; 0 to 1."""
         return sum(end - begin for begin, end in self.seen) / len(self.counts)
 
+    def at_least(self, machines: int) -> Self:
+        """The same with so many machines or more at every tick."""
+        members = vars(self) | {"counts": tuple(max(n, machines) for n in self.counts)}
+        return type(self)(**members)
+
     def at_prices(self, told: Sequence[tuple[datetime, Decimal]]) -> Self:
         """The same with a recorded price history, oldest first; without one as it is."""
         if not told:

@@ -34,11 +34,13 @@ class Record:
     def traces(self) -> Recorded:
         """At the prices that Azure told; where it told none, those that were billed.
 
-        Where attempts saw nothing at all, capacity is assumed and only prices are recorded.
+        Where attempts saw nothing at all, capacity is assumed and only prices are recorded. The
+        machines held are a lower bound: where none was ever refused, they count as enough.
         """
-        found = self.seen.traces(self.places)
+        nodes = max(option.nodes for option in self.options)
+        seen = self.seen.traces(self.places)
+        found = [one if 0 in one.counts else one.at_least(nodes) for one in seen]
         if not found:
-            nodes = max(option.nodes for option in self.options)
             found = [assumed(place, self.seen.window, nodes) for place in self.places]
         return self.options, [one.at_prices(self.prices.get(one.place, ())) for one in found]
 

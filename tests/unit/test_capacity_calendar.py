@@ -12,8 +12,8 @@ from service.api.calendars import _shown
 from service.domain.capacity_calendar import CapacityCalendar, Slot, TooMuch, calendar, elsewhere
 from service.domain.errors import InvalidRequest
 from service.domain.option import Option
-from service.domain.traces import Place, Priced, Trace, Window
-from service.operations import calendars
+from service.domain.traces import Held, Place, Priced, Sight, Trace, Window
+from service.operations.calendars import Record, lived
 from service.operations.traces import Seen
 from tests.unit.test_trial import option
 
@@ -75,9 +75,26 @@ def test_a_calendar_of_a_plan_without_spot_machines_is_refused() -> None:
     seen = Seen(window=window, held={}, sights={})
 
     with pytest.raises(InvalidRequest, match="has no Spot machines") as refused:
-        calendars.lived(calendars.Record(options=[JOB], places=[], seen=seen, prices={}), None)
+        lived(Record(options=[JOB], places=[], seen=seen, prices={}), None)
 
     assert refused.value.code == "no_spot"
+
+
+@pytest.mark.parametrize(("refused", "unfinished"), [((), 0), ((9,), 100)])
+def test_capacity_that_was_held_is_enough_for_more_nodes_unless_some_was_ever_refused(
+    refused: tuple[int, ...], unfinished: int
+) -> None:
+    window = Window(begins=MONDAY, ticks=24 * 8, gap=timedelta(hours=1))
+    one = [Held(MONDAY + timedelta(hours=3), MONDAY + timedelta(hours=5), Decimal(1))]
+    sights = [Sight(MONDAY + timedelta(hours=5), 1)]
+    sights += [Sight(MONDAY + timedelta(hours=hour), 0) for hour in refused]
+    seen = Seen(window=window, held={PLACE: one}, sights={PLACE: sights})
+
+    record = Record(options=[JOB], places=[PLACE], seen=seen, prices={})
+    found = lived(record, None)
+
+    assert found.whole is not None
+    assert round(found.whole.unfinished_pct, -1) == unfinished
 
 
 def test_where_machines_are_always_to_be_had_the_hour_makes_no_difference() -> None:
