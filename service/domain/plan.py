@@ -348,8 +348,8 @@ def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, 
     warnings = []
     if request.emulated and request.accelerator == "cpu":
         warnings.append(_local(best.offering.vm_size))
-        if recipe.precision == "fp16":
-            warnings.append(_FP16)
+    if request.accelerator == "cpu" and recipe.precision == "fp16":
+        warnings.append(_FP16)
     if (
         best.price.hourly >= best.price.on_demand_hourly
         and best.offering.capacity_type is CapacityType.SPOT

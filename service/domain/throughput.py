@@ -27,7 +27,7 @@ _ONE_NODE = (0.7, 1.5)  # p10 and p90 against the expected value
 _SEVERAL_NODES = (0.7, 2.5)  # DeepSpeed across nodes was off by up to that
 _UNPROMISED = (0.5, 4.0)
 _CPU = (0.4, 2.5)
-_CPU_STEP = 0.1  # seconds that even a step of the tiny model takes
+CPU_STEP = 0.1  # seconds that even a step of the tiny model takes
 _ROLLOUT = (0.4, 3.0)  # nobody knows how long answers will be, from a few tokens to twice as many
 
 
@@ -164,7 +164,7 @@ def _doubt(sku: Sku, stack: Stack, *, bound: bool) -> str:
 
 def cpu_step(work: Work, *, flops: float) -> StepTime:
     """A step on CPU processes that do ``flops`` floating-point operations per second each."""
-    seconds = _CPU_STEP + work.accumulation * (_weight_flops(work) + _attention_flops(work)) / flops
+    seconds = CPU_STEP + work.accumulation * (_weight_flops(work) + _attention_flops(work)) / flops
     if rollout := work.rollout:
         seconds += cpu_seconds(rollout, flops=flops)
     low, high = _CPU

@@ -336,7 +336,7 @@ async def test_a_model_whose_head_makes_no_sense_is_refused_and_not_listed(
     listed = await world.call("GET", "/v1/models")
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_model")
-    assert "Stage it" in answer.json()["error"]["message"]
+    assert "python -m rekindle.stage" in answer.json()["error"]["message"]
     assert [m["id"] for m in listed.json()["data"]] == [MODEL]
 
 

@@ -28,7 +28,7 @@ JOB = {
     "seed": 3,
     "method": {
         "type": "supervised",
-        "supervised": {"hyperparameters": {"n_epochs": 2, "batch_size": 8}},
+        "supervised": {"hyperparameters": {"n_epochs": 1, "batch_size": 6}},
     },
 }
 OURS = {
@@ -38,6 +38,7 @@ OURS = {
         "max_seq_len": 64,
         "learning_rate": 0.002,
         "checkpoint_seconds": 2,
+        "eval_steps": 8,
     },
 }
 
@@ -77,6 +78,12 @@ class Product:
         answer = await self.client.get(path, cast_to=object)
         assert isinstance(answer, dict)
         return answer
+
+    async def report(self, job_id: str) -> dict[str, Any]:
+        path = f"/fine_tuning/jobs/{job_id}/model/report.json"
+        answer = await self.client.get(path, cast_to=httpx.Response)
+        found: dict[str, Any] = answer.json()
+        return found
 
     async def machines(self, scale_set: str = "") -> list[dict[str, Any]]:
         answer = await self.azure.get("/_emulator/virtualMachines")
@@ -122,7 +129,7 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
     job = await product.wait(job_id, lambda j: j["finished_at"] is not None)
     twin = await product.wait(await product.submit(), lambda j: j["finished_at"] is not None)
     curves = [await _curve(product, j["id"]) for j in (job, twin)]
-    report = await product.get(f"/fine_tuning/jobs/{job_id}/model/report.json")
+    report = await product.report(job_id)
     tried = (await product.get(f"/fine_tuning/jobs/{job_id}/attempts"))["data"]
     told = (await product.get(f"/fine_tuning/jobs/{twin['id']}/events?limit=100"))["data"]
     await product.wait(job_id, lambda j: j["cost"]["final"])

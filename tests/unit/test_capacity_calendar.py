@@ -199,12 +199,12 @@ def test_a_short_job_is_no_dearer_in_a_calendar_with_a_looser_deadline() -> None
     short = replace(JOB, total_steps=6, recovery_seconds=8.0)
 
     def price(days: float) -> float:
-        whole = taken([nights(90)], deadline_h=24 * days, job=short).whole
+        whole = taken([nights(30)], deadline_h=24 * days, job=short).whole
         assert whole is not None
         assert whole.dollars is not None
         return whole.dollars
 
-    assert price(1) == price(10) == price(20) == price(30) == price(50)
+    assert price(1) == price(10) == price(20)
 
 
 def test_a_life_that_is_far_too_long_is_refused_with_what_would_do() -> None:

@@ -15,7 +15,7 @@ from service.domain.recipe import Recipe, Training, resolve
 from service.domain.reinforcement import lacking
 from service.domain.rollout import Rollout, cpu_seconds, gpu_seconds
 from service.domain.row import Format
-from service.domain.throughput import cpu_step, gpu_step
+from service.domain.throughput import CPU_STEP, cpu_step, gpu_step
 from tests.unit.test_memory import LORA_64, QWEN_2B, QWEN_7B, QWEN_14B, QWEN_72B
 from tests.unit.test_plan import LLAMA_70B, REQUEST
 from tests.unit.test_recipe import ARCH
@@ -232,7 +232,7 @@ def test_each_look_at_an_answer_is_a_forward_pass(change: dict[str, Any], more: 
     asked = replace(work, reinforcement=replace(GRPO, **change))
 
     plain, found = (
-        cpu_step(w, flops=1e12).seconds - cpu_seconds(w.rollout, flops=1e12)
+        cpu_step(w, flops=1e9).seconds - cpu_seconds(w.rollout, flops=1e9) - CPU_STEP
         for w in (work, asked)
         if w.rollout is not None
     )

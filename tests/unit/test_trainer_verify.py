@@ -98,18 +98,8 @@ def test_what_is_not_a_number_never_agrees() -> None:
 
 def test_the_same_sums_must_agree_better_than_merged_or_moved_ones() -> None:
     for precision in ("fp32", "bf16", "fp16"):
-        same = tolerance(precision, alike=True, merged=False)
-        assert same <= tolerance(precision, alike=False, merged=False)
-        assert same <= tolerance(precision, alike=True, merged=True)
-
-
-def test_merged_weights_may_differ_more_where_values_are_large() -> None:
-    def accepted(typical: float) -> float:
-        return tolerance("bf16", alike=True, merged=True, typical=typical)
-
-    assert accepted(0.2) == accepted(1.0) == 0.1
-    assert accepted(6.07) > 0.1964  # SmolLM2 after DPO: rounding and nothing else
-    assert tolerance("bf16", alike=True, merged=False, typical=6.07) == 0.005
+        same = tolerance(precision, alike=True)
+        assert same <= tolerance(precision, alike=False)
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,16 @@ from trainer.verify.loading import (
     is_out_of_memory,
     load_base,
     load_export,
+    merge,
     with_adapter,
 )
 from trainer.verify.rows import LONGEST, Row, RowSource
-from trainer.verify.scores import Values, difference, loss_of, magnitude, measure_of, score_rows
+from trainer.verify.scores import Values, difference, loss_of, measure_of, score_rows
 from trainer.verify.tokenizer_facts import differences, read_facts
 from trainer.verify.tolerance import tolerance
 
 ADAPTER = "adapter"
+MERGED = "adapter merged by peft"
 CPU_OPERATIONS = 1e14  # for the rows with one model: minutes on the cores of a GPU machine
 
 
@@ -76,17 +78,17 @@ class Verifier:
             if not heads.has_head(spec):
                 base = self._of_base()
         elif spec.lora.quantized:
-            base, adapted = self._of_adapter(quantized=False)
-            _, over_four_bits = self._of_adapter(quantized=True)
+            base, _, merged = self._of_adapter(quantized=False)
+            _, over_four_bits, _ = self._of_adapter(quantized=True)
             comparisons = [
                 self._compare("adapter over 4 bits", over_four_bits, "trainer", self._trainer),
-                self._compare("model", exported, "adapter", adapted, merged=True),
+                self._compare("model", exported, MERGED, merged),
             ]
         else:
-            base, adapted = self._of_adapter(quantized=False)
+            base, adapted, merged = self._of_adapter(quantized=False)
             comparisons = [
                 self._compare("adapter", adapted, "trainer", self._trainer),
-                self._compare("model", exported, "trainer", self._trainer, merged=True),
+                self._compare("model", exported, MERGED, merged),
             ]
         wrong = [c for c in comparisons if not c.agrees]
         return Verification(
@@ -112,12 +114,18 @@ class Verifier:
     def _of_base(self) -> Values:
         return self._scored(self._load_base(quantized=False))
 
-    def _of_adapter(self, *, quantized: bool) -> tuple[Values | None, Values]:
-        """Values of the base model, None where its head is new, and with the adapter over it."""
+    def _of_adapter(self, *, quantized: bool) -> tuple[Values | None, Values, Values]:
+        """Values of the base model, of the adapter over it, and of both merged by peft.
+
+        None for a base model whose head is new; no merged values over 4 bits.
+        """
         free_memory()
         model = self._load_base(quantized=quantized)
         base = None if heads.has_head(self._spec) else self._scored(model)
-        return base, self._scored(with_adapter(model, self._model / ADAPTER))
+        adapted = with_adapter(model, self._model / ADAPTER)
+        values = self._scored(adapted)
+        merged = [] if quantized else self._scored(merge(adapted, self._device))
+        return base, values, merged
 
     def _load_base(self, *, quantized: bool) -> object:
         free_memory()
@@ -127,20 +135,17 @@ class Verifier:
     def _scored(self, model: object) -> Values:
         return score_rows(model, self._rows, self._spec, self._device)
 
-    def _compare(
-        self, what: str, ours: Values, against: str, theirs: Values, *, merged: bool = False
-    ) -> Comparison:
-        alike = against == "adapter" or (
+    def _compare(self, what: str, ours: Values, against: str, theirs: Values) -> Comparison:
+        alike = against == MERGED or (
             self._expected.exact and self._device == self._expected.device
         )
-        precision = self._spec.precision
         return Comparison(
             what=what,
             against=against,
             loss=self._loss(ours),
             expected=self._loss(theirs),
             difference=difference(ours, theirs),
-            tolerance=tolerance(precision, alike=alike, merged=merged, typical=magnitude(theirs)),
+            tolerance=tolerance(self._spec.precision, alike=alike),
         )
 
     def _loss(self, values: Values) -> float | None:

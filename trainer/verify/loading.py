@@ -90,6 +90,18 @@ def with_adapter(base: Any, folder: Path) -> Any:  # noqa: ANN401
     return model.eval()
 
 
+def merge(adapted: Any, device: str) -> Any:  # noqa: ANN401
+    """Merge the adapter into its base by peft, in fp32 and rounded once, as the export is.
+
+    In 16 bits peft would round the product of the adapter's matrices as well.
+    """
+    adapted.to("cpu")
+    for name, parameter in adapted.named_parameters():
+        if "lora_" in name:
+            parameter.data = parameter.data.float()
+    return adapted.merge_and_unload().to(device).eval()
+
+
 def free_memory() -> None:
     """Give back what models took that are no longer referred to."""
     gc.collect()

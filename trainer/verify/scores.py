@@ -58,12 +58,6 @@ def difference(ours: Values, theirs: Values) -> float | None:
     return _finite(sum(apart) / len(apart)) if apart else None
 
 
-def magnitude(values: Values) -> float:
-    """Mean absolute value."""
-    found = [abs(value) for of_row in values for value in of_row]
-    return sum(found) / len(found) if found else 0.0
-
-
 def _score(
     model: Any,  # noqa: ANN401
     row: Row,

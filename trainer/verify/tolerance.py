@@ -3,16 +3,11 @@
 # Mean absolute difference of the values: nats per token, or units of a reward model's score.
 _SAME = {"fp32": 1e-3, "bf16": 5e-3, "fp16": 5e-3}  # the same sums on the same device
 _OTHER = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # another device, or other kernels
-_MERGED = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # merged weights are rounded once more
 
 
-def tolerance(precision: str, *, alike: bool, merged: bool, typical: float = 0.0) -> float:
+def tolerance(precision: str, *, alike: bool) -> float:
     """The largest mean absolute difference that is accepted.
 
-    ``alike``: both compute with the same kernels on the same device. ``merged``: adapters
-    were added to the weights, which rounds them. That moves large values more, such as the negative
-    log-likelihood of improbable tokens: the tolerance grows with their ``typical`` value above 1.
+    ``alike``: both compute with the same kernels on the same device.
     """
-    if merged:
-        return _MERGED[precision] * max(1.0, typical)
     return (_SAME if alike else _OTHER)[precision]
