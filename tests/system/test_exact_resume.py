@@ -214,6 +214,7 @@ def test_answers_that_wait_or_are_used_again_survive_a_resume(bench: Bench) -> N
     assert metrics[6].valid_loss is not None
 
 
+@pytest.mark.long  # `make test` changes worlds in test_elastic_jobs, without weights
 def test_another_world_and_stage_goes_on_within_rounding(bench: Bench) -> None:
     inputs = without_dropout(bench.inputs, bench.root / "calm")
     spec = replace(bench.spec, precision="fp32", zero_stage=0)
