@@ -38,7 +38,7 @@ class View:
             self._status = None
 
     def answers(self, question: str, base: str, tuned: str) -> None:
-        """The same question answered by the base model and by the tuned one."""
+        """Show the answers of the base model and of the tuned model to one question."""
         self._console.rule(question)
         table = Table(box=None, show_header=False)
         table.add_row("base model ", Text(base))

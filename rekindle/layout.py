@@ -201,7 +201,7 @@ class Layout:
 
 
 def model_folder(model: str) -> Path:
-    """Where the files of a base model lie once they are made."""
+    """Return the folder of a base model's files; it exists once the model is made."""
     return MODELS / model.rpartition("/")[2]
 
 

@@ -58,20 +58,19 @@ def trials(
     case = case_of(options[0], zones, deadline_s, finest_s=finest(options[0]))
     if case.deadline is not None:
         case = replace(case, deadline=min(case.deadline, _MOST))
-    weathers = [_weather(zones, case, f"{seed} {life}") for life in range(lives)]
-    spot = [_live(replace(case, deadline=None), weather) for weather in weathers]
-    found = [_trial("spot_only", spot, case)]
-    if case.deadline is not None:
-        kept = [_live(case, weather) for weather in weathers]
-        found.insert(0, _trial("rekindle", kept, case))
+    spot, kept = [], []
+    for life in range(lives):  # the weather of one life at a time: of all it is hundreds of MB
+        weather = _weather(zones, case, f"{seed} {life}")
+        spot.append(_live(replace(case, deadline=None), weather))
+        if case.deadline is not None:
+            kept.append(_live(case, weather))
+    found = [_trial("rekindle", kept, case)] if kept else []
+    found.append(_trial("spot_only", spot, case))
     return [*found, _trial("on_demand", [_full_price(case)], case)]
 
 
 def finest(first: Option) -> float:
-    """Seconds of a tick at least: minutes of work are no hour for being rounded up.
-
-    Of a long start before little work none is finer than what that takes in all allows.
-    """
+    """Return the seconds of the shortest tick: a twentieth of a short job, its start included."""
     takes_s = first.recovery_seconds + first.total_steps * first.seconds_per_step
     return min(FINEST_S, takes_s / _FEWEST)
 
