@@ -112,7 +112,7 @@ class Demo:
         return shown
 
     async def _evict(self, job_id: str, step: int, *, notice: bool) -> None:
-        """Once the job has done ``step``, take one of its machines."""
+        """Evict one of the job's machines once it has done ``step``."""
         job = await self._watch(job_id, lambda j: j["progress"]["step"] >= step, STEP_SECONDS)
         machines = await self._machines(job["attempts"]["current"])
         victim = machines[-1]

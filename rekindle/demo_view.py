@@ -55,7 +55,7 @@ class View:
         self._console.save_svg(str(picture), title="make demo")
 
     def plan(self, what: str, job: dict[str, Any]) -> None:
-        """What the service promised when it took the job."""
+        """Print the plan that the service made for the job."""
         plan = job["plan"]
         chosen = plan["options"][0]
         self._console.rule(f"{job['id']}: {what}")

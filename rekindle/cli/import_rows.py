@@ -97,8 +97,8 @@ def _sharegpt(row: Members, dropped: set[str]) -> Json:
 def _prompt_completion(row: Members, dropped: set[str]) -> Json:
     """The completion alone is learnt, as TRL does."""
     require_good(row)
-    prompt = _said(row, "prompt", "user", dropped)
-    completion = _said(row, "completion", "assistant", dropped, prompt)
+    prompt = _messages_of(row, "prompt", "user", dropped)
+    completion = _messages_of(row, "completion", "assistant", dropped, prompt)
     require_answer(completion)
     earlier = [m | {"weight": 0} if m["role"] == "assistant" else m for m in prompt]
     return _chat(row, earlier + completion)
@@ -109,7 +109,7 @@ def _preference(row: Members, dropped: set[str]) -> Json:
     require_order(row)
     given = _prompt(row, dropped)
     chosen, rejected = (
-        _said(row, name, "assistant", dropped, given) for name in ("chosen", "rejected")
+        _messages_of(row, name, "assistant", dropped, given) for name in ("chosen", "rejected")
     )
     begin = _common(chosen, rejected)
     prompt = _whole_prompt(given, chosen[:begin])
@@ -128,13 +128,13 @@ def _preference(row: Members, dropped: set[str]) -> Json:
 
 
 def _prompt(row: Members, dropped: set[str]) -> Messages:
-    """What a preference is asked: under the name that its program has for it; perhaps nothing."""
+    """Return the prompt of a preference, whatever its member is called; empty without one."""
     names = [n for n in ("prompt", "conversations", "instruction") if row.peek(n) is not None]
     if not names:
         return []
     if names[0] == "instruction":
         return [*_history(row), plain("user", _task(row))]
-    return _said(row, names[0], "user", dropped)
+    return _messages_of(row, names[0], "user", dropped)
 
 
 def _whole_prompt(given: Messages, begin: Messages) -> Messages:
@@ -159,7 +159,7 @@ def _ranked(row: Members, dropped: set[str]) -> Json:
     if len({rank for rank, _ in ranked}) < len(ranked):
         raise LeftOut("two candidates have the same rank")
     require_ranks(ranked)
-    prompt = _said(row, "prompt", "user", dropped)
+    prompt = _messages_of(row, "prompt", "user", dropped)
     return {
         "input": _chat(row, prompt),
         "ranked_outputs": [_candidate(c, prompt, dropped) for _, c in ranked],
@@ -201,7 +201,7 @@ def _chat(row: Members, messages: Messages) -> Json:
     return {"messages": messages} | ({"tools": tools} if tools else {})
 
 
-def _said(
+def _messages_of(
     row: Members,
     name: str,
     role: str,

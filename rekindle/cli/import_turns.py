@@ -86,7 +86,7 @@ def _message(turn: Members, before: Messages, dropped: set[str]) -> Json:
     elif role == "tool":
         message = _result(turn, before)
     else:
-        message = _said(turn, role, before, dropped)
+        message = _message_of(turn, role, before, dropped)
     if is_there(name := turn.read("name")) and role != "tool":
         if not isinstance(name, str):
             raise LeftOut("`name` is no text")
@@ -98,7 +98,7 @@ def _message(turn: Members, before: Messages, dropped: set[str]) -> Json:
     return message
 
 
-def _said(turn: Members, role: str, before: Messages, dropped: set[str]) -> Json:
+def _message_of(turn: Members, role: str, before: Messages, dropped: set[str]) -> Json:
     calls = _carried_calls(turn, before, dropped) if role == "assistant" else []
     content = turn.either("value", "content")
     if isinstance(content, list) and content:
@@ -126,7 +126,7 @@ def _text_parts(parts: list[Any]) -> str:
 
 
 def _result(turn: Members, before: Messages) -> Json:
-    """What a tool answered: to the call that it names, or to the first that has no answer yet."""
+    """Return a tool's result, for the call that it names or the first one without a result."""
     content = turn.either("value", "content")
     if not isinstance(content, str | None):
         raise LeftOut("what a tool answered is no text")

@@ -53,7 +53,7 @@ def score_of(given: object) -> float | None:
 
 
 def _pairs(row: Members) -> Iterator[tuple[str, float, float]]:
-    """What is told, and how good the chosen and the rejected answer are by it."""
+    """Yield each pair of scores: its name, the chosen answer's and the rejected answer's."""
     for name in row.names():
         other = name.replace("chosen", "rejected")
         if other == name or not _JUDGED.search(name):
