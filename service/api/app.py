@@ -21,6 +21,7 @@ from service.api import (
     jobs,
     logs,
     models,
+    nodes,
     previews,
     project_costs,
     project_savings,
@@ -32,8 +33,8 @@ from service.api import (
 )
 from service.api.deps import Parts
 from service.api.drain import Draining
-from service.api.kept_answers import KeptAnswers
-from service.api.nodes import NodeProtocol
+from service.api.requests import Paths
+from service.api.schemas.errors import ErrorResponse
 from service.db.keys import Key
 from service.operations import keys
 from service.operations.kept import Kept
@@ -50,15 +51,23 @@ _OF_USERS = (
 
 def make_app(parts: Parts) -> FastAPI:
     """Return the app; the caller owns what is behind ``parts``."""
-    app = FastAPI(title="Rekindle", version="1", redoc_url=None, telemetry=_NO_TELEMETRY)
+    app = FastAPI(
+        title="Rekindle",
+        version="1",
+        summary="Fine-tuning on Azure Spot GPUs, with OpenAI's fine-tuning API.",
+        redoc_url=None,
+        redirect_slashes=False,
+        responses={"default": {"model": ErrorResponse, "description": "What went wrong."}},
+        telemetry=_NO_TELEMETRY,
+    )
     app.state.parts = parts
     app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
     for module in _OF_USERS:
         app.include_router(module.router, prefix="/v1")
+    app.include_router(nodes.router)
     app.include_router(health.router)
     failures.install(app)
-    app.add_middleware(KeptAnswers, listener=parts.listener)
-    app.add_middleware(NodeProtocol, parts=parts)
+    app.add_middleware(Paths)
     app.add_middleware(Draining, drain=parts.drain)
     app.add_middleware(RequestNames)
     return app

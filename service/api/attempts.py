@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.api.deps import CallerDep, Db, Now
 from service.api.job_views import money, seconds
+from service.api.schemas.attempts import Attempt, AttemptList
 from service.db import attempts, events, generations, ledger, nodes
 from service.db.attempts import AttemptRow
 from service.db.generations import Opened
@@ -22,22 +23,20 @@ from service.domain.states import AttemptState
 from service.domain.timeline import Entry, World, timeline
 from service.operations import jobs
 
-router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 Moves = dict[AttemptState, datetime]
 
 
-@router.get("/{job_id}/attempts")
-async def list_attempts(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
+@router.get("/{job_id}/attempts", operation_id="listFineTuningAttempts")
+async def list_attempts(db: Db, caller: CallerDep, now: Now, job_id: str) -> AttemptList:
     """Oldest first. A job has few: all of them are in the answer."""
     await jobs.get(db, caller.project_id, job_id)
     records = await _records(db, job_id)
-    return {"object": "list", "data": [_shown(r, now) for r in records], "has_more": False}
+    return AttemptList(data=[_shown(r, now) for r in records])
 
 
-@router.get("/{job_id}/attempts/{attempt_id}")
-async def get_attempt(
-    db: Db, caller: CallerDep, now: Now, job_id: str, attempt_id: str
-) -> dict[str, Any]:
+@router.get("/{job_id}/attempts/{attempt_id}", operation_id="retrieveFineTuningAttempt")
+async def get_attempt(db: Db, caller: CallerDep, now: Now, job_id: str, attempt_id: str) -> Attempt:
     """One of them, by its id or its number."""
     await jobs.get(db, caller.project_id, job_id)
     for record in await _records(db, job_id):
@@ -97,11 +96,10 @@ def _again(opened: Sequence[Opened]) -> list[_Again]:
     ]
 
 
-def _shown(record: _Record, now: datetime) -> dict[str, Any]:
+def _shown(record: _Record, now: datetime) -> Attempt:
     row = record.row
-    return {
+    members = {
         "id": row.id,
-        "object": "fine_tuning.job.attempt",
         "number": row.number,
         "region": row.offering.region,
         "sku": row.offering.vm_size,
@@ -120,6 +118,7 @@ def _shown(record: _Record, now: datetime) -> dict[str, Any]:
         "generations": [_generation(o) for o in record.generations],
         "timeline": [_entry(e, now) for e in _timeline(record)],
     }
+    return Attempt(**members)
 
 
 def _steps(record: _Record) -> dict[str, Any]:

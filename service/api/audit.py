@@ -9,20 +9,21 @@ from fastapi import APIRouter, Query
 
 from service.api.deps import CallerDep, Now, PartsDep
 from service.api.job_views import money
-from service.api.pages import After, clamp, known
+from service.api.pages import After, clamp, known, page
+from service.api.schemas.organization import Audit, Resource
 from service.domain.audit import SCALE_SET, Found, Standing, per_hour
 from service.domain.errors import ServiceUnavailable
 from service.operations import audit, operators
 
-router = APIRouter(prefix="/organization", tags=["organization"])
+router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 1000
 Limit = Annotated[int, Query(description=f"at most {_MOST}")]
 
 
-@router.get("/audit")
+@router.get("/audit", operation_id="auditCloudResources")
 async def take(
     parts: PartsDep, caller: CallerDep, now: Now, limit: Limit = 100, after: After = None
-) -> dict[str, Any]:
+) -> Audit:
     """A page of scale sets and strays by name; ``summary`` is of all of them.
 
     Its ``unseen`` says why strays are not known, and is null where they are; its
@@ -38,16 +39,9 @@ async def take(
         known(None if all(f.name != after for f in found) else found, after)
         rest = [f for f in found if f.name > after]
     limit = clamp(limit, _MOST)
-    data = [_shown(f) for f in rest[:limit]]
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": len(rest) > limit,
-        "summary": _summary(found)
-        | {"unseen": taken.unseen or None, "unknown_containers": taken.unknown_containers},
-    }
+    unseen = {"unseen": taken.unseen or None, "unknown_containers": taken.unknown_containers}
+    summary = _summary(found) | unseen
+    return page(Audit, rest[: limit + 1], limit, _shown, summary=summary)
 
 
 def _summary(found: list[Found]) -> dict[str, Any]:
@@ -69,8 +63,8 @@ def _counted_as(standing: Standing) -> str:
     return "resources" if standing is Standing.STRAY else "scale_sets"
 
 
-def _shown(found: Found) -> dict[str, Any]:
-    return {
+def _shown(found: Found) -> Resource:
+    members: dict[str, Any] = {
         "id": found.name,
         "object": "scale_set" if found.kind == SCALE_SET else "resource",
         "type": found.kind,
@@ -87,3 +81,4 @@ def _shown(found: Found) -> dict[str, Any]:
         "per_hour": None if found.hourly is None else money(found.hourly),
         "per_hour_if": found.assumed,
     }
+    return Resource(**members)

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import Field
 
-from service.api import bodies
 from service.api.deps import CallerDep, Now, PartsDep
 from service.api.hyperparameters import Strict
-from service.api.job_requests import parse_as
+from service.api.requests import JsonRequest, JsonRoute
+from service.api.schemas.simulations import Calendar
 from service.domain.capacity_calendar import CapacityCalendar, Cell
 from service.domain.cost import CURRENCY
 from service.domain.errors import InvalidRequest
@@ -19,9 +19,17 @@ from service.domain.traces import BadTrace, Trace
 from service.operations import calendars, jobs
 from service.operations.calendars import Record, Recorded
 
-router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+
+class _TracesRequest(JsonRequest):
+    longest_body = 8 * 1024 * 1024
+
+
+class _TracesRoute(JsonRoute):
+    request_class = _TracesRequest
+
+
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["Simulations"], route_class=_TracesRoute)
 _HOURS = 24 * 365
-_LONGEST_BODY = 8 * 1024 * 1024
 _ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is some seconds of computing
 Named = Annotated[dict[str, dict[str, Any]], Field(min_length=1, max_length=16)]
 
@@ -34,12 +42,11 @@ class CalendarRequest(Strict):
     traces: Named | None = None  # by name; None: what the project's attempts have seen
 
 
-@router.post("/{job_id}/calendar")
+@router.post("/{job_id}/calendar", operation_id="createCapacityCalendar")
 async def take(
-    request: Request, parts: PartsDep, caller: CallerDep, now: Now, job_id: str
-) -> dict[str, Any]:
+    parts: PartsDep, caller: CallerDep, now: Now, job_id: str, body: CalendarRequest
+) -> Calendar:
     """By the policy that would run it. Hours are UTC. Nothing is stored."""
-    body = parse_as(CalendarRequest, await bodies.read(request, _LONGEST_BODY))
     brought = None if body.traces is None else await asyncio.to_thread(_traces, body.traces)
     async with parts.engine.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
@@ -52,7 +59,7 @@ async def take(
     deadline = Terms.from_dict(job.terms).kept_seconds(job.created_at, body.deadline_hours)
     async with _ONE_AT_A_TIME:
         found = await asyncio.to_thread(calendars.lived, known, deadline)
-    return {"object": "capacity_calendar", "job": job_id} | _shown(found)
+    return Calendar(job=job_id, **_shown(found))
 
 
 def _traces(given: dict[str, dict[str, Any]]) -> dict[str, Trace]:

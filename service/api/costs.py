@@ -1,31 +1,32 @@
 """/v1/fine_tuning/jobs/{id}/cost: spent, forecast, saved; and /metrics, the series."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from service.api import job_views
 from service.api.deps import CallerDep, Db, Now
 from service.api.pages import clamp
+from service.api.schemas.costs import JobCost, MetricList, MetricRow
 from service.db import metrics
 from service.domain.errors import InvalidRequest
 from service.operations import jobs
 
-router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 _MOST_ROWS = 10_000
 _LAST_STEP = 2**31 - 1
 _DIGITS = len(str(_LAST_STEP))  # int() refuses thousands of them in its own way
 Step = Annotated[int, Query(ge=0, le=_LAST_STEP)]
 
 
-@router.get("/{job_id}/cost")
-async def get_cost(db: Db, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
+@router.get("/{job_id}/cost", operation_id="retrieveFineTuningCost")
+async def get_cost(db: Db, caller: CallerDep, now: Now, job_id: str) -> JobCost:
     """Metered live; ``final`` once every machine is seen to be gone."""
     around = await jobs.around(db, caller.project_id, job_id, now)
-    return {"object": "fine_tuning.job.cost", "job": job_id} | job_views.costs(around, now)
+    return JobCost(job=job_id, **job_views.costs(around, now))
 
 
-@router.get("/{job_id}/metrics")
+@router.get("/{job_id}/metrics", operation_id="listFineTuningMetrics")
 async def get_metrics(
     db: Db,
     caller: CallerDep,
@@ -35,7 +36,7 @@ async def get_metrics(
     max_points: Annotated[int | None, Query(ge=1, description="thin the series out")] = None,
     limit: int = _MOST_ROWS,
     after: Annotated[str | None, Query(description="the last step of the page before")] = None,
-) -> dict[str, Any]:
+) -> MetricList:
     """One row per training step, or with ``max_points`` one per stretch of steps."""
     await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST_ROWS)
@@ -51,7 +52,8 @@ async def get_metrics(
         max_points=None if max_points is None else min(max_points, limit),
         limit=limit + 1,
     )
-    return {"object": "list", "data": rows[:limit], "has_more": len(rows) > limit}
+    data = [MetricRow(**row) for row in rows[:limit]]
+    return MetricList(data=data, has_more=len(rows) > limit)
 
 
 def _step(after: str) -> int:

@@ -1,8 +1,4 @@
-"""What handlers depend on. One request is one transaction, committed before the answer is sent.
-
-To submit, cancel, pause or resume a job is a single statement, a transaction of its own
-(``Parts.writing``); what else the answer shows is read after it, and may be newer.
-"""
+"""What handlers depend on. One request is one transaction, committed before the answer is sent."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -11,8 +7,9 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Annotated, cast
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header, Request, Security
 from fastapi.dependencies.models import Dependant
+from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.api.drain import Drain
@@ -21,7 +18,6 @@ from service.db.engine import reading
 from service.db.keys import Caller, Key
 from service.db.notices import Listener
 from service.db.schema import Schema
-from service.db.statements import Singles
 from service.domain.budget import USUAL, Allowance
 from service.domain.dataset import Limits
 from service.domain.errors import InvalidRequest
@@ -30,9 +26,11 @@ from service.domain.tiers import Account
 from service.operations import keys, operators
 from service.operations.facts import Facts
 from service.operations.grants import Granter
+from service.operations.heartbeats import Hearing
 from service.operations.kept import Kept
 from service.operations.preflights import Preflights
 from service.operations.pulse import Pulse
+from service.operations.registrations import Registering
 from service.operations.tiers import Outside
 from service.operations.waits import Waits
 from service.pricing.source import PriceSource
@@ -76,7 +74,6 @@ class Parts:
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     schema: Schema | None = None  # that /readyz looks for
     pulse: Pulse | None = None  # of the loops in this process, if there are any
-    singles: Callable[[AsyncEngine], Singles] = Singles
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
 
     @cached_property
@@ -85,19 +82,19 @@ class Parts:
         return reading(self.engine)
 
     @cached_property
-    def looking(self) -> Singles:
-        """The same on psycopg itself, for what is asked often."""
-        return Singles(self.engine)
-
-    @cached_property
-    def writing(self) -> Singles:
-        """For single statements that write."""
-        return self.singles(self.engine)
-
-    @cached_property
     def drain(self) -> Drain:
         """How long polls and all others end when the process must."""
         return Drain(self.listener)
+
+    @cached_property
+    def hearing(self) -> Hearing:
+        """What takes in heartbeats, many in one transaction."""
+        return Hearing(self.engine)
+
+    @cached_property
+    def registering(self) -> Registering:
+        """What makes machines nodes, many in one transaction."""
+        return Registering(self.engine)
 
     @cached_property
     def facts(self) -> Facts:
@@ -128,20 +125,34 @@ async def get_parts(request: Request) -> Parts:
 PartsDep = Annotated[Parts, Depends(get_parts)]
 
 
+# Both are described in the API document; `keys.authenticate` reads and refuses them.
+_BEARER = HTTPBearer(
+    auto_error=False, scheme_name="API key", description="An API key of Rekindle: rk-..."
+)
+_AZURE_KEY = APIKeyHeader(
+    name="api-key",
+    auto_error=False,
+    scheme_name="api-key header",
+    description="The same API key, as Azure OpenAI's clients send it.",
+)
+
+
 async def get_caller(
     request: Request,
-    authorization: Annotated[str | None, Header()] = None,
+    _bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
+    azure_key: Annotated[str | None, Security(_AZURE_KEY)],
     openai_project: Annotated[
-        str | None, Header(description="the key's own project; operators: any, by id or name")
+        str | None, Header(description="Project of the key, by id or name; operators: any project.")
     ] = None,
 ) -> Caller:
     """Who sent the request and in which project, or 401, 403; 400 for a query unknown to the route.
 
-    Both here, since every route of ours has a caller and one more dependency costs 20 us, those of
-    dependencies as well.
+    Both here, since every route of ours has a caller.
     """
     parts, known = parts_of(request), cast("Kept[Key]", request.app.state.known_keys)
-    caller = await keys.authenticate(parts.engine, known, authorization, parts.now())
+    authorization = request.headers.get("authorization")
+    sent = authorization or (f"Bearer {azure_key}" if azure_key else None)
+    caller = await keys.authenticate(parts.engine, known, sent, parts.now())
     if request.scope["query_string"]:
         _check_query(request)
     return await _acting(request, parts, caller, openai_project) if openai_project else caller
@@ -177,12 +188,12 @@ Db = Annotated[AsyncConnection, Depends(get_connection, scope="function")]
 def _check_query(request: Request) -> None:
     """Refuse query members that the route does not declare: a misspelt filter must not give all.
 
-    ``metadata[key]`` belongs to ``metadata``.
+    ``metadata[key]`` belongs to ``metadata``; ``api-version`` is sent by Azure OpenAI's clients.
     """
     declared = _query_of(request.scope["route"].dependant)
     for name in request.query_params:
         whole = "metadata" if name.startswith("metadata[") else name
-        if whole not in declared:
+        if whole not in declared and name != "api-version":
             listed = ", ".join(sorted(declared)) or "none"
             raise InvalidRequest(
                 f"{name}: not known here. Query members of {request.url.path}: {listed}.",

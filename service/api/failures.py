@@ -12,8 +12,9 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from service.api import hints, validation
 from service.db.away import is_away, takes_no_writes
-from service.domain.errors import InvalidApiKey, ServiceError
+from service.domain.errors import InvalidApiKey, ServiceError, UnknownUrl
 from service.pricing.source import PricesUnavailable
 from service.storage.store import StorageError
 
@@ -26,12 +27,6 @@ def install(app: FastAPI) -> None:
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     app.add_exception_handler(Exception, _unforeseen)
-
-
-async def answered(request: Request, error: Exception) -> JSONResponse:
-    """What the app would answer one of ``FORESEEN``, for who stands in front of it."""
-    known = next(kind for kind in type(error).__mro__ if kind in _HANDLERS)
-    return await _HANDLERS[known](request, error)
 
 
 def broken_off() -> JSONResponse:
@@ -62,20 +57,24 @@ async def _expected(request: Request, error: Exception) -> JSONResponse:
 async def _malformed(request: Request, error: Exception) -> JSONResponse:
     """The first thing that is wrong with a request, by the name of its member."""
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(p) for p in first["loc"][1:])
-    missing = first["type"] == "missing"
-    message = f"{where}: {first['msg']}" if where else str(first["msg"])
-    code = "missing_required_parameter" if missing else "invalid_value"
-    return _answer(400, message, "invalid_request_error", code, where or None)
+    return await _expected(request, validation.refusal(request, error))
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
+    """FastAPI's own refusals: of a URL, a method, or a body that it could not read."""
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}. See /docs for what there is."
-    code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "invalid_value")
-    headers = dict(error.headers or {})
-    return _answer(error.status_code, message, "invalid_request_error", code, headers=headers)
+    if isinstance(error.__cause__, ServiceError):  # of JsonRequest; FastAPI hides it in a 400
+        return await _expected(request, error.__cause__)
+    what, headers = f"{request.method} {request.url.path:.200}", dict(error.headers or {})
+    if error.status_code == 404:
+        return await _expected(request, UnknownUrl(f"{what}: no such URL. {hints.of(request)}"))
+    if error.status_code == 405:
+        allowed = ", ".join(hints.methods(request))
+        headers["allow"] = allowed
+        message = f"{what}: this URL takes {allowed} only."
+        return _answer(405, message, "invalid_request_error", "method_not_allowed", headers=headers)
+    message = f"{what}: {error.detail}."
+    return _answer(error.status_code, message, "invalid_request_error", "invalid_value")
 
 
 async def _unstorable(request: Request, error: Exception) -> JSONResponse:
@@ -131,7 +130,6 @@ _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONRe
     PricesUnavailable: _unavailable,
     DBAPIError: _of_database,
 }
-FORESEEN = tuple(_HANDLERS)
 
 
 def _which(request: Request) -> dict[str, str]:

@@ -2,21 +2,25 @@
 
 from typing import Any
 
-from service.db.files import File
+from service.api.schemas.files import File, Warning
+from service.db import files
 from service.db.uploads import Upload
 from service.domain import results
 
 
-def whole(file: File) -> dict[str, Any]:
+def whole(file: files.File) -> File:
     """One file with its warnings, the first of each kind with their lines."""
-    return brief(file) | {"warnings": file.warnings}
+    return File(**_members(file), warnings=[Warning(**warning) for warning in file.warnings])
 
 
-def brief(file: File) -> dict[str, Any]:
+def brief(file: files.File) -> File:
     """As lists show it."""
+    return File(**_members(file))
+
+
+def _members(file: files.File) -> dict[str, Any]:
     return {
         "id": file.id,
-        "object": "file",
         "bytes": file.bytes,
         "created_at": int(file.created_at.timestamp()),
         "filename": file.filename,
@@ -34,14 +38,13 @@ def brief(file: File) -> dict[str, Any]:
     }
 
 
-def under_way(upload: Upload) -> dict[str, Any]:
+def under_way(upload: Upload) -> File:
     """The file that an upload will be, and how far it is."""
     expected, received = upload.expected_bytes, upload.received_bytes
     percent = round(min(100.0, 100 * received / expected), 1) if expected else None
     share = "" if percent is None else f" ({percent} %)"
-    return {
+    members: dict[str, Any] = {
         "id": upload.id,
-        "object": "file",
         "bytes": received,
         "created_at": int(upload.created_at.timestamp()),
         "filename": upload.filename,
@@ -56,3 +59,4 @@ def under_way(upload: Upload) -> dict[str, Any]:
             "updated_at": int(upload.touched_at.timestamp()),
         },
     }
+    return File(**members)

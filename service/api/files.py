@@ -1,6 +1,6 @@
 """/v1/files: upload, list, get, content, delete."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
@@ -9,6 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.api import file_views, results
 from service.api.deps import CallerDep, Db, Now, PartsDep
 from service.api.pages import After, clamp, known, page
+from service.api.responses import BYTES
+from service.api.schemas.files import File, FileDeleted, FileList
 from service.api.upload_form import FILE, PURPOSE, UploadForm
 from service.db import files as rows
 from service.db import uploads
@@ -18,7 +20,7 @@ from service.domain.results import PURPOSE as PURPOSE_OF_RESULTS
 from service.operations import files
 from service.storage.store import BlobNotFound
 
-router = APIRouter(prefix="/files", tags=["files"])
+router = APIRouter(prefix="/files", tags=["Files"])
 _MOST = 10_000
 _FORM = {  # read as it comes, so FastAPI cannot know it
     "type": "object",
@@ -31,8 +33,8 @@ _FORM = {  # read as it comes, so FastAPI cannot know it
 _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, "required": True}}
 
 
-@router.post("", openapi_extra=_BODY)
-async def upload(request: Request, parts: PartsDep, caller: CallerDep) -> dict[str, Any]:
+@router.post("", operation_id="createFile", openapi_extra=_BODY)
+async def upload(request: Request, parts: PartsDep, caller: CallerDep) -> File:
     """Check a dataset line by line while it comes, and keep it."""
     form = UploadForm(request)
     await form.find_file()
@@ -41,7 +43,7 @@ async def upload(request: Request, parts: PartsDep, caller: CallerDep) -> dict[s
     return file_views.whole(file)
 
 
-@router.get("")
+@router.get("", operation_id="listFiles")
 async def list_files(
     db: Db,
     caller: CallerDep,
@@ -50,7 +52,7 @@ async def list_files(
     order: str = "desc",
     after: After = None,
     status: str = "processed",
-) -> dict[str, Any]:
+) -> FileList:
     """Newest first, unless ``order=asc``. ``status=uploaded`` gives the uploads under way."""
     _one_of("order", order, ("asc", "desc"))
     _one_of("status", status, ("processed", "uploaded"))
@@ -67,11 +69,11 @@ async def list_files(
         limit=limit + 1,
         ascending=order == "asc",
     )
-    return page(found, limit, file_views.brief)
+    return page(FileList, found, limit, file_views.brief)
 
 
-@router.get("/{file_id}")
-async def get(db: Db, caller: CallerDep, file_id: str) -> dict[str, Any]:
+@router.get("/{file_id}", operation_id="retrieveFile")
+async def get(db: Db, caller: CallerDep, file_id: str) -> File:
     """One file's facts, or how far it is if it is still being uploaded."""
     under_way = None
     file = await rows.find(db, caller.project_id, file_id)
@@ -82,7 +84,7 @@ async def get(db: Db, caller: CallerDep, file_id: str) -> dict[str, Any]:
     return file_views.whole(file or await files.get(db, caller.project_id, file_id))
 
 
-@router.get("/{file_id}/content")
+@router.get("/{file_id}/content", operation_id="downloadFile", responses=BYTES)
 async def content(
     parts: PartsDep, caller: CallerDep, file_id: str, accept: Annotated[str, Header()] = ""
 ) -> Response:
@@ -100,19 +102,19 @@ async def content(
     return StreamingResponse(stream, media_type="application/octet-stream", headers=headers)
 
 
-@router.delete("/{file_id}")
-async def delete(parts: PartsDep, caller: CallerDep, now: Now, file_id: str) -> dict[str, Any]:
+@router.delete("/{file_id}", operation_id="deleteFile")
+async def delete(parts: PartsDep, caller: CallerDep, now: Now, file_id: str) -> FileDeleted:
     """Delete a file that no live job reads."""
     await files.delete(parts.engine, parts.store, caller.project_id, file_id, now)
-    return {"id": file_id, "object": "file", "deleted": True}
+    return FileDeleted(id=file_id)
 
 
 async def _under_way(
     conn: AsyncConnection, project_id: str, after: str | None, limit: int
-) -> dict[str, Any]:
+) -> FileList:
     """An upload that is over, or became a file meanwhile, is still a good cursor."""
     found = await uploads.newest(conn, project_id, after=after, limit=limit + 1)
-    return page(found, limit, file_views.under_way)
+    return page(FileList, found, limit, file_views.under_way)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

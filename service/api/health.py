@@ -10,10 +10,10 @@ from fastapi.responses import JSONResponse
 from service.api.deps import PartsDep
 from service.db import health
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["Health"])
 
 
-@router.get("/livez")
+@router.get("/livez", operation_id="livez")
 async def alive() -> dict[str, str]:
     """200 as long as the process answers at all."""
     return {"status": "ok"}
@@ -24,7 +24,7 @@ async def get_wall_clock() -> Callable[[], float]:
     return time.time
 
 
-@router.get("/readyz")
+@router.get("/readyz", operation_id="readyz")
 async def ready(
     parts: PartsDep, wall: Annotated[Callable[[], float], Depends(get_wall_clock)]
 ) -> JSONResponse:

@@ -1,17 +1,15 @@
 """What POST /v1/fine_tuning/jobs accepts: OpenAI's members, and ours beside them. Strict."""
 
 from functools import cached_property
-from json import JSONDecodeError
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from service.api.hyperparameters import HyperparametersRequest, Strict
 from service.api.method_requests import MethodRequest
 from service.api.order_requests import CurriculumRequest, MixRequest
 from service.api.terms_requests import TermsRequest, after
-from service.domain import strict_json
 from service.domain.errors import InvalidRequest
 from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.method import Method
@@ -20,53 +18,9 @@ from service.domain.savings import Savings
 from service.domain.terms import NO_TERMS, Terms
 from trainer.contract import CHECKPOINTS_KEPT, Lora
 
-_CODES = {"missing": "missing_required_parameter", "extra_forbidden": "unknown_parameter"}
-_AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
-_Body = TypeVar("_Body", bound=Strict)
 _OPENAIS_THREE = set(Hyperparameters.__dataclass_fields__)
 _BESIDE = {*Extras.__dataclass_fields__, "learning_rate_scaling"}
 _BESIDE |= {"tensor_parallel", "sequence_parallel"}
-_NUMBERS = ("constrained-int", "constrained-float")
-
-
-def parse(body: bytes) -> "JobRequest":
-    """The request, or InvalidRequest with the first member that is wrong."""
-    return parse_as(JobRequest, body)
-
-
-def parse_as(shape: type[_Body], body: bytes) -> _Body:
-    """The same for a body of any shape."""
-    _check_values(body)
-    try:
-        return shape.model_validate_json(body)
-    except ValidationError as error:
-        raise _refusal(error.errors(include_url=False)) from None
-
-
-def _check_values(body: bytes) -> None:
-    """Refuse what pydantic lets by, and PostgreSQL or a node would not."""
-    try:
-        strict_json.loads(body.decode())
-    except (UnicodeDecodeError, JSONDecodeError):
-        return  # pydantic says where
-    except strict_json.BadText as error:
-        where = ".".join(str(p - 1) if isinstance(p, int) else p for p in error.path)
-        raise InvalidRequest(f"{error}.", param=f"{where!a}"[1:-1] or None) from None
-    except ValueError as error:
-        raise InvalidRequest(f"The body: {error}.") from None
-
-
-def _refusal(faults: list[ErrorDetails]) -> InvalidRequest:
-    fault = next(f for f in faults if f["loc"][-1:] != (_AUTO,))  # the number's is beside it
-    path, message = fault["loc"], fault["msg"]
-    if path[-1:] and path[-1] in _NUMBERS:
-        path, message = path[:-1], f"{message}, or 'auto'"
-    where = ".".join(map(str, path))
-    return InvalidRequest(
-        f"{where}: {message}" if where else message,
-        code=_CODES.get(fault["type"], "invalid_value"),
-        param=where or None,
-    )
 
 
 class LoraRequest(Strict):
@@ -119,7 +73,7 @@ class TrainingRequest(Strict):
     on_spike: Literal["", "warn", "stop"] = ""
     compiled: bool = False
     fused_kernels: bool = False
-    zero_plus_plus: tuple[Literal["hpz", "qwz", "qgz"], ...] = ()
+    zero_plus_plus: tuple[Literal["hpz", "qwz", "qgz"], ...] = Field(default=(), strict=False)
     rollout_offload: bool = False
     verify: bool = True
     learning_rate_scaling: ScalingRequest | None = None

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from service.api.schemas.jobs import Job, JobSummary
 from service.db.job_facts import Around, Checkpoint
 from service.db.jobs import JobRow
 from service.domain import cost, forecast, story, wording
@@ -20,22 +21,22 @@ from service.domain.terms import Terms
 from service.operations.bases import full_name
 
 
-def listed(around: Around) -> dict[str, Any]:
+def listed(around: Around) -> JobSummary:
     """What a list shows of it."""
     whole = _progress(around)
     progress = {name: whole[name] for name in ("step", "total_steps", "percent")}
     total = around.machines.spent + around.storage.spent
     spent = {"spent": money(total), "currency": cost.CURRENCY}
-    return _basic(around) | {"progress": progress, "cost": spent}
+    return JobSummary(**_basic(around) | {"progress": progress, "cost": spent})
 
 
-def detailed(around: Around, now: datetime) -> dict[str, Any]:
+def detailed(around: Around, now: datetime) -> Job:
     """One job with progress, plan, cost and a summary of its attempts."""
     job = around.job
     rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
     outlook = None if rests else _outlook(around, now)
-    return _basic(around, now) | {
+    members = _basic(around, now) | {
         "estimated_finish": outlook and outlook["finish"] and outlook["finish"]["p50"],
         "progress": _progress(around),
         "attempts": {
@@ -54,6 +55,7 @@ def detailed(around: Around, now: datetime) -> dict[str, Any]:
         "result": job.result,
         "links": {name: f"{path}/{name}" for name in _LINKS} | {"self": path},
     }
+    return Job(**members)
 
 
 def costs(around: Around, now: datetime) -> dict[str, Any]:

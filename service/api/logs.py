@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
 from service.api.deps import CallerDep, Parts, PartsDep
+from service.api.responses import TEXT
 from service.db import attempts
 from service.db.attempts import AttemptRow
 from service.domain.errors import AttemptNotFound, InvalidRequest
@@ -20,21 +21,25 @@ from service.operations import jobs
 from service.storage.store import BlobNotFound
 from trainer.contract import log_path
 
-router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 _LINE = 256  # bytes; a guess, only to read the end of a log in few pieces
 _MOST_LINES = 10_000
 _LONGEST_TAIL = 8 * 2**20  # bytes
 
 
-@router.get("/{job_id}/logs", responses={200: {"content": {"text/plain": {}}}})
+@router.get("/{job_id}/logs", operation_id="retrieveFineTuningLogs", responses=TEXT)
 async def get_logs(
     parts: PartsDep,
     caller: CallerDep,
     job_id: str,
     attempt: str | None = None,
     rank: Annotated[int, Query(ge=0)] = 0,
-    tail: Annotated[int | None, Query(ge=1, le=_MOST_LINES, description="last lines only")] = None,
-    offset: Annotated[int | None, Query(ge=0, description="x-next-offset of before")] = None,
+    tail: Annotated[
+        int | None, Query(ge=1, le=_MOST_LINES, description="Number of trailing lines to show.")
+    ] = None,
+    offset: Annotated[
+        int | None, Query(ge=0, description="Header `x-next-offset` of the answer before.")
+    ] = None,
 ) -> Response:
     """Plain text of one rank of one attempt (the newest unless told)."""
     if tail is not None and offset is not None:

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
 from service.api.deps import CallerDep, Parts, PartsDep
-from service.api.job_views import fine_tuned_model, seconds
+from service.api.job_views import fine_tuned_model
+from service.api.responses import PART
+from service.api.schemas.models import Model, ModelFile, ModelFiles, ModelList
 from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.domain import tiers as tier_rules
@@ -24,14 +26,14 @@ _OF_JOB = "/fine_tuning/jobs/{job_id}/model"
 _FROM = re.compile(r"bytes=(\d{1,18})-")
 
 
-@router.get("/models", tags=["models"])
-async def list_models(parts: PartsDep, caller: CallerDep) -> dict[str, Any]:
+@router.get("/models", operation_id="listModels", tags=["Models"])
+async def list_models(parts: PartsDep, caller: CallerDep) -> ModelList:
     """Base models that a job may start from, and what the project's jobs have made."""
-    return {"object": "list", "data": await _models(parts, caller)}
+    return ModelList(data=await _models(parts, caller))
 
 
-@router.get("/models/{model:path}", tags=["models"])
-async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> dict[str, Any]:
+@router.get("/models/{model:path}", operation_id="retrieveModel", tags=["Models"])
+async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> Model:
     """One of them, by its name: a project's own needs no store, a base model just its HEAD."""
     async with parts.engine.connect() as conn:
         job = await models.made_as(conn, caller.project_id, model)
@@ -42,21 +44,20 @@ async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> dict[str,
     raise ModelNotFound(f"No model {model!r}. See GET /v1/models for those that there are.")
 
 
-@router.get(_OF_JOB, tags=["fine-tuning"])
-async def list_model_files(parts: PartsDep, caller: CallerDep, job_id: str) -> dict[str, Any]:
+@router.get(_OF_JOB, operation_id="listFineTuningModelFiles", tags=["Fine-tuning"])
+async def list_model_files(parts: PartsDep, caller: CallerDep, job_id: str) -> ModelFiles:
     """The final model's files, as Hugging Face's from_pretrained wants them."""
     path, manifest = await _manifest(parts, caller, job_id)
-    data = [{"name": f.name, "bytes": f.size, "crc64nvme": f.crc64nvme} for f in manifest.files]
-    return {
-        "object": "list",
-        "data": data,
-        "has_more": False,
-        "path": path,
-        "parameters_sha256": manifest.parameters_sha256,
-    }
+    files = [ModelFile(name=f.name, bytes=f.size, crc64nvme=f.crc64nvme) for f in manifest.files]
+    return ModelFiles(data=files, path=path, parameters_sha256=manifest.parameters_sha256)
 
 
-@router.get(_OF_JOB + "/{name:path}", tags=["fine-tuning"])
+@router.get(
+    _OF_JOB + "/{name:path}",
+    operation_id="downloadFineTuningModelFile",
+    tags=["Fine-tuning"],
+    responses=PART,
+)
 async def get_model_file(
     parts: PartsDep,
     caller: CallerDep,
@@ -81,26 +82,28 @@ async def get_model_file(
     return StreamingResponse(stream, status_code=status, media_type=kind, headers=headers)
 
 
-async def _models(parts: PartsDep, caller: Caller) -> list[dict[str, Any]]:
+async def _models(parts: PartsDep, caller: Caller) -> list[Model]:
     async with parts.engine.connect() as conn:
         made = await models.made(conn, caller.project_id)
     return [*map(_made, made), *map(_base, await models.staged(parts.store))]
 
 
-def _base(base: Base) -> dict[str, Any]:
-    created = seconds(base.staged_at)
-    return {"id": base.name, "object": "model", "created": created, "owned_by": "base"}
+def _base(base: Base) -> Model:
+    created = int(base.staged_at.timestamp())
+    return Model(id=base.name, created=created, owned_by="base")
 
 
-def _made(job: JobRow) -> dict[str, Any]:
-    return {
-        "id": fine_tuned_model(job),
-        "object": "model",
-        "created": seconds(job.finished_at),
-        "owned_by": job.project_id,
-        "base_model": job.model,
-        "job": job.id,
-    }
+def _made(job: JobRow) -> Model:
+    name, finished = fine_tuned_model(job), job.finished_at
+    assert name is not None, "it has succeeded"
+    assert finished is not None, "so it is over"
+    return Model(
+        id=name,
+        created=int(finished.timestamp()),
+        owned_by=job.project_id,
+        base_model=job.model,
+        job=job.id,
+    )
 
 
 async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, Manifest]:

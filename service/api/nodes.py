@@ -1,22 +1,18 @@
 """/internal/nodes: the node protocol (docs/contract.md). Nodes call; nothing calls them.
 
-Plain ASGI in front of the app: most requests are theirs, and on its way through FastAPI a heartbeat
-would cost more than all that is done with it.
+It is not part of the public API: its messages are those of ``trainer.contract``. A token is checked
+before the body is read.
 """
 
 import asyncio
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import APIRouter, Query, Request, Response
 
-from service.api import bodies, failures
-from service.api.deps import Parts, bearer
+from service.api.deps import Parts, bearer, parts_of
+from service.api.requests import read_body
 from service.db import nodes as node_rows
 from service.db import notices
 from service.db.heartbeats import Order
@@ -30,9 +26,7 @@ from service.domain.errors import (
     StaleEpoch,
 )
 from service.operations import nodes
-from service.operations.heartbeats import Hearing
 from service.operations.nodes import Standing
-from service.operations.registrations import Registering
 from trainer.contract import (
     OLDEST_PROTOCOL,
     PROTOCOL,
@@ -48,139 +42,99 @@ from trainer.contract import (
     Registration,
 )
 
+router = APIRouter(prefix="/internal/nodes", include_in_schema=False)
 M = TypeVar("M", bound=Message)
-_PATH = re.compile(r"/internal/nodes(?:/([^/]+)/(heartbeat|directive))?")
-_METHODS = {None: "POST", "heartbeat": "POST", "directive": "GET"}  # by the path's last part
 _LONGEST_REGISTRATION = 64 * 1024  # decoded before its token can be checked
-_LONGEST_BODY = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
+_LONGEST_HEARTBEAT = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
 _MOST = 2**31  # of an int in PostgreSQL
 
 
-class NodeProtocol:
-    """Answers nodes; all else goes through to the app untouched."""
-
-    def __init__(self, app: ASGIApp, parts: Parts) -> None:
-        self._app, self._parts = app, parts
-        self._hearing, self._registering = Hearing(parts.engine), Registering(parts.engine)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """By path and method; what goes wrong is answered as anywhere else."""
-        found = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
-        if found is None:
-            await self._app(scope, receive, send)
-            return
-        request = Request(scope, receive)
-        try:
-            answer = await self._answered(request, found[1], found[2])
-        except failures.FORESEEN as error:
-            answer = await failures.answered(request, error)
-        await answer(scope, receive, send)
-
-    async def _answered(self, request: Request, node_id: str, what: str | None) -> Response:
-        if request.method != _METHODS[what]:
-            raise HTTPException(405, headers={"allow": _METHODS[what]})
-        if what is None:
-            return await self.register(request)
-        token = tokens.node_token(self._parts.secret, node_id)
-        _check(request.headers.get("authorization"), token)
-        if what == "heartbeat":
-            return await self.heartbeat(request, node_id)
-        return await self.directive(node_id, _after(request))
-
-    async def register(self, request: Request) -> Response:
-        """Who the node is from now on."""
-        parts = self._parts
-        registration = await _read(request, Registration, _LONGEST_REGISTRATION)
-        wanted = tokens.bootstrap_token(parts.secret, registration.attempt_id)
-        _check(request.headers.get("authorization"), wanted)
-        if not OLDEST_PROTOCOL <= registration.protocol <= PROTOCOL:
-            raise InvalidRequest(
-                f"This service speaks protocol {PROTOCOL}. Use the image it names."
-            )
-        now = parts.now()
-        standing = await self._registering.register(registration, now)
-        if standing is None:
-            raise NotSeenYet(
-                f"VM {registration.vm_id} is not among the instances that Azure lists for this "
-                "attempt yet. Register again in a few seconds."
-            )
-        return _answer(
-            Registered(
-                node_id=standing.node.node_id,
-                node_token=tokens.node_token(parts.secret, standing.node.node_id),
-                epoch=standing.node.epoch,
-                now=now.timestamp(),
-                stop_by=_stop_by(parts, now, standing.attempt.stop_by),
-                grants=await _grants(parts, standing, now),
-            )
+@router.post("")
+async def register(request: Request) -> Response:
+    """Who the node is from now on."""
+    parts = parts_of(request)
+    registration = await _read(request, Registration, _LONGEST_REGISTRATION)
+    wanted = tokens.bootstrap_token(parts.secret, registration.attempt_id)
+    _check(request, wanted)
+    if not OLDEST_PROTOCOL <= registration.protocol <= PROTOCOL:
+        raise InvalidRequest(f"This service speaks protocol {PROTOCOL}. Use the image it names.")
+    now = parts.now()
+    standing = await parts.registering.register(registration, now)
+    if standing is None:
+        raise NotSeenYet(
+            f"VM {registration.vm_id} is not among the instances that Azure lists for this "
+            "attempt yet. Register again in a few seconds."
         )
+    return _answer(
+        Registered(
+            node_id=standing.node.node_id,
+            node_token=tokens.node_token(parts.secret, standing.node.node_id),
+            epoch=standing.node.epoch,
+            now=now.timestamp(),
+            stop_by=_stop_by(parts, now, standing.attempt.stop_by),
+            grants=await _grants(parts, standing, now),
+        )
+    )
 
-    async def heartbeat(self, request: Request, node_id: str) -> Response:
-        """Take in what the node says; refuse it only after what it said is kept."""
-        message = await _read(request, Heartbeat, _LONGEST_BODY)
-        parts, now = self._parts, self._parts.now()
-        if beaten := await self._hearing.beat(node_id, message, now):
-            understands = request.query_params.get("understands") == UNDERSTANDS
-            cadence = beaten.cadence if understands else None
-            return _heard(parts, now, beaten.stop_by, beaten.directive_seq, cadence)
-        heard = await self._hearing.hear(node_id, message, now)
-        if heard.refusal == StaleEpoch.code:
-            raise StaleEpoch("Another boot of this VM has registered since. Register again.")
-        if heard.refusal == GenerationIsStale.code:
-            raise GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
-        return _heard(parts, now, heard.stop_by, heard.node.directive_seq)
 
-    async def directive(self, node_id: str, after: int) -> Response:
-        """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while.
+@router.post("/{node_id}/heartbeat")
+async def heartbeat(request: Request, node_id: str) -> Response:
+    """Take in what the node says; refuse it only after what it said is kept."""
+    parts = parts_of(request)
+    _check(request, tokens.node_token(parts.secret, node_id))
+    message, now = await _read(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
+    if beaten := await parts.hearing.beat(node_id, message, now):
+        understands = request.query_params.get("understands") == UNDERSTANDS
+        cadence = beaten.cadence if understands else None
+        return _heard(parts, now, beaten.stop_by, beaten.directive_seq, cadence)
+    heard = await parts.hearing.hear(node_id, message, now)
+    if heard.refusal == StaleEpoch.code:
+        raise StaleEpoch("Another boot of this VM has registered since. Register again.")
+    if heard.refusal == GenerationIsStale.code:
+        raise GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
+    return _heard(parts, now, heard.stop_by, heard.node.directive_seq)
 
-        So also when this process is to end: another one tells what came meanwhile.
-        """
-        parts = self._parts
-        deadline = asyncio.get_running_loop().time() + parts.long_poll.total_seconds()
-        with parts.drain.polling(f"node:{node_id}") as changed:
-            while True:
-                order = await self._hearing.order(node_id, after)
-                if order is not None and order.directive_seq < after:
-                    order = await self._remember(node_id, after)
-                if order is None or _is_news(order, after):
+
+@router.get("/{node_id}/directive")
+async def directive(
+    request: Request, node_id: str, after: Annotated[int, Query(ge=-_MOST, lt=_MOST)]
+) -> Response:
+    """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while.
+
+    So also when this process is to end: another one tells what came meanwhile.
+    """
+    parts = parts_of(request)
+    _check(request, tokens.node_token(parts.secret, node_id))
+    deadline = asyncio.get_running_loop().time() + parts.long_poll.total_seconds()
+    with parts.drain.polling(f"node:{node_id}") as changed:
+        while True:
+            order = await parts.hearing.order(node_id, after)
+            if order is not None and order.directive_seq < after:
+                order = await _remember(parts, node_id, after)
+            if order is None or _is_news(order, after):
+                break
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0 or not await notices.wait(changed, left) or parts.drain.begun:
+                if parts.granter.renews(order.registered_at, parts.now()):
                     break
-                left = deadline - asyncio.get_running_loop().time()
-                if left <= 0 or not await notices.wait(changed, left) or parts.drain.begun:
-                    if parts.granter.renews(order.registered_at, parts.now()):
-                        break
-                    return _nothing_new(parts, after, order)
-        if order is not None and order.over:
-            raise Gone(nodes.OVER)
-        if order is not None and not _is_old(parts, order):
-            return _answer(_ordered(parts, order))
-        async with parts.engine.connect() as conn:
-            standing = await nodes.standing(conn, node_id)  # refuses whom it must
-        return _answer(await _in_full(parts, standing, after))
-
-    async def _remember(self, node_id: str, after: int) -> Order | None:
-        """The node has heard what a restored database has forgotten: what stands is told anew.
-
-        Else it would hear nothing until as many new ones were given.
-        """
-        async with self._parts.engine.begin() as conn:
-            await node_rows.heard_up_to(conn, node_id, after)
-        return await self._hearing.order(node_id, after)
+                return _nothing_new(parts, after, order)
+    if order is not None and order.over:
+        raise Gone(nodes.OVER)
+    if order is not None and not _is_old(parts, order):
+        return _answer(_ordered(parts, order))
+    async with parts.engine.connect() as conn:
+        standing = await nodes.standing(conn, node_id)  # refuses whom it must
+    return _answer(await _in_full(parts, standing, after))
 
 
-def _after(request: Request) -> int:
-    """The number of the directive that the node has."""
-    given = request.query_params.get("after")
-    if given is None:
-        raise InvalidRequest(
-            "after: Field required", code="missing_required_parameter", param="after"
-        )
-    try:
-        after = int(given)
-    except ValueError:
-        after = _MOST
-    if not -_MOST <= after < _MOST:
-        raise InvalidRequest("after: Input should be a valid integer of 32 bits", param="after")
-    return after
+async def _remember(parts: Parts, node_id: str, after: int) -> Order | None:
+    """The node has heard what a restored database has forgotten: what stands is told anew.
+
+    Else it would hear nothing until as many new ones were given.
+    """
+    async with parts.engine.begin() as conn:
+        await node_rows.heard_up_to(conn, node_id, after)
+    return await parts.hearing.order(node_id, after)
 
 
 def _is_news(order: Order, after: int) -> bool:
@@ -263,17 +217,16 @@ async def _grants(parts: Parts, standing: Standing, now: datetime) -> Grants:
 
 
 async def _read(request: Request, message: type[M], most: int) -> M:
-    body = await bodies.read(request, most)
     try:
-        return message.from_json(body)
+        return message.from_json(await read_body(request, most))
     except RecursionError:
         raise InvalidRequest(f"{message.__name__}: too deep") from None
     except ValueError as error:
         raise InvalidRequest(f"{message.__name__}: {error}") from None
 
 
-def _check(authorization: str | None, wanted: str) -> None:
-    if not tokens.same(bearer(authorization), wanted):
+def _check(request: Request, wanted: str) -> None:
+    if not tokens.same(bearer(request.headers.get("authorization")), wanted):
         raise InvalidApiKey("This token is not valid here. Register with the bootstrap token.")
 
 

@@ -5,23 +5,31 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 
+from service.api.schemas.base import Page
 from service.domain.errors import InvalidRequest
 
 T = TypeVar("T")
+P = TypeVar("P", bound=Page[Any])
 
-After = Annotated[str | None, Query(description="id of the last item of the page before")]
+After = Annotated[str | None, Query(description="Id of the last item of the page before.")]
 
 
-def page(items: Sequence[T], limit: int, shown: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
+def page(
+    kind: type[P],
+    items: Sequence[T],
+    limit: int,
+    shown: Callable[[T], Any],
+    **more: Any,  # noqa: ANN401 - the list's own members
+) -> P:
     """The list envelope; ``items`` holds one more than ``limit`` when there is a next page."""
     data = [shown(i) for i in items[:limit]]
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": len(items) > limit,
-    }
+    return kind(
+        data=data,
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=len(items) > limit,
+        **more,
+    )
 
 
 def known(items: Sequence[T] | None, after: str | None) -> Sequence[T]:

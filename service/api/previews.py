@@ -1,13 +1,14 @@
 """GET /v1/files/{id}/preview: rows as a base model would read them."""
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from rendering.task import Task
 from service.api import submissions
 from service.api.deps import CallerDep, PartsDep
+from service.api.schemas.files import Preview
 from service.db.files import File
 from service.domain import lineage, results
 from service.domain import reinforcement as rl
@@ -22,7 +23,7 @@ from service.preflight.checker import CheckInterrupted
 from service.storage.store import BlobNotFound
 from trainer.contract import Reinforcement
 
-router = APIRouter(prefix="/files", tags=["files"])
+router = APIRouter(prefix="/files", tags=["Files"])
 MOST_ROWS = 20
 _LAST_LINE = 2**31 - 1
 _USUAL: dict[Format, Method] = {traits.learns_from: m for m, traits in METHODS.items()} | {
@@ -45,7 +46,7 @@ Line = Annotated[int, Query(ge=1, le=_LAST_LINE, description="first line of the 
 Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="maximum number of rows")]
 
 
-@router.get("/{file_id}/preview")
+@router.get("/{file_id}/preview", operation_id="previewFile")
 async def preview(
     parts: PartsDep,
     caller: CallerDep,
@@ -55,7 +56,7 @@ async def preview(
     max_seq_len: Length = None,
     line: Line = 1,
     limit: Limit = 5,
-) -> dict[str, Any]:
+) -> Preview:
     """Show rows rendered through the model's chat template, divided by what is trained.
 
     Each example of a row has `segments` of text. Their `kind` is `trained` (targets of the loss),
@@ -79,17 +80,16 @@ async def preview(
         raise files.bytes_gone(file.id) from None
     if not shown["rows"]:
         raise _beyond_end(file, line, shown["last_line"])
-    return {
-        "object": "file.preview",
-        "file": file.id,
-        "model": base.name,
-        "method": chosen,
-        "max_seq_len": task.max_seq_len,
-        "splits_answers": shown["splits_answers"],
-        "data": shown["rows"],
-        "has_more": shown["next_line"] is not None,
-        "next_line": shown["next_line"],
-    }
+    return Preview(
+        file=file.id,
+        model=base.name,
+        method=chosen,
+        max_seq_len=task.max_seq_len,
+        splits_answers=shown["splits_answers"],
+        data=shown["rows"],
+        has_more=shown["next_line"] is not None,
+        next_line=shown["next_line"],
+    )
 
 
 def _method(file: File, asked: Method | None) -> Method:

@@ -2,18 +2,19 @@
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
 from service.api.deps import CallerDep, Db, Now
 from service.api.job_views import money
+from service.api.schemas.organization import Amount, CostBucket, CostResult, Costs, LineItem
 from service.db import project_costs
 from service.db.project_costs import Bucket
 from service.domain.cost import CURRENCY
 from service.domain.errors import InvalidRequest
 
-router = APIRouter(prefix="/organization", tags=["organization"])
+router = APIRouter(prefix="/organization", tags=["Organization"])
 _WIDTHS = {"1h": 3600, "1d": 86_400}
 _MOST = 180  # buckets
 _LATEST = 4_102_444_800
@@ -25,7 +26,7 @@ Days = Annotated[
 ]
 
 
-@router.get("/costs")
+@router.get("/costs", operation_id="usage-costs")
 async def get_costs(
     db: Db,
     caller: CallerDep,
@@ -34,7 +35,7 @@ async def get_costs(
     end_time: Seconds = None,
     days: Days = None,
     bucket_width: Literal["1h", "1d"] = "1d",
-) -> dict[str, Any]:
+) -> Costs:
     """The last seven days if nothing is told; ``saved`` is against the same hours on demand."""
     width = _WIDTHS[bucket_width]
     until = now if end_time is None else datetime.fromtimestamp(end_time, UTC)
@@ -55,17 +56,14 @@ async def get_costs(
     zero = Decimal(0)
     machines = sum((b.machines for b in found), zero)
     on_demand = sum((b.on_demand for b in found), zero)
-    return {
-        "object": "page",
-        "data": [_bucket(b, caller.project_id) for b in found],
-        "has_more": False,
-        "next_page": None,
-        "total": money(machines + sum((b.storage for b in found), zero)),
-        "on_demand_equivalent": money(on_demand),
-        "saved": money(on_demand - machines),
-        "saved_percent": round(float(100 * (1 - machines / on_demand)), 1) if on_demand else 0.0,
-        "currency": CURRENCY,
-    }
+    return Costs(
+        data=[_bucket(b, caller.project_id) for b in found],
+        total=money(machines + sum((b.storage for b in found), zero)),
+        on_demand_equivalent=money(on_demand),
+        saved=money(on_demand - machines),
+        saved_percent=round(float(100 * (1 - machines / on_demand)), 1) if on_demand else 0.0,
+        currency="USD",
+    )
 
 
 def _midnight(at: datetime) -> datetime:
@@ -73,22 +71,21 @@ def _midnight(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _bucket(bucket: Bucket, project_id: str) -> dict[str, Any]:
-    lines = {"machines": bucket.machines, "storage": bucket.storage}
-    return {
-        "object": "bucket",
-        "start_time": int(bucket.starts.timestamp()),
-        "end_time": int(bucket.ends.timestamp()),
-        "results": [
-            {
-                "object": "organization.costs.result",
-                "amount": {"value": float(round(value, 4)), "currency": CURRENCY.lower()},
-                "line_item": name,
-                "project_id": project_id,
-            }
-            for name, value in lines.items()
-            if value
-        ],
-        "on_demand_equivalent": money(bucket.on_demand),
-        "saved": money(bucket.on_demand - bucket.machines),
-    }
+def _bucket(bucket: Bucket, project_id: str) -> CostBucket:
+    lines: dict[LineItem, Decimal] = {"machines": bucket.machines, "storage": bucket.storage}
+    results = [
+        CostResult(
+            amount=Amount(value=float(round(value, 4)), currency=CURRENCY.lower()),
+            line_item=name,
+            project_id=project_id,
+        )
+        for name, value in lines.items()
+        if value
+    ]
+    return CostBucket(
+        start_time=int(bucket.starts.timestamp()),
+        end_time=int(bucket.ends.timestamp()),
+        results=results,
+        on_demand_equivalent=money(bucket.on_demand),
+        saved=money(bucket.on_demand - bucket.machines),
+    )

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query
 
 from service.api.deps import CallerDep, Db, Now, PartsDep
 from service.api.job_views import money
-from service.api.pages import After, clamp, known
+from service.api.pages import After, clamp, known, page
+from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
 from service.db import project_savings
 from service.db.project_savings import Saved
 from service.domain.cost import CURRENCY
@@ -15,13 +16,13 @@ from service.domain.errors import InvalidRequest
 from service.domain.reconciliation import day_of
 from service.operations import operators
 
-router = APIRouter(prefix="/organization", tags=["organization"])
+router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 100
 Days = Annotated[int, Query(ge=1, le=400, description="whole days (UTC), today the last")]
 Until = Annotated[int | None, Query(ge=0, description="`until` of the first page; with `after`")]
 
 
-@router.get("/costs/projects")
+@router.get("/costs/projects", operation_id="listProjectSavings")
 async def take(
     parts: PartsDep,
     db: Db,
@@ -31,28 +32,26 @@ async def take(
     limit: int = 20,
     after: After = None,
     until: Until = None,
-) -> dict[str, Any]:
+) -> ProjectSavingsList:
     """Machines alone, those first that spent most; ``whole`` is of all projects."""
     await operators.require(parts.engine, caller.project_id, parts.operator_project)
     now = _moment(until, after, now)
     since = day_of(now.date()) - timedelta(days=days - 1)
     limit = clamp(limit, _MOST)
     found = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
-    page = known(None if found is None else found.page, after)
+    rows = known(None if found is None else found.page, after)
     assert found is not None, "an unknown cursor is refused"
-    data = [{"id": one.id, "object": "project", "name": one.name} | _of(one) for one in page]
-    return {
-        "object": "list",
-        "data": data[:limit],
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[:limit][-1]["id"] if data else None,
-        "has_more": len(data) > limit,
-        "since": int(since.timestamp()),
-        "until": _seconds(now),
-        "currency": CURRENCY,
-        "projects": found.projects,
-        "whole": _of(found.whole),
-    }
+    return page(
+        ProjectSavingsList,
+        rows,
+        limit,
+        lambda one: ProjectSavings(id=one.id, name=one.name, **_of(one)),
+        since=int(since.timestamp()),
+        until=_seconds(now),
+        currency=CURRENCY,
+        projects=found.projects,
+        whole=Savings(**_of(found.whole)),
+    )
 
 
 def _moment(until: int | None, after: str | None, now: datetime) -> datetime:

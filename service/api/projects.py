@@ -3,22 +3,22 @@
 Their keys act in each of them by the header OpenAI-Project.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from service.api.deps import CallerDep, Db, PartsDep
 from service.api.pages import After, clamp, known, page
+from service.api.schemas.organization import Project, ProjectList
 from service.db import keys
-from service.db.keys import Project
 from service.operations import operators
 
-router = APIRouter(prefix="/organization", tags=["organization"])
+router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 100
 Job = Annotated[str | None, Query(description="id of a job: only the project that has it")]
 
 
-@router.get("/projects")
+@router.get("/projects", operation_id="list-projects")
 async def list_projects(
     parts: PartsDep,
     db: Db,
@@ -26,20 +26,14 @@ async def list_projects(
     limit: int = 20,
     after: After = None,
     job: Job = None,
-) -> dict[str, Any]:
+) -> ProjectList:
     """Newest first, also those that never had a machine."""
     await operators.require(parts.engine, caller.project_id, parts.operator_project)
     limit = clamp(limit, _MOST)
     found = await keys.newest_projects(db, after=after, limit=limit + 1, job_id=job)
-    return page(known(found, after), limit, _shown)
+    return page(ProjectList, known(found, after), limit, _shown)
 
 
-def _shown(project: Project) -> dict[str, Any]:
-    return {
-        "id": project.id,
-        "object": "organization.project",
-        "name": project.name,
-        "created_at": int(project.created_at.timestamp()),
-        "archived_at": None,
-        "status": "active",
-    }
+def _shown(project: keys.Project) -> Project:
+    created = int(project.created_at.timestamp())
+    return Project(id=project.id, name=project.name, created_at=created)

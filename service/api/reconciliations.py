@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from service.api.deps import CallerDep, Db, Now, PartsDep
 from service.api.job_views import money
 from service.api.pages import After, clamp, known
+from service.api.schemas import organization as schemas
 from service.db import bills
 from service.db.bills import Look
 from service.domain.cost import CURRENCY
@@ -21,12 +22,12 @@ from service.domain.reconciliation import (
 )
 from service.operations import operators
 
-router = APIRouter(prefix="/organization", tags=["organization"])
+router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 100  # attempts of a page
 Days = Annotated[int, Query(ge=1, le=90, description="whole days (UTC), today the last")]
 
 
-@router.get("/costs/reconciliation")
+@router.get("/costs/reconciliation", operation_id="reconcileCosts")
 async def take(
     parts: PartsDep,
     db: Db,
@@ -35,7 +36,7 @@ async def take(
     days: Days = 7,
     limit: int = 20,
     after: After = None,
-) -> dict[str, Any]:
+) -> schemas.Reconciliation:
     """Of the key's project, together and by attempt; ``differences`` sum up to ``difference``."""
     until = now.astimezone(UTC).date()
     since = until - timedelta(days=days - 1)
@@ -45,8 +46,7 @@ async def take(
     sees_all = await operators.are(db, caller.project_id, parts.operator_project)
     nobodys = await bills.of_nobody(db, since, until) if sees_all else []
     found = reconcile(metered, billed, settled(look.told_at, look.first_day))
-    return {
-        "object": "organization.costs.reconciliation",
+    members = {
         "since": since.isoformat(),
         "until": until.isoformat(),
         "told_at": None if look.told_at is None else _seconds(look.told_at),
@@ -58,6 +58,7 @@ async def take(
         "of_nobody": [_of_nobody(one) for one in nobodys],
         **_page(found, clamp(limit, _MOST), after),
     }
+    return schemas.Reconciliation(**members)
 
 
 def _page(found: Reconciliation, limit: int, after: str | None) -> dict[str, Any]:

@@ -2,20 +2,22 @@
 
 import asyncio
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
 
 from service.api.deps import CallerDep, Now, PartsDep
 from service.api.hyperparameters import Strict
+from service.api.requests import JsonRoute
+from service.api.schemas.simulations import Simulation, Way
 from service.db import experience
 from service.domain.plan import Plan
 from service.domain.terms import Terms
 from service.domain.trial import Trial, trials
 from service.operations import jobs
 
-router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["Simulations"], route_class=JsonRoute)
 _HOURS = 24 * 365
 _ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is a second or more of computing
 
@@ -28,10 +30,10 @@ class SimulationRequest(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
 
 
-@router.post("/{job_id}/simulation")
+@router.post("/{job_id}/simulation", operation_id="createSimulation")
 async def simulate(
     parts: PartsDep, caller: CallerDep, now: Now, job_id: str, body: SimulationRequest
-) -> dict[str, Any]:
+) -> Simulation:
     """What its plan may cost and take, by the policy that would run it. Nothing is stored."""
     async with parts.engine.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
@@ -49,11 +51,10 @@ async def simulate(
         )
     shown = [_shown(trial) for trial in found]
     hours = None if deadline is None else round(deadline / 3600, 2)
-    told = {"object": "simulation", "job": job_id, "lives": body.lives, "deadline_hours": hours}
-    return told | {"ways": shown}
+    return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=shown)
 
 
-def _shown(trial: Trial) -> dict[str, Any]:
+def _shown(trial: Trial) -> Way:
     """Money as strings; null where a life has no end."""
     plain = trial.as_dict()
     plain["dollars"] = {name: f"{value:.4f}" for name, value in plain["dollars"].items()}
@@ -62,4 +63,4 @@ def _shown(trial: Trial) -> dict[str, Any]:
             name: round(value, 4) if math.isfinite(value) else None
             for name, value in plain[member].items()
         }
-    return plain | {"currency": "USD"}
+    return Way(**plain, currency="USD")

@@ -80,11 +80,6 @@ async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: date
 
 
 async def _submit(parts: Parts, ready: Submission, now: datetime) -> Submitted:
-    if ready.is_one_write:
-        async with parts.writing.connect() as conn:
-            job = await jobs.submit_at_once(conn, ready, now)
-        if job is not None:
-            return Submitted(job=job, is_new=True)
     async with parts.engine.begin() as conn:
         return await jobs.submit(conn, ready, now)
 

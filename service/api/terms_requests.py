@@ -12,7 +12,7 @@ from service.domain.terms import OnExhausted, OnRisk, Terms
 from service.operations.jobs import UNCHANGED, Unchanged
 
 _LATEST = 4_102_444_800  # the year 2100
-Amount = Annotated[Decimal, Field(gt=0, max_digits=14, decimal_places=6)]
+Amount = Annotated[Decimal, Field(strict=False, gt=0, max_digits=14, decimal_places=6)]
 Deadline = Annotated[int, Field(ge=1, le=_LATEST, description="unix seconds")]
 Region = Annotated[str, Field(min_length=1, max_length=64, pattern="^[a-z0-9]+$")]
 
@@ -22,7 +22,7 @@ class BudgetRequest(Strict):
 
     amount: Amount
     currency: Literal["USD"] = "USD"
-    on_exhausted: OnExhausted = OnExhausted.PAUSE
+    on_exhausted: OnExhausted = Field(default=OnExhausted.PAUSE, strict=False)
 
 
 class PriceRequest(Strict):
@@ -38,10 +38,10 @@ class TermsRequest(Strict):
 
     budget: BudgetRequest | None = None
     deadline: Deadline | None = None
-    on_deadline_risk: OnRisk = OnRisk.SWITCH
+    on_deadline_risk: OnRisk = Field(default=OnRisk.SWITCH, strict=False)
     max_price: PriceRequest | None = None
     regions: list[Region] | None = Field(default=None, min_length=1, max_length=100)
-    priority: Priority = Priority.NORMAL
+    priority: Priority = Field(default=Priority.NORMAL, strict=False)
 
 
 class JobPatch(Strict):

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from service.api.job_views import money, seconds
+from service.api.schemas import storage as schemas
 from service.db.job_facts import Around
 from service.db.tiers import TierMove
 from service.domain import cost
@@ -17,7 +18,7 @@ from service.operations.tiers import Folder, Look
 
 def storage(
     around: Around, blobs: list[StoredBlob], looks: list[Look], where: Account
-) -> dict[str, Any]:
+) -> schemas.Storage:
     """All that a job's container holds, by tier and by folder."""
     sizes = {str(tier): sum(billed(b) for b in blobs if b.tier is tier) for tier in Tier}
     shown: dict[str, Any] = {
@@ -34,7 +35,7 @@ def storage(
     if looks:
         prices = looks[0].prices
         shown |= {"a_month": money(around.storage.a_month), "prices": _prices(prices)}
-    return shown
+    return schemas.Storage(**shown)
 
 
 def move(
@@ -64,9 +65,9 @@ def move(
     }
 
 
-def account(where: Account) -> dict[str, str | None]:
+def account(where: Account) -> schemas.Account:
     """Which account the prices are for."""
-    return {"region": where.region or None, "redundancy": where.redundancy}
+    return schemas.Account(region=where.region or None, redundancy=where.redundancy)
 
 
 def _folder(seen: Look) -> dict[str, Any]:

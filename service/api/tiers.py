@@ -1,12 +1,14 @@
 """/v1/fine_tuning/jobs/{id}/storage: what lies in which tier; .../tier: put it into another one."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
 from service.api import tier_views
 from service.api.deps import CallerDep, Now, Parts, PartsDep
+from service.api.requests import JsonRoute
+from service.api.schemas.storage import Storage, TierMove
 from service.db.keys import Caller
 from service.db.tiers import open_of
 from service.domain.tiers import Priority, Tier
@@ -15,7 +17,7 @@ from service.operations.tier_moves import Wish
 from service.operations.tiers import Look
 from service.pricing import storage_prices
 
-router = APIRouter(prefix="/fine_tuning/jobs", tags=["fine-tuning"])
+router = APIRouter(prefix="/fine_tuning/jobs", tags=["Storage"], route_class=JsonRoute)
 
 
 class TierRequest(BaseModel):
@@ -28,8 +30,8 @@ class TierRequest(BaseModel):
     dry_run: bool = False
 
 
-@router.get("/{job_id}/storage")
-async def get_storage(parts: PartsDep, caller: CallerDep, now: Now, job_id: str) -> dict[str, Any]:
+@router.get("/{job_id}/storage", operation_id="retrieveFineTuningStorage")
+async def get_storage(parts: PartsDep, caller: CallerDep, now: Now, job_id: str) -> Storage:
     """Every checkpoint and the model with tier and state, as Blob lists them now."""
     async with parts.engine.connect() as conn:
         job = await jobs.get(conn, caller.project_id, job_id)
@@ -50,29 +52,29 @@ async def get_storage(parts: PartsDep, caller: CallerDep, now: Now, job_id: str)
     return tier_views.storage(around, blobs, looks, parts.account)
 
 
-@router.post("/{job_id}/checkpoints/{checkpoint_id}/tier")
+@router.post("/{job_id}/checkpoints/{checkpoint_id}/tier", operation_id="moveFineTuningCheckpoint")
 async def move_checkpoint(
     parts: PartsDep,
     caller: CallerDep,
     job_id: str,
     checkpoint_id: str,
     asked: TierRequest,
-) -> dict[str, Any]:
+) -> TierMove:
     """Move a checkpoint; from the archive this brings it back."""
     return await _move(parts, caller, job_id, checkpoint_id, asked)
 
 
-@router.post("/{job_id}/model/tier")
+@router.post("/{job_id}/model/tier", operation_id="moveFineTuningModel")
 async def move_model(
     parts: PartsDep, caller: CallerDep, job_id: str, asked: TierRequest
-) -> dict[str, Any]:
+) -> TierMove:
     """Move the final model; from the archive this brings it back."""
     return await _move(parts, caller, job_id, None, asked)
 
 
 async def _move(
     parts: Parts, caller: Caller, job_id: str, checkpoint_id: str | None, asked: TierRequest
-) -> dict[str, Any]:
+) -> TierMove:
     wish = Wish(
         project_id=caller.project_id,
         job_id=job_id,
@@ -86,4 +88,4 @@ async def _move(
     else:
         seen, made, move = await tier_moves.move(parts.engine, parts.outside, wish, parts.now)
     shown = tier_views.move(seen, wish.tier, wish.priority, made, move)
-    return shown | {"dry_run": asked.dry_run, "account": tier_views.account(parts.account)}
+    return TierMove(**shown, dry_run=asked.dry_run, account=tier_views.account(parts.account))

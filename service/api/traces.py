@@ -5,19 +5,20 @@ For operators: it shows when machines of every project ran.
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from service.api.deps import CallerDep, Now, PartsDep
-from service.api.pages import After, clamp, known
+from service.api.pages import After, clamp, known, page
+from service.api.schemas.organization import AvailabilityTrace, TraceList
 from service.db import traces as rows
 from service.db.traces import Wanted
 from service.domain.errors import InvalidRequest
 from service.domain.traces import TICKS_AT_MOST, Place, Trace, Window
 from service.operations import operators, traces
 
-router = APIRouter(prefix="/organization", tags=["organization"])
+router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 5  # of a page; each may have thousands of ticks
 _LATEST = 4_102_444_800
 Days = Annotated[int, Query(ge=1, le=90)]
@@ -25,7 +26,7 @@ Gap = Annotated[int, Query(ge=60, le=3600, description="seconds between two coun
 Until = Annotated[int | None, Query(ge=0, le=_LATEST, description="unix seconds; none: now")]
 
 
-@router.get("/traces")
+@router.get("/traces", operation_id="listAvailabilityTraces")
 async def get_traces(
     parts: PartsDep,
     caller: CallerDep,
@@ -35,7 +36,7 @@ async def get_traces(
     until: Until = None,
     limit: int = _MOST,
     after: After = None,
-) -> dict[str, Any]:
+) -> TraceList:
     """A page of places by name. For the next one give ``until`` as answered: traces then match."""
     await operators.require(parts.engine, caller.project_id, parts.operator_project)
     end = now if until is None else min(datetime.fromtimestamp(until, UTC), now)
@@ -49,14 +50,14 @@ async def get_traces(
         asked = rest[:limit]
         seen = await traces.seen(conn, Wanted(places=asked), window)
     found = {one.place: one for one in await asyncio.to_thread(seen.traces, asked)}
-    return {
-        "object": "list",
-        "data": [_shown(place, found.get(place)) for place in asked],
-        "first_id": str(asked[0]) if asked else None,
-        "last_id": str(asked[-1]) if asked else None,
-        "has_more": len(rest) > limit,
-        "until": int((window.begins + window.ticks * window.gap).timestamp()),
-    }
+    until_tick = int((window.begins + window.ticks * window.gap).timestamp())
+    return page(
+        TraceList,
+        rest[: limit + 1],
+        limit,
+        lambda place: _shown(place, found.get(place)),
+        until=until_tick,
+    )
 
 
 def _window(end: datetime, days: int, gap_seconds: int) -> Window:
@@ -73,13 +74,11 @@ def _window(end: datetime, days: int, gap_seconds: int) -> Window:
     return Window(begins=whole - ticks * gap, ticks=ticks, gap=gap)
 
 
-def _shown(place: Place, found: Trace | None) -> dict[str, Any]:
-    """``trace`` is the file; null where machines were asked for and nothing is known yet."""
-    return {
-        "id": str(place),
-        "object": "availability_trace",
-        "region": place.region,
-        "vm_size": place.vm_size,
-        "seen_percent": 0.0 if found is None else round(100 * found.seen_share, 1),
-        "trace": None if found is None else found.as_dict(),
-    }
+def _shown(place: Place, found: Trace | None) -> AvailabilityTrace:
+    return AvailabilityTrace(
+        id=str(place),
+        region=place.region,
+        vm_size=place.vm_size,
+        seen_percent=0.0 if found is None else round(100 * found.seen_share, 1),
+        trace=None if found is None else found.as_dict(),
+    )

@@ -1,6 +1,6 @@
 """Uploaded files: their facts; the bytes lie in Blob under the file's id."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -52,6 +52,13 @@ _BRIEF = [column for column in _COLUMNS if column.name not in _LONG]
 async def add(conn: AsyncConnection, file: File) -> None:
     """Keep a file whose bytes are in Blob already."""
     await conn.execute(insert(files).values(vars(file)))
+
+
+async def hold(conn: AsyncConnection, project_id: str, ids: Iterable[str]) -> set[str]:
+    """Keep these files from being deleted until the transaction ends; returns those there are."""
+    query = select(files.c.id).where(files.c.id.in_(ids), *_visible(project_id))
+    held = await conn.execute(query.order_by(files.c.id).with_for_update(read=True))
+    return set(held.scalars())
 
 
 async def find(conn: AsyncConnection, project_id: str, file_id: str) -> File | None:

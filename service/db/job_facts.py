@@ -11,9 +11,11 @@ from decimal import Decimal
 from functools import cache, cached_property
 from typing import Any
 
-from service.db import jobs, statements
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import jobs
 from service.db.jobs import JobRow
-from service.db.statements import Conn
 from service.domain import cadence, forecast
 from service.domain.admission import Code, Standing
 from service.domain.fleet import Offering
@@ -88,14 +90,14 @@ left join lateral (
     count(*) filter (where ended_at is null) billed
   from (
     select hourly, on_demand_hourly, ended_at, greatest(extract(epoch from
-      least(coalesce(ended_at, %(now)s::timestamptz), %(now)s::timestamptz) - started_at
+      least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
     ), 0) / 3600 hours
     from ledger where job_id = j.id
   ) meters
 ) l on true
 left join lateral (
   select sum(size * month * greatest(extract(epoch from
-      least(coalesce(ended_at, %(now)s::timestamptz), %(now)s::timestamptz) - started_at
+      least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
     ), 0) / 3600) / ({gib} * {hours}) kept,
     sum(size * month) filter (where ended_at is null) / {gib} a_month
   from storage_ledger where job_id = j.id
@@ -182,32 +184,16 @@ class Around:
         )
 
 
-async def of(conn: Conn, job_id: str, project_id: str, now: datetime) -> Around | None:
+async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
     """One job, unless it is unknown or another project's."""
     given = {"now": now, "job": job_id, "project": project_id}
-    row = await statements.one(conn, _query("id = %(job)s and project_id = %(project)s"), given)
+    query = _query("id = :job and project_id = :project")
+    row = (await conn.execute(query, given)).one_or_none()
     return _around(row) if row else None
 
 
-def of_new(job: JobRow) -> Around:
-    """The same of one that was just written, without a look: there is nothing around it yet."""
-    return _around(_Alone(job))
-
-
-class _Alone:
-    """The row that the query would give."""
-
-    attempts = evictions = live = 0
-
-    def __init__(self, job: JobRow) -> None:
-        self.__dict__.update(vars(job))
-
-    def __getattr__(self, name: str) -> None:
-        """Of all else there is nothing."""
-
-
 async def page(
-    conn: Conn,
+    conn: AsyncConnection,
     project_id: str,
     now: datetime,
     *,
@@ -219,28 +205,27 @@ async def page(
 
     Without the newest checkpoint of those that succeeded: their model says how far they are.
     """
-    conditions = ["project_id = %(project)s"]
+    conditions = ["project_id = :project"]
     if after is not None:
-        conditions.append("id < %(after)s")
+        conditions.append("id < :after")
     if metadata is None:
         conditions.append("request ->> 'metadata' is null")
     elif metadata:
-        conditions.append("(request -> 'metadata') @> cast(%(metadata)s as jsonb)")
+        conditions.append("(request -> 'metadata') @> cast(:metadata as jsonb)")
     given = {"now": now, "project": project_id, "limit": limit, "after": after}
     given["metadata"] = json.dumps(metadata)
-    newest = " and ".join(conditions) + " order by id desc limit %(limit)s"
+    newest = " and ".join(conditions) + " order by id desc limit :limit"
     query = _query(newest, _UNLESS_DONE, "order by j.id desc")
-    rows = await statements.rows(conn, query, given)
-    return [_around(row) for row in rows]
+    return [_around(row) for row in await conn.execute(query, given)]
 
 
 @cache
-def _query(which: str, and_shown: str = "", order: str = "") -> str:
+def _query(which: str, and_shown: str = "", order: str = "") -> TextClause:
     terminal = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
     columns = ", ".join(JobRow.__dataclass_fields__)
     parts = {"columns": columns, "terminal": terminal, "which": which, "and_shown": and_shown}
     parts |= {"gib": f"{GIB}.0", "hours": str(HOURS_PER_MONTH)}
-    return _QUERY.format(**parts) + order
+    return text(_QUERY.format(**parts) + order)
 
 
 def _around(r: _Row) -> Around:

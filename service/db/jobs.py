@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, and_, func, select, text, update
+from sqlalchemy import ColumnElement, Row, ScalarSelect, and_, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, leases, notices, queue, results, versions
@@ -87,6 +87,13 @@ async def find(
     query = query.with_for_update(key_share=True) if to_write else query
     row = (await conn.execute(query)).one_or_none()
     return parsed(row) if row else None
+
+
+async def add(conn: AsyncConnection, row: JobRow, message: str) -> None:
+    """Write a new job with its first event, and wake a reconciler."""
+    await conn.execute(insert(jobs).values(**vars(row), due_at=row.created_at))
+    await events.add(conn, row.id, row.created_at, "job.created", message)
+    await notices.notify(conn, notices.DUE)
 
 
 async def take_turn(conn: AsyncConnection, what: str) -> None:
@@ -172,6 +179,32 @@ async def wish(
 ) -> None:
     """Write what is wanted of the job (cancel_requested_at and the like) and wake everybody."""
     await _wish(conn, job_id, (), now, columns)
+
+
+async def request_once(
+    conn: AsyncConnection,
+    project_id: str,
+    job_id: str,
+    now: datetime,
+    column: str,
+    *,
+    back: bool = False,
+) -> bool:
+    """Set ``column``, the time of a request, or clear it with ``back``; and wake everybody.
+
+    False, and nothing is written, where the project has no such job, or one that is over, or that
+    has (``back``: lacks) the request already.
+    """
+    asked = jobs.c[column]
+    same = (
+        jobs.c.project_id == project_id,
+        jobs.c.state.not_in(JOB_TERMINAL),
+        asked.is_not(None) if back else asked.is_(None),
+    )
+    found = await conn.execute(select(jobs.c.id).where(jobs.c.id == job_id, *same))
+    if found.first() is None:
+        return False
+    return await _wish(conn, job_id, same, now, {column: None if back else now})
 
 
 async def wish_as_seen(

@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import leases, notices, statements
+from service.db import leases, notices
 from service.db.leases import Claim
-from service.db.statements import Conn
 from service.db.storage_tables import tier_moves
 from service.db.tables import checkpoints
 from service.domain.tiers import Outcome, Priority, Tier
@@ -55,10 +54,6 @@ class Mark:
     lease_token: str | None
 
 
-_ANY_PLACE = """
-select 1 from checkpoints
-where job_id = %(job)s and dropped_at is null and broken_because is null limit 1
-"""
 _OPEN = tier_moves.c.ended_at.is_(None)
 _DUE = leases.due(tier_moves, _OPEN)
 _COLUMNS = [tier_moves.c[f.name] for f in fields(TierMove) if f.name != "step"]
@@ -77,9 +72,11 @@ async def places(conn: AsyncConnection, job_id: str) -> list[Place]:
     return [Place(**row) for row in rows]
 
 
-async def has_places(conn: Conn, job_id: str) -> bool:
+async def has_places(conn: AsyncConnection, job_id: str) -> bool:
     """Whether there is any such checkpoint."""
-    return await statements.one(conn, _ANY_PLACE, {"job": job_id}) is not None
+    c = checkpoints.c
+    there = (c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
+    return (await conn.execute(select(c.id).where(*there).limit(1))).first() is not None
 
 
 async def mark(conn: AsyncConnection, job_id: str, path: str) -> Mark:

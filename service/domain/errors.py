@@ -8,6 +8,7 @@
     +-- PermissionDenied      403  permission_denied
     |   +-- MismatchedProject      mismatched_project
     +-- NotFound              404
+    |   +-- UnknownUrl             unknown_url
     |   +-- JobNotFound            job_not_found
     |   +-- FileNotFound           file_not_found
     |   +-- ModelNotFound          model_not_found
@@ -26,6 +27,7 @@
     |   +-- StaleEpoch             stale_epoch
     +-- Gone                  410  gone
     +-- PayloadTooLarge       413  payload_too_large
+    +-- UnsupportedMediaType  415  unsupported_media_type
     +-- NotSeenYet            425  not_seen_yet
     +-- RateLimited           429  rate_limit_exceeded
     +-- NotImplementedHere    501  not_implemented
@@ -120,6 +122,12 @@ class NotFound(ServiceError):
     status = 404
     type = "invalid_request_error"
     code = "not_found"
+
+
+class UnknownUrl(NotFound):
+    """No route of this path."""
+
+    code = "unknown_url"
 
 
 class JobNotFound(NotFound):
@@ -236,6 +244,14 @@ class PayloadTooLarge(ServiceError):
     status = 413
     type = "invalid_request_error"
     code = "payload_too_large"
+
+
+class UnsupportedMediaType(ServiceError):
+    """A body of another kind than the route reads."""
+
+    status = 415
+    type = "invalid_request_error"
+    code = "unsupported_media_type"
 
 
 class NotSeenYet(ServiceError):

@@ -1,6 +1,5 @@
 """What may be asked of jobs."""
 
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -8,15 +7,12 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import budgets, events, job_facts, jobs, wishes
-from service.db import submissions as new_jobs
+from service.db import budgets, events, files, job_facts, jobs
 from service.db.files import CONTAINER, File
 from service.db.job_facts import Around
 from service.db.jobs import JobRow
 from service.db.keys import Caller
-from service.db.statements import Conn
 from service.db.tables import jobs as table
-from service.db.wishes import Told, Wish
 from service.domain import budget, lineage
 from service.domain.budget import USUAL, Allowance
 from service.domain.errors import (
@@ -84,11 +80,6 @@ class Submission:
         """The jobs whose models it reads."""
         return lineage.sources(self.model, self.plan.recipe.reinforcement)
 
-    @property
-    def is_one_write(self) -> bool:
-        """Nothing is to be looked at before: no model of a job, no request that was sent before."""
-        return not self.sending.is_retry and not self.sources
-
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
@@ -132,21 +123,11 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
     if (earlier := await sent_before(conn, sending, now)) is not None:
         return Submitted(job=earlier, is_new=False)
     await holds.hold(conn, sending.caller.project_id, submission.sources)
-    job = await submit_at_once(conn, submission, now)
-    assert job is not None, "nobody else had the turn"
-    return Submitted(job=job, is_new=True)
-
-
-async def submit_at_once(conn: Conn, submission: Submission, now: datetime) -> JobRow | None:
-    """Write the job of a submission that ``is_one_write``; FileJustDeleted.
-
-    None: its idempotency key was used before, and ``submit`` says by which job.
-    """
-    row, files = _row(submission, now), submission.training_file.filename
-    told = f"Created job on {files}: {submission.plan.why}"
-    added = await new_jobs.add(conn, row, submission.sending.turn, told)
-    _refuse_deleted(row, added.missing)
-    return row if added.is_new else None
+    row = _row(submission, now)
+    await _hold_files(conn, row)
+    message = f"Created job on {submission.training_file.filename}: {submission.plan.why}"
+    await jobs.add(conn, row, message)
+    return Submitted(job=row, is_new=True)
 
 
 async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
@@ -165,7 +146,7 @@ async def get_to_change(conn: AsyncConnection, project_id: str, job_id: str) -> 
     return job
 
 
-async def around(conn: Conn, project_id: str, job_id: str, now: datetime) -> Around:
+async def around(conn: AsyncConnection, project_id: str, job_id: str, now: datetime) -> Around:
     """The job with everything that is shown with it but its wait, or raise JobNotFound."""
     found = await job_facts.of(conn, job_id, project_id, now)
     if found is None:
@@ -199,10 +180,11 @@ async def change(
     await events.add(conn, job.id, now, "job.changed", text, data=_key_of(caller))
 
 
-async def request_cancel(conn: Conn, caller: Caller, job_id: str, now: datetime) -> Around:
+async def request_cancel(
+    conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
+) -> Around:
     """Wish for the end; of a job that is cancelled (or about to be) it is known."""
-    told = _asked("cancel", caller)
-    is_news = await wishes.write(conn, caller.project_id, job_id, now, Wish.CANCEL, told)
+    is_news = await _request(conn, caller, job_id, now, "cancel", "cancel_requested_at")
     found = await around(conn, caller.project_id, job_id, now)
     job = found.job
     if not (is_news or job.state is JobState.CANCELLED or job.cancel_requested_at):
@@ -210,20 +192,23 @@ async def request_cancel(conn: Conn, caller: Caller, job_id: str, now: datetime)
     return found
 
 
-async def request_pause(conn: Conn, caller: Caller, job_id: str, now: datetime) -> Around:
+async def request_pause(
+    conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
+) -> Around:
     """Wish for a checkpoint and no machines; of a paused job it is known."""
-    told = _asked("pause", caller)
-    is_news = await wishes.write(conn, caller.project_id, job_id, now, Wish.PAUSE, told)
+    is_news = await _request(conn, caller, job_id, now, "pause", "pause_requested_at")
     found = await around(conn, caller.project_id, job_id, now)
     if not (is_news or found.job.pause_requested_at):
         _must_be_live(found.job, "paused")
     return found
 
 
-async def request_resume(conn: Conn, caller: Caller, job_id: str, now: datetime) -> Around:
+async def request_resume(
+    conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
+) -> Around:
     """Take a pause back, if there is one."""
-    told = _asked("resume", caller)
-    is_news = await wishes.write(conn, caller.project_id, job_id, now, Wish.PAUSE, told, back=True)
+    column = "pause_requested_at"
+    is_news = await _request(conn, caller, job_id, now, "resume", column, back=True)
     found = await around(conn, caller.project_id, job_id, now)
     job = found.job
     if is_news:
@@ -235,9 +220,23 @@ async def request_resume(conn: Conn, caller: Caller, job_id: str, now: datetime)
     return found
 
 
-def _asked(what: str, caller: Caller) -> Told:
-    text = f"{what.capitalize()} was asked for{_by(caller)}"
-    return Told(code=f"job.{what}_requested", message=text, data=_key_of(caller))
+async def _request(
+    conn: AsyncConnection,
+    caller: Caller,
+    job_id: str,
+    now: datetime,
+    verb: str,
+    column: str,
+    *,
+    back: bool = False,
+) -> bool:
+    """Write the request with its event; False where nothing was to be written."""
+    done = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
+    if done:
+        text = f"{verb.capitalize()} was asked for{_by(caller)}"
+        data = _key_of(caller)
+        await events.add(conn, job_id, now, f"job.{verb}_requested", text, data=data)
+    return done
 
 
 def _by(caller: Caller) -> str:
@@ -305,10 +304,12 @@ def _labels(method: str, training: File) -> tuple[str, ...]:
     return tuple(training.labels) if method == "classification" else ()
 
 
-def _refuse_deleted(row: JobRow, missing: Collection[str]) -> None:
+async def _hold_files(conn: AsyncConnection, row: JobRow) -> None:
     """A file that is being deleted right now must not get a job, and the other way round."""
-    for param in ("training_file", "validation_file"):
-        if (file := getattr(row, param)) in missing:
+    named = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
+    held = await files.hold(conn, row.project_id, named.values())
+    for param, file in named.items():
+        if file not in held:
             raise FileJustDeleted(file, param)
 
 
@@ -339,7 +340,7 @@ def _row(submission: Submission, now: datetime) -> JobRow:
         pause_requested_at=None,
         trainer_errors=0,
         result=None,
-        version=new_jobs.VERSION,
+        version=1,
         updated_at=now,
         progress={},
         lost_steps=0,

@@ -11,7 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import tiers
 from service.db.jobs import JobRow
-from service.db.statements import Singles
 from service.db.tiers import Mark, TierMove
 from service.domain import storage_cost
 from service.domain import tiers as rules
@@ -166,10 +165,9 @@ async def may_resume(engine: AsyncEngine, outside: Outside, project_id: str, job
     One that is gone is passed over, as the next attempt does; when all are, CheckpointNotFound is
     raised. Where Blob cannot be asked, the wish is taken: the next attempt waits for Blob itself.
     """
-    async with Singles(engine).connect() as single:
-        if not await tiers.has_places(single, job_id):
-            return
     async with engine.connect() as conn:
+        if not await tiers.has_places(conn, job_id):
+            return
         job = await get_job(conn, project_id, job_id)
         kept = [folder for folder in await folders(conn, job) if folder.checkpoint_id]
     stopped = job.pause_requested_at or job.over_budget_at

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -25,7 +24,7 @@ from service.reconciler.polite import PoliteCloud
 from service.reconciler.watch import Watch
 from service.storage.store import StorageError
 from tests.chaos import beside
-from tests.chaos.seams import Hook, HookedCloud, HookedEngine, HookedSingles, HookedStore
+from tests.chaos.seams import Hook, HookedCloud, HookedEngine, HookedStore
 from tests.clock import Clock
 from tests.world import World, client, preparation
 
@@ -133,7 +132,7 @@ def start(
     seen, store = HookedCloud(cloud, hook), HookedStore(world.store, hook)
     parts = replace(world.parts, engine=engine, store=store, now=clock, long_poll=timedelta(0))
     checks = Preflights(engine=engine, store=store, checker=InlineChecker(), now=clock)
-    parts = replace(parts, singles=partial(HookedSingles, hook=hook), preflights=checks)
+    parts = replace(parts, preflights=checks)
     reconcile = {"engine": engine, "store": store, "now": clock}
     asked = PoliteCloud(engine=engine, cloud=seen, now=clock) if polite else None
     every = world.attempts.pace.poll

@@ -23,7 +23,6 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.cloud.remaining import HEADER, TellRemaining
 from service.db.leases import LEASE
-from service.db.statements import Driver, Singles
 from service.db.together import Together
 from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.storage.fake import MemoryStore
@@ -243,27 +242,6 @@ class HookedEngine(AsyncEngine):
     async def _reach(self) -> None:
         try:
             await self.hook.reach("postgres")
-        except ConnectionLost as fault:
-            raise OperationalError(None, None, fault) from fault
-
-
-class HookedSingles(Singles):
-    """The same for statements that are transactions of their own: each connection is a point."""
-
-    def __init__(self, engine: AsyncEngine, hook: Hook) -> None:
-        super().__init__(engine)
-        self.hook = hook
-
-    @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Driver]:
-        place = caller()
-        try:
-            await self.hook.reach("postgres")
-            door = await self.hook.door(place)
-            number = await self.hook.come_to(f"commit {place}", door)
-            async with super().connect() as conn:
-                yield conn
-            await self.hook.done(number)
         except ConnectionLost as fault:
             raise OperationalError(None, None, fault) from fault
 

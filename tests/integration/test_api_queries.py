@@ -117,7 +117,8 @@ def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:
     def blocking(dependant: Dependant) -> list[object]:
         inner = [call for part in dependant.dependencies for call in blocking(part)]
         call = dependant.call
-        is_async = inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)
+        function = call if inspect.isroutine(call) else type(call).__call__
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         return inner if is_async else [*inner, call]
 
     assert len(routes) > 15

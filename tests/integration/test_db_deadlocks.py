@@ -18,19 +18,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import (
     attempt_moves,
     attempts,
+    events,
     generations,
     jobs,
     leases,
     ledger,
     tables,
-    wishes,
 )
 from service.db import nodes as node_rows
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.leases import LEASE, Claim
 from service.db.ledger import Exist
-from service.db.wishes import Told, Wish
 from service.domain.attempt import Move, OpenGeneration
 from service.domain.errors import LeaseLost
 from service.domain.generation import Halt
@@ -185,9 +184,10 @@ class Crowd:
             await generation_operations.open_all(conn, [opening], self.clock())
 
     async def _wish(self, conn: AsyncConnection) -> None:
-        told = Told(code="job.pause_requested", message="Pause was asked for", data={})
-        back = self.rng.random() < 0.5
-        await wishes.write(conn, "p-job", "job", self.clock(), Wish.PAUSE, told, back=back)
+        now, back = self.clock(), self.rng.random() < 0.5
+        asked = await jobs.request_once(conn, "p-job", "job", now, "pause_requested_at", back=back)
+        if asked:
+            await events.add(conn, "job", now, "job.pause_requested", "Pause was asked for")
 
     async def _job(self, conn: AsyncConnection) -> None:
         for claim, _ in await jobs.claim_due(conn, self.clock(), 2):

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from service.api.job_requests import parse
 from service.domain.errors import InvalidRequest
 from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.plan import Plan, make_plan
 from service.domain.recipe import Hyperparameters, Training, resolve, zero_stages
 from service.domain.savings import Savings
+from tests.unit.test_job_requests import parse
 from tests.unit.test_plan import REQUEST
 from tests.unit.test_recipe import ARCH
 from trainer.contract import Lora, SpikeGuard

@@ -5,8 +5,10 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from service.api.job_requests import JobRequest, parse
+from service.api import requests, validation
+from service.api.job_requests import JobRequest
 from service.domain.errors import InvalidRequest
 from service.domain.method import METHODS
 from service.domain.recipe import Hyperparameters, Training
@@ -15,6 +17,14 @@ from trainer.contract import Dpo, Lora
 
 LEAST = {"model": "m", "training_file": "file-1"}
 LEAST_OPTIONS: dict[str, dict[str, Any]] = {"reinforcement": {"grader": {}}}
+
+
+def parse(body: bytes) -> JobRequest:
+    """Read a body as the route does."""
+    try:
+        return JobRequest.model_validate(requests.parse_json(body))
+    except ValidationError as error:
+        raise validation.of_members(JobRequest, error.errors()) from None
 
 
 def asked(**more: object) -> JobRequest:

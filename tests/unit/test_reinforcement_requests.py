@@ -103,7 +103,7 @@ def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
         ({"algorithm": "trpo"}, "algorithm", "'ppo'"),
         ({"answers": 65}, "answers", "less"),
         ({"temperature": 0}, "temperature", "greater"),
-        ({"reward_model": "x"}, "reward_model", "not permitted"),
+        ({"reward_model": "x"}, "reward_model", "unknown member"),
         ({"grader": GRADER | {"type": "score_model"}}, "grader.type", "no network"),
         ({"grader": GRADER | {"input": "{{sample}}"}}, "grader.input", "{{item"),
         ({"grader": GRADER | {"operation": "gt"}}, "grader.operation", "ilike"),

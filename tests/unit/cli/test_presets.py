@@ -13,12 +13,13 @@ from rekindle.cli.submit_method import Method
 from rekindle.cli.submit_preset import Start
 from rekindle.cli.submit_training import Memory
 from rekindle.cli.trouble import Trouble
-from service.api.job_requests import JobRequest, parse
+from service.api.job_requests import JobRequest
 from service.domain.architecture import Architecture
 from service.domain.fleet import Offering, Price
 from service.domain.plan import make_plan
 from service.domain.plan_request import Offer, PlanRequest
 from service.domain.states import CapacityType
+from tests.unit.test_job_requests import parse
 
 FILE = {"training_file": "file-1"}
 GRADER = {"type": "exact_answer", "input": "{{ sample.output_text }}", "reference": "{{ item.a }}"}

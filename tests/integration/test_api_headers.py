@@ -1,10 +1,8 @@
-"""A route that spares FastAPI's parameters answers as any other does."""
+"""Headers of a request to create a job."""
 
 import httpx
 import pytest
 
-from service.api import jobs
-from service.api.quick_routes import QuickRoute
 from tests.world import MODEL, World
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -19,18 +17,6 @@ async def test_a_header_that_says_what_holds_anyway_is_taken(world: World) -> No
     answer = await send(world, **{"x-stainless-retry-count": "0"})
 
     assert answer.status_code == 200
-
-
-async def test_wishes_and_submissions_are_quick_and_a_query_is_not_passed_over(
-    world: World,
-) -> None:
-    quick = {route.path for route in jobs.router.routes if isinstance(route, QuickRoute)}
-    assert {path.rpartition("/")[2] for path in quick} == {"jobs", "cancel", "pause", "resume"}
-
-    body = {"model": MODEL, "training_file": await world.upload(), "seed": 7}
-    planned = await world.call("POST", f"{JOBS}?dry_run=true", json=body)
-
-    assert planned.json()["object"] == "fine_tuning.job.plan"
 
 
 @pytest.mark.parametrize(

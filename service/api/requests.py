@@ -1,0 +1,120 @@
+"""Requests as the app reads them: paths of OpenAI and of Azure OpenAI, HEAD, and strict JSON."""
+
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.domain import strict_json
+from service.domain.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+
+LONGEST_BODY = 1024 * 1024  # bytes of a JSON body; a route class may have another limit
+# AzureOpenAI sends /openai/files?api-version=..., clients of its v1 API /openai/v1/files.
+_AZURE = re.compile(r"/openai(?:/v1)?(?=/)")
+
+
+class _HeadAnswered(Exception):
+    """The headers of an answer to HEAD were sent."""
+
+
+class Paths:
+    """Middleware: one path for every way to write it.
+
+    A trailing slash is dropped, Azure OpenAI's prefix becomes ``/v1``, and HEAD is answered as GET
+    without the body. Plain ASGI, so that bodies stream through untouched.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer by the app."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = _AZURE.sub("/v1", scope["path"], count=1)
+        path = path.rstrip("/") or "/"
+        if path != scope["path"]:
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        if scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._app({**scope, "method": "GET"}, receive, _headers_only(send))
+        except _HeadAnswered:
+            return
+
+
+def _headers_only(send: Send) -> Send:
+    async def send_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            return
+        await send({"type": "http.response.body", "body": b""})
+        raise _HeadAnswered
+
+    return send_headers
+
+
+def parse_json(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """Parse a body; raise InvalidRequest that says what is wrong with it."""
+    try:
+        return strict_json.loads(body.decode())
+    except UnicodeDecodeError:
+        raise InvalidRequest("The body is not UTF-8. Send JSON in UTF-8.") from None
+    except strict_json.BadText as error:
+        where = ".".join(str(p - 1) if isinstance(p, int) else p for p in error.path)
+        raise InvalidRequest(f"{error}.", param=f"{where!a}"[1:-1] or None) from None
+    except ValueError as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the whole body, or raise PayloadTooLarge once it is longer than ``most`` bytes.
+
+    FastAPI's own ``max_body_size`` answers in plain text, which OpenAI's clients cannot read.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise PayloadTooLarge(f"The body is longer than {most} bytes. Send less at a time.")
+    return bytes(body)
+
+
+class JsonRequest(Request):
+    """A request whose JSON means the same to every program: see ``strict_json``."""
+
+    longest_body = LONGEST_BODY
+
+    async def body(self) -> bytes:
+        """Return the whole body; it is read once."""
+        if not hasattr(self, "_body"):
+            self._body = await read_body(self, self.longest_body)
+        return self._body
+
+    async def json(self) -> Any:  # noqa: ANN401 - whatever JSON holds
+        """Return the parsed body; raise InvalidRequest that says what is wrong with it."""
+        if encoding := self.headers.get("content-encoding"):
+            raise UnsupportedMediaType(
+                f"The body is sent with content-encoding {encoding:.40}. Send plain JSON."
+            )
+        return parse_json(await self.body())
+
+
+class JsonRoute(APIRoute):
+    """A route that reads bodies as ``JsonRequest`` does."""
+
+    request_class = JsonRequest
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap FastAPI's handler, as its documentation shows for custom requests."""
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            return await handle(self.request_class(request.scope, request.receive))
+
+        return handle_json

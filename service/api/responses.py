@@ -1,0 +1,14 @@
+"""Answers that are not JSON, as the API document describes them."""
+
+from typing import Any, Final
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+BYTES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The bytes.", "content": {"application/octet-stream": _BINARY}}
+}
+PART: Final[dict[int | str, dict[str, Any]]] = BYTES | {
+    206: {"description": "The rest.", "content": {"application/octet-stream": _BINARY}}
+}
+TEXT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}

@@ -1,0 +1,45 @@
+"""What all answers share: strict models, money, time, pages and objects that were deleted."""
+
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+UnixTime = Annotated[int, Field(description="Unix time in seconds.", examples=[1790000000])]
+Money = Annotated[str, Field(description="US dollars as a decimal string.", examples=["12.3400"])]
+
+
+class Answer(BaseModel):
+    """A JSON object that the service answers with; it holds its declared members and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Stored(BaseModel):
+    """A part of an answer as it was stored; rows of other releases may have other members."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+
+
+def is_none(value: object) -> bool:
+    """Tell whether a member is left out: OpenAI's optional members are never null."""
+    return value is None
+
+
+class Page(Answer, Generic[T]):
+    """A page of a list. For the next page send `after=last_id` while `has_more` is true."""
+
+    object: Literal["list"] = "list"
+    data: list[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class Percentiles(Answer):
+    """The 10th, 50th and 90th percentile, as Unix times."""
+
+    p10: UnixTime
+    p50: UnixTime
+    p90: UnixTime

@@ -1,0 +1,84 @@
+"""Files: uploads and their checks."""
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from service.api.schemas.base import Answer, Page, UnixTime, is_none
+
+
+class Counts(Answer):
+    """What the check of the file counted."""
+
+    examples: int
+    tokens: int
+    """Estimated tokens of the whole file."""
+    warnings: int
+    warnings_by_code: dict[str, int]
+
+
+class Warning(Answer):
+    """A row that is allowed and probably not meant."""
+
+    line: int
+    code: str
+    message: str
+
+
+class UploadProgress(Answer):
+    """How far an upload is."""
+
+    bytes: int
+    expected_bytes: int | None
+    percent: float | None
+    examples: int
+    updated_at: UnixTime
+
+
+class File(Answer):
+    """OpenAI's file, with what the check of its rows found."""
+
+    id: str
+    object: Literal["file"] = "file"
+    bytes: int
+    created_at: UnixTime
+    filename: str
+    purpose: str
+    status: Literal["uploaded", "processed"]
+    """`uploaded` while the bytes still come."""
+    status_details: str | None = Field(default=None, exclude_if=is_none)
+    format: str | None = Field(default=None, exclude_if=is_none)
+    """What the rows are: `chat`, `preference`, `ranking`, `prompt` or `labelled`."""
+    labels: list[str] | None = Field(default=None, exclude_if=is_none)
+    examples: int | None = Field(default=None, exclude_if=is_none)
+    counts: Counts | None = Field(default=None, exclude_if=is_none)
+    warnings: list[Warning] | None = Field(default=None, exclude_if=is_none)
+    """The first of each kind."""
+    progress: UploadProgress | None = Field(default=None, exclude_if=is_none)
+
+
+class FileList(Page[File]):
+    """A page of files."""
+
+
+class FileDeleted(Answer):
+    """The file is gone."""
+
+    id: str
+    object: Literal["file"] = "file"
+    deleted: Literal[True] = True
+
+
+class Preview(Answer):
+    """Rows as a model reads them."""
+
+    object: Literal["file.preview"] = "file.preview"
+    file: str
+    model: str
+    method: str
+    max_seq_len: int
+    splits_answers: bool
+    data: list[dict[str, JsonValue]]
+    """Rows with `line`, `examples` (segments of text and their kind) and `problems`."""
+    has_more: bool
+    next_line: int | None

@@ -1,0 +1,215 @@
+"""Jobs: OpenAI's object, and our members beside it."""
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from service.api.schemas.base import Answer, Money, Page, Percentiles, Stored, UnixTime, is_none
+from service.api.schemas.costs import Cost
+from service.api.schemas.plans import Plan
+
+Status = Literal[
+    "validating_files", "queued", "running", "paused", "succeeded", "failed", "cancelled"
+]
+
+
+class JobError(Stored):
+    """Why a job failed."""
+
+    code: str
+    message: str
+    param: str | None = None
+
+
+class Hyperparameters(Answer):
+    """OpenAI's three, resolved."""
+
+    batch_size: int
+    learning_rate_multiplier: float
+    n_epochs: int
+
+
+class Method(Answer):
+    """How the job trains: options of the type only, resolved."""
+
+    type: Literal["supervised", "dpo", "reward", "reinforcement", "classification"]
+    supervised: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
+    dpo: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
+    reward: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
+    reinforcement: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
+    classification: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
+
+
+class StatusReason(Answer):
+    """Why the job is in its phase."""
+
+    code: str
+    message: str
+    since: UnixTime | None
+    next_try_at: UnixTime | None
+    """When it is looked at again."""
+
+
+class Queue(Answer):
+    """Place in the queue of a job that waits to be admitted."""
+
+    position: int | None
+    ahead: int | None
+    code: str
+    reason: str | None
+    since: UnixTime
+    next_try_at: UnixTime | None = Field(default=None, exclude_if=is_none)
+
+
+class ProgressSummary(Answer):
+    """How far the training is."""
+
+    step: int
+    total_steps: int
+    percent: float
+
+
+class Progress(ProgressSummary):
+    """How far the training is, and what the last step measured."""
+
+    epoch: float
+    seconds_per_step: float | None
+    tokens_per_second: float | None
+    loss: float | None
+    valid_loss: float | None
+    margin: float | None
+    reward: float | None
+    kl: float | None
+    answer_tokens: float | None
+    lost_steps: int
+    """Steps done again after evictions."""
+
+
+class AttemptsSummary(Answer):
+    """Attempts so far."""
+
+    count: int
+    current: str | None
+    evictions: int
+
+
+class LatestCheckpoint(Answer):
+    """The newest committed checkpoint."""
+
+    id: str
+    step_number: int
+    created_at: UnixTime
+
+
+class CheckpointInterval(Answer):
+    """How often the job saves, and what that rests on."""
+
+    seconds: float | None
+    chosen_by: Literal["planner", "user"]
+    evictions_per_hour: float | None
+    notices_answered: float | None
+    since: UnixTime | None
+
+
+class CostSummary(Answer):
+    """Spent so far."""
+
+    spent: Money
+    currency: Literal["USD"]
+
+
+class Budget(Answer):
+    """What the job may cost."""
+
+    amount: Money
+    on_exhausted: Literal["pause", "cancel"]
+    currency: Literal["USD"]
+
+
+class MaxPrice(Answer):
+    """The highest price that the job takes."""
+
+    per: Literal["gpu_hour"]
+    amount: Money
+    currency: Literal["USD"]
+
+
+class Infrastructure(Answer):
+    """Limits of money, time and place."""
+
+    budget: Budget | None
+    deadline: UnixTime | None
+    on_deadline_risk: Literal["switch_to_on_demand", "notify", "cancel"]
+    max_price: MaxPrice | None
+    regions: list[str] | None
+    priority: Literal["low", "normal", "high"]
+
+
+class Forecast(Answer):
+    """When the job ends, and the odds that this is in time."""
+
+    finish: Percentiles | None
+    meets_deadline: float | None
+    """Probability."""
+    let_in: Percentiles | None
+    """When it is admitted."""
+    unknown_because: str | None
+
+
+class JobSummary(Answer):
+    """A job as lists show it."""
+
+    id: str
+    object: Literal["fine_tuning.job"] = "fine_tuning.job"
+    created_at: UnixTime
+    error: JobError | None
+    fine_tuned_model: str | None
+    finished_at: UnixTime | None
+    hyperparameters: Hyperparameters
+    model: str
+    organization_id: str
+    result_files: list[str]
+    seed: int
+    status: Status
+    """OpenAI's status, and `paused`; `phase` says more."""
+    trained_tokens: int | None
+    training_file: str
+    validation_file: str | None
+    integrations: list[JsonValue]
+    metadata: dict[str, str] | None
+    method: Method
+    user_provided_suffix: str | None
+    started_at: UnixTime | None
+    version: int
+    """Grows with every change; `?wait=` and `If-None-Match` compare it."""
+    updated_at: UnixTime
+    phase: str
+    """What the job does now, for example `waiting_for_capacity`."""
+    status_reason: StatusReason
+    queue: Queue | None
+    progress: ProgressSummary
+    cost: CostSummary
+
+
+class Job(JobSummary):
+    """A job with its progress, plan, cost and forecast."""
+
+    estimated_finish: UnixTime | None
+    progress: Progress
+    attempts: AttemptsSummary
+    latest_checkpoint: LatestCheckpoint | None
+    checkpoint_interval: CheckpointInterval
+    cost: Cost  # type: ignore[assignment]  # the summary's members and more
+    infrastructure: Infrastructure
+    forecast: Forecast | None
+    elastic: dict[str, JsonValue] | None
+    rung: dict[str, JsonValue] | None
+    """What was changed after memory ran out; null: as planned."""
+    plan: Plan
+    result: dict[str, JsonValue] | None
+    """Facts of the final model: path, size, step and checksums."""
+    links: dict[str, str]
+
+
+class JobList(Page[JobSummary]):
+    """A page of jobs, newest first."""

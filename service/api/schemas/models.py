@@ -1,0 +1,44 @@
+"""Models: base models, what jobs have made, and the files of a final model."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from service.api.schemas.base import Answer, UnixTime, is_none
+
+
+class Model(Answer):
+    """A base model, or one that a job has made."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: UnixTime
+    owned_by: str
+    """`base`, or the project whose job made it."""
+    base_model: str | None = Field(default=None, exclude_if=is_none)
+    job: str | None = Field(default=None, exclude_if=is_none)
+
+
+class ModelList(Answer):
+    """Every model that a job of the project can start from."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class ModelFile(Answer):
+    """One file of a final model."""
+
+    name: str
+    bytes: int
+    crc64nvme: str
+
+
+class ModelFiles(Answer):
+    """The files of a job's final model, in Hugging Face's layout."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelFile]
+    has_more: Literal[False] = False
+    path: str
+    parameters_sha256: str

@@ -1,0 +1,95 @@
+"""Plans: where a job would run, how long it takes and what it costs."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from service.api.schemas.base import Answer, Money, Stored
+
+
+class Memory(Stored):
+    """Predicted memory of one GPU in bytes, by what holds it."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    logits: int
+    update: int
+    """Temporary buffers of the optimizer step."""
+    buffers: int
+    """DeepSpeed's buckets and gathered parameters."""
+    runtime: int
+    """CUDA context, workspaces of kernels, NCCL."""
+    cache: int = 0
+    """Key-value cache of answers during a rollout."""
+    host: int = 0
+    """Memory of the process on the host, not on the GPU."""
+    total: int
+    needed: int
+    """The total with its safety margin."""
+
+
+class Option(Stored):
+    """One place with the best layout on it; times in seconds."""
+
+    region: str
+    vm_size: str
+    capacity_type: Literal["spot", "on_demand"]
+    hourly: Money
+    """Price of one machine."""
+    on_demand_hourly: Money
+    nodes: int
+    processes_per_node: int
+    zero_stage: int
+    micro_batch: int
+    accumulation: int
+    global_batch: int
+    total_steps: int
+    memory: Memory
+    seconds_per_step: float
+    expected_evictions: float
+    duration_p50: float
+    """From the request to the final model."""
+    duration_p90: float
+    cost_p50: Money
+    cost_p90: Money
+    on_demand_cost: Money
+
+
+class Recipe(Stored):
+    """Every number of the training that does not depend on the machines."""
+
+    n_epochs: int
+    batch_size: int
+    global_batch: int
+    total_steps: int
+    learning_rate: float
+    max_seq_len: int
+    precision: str
+
+
+class Plan(Option):
+    """The chosen option, and what else there is."""
+
+    currency: Literal["USD"]
+    recipe: Recipe
+    options: list[Option]
+    """Places with the same layout, cheapest first; the first one is chosen."""
+    alternatives: list[Option]
+    """Other layouts."""
+    rejected: list[str]
+    """What cannot be taken, and why."""
+    why: str
+    warnings: list[str]
+    elastic: dict[str, JsonValue] | None = None
+    data: dict[str, JsonValue] | None = None
+    """What the check of the rows counted; null: lengths are estimates."""
+
+
+class JobPlan(Answer):
+    """The answer to a dry run: the plan of a job that was not created."""
+
+    object: Literal["fine_tuning.job.plan"] = "fine_tuning.job.plan"
+    model: str
+    plan: Plan

@@ -1,0 +1,105 @@
+"""Say what is wrong with a request: from pydantic's errors to a message for people."""
+
+import difflib
+import types
+from collections.abc import Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from service.domain.errors import InvalidRequest, ServiceError, UnsupportedMediaType
+
+_AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
+_NUMBERS = ("constrained-int", "constrained-float")
+_EXPECTED = "Send JSON with the header `Content-Type: application/json`"
+Path = tuple[int | str, ...]
+Faults = Sequence[Any]  # pydantic's errors()
+
+
+def refusal(request: Request, error: RequestValidationError) -> ServiceError:
+    """Return the error that names the first member at fault, and what to send instead."""
+    faults: Faults = error.errors()
+    place, *path = faults[0]["loc"]
+    if place != "body":
+        return _of_parameter(faults[0], ".".join(map(str, path)))
+    if isinstance(error.body, bytes):
+        return _not_json(request)
+    if not path and faults[0]["type"] == "missing":
+        return InvalidRequest(
+            f"The body is empty, but a JSON object is expected. {_EXPECTED}.",
+            code="missing_required_parameter",
+        )
+    return of_members(_body_model(request), [f | {"loc": f["loc"][1:]} for f in faults])
+
+
+def of_members(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 - a model, or a union
+    """Return what is wrong with a value of this kind: the first of pydantic's ``faults``."""
+    fault = next((f for f in faults if f["loc"][-1:] != (_AUTO,)), faults[0])
+    path, message = tuple(fault["loc"]), fault["msg"]
+    if not path:
+        return InvalidRequest(f"The body: {message}. A JSON object is expected.")
+    if path[-1] in _NUMBERS:
+        path, message = path[:-1], f"{message}, or 'auto'"
+    model = _model_at(kind, path[:-1])
+    where = ".".join(map(str, path))
+    if fault["type"] == "extra_forbidden":
+        message = f"{where}: unknown member. {_nearest(model, path)}"
+        return InvalidRequest(message, code="unknown_parameter", param=where)
+    if fault["type"] == "missing":
+        message = f"{where}: missing. {_description(model, path[-1])}".rstrip()
+        return InvalidRequest(message, code="missing_required_parameter", param=where)
+    return InvalidRequest(f"{where}: {message}.", param=where)
+
+
+def _not_json(request: Request) -> ServiceError:
+    kind = request.headers.get("content-type")
+    given = f"has content type {kind:.80}" if kind else "has no content type"
+    return UnsupportedMediaType(f"The body {given}, but JSON is expected. {_EXPECTED}.")
+
+
+def _of_parameter(fault: dict[str, Any], name: str) -> ServiceError:
+    code = "missing_required_parameter" if fault["type"] == "missing" else "invalid_value"
+    return InvalidRequest(f"{name}: {fault['msg']}.", code=code, param=name)
+
+
+def _body_model(request: Request) -> Any:  # noqa: ANN401 - a model, or what a union holds
+    field = getattr(request.scope["route"], "body_field", None)
+    return field.field_info.annotation if field else None
+
+
+def _nearest(model: type[BaseModel] | None, path: Path) -> str:
+    """Name the known member that is most like the unknown one, or all that there are."""
+    if model is None:
+        return "Leave it out."
+    known = sorted(field.alias or name for name, field in model.model_fields.items())
+    near = difflib.get_close_matches(str(path[-1]), known, n=1)
+    if near:
+        return f"Did you mean {'.'.join(map(str, (*path[:-1], near[0])))}?"
+    return f"Known members here: {', '.join(known)}."
+
+
+def _description(model: type[BaseModel] | None, name: int | str) -> str:
+    field: FieldInfo | None = model.model_fields.get(str(name)) if model else None
+    return field.description or "" if field else ""
+
+
+def _model_at(kind: Any, path: Path) -> type[BaseModel] | None:  # noqa: ANN401 - any annotation
+    """The model whose member ``path`` leads to; None where it is no model."""
+    found = _models(kind)
+    for step in path:
+        within = [m.model_fields[step].annotation for m in found if step in m.model_fields]
+        named = [m for m in found if m.__name__ == step]  # pydantic names the sides of a union
+        found = named or [model for one in within for model in _models(one)] or found
+    return found[0] if found else None
+
+
+def _models(kind: Any) -> list[type[BaseModel]]:  # noqa: ANN401 - any annotation
+    """Every model that stands in an annotation such as ``list[Model] | None``."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [kind]
+    if get_origin(kind) in (Union, types.UnionType, Annotated, list, dict, tuple):
+        return [model for arg in get_args(kind) for model in _models(arg)]
+    return []
