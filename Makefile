@@ -40,8 +40,9 @@ check: setup ## lint, types and import contracts alone
 	@$(VENV)/mypy --no-error-summary
 	@$(VENV)/lint-imports --no-logo
 
-docs: setup ## regenerate docs/lifecycle.md from the tables in the code
+docs: setup ## regenerate docs/lifecycle.md and openapi.json from the code
 	@$(VENV)/python -m tests.repository.lifecycle
+	@$(VENV)/python -m tests.repository.openapi
 
 fmt: setup ## format the code and mend what ruff can mend
 	@$(VENV)/ruff format --quiet .

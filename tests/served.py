@@ -6,17 +6,24 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from tests import waiting
+from tests.answers import Documented
 
 
 @asynccontextmanager
 async def served(app: ASGIApp) -> AsyncIterator[str]:
     """The app's URL while it is served."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        checked = Documented(app) if isinstance(app, FastAPI) else app
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
+            checked,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=5,
         )
         async with running(_Server(config), [listening]):
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"

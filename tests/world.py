@@ -35,6 +35,7 @@ from service.reconciler.preparation import Preparation
 from service.reconciler.scale_sets import SpecMaker
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobStore
+from tests.answers import Documented
 from tests.clock import Clock
 from tests.vocabulary import tokenizer_files
 
@@ -194,7 +195,7 @@ async def open_world(
 
 def client(app: FastAPI) -> httpx.AsyncClient:
     """Talks to the app in this process; what breaks in the app is answered 500, as by a server."""
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    transport = httpx.ASGITransport(app=Documented(app), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://service")
 
 

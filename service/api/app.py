@@ -13,6 +13,7 @@ from service.api import (
     audit,
     calendars,
     costs,
+    document,
     events,
     failures,
     files,
@@ -51,6 +52,18 @@ _OF_USERS = (
 
 def make_app(parts: Parts) -> FastAPI:
     """Return the app; the caller owns what is behind ``parts``."""
+    app = make_routes()
+    app.state.parts = parts
+    app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
+    failures.install(app)
+    app.add_middleware(Paths)
+    app.add_middleware(Draining, drain=parts.drain)
+    app.add_middleware(RequestNames)
+    return app
+
+
+def make_routes() -> FastAPI:
+    """Return the app with its routes and its API document, and with nothing behind them."""
     app = FastAPI(
         title="Rekindle",
         version="1",
@@ -60,16 +73,11 @@ def make_app(parts: Parts) -> FastAPI:
         responses={"default": {"model": ErrorResponse, "description": "What went wrong."}},
         telemetry=_NO_TELEMETRY,
     )
-    app.state.parts = parts
-    app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
     for module in _OF_USERS:
         app.include_router(module.router, prefix="/v1")
     app.include_router(nodes.router)
     app.include_router(health.router)
-    failures.install(app)
-    app.add_middleware(Paths)
-    app.add_middleware(Draining, drain=parts.drain)
-    app.add_middleware(RequestNames)
+    document.install(app)
     return app
 
 

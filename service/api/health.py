@@ -8,15 +8,24 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse
 
 from service.api.deps import PartsDep
+from service.api.schemas.base import Answer
+from service.api.schemas.errors import ErrorResponse
 from service.db import health
+
+
+class Health(Answer):
+    """`ok`, or what is wrong and what to do."""
+
+    status: str
+
 
 router = APIRouter(tags=["Health"])
 
 
 @router.get("/livez", operation_id="livez")
-async def alive() -> dict[str, str]:
+async def alive() -> Health:
     """200 as long as the process answers at all."""
-    return {"status": "ok"}
+    return Health(status="ok")
 
 
 async def get_wall_clock() -> Callable[[], float]:
@@ -24,7 +33,12 @@ async def get_wall_clock() -> Callable[[], float]:
     return time.time
 
 
-@router.get("/readyz", operation_id="readyz")
+@router.get(
+    "/readyz",
+    operation_id="readyz",
+    response_model=Health,
+    responses={503: {"model": Health | ErrorResponse, "description": "It cannot do its work."}},
+)
 async def ready(
     parts: PartsDep, wall: Annotated[Callable[[], float], Depends(get_wall_clock)]
 ) -> JSONResponse:

@@ -1,0 +1,92 @@
+"""openapi.json from the routes; `python -m tests.repository.openapi` writes it (`make docs`)."""
+
+import json
+from typing import Any
+
+from service.api.app import make_routes
+from tests.repository.sources import ROOT
+
+PAGE = ROOT / "openapi.json"
+Json = dict[str, Any]
+
+
+def page() -> str:
+    """The whole document, one member a line."""
+    return json.dumps(make_routes().openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+def breaks(before: Json, after: Json) -> list[str]:
+    """What a client of ``before`` could fail on with ``after``."""
+    found = []
+    for path, operations in before["paths"].items():
+        for method, operation in operations.items():
+            now = after["paths"].get(path, {}).get(method)
+            where = f"{method.upper()} {path}"
+            found += [f"{where} is gone"] if now is None else _operation(where, operation, now)
+    for name, schema in before["components"]["schemas"].items():
+        now = after["components"]["schemas"].get(name)
+        if now is not None:
+            is_request = name.endswith(("Request", "Patch"))
+            found += _schema(name, schema, now, is_request=is_request)
+    return found
+
+
+def _operation(where: str, before: Json, after: Json) -> list[str]:
+    found = []
+    if before["operationId"] != after["operationId"]:
+        found.append(f"{where}: its operationId is {after['operationId']}")
+    known = {p["name"]: p for p in after.get("parameters", [])}
+    found += [
+        f"{where}: parameter {p['name']} is gone"
+        for p in before.get("parameters", [])
+        if p["name"] not in known
+    ]
+    were = {p["name"] for p in before.get("parameters", [])}
+    found += [
+        f"{where}: parameter {name} is new and required"
+        for name, p in known.items()
+        if p.get("required") and name not in were
+    ]
+    found += [
+        f"{where}: answer {status} is gone"
+        for status in before["responses"]
+        if status not in after["responses"]
+    ]
+    return found
+
+
+def _schema(name: str, before: Json, after: Json, *, is_request: bool) -> list[str]:
+    members, now = before.get("properties", {}), after.get("properties", {})
+    found = [f"{name}.{member} is gone" for member in members if member not in now]
+    required = set(after.get("required", [])), set(before.get("required", []))
+    if is_request:
+        found += [
+            f"{name}.{member} is required now" for member in sorted(required[0] - required[1])
+        ]
+    else:
+        left = sorted((required[1] - required[0]) & now.keys())
+        found += [f"{name}.{member} may be left out now" for member in left]
+    for member in members.keys() & now.keys():
+        was, is_now = _kinds(members[member]), _kinds(now[member])
+        changed = was - is_now if is_request else is_now - was
+        if changed:
+            verb = "takes no more" if is_request else "may also be"
+            found.append(f"{name}.{member} {verb} {', '.join(sorted(changed))}")
+    return found
+
+
+def _kinds(schema: Json) -> set[str]:
+    """What a value may be: types, names of schemas, and the values of an enum."""
+    if "anyOf" in schema:
+        return set().union(*map(_kinds, schema["anyOf"]))
+    if "$ref" in schema:
+        return {schema["$ref"].rpartition("/")[2]}
+    if "enum" in schema:
+        return set(map(repr, schema["enum"]))
+    if "const" in schema:
+        return {repr(schema["const"])}
+    return {str(schema.get("type", "anything"))}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

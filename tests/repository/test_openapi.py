@@ -1,0 +1,86 @@
+"""openapi.json is what the routes say, and what it promised before it still promises."""
+
+import copy
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.repository import openapi
+from tests.repository.sources import ROOT
+
+Json = dict[str, Any]
+INTENDED: dict[str, str] = {}  # incompatible changes, each with its reason; CHANGELOG.md has them
+
+
+def _before() -> Json:
+    """The document before the newest commit that changed it; of a first one, itself."""
+    log = ["git", "log", "--format=%H", "-2", "--", "openapi.json"]
+    commits = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    show = ["git", "show", f"{(commits.split() or ['HEAD'])[-1]}:openapi.json"]
+    found = subprocess.run(show, cwd=ROOT, capture_output=True, text=True, check=False)
+    document: Json = json.loads(found.stdout if found.returncode == 0 else openapi.page())
+    return document
+
+
+def test_the_committed_document_is_what_the_routes_say() -> None:
+    assert openapi.PAGE.read_text(encoding="utf-8") == openapi.page(), "run: make docs"
+
+
+def test_no_change_of_the_document_breaks_a_client() -> None:
+    found = openapi.breaks(_before(), json.loads(openapi.page()))
+
+    assert [change for change in found if change not in INTENDED] == []
+
+
+def _drop_route(document: Json) -> None:
+    del document["paths"]["/v1/fine_tuning/jobs"]["get"]
+
+
+def _drop_member(document: Json) -> None:
+    del document["components"]["schemas"]["Job"]["properties"]["phase"]
+
+
+def _require(document: Json) -> None:
+    document["components"]["schemas"]["JobRequest"]["required"].append("seed")
+
+
+def _widen(document: Json) -> None:
+    document["components"]["schemas"]["Job"]["properties"]["id"] = {"type": "integer"}
+
+
+def _narrow(document: Json) -> None:
+    members = document["components"]["schemas"]["TrainingRequest"]["properties"]
+    members["precision"]["enum"].remove("fp16")
+
+
+def _drop_parameter(document: Json) -> None:
+    document["paths"]["/v1/files"]["get"]["parameters"].pop(0)
+
+
+def _add_member(document: Json) -> None:
+    document["components"]["schemas"]["Job"]["properties"]["mood"] = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("change", "breaks"),
+    [
+        (_drop_route, True),
+        (_drop_member, True),
+        (_require, True),
+        (_widen, True),
+        (_narrow, True),
+        (_drop_parameter, True),
+        (_add_member, False),
+    ],
+)
+def test_a_change_that_breaks_clients_is_found(
+    change: Callable[[Json], None], *, breaks: bool
+) -> None:
+    before = json.loads(openapi.page())
+    after = copy.deepcopy(before)
+    change(after)
+
+    assert bool(openapi.breaks(before, after)) is breaks
