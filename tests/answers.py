@@ -38,7 +38,7 @@ class Documented:
         async def check(message: Message) -> None:
             if message["type"] == "http.response.start" or held:
                 held.append(message)
-            if held and not _is_json(held[0]):
+            if held and (scope["method"] == "HEAD" or not _is_json(held[0])):
                 await _forward(held, send)
             elif held and message["type"] == "http.response.body" and not message.get("more_body"):
                 if fault := _fault(scope, held):

@@ -192,7 +192,7 @@ def saved(bill: Json) -> str:
 def next_steps(shown: Json) -> str:
     """What to type next."""
     name = shown["id"]
-    status = shown.get("status")
+    status = words.status(shown)
     if status == "succeeded":
         return f"Next: rekindle download {name}"
     if status == "failed":

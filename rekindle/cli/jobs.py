@@ -127,7 +127,7 @@ def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> _Page:
     """The API does not filter by status: this looks through a thousand."""
     most = limit + 1 if status is None else _LOOKED_THROUGH
     found = pages(cli.client, JOBS, most, after)
-    fitting = [job for job in found if status in (None, job.get("status"))]
+    fitting = [job for job in found if status in (None, words.status(job))]
     if len(fitting) > limit:
         return _Page(jobs=fitting[:limit], status=status, after=fitting[limit - 1]["id"])
     return _Page(jobs=fitting, status=status, after=found[-1]["id"] if len(found) == most else None)

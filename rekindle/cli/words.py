@@ -44,10 +44,15 @@ def is_over(job: Mapping[str, Any]) -> bool:
     return job.get("status") in OVER
 
 
+def status(job: Mapping[str, Any]) -> str:
+    """OpenAI's status, or `paused`, for which OpenAI has none."""
+    return "paused" if job.get("phase") == "paused" else str(job.get("status") or "")
+
+
 def phase(job: Mapping[str, Any]) -> str:
     """What it is doing, in words."""
-    status = str(job.get("status") or "")
-    word = status if status in OVER else str(job.get("phase") or status)
+    word = str(job.get("status") or "")
+    word = word if word in OVER else str(job.get("phase") or word)
     return _PHASES.get(word, word.replace("_", " ").capitalize() or NOTHING)
 
 

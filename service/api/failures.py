@@ -65,12 +65,12 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, ServiceError):  # of JsonRequest; FastAPI hides it in a 400
         return await _expected(request, error.__cause__)
-    what, headers = f"{request.method} {request.url.path:.200}", dict(error.headers or {})
+    what = f"{request.method} {request.url.path:.200}"
     if error.status_code == 404:
         return await _expected(request, UnknownUrl(f"{what}: no such URL. {hints.of(request)}"))
     if error.status_code == 405:
         allowed = ", ".join(hints.methods(request))
-        headers["allow"] = allowed
+        headers = {"allow": allowed}
         message = f"{what}: this URL takes {allowed} only."
         return _answer(405, message, "invalid_request_error", "method_not_allowed", headers=headers)
     message = f"{what}: {error.detail}."

@@ -10,7 +10,10 @@ _SERVE = (
     "/v1/fine_tuning/jobs/{id}/model and serve it, for example with vLLM."
 )
 _HINTS = (
-    (r"/v1/(chat/completions|completions|responses|embeddings|audio|images)\b", _SERVE),
+    (
+        r"/v1/(deployments/[^/]+/)?(chat/completions|completions|responses|embeddings|audio|images)\b",
+        _SERVE,
+    ),
     (r"/v1/evals\b", "Give the job a validation_file: its losses are in .../{id}/metrics."),
     (r"/v1/moderations\b", "Rekindle has no moderation model. Check the data before the upload."),
     (r"/v1/fine_tuning/checkpoints/.+/permissions", "A checkpoint belongs to its job's project."),

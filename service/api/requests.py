@@ -44,8 +44,8 @@ class Paths:
             return
         try:
             await self._app({**scope, "method": "GET"}, receive, _headers_only(send))
-        except _HeadAnswered:
-            return
+        except* _HeadAnswered:  # a group, where the body was streamed
+            pass
 
 
 def _headers_only(send: Send) -> Send:

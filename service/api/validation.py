@@ -14,6 +14,23 @@ from service.domain.errors import InvalidRequest, ServiceError, UnsupportedMedia
 
 _AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
 _NUMBERS = ("constrained-int", "constrained-float")
+# What other services and programs call it: a hint of ours is better than the most similar name.
+_ELSEWHERE = {
+    "trainingType": "Leave it out: `infrastructure` says where and for how much the job trains.",
+    "prompt_loss_weight": "Only answers are trained. Give a message weight 0 to leave it out.",
+    "l2_multiplier": "Leave it out: weight decay is fixed.",
+    "integrations": "Leave it out: read metrics with GET /v1/fine_tuning/jobs/{id}/metrics.",
+    "epochs": "Use method.TYPE.hyperparameters.n_epochs.",
+    "num_train_epochs": "Use method.TYPE.hyperparameters.n_epochs.",
+    "per_device_train_batch_size": "Use method.TYPE.hyperparameters.batch_size.",
+    "lr": "Use training.learning_rate.",
+    "lora": 'Use training.adapter: {"type": "lora"}.',
+    "lora_r": "Use training.adapter.r.",
+    "max_length": "Use training.max_seq_len.",
+    "gpus": "Use infrastructure.nodes; the plan chooses the VM size.",
+    "budget": 'Use infrastructure.budget: {"amount": "50"}.',
+    "deadline": "Use infrastructure.deadline, in Unix seconds.",
+}
 _EXPECTED = "Send JSON with the header `Content-Type: application/json`"
 Path = tuple[int | str, ...]
 Faults = Sequence[Any]  # pydantic's errors()
@@ -37,6 +54,9 @@ def refusal(request: Request, error: RequestValidationError) -> ServiceError:
 
 def of_members(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 - a model, or a union
     """Return what is wrong with a value of this kind: the first of pydantic's ``faults``."""
+    faults = sorted(
+        faults, key=lambda fault: fault["type"] != "extra_forbidden"
+    )  # why one is missing
     fault = next((f for f in faults if f["loc"][-1:] != (_AUTO,)), faults[0])
     path, message = tuple(fault["loc"]), fault["msg"]
     if not path:
@@ -72,6 +92,8 @@ def _body_model(request: Request) -> Any:  # noqa: ANN401 - a model, or what a u
 
 def _nearest(model: type[BaseModel] | None, path: Path) -> str:
     """Name the known member that is most like the unknown one, or all that there are."""
+    if path[-1] in _ELSEWHERE:
+        return _ELSEWHERE[str(path[-1])]
     if model is None:
         return "Leave it out."
     known = sorted(field.alias or name for name, field in model.model_fields.items())

@@ -99,9 +99,10 @@ async def page(
 
 
 async def in_use(conn: AsyncConnection, file_id: str) -> bool:
-    """True while a job that is not over reads the file."""
+    """True while a job reads the file that is neither over nor asked to end."""
     reads = or_(jobs.c.training_file == file_id, jobs.c.validation_file == file_id)
-    query = select(exists().where(reads, jobs.c.state.not_in(JOB_TERMINAL)))
+    goes_on = (jobs.c.state.not_in(JOB_TERMINAL), jobs.c.cancel_requested_at.is_(None))
+    query = select(exists().where(reads, *goes_on))
     return bool((await conn.execute(query)).scalar_one())
 
 

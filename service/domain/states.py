@@ -102,7 +102,7 @@ OPENAI_STATUS: dict[JobState, str] = {
     _J.QUEUED: "queued",
     _J.RUNNING: "running",
     _J.RECOVERING: "running",
-    _J.PAUSED: "paused",
+    _J.PAUSED: "queued",  # OpenAI has no status for it, and strict clients take no other
     _J.SUCCEEDED: "succeeded",
     _J.FAILED: "failed",
     _J.CANCELLED: "cancelled",

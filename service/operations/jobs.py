@@ -213,10 +213,9 @@ async def request_resume(
     job = found.job
     if is_news:
         return found
+    _must_be_live(job, "resumed")
     if job.pause_requested_at is None and job.over_budget_at and job.state is JobState.PAUSED:
         raise InvalidState(f"Job {job.id} is paused: {job.over_budget_because}.")
-    if job.pause_requested_at is not None:
-        _must_be_live(job, "resumed")
     return found
 
 

@@ -126,7 +126,7 @@ async def test_a_job_paused_before_it_trained_is_queued_again(world: World) -> N
 
     again = await world.job(job["id"])
 
-    assert (paused["status"], paused["phase"]) == ("paused", "paused")
+    assert (paused["status"], paused["phase"]) == ("queued", "paused")
     assert resumed["phase"] == "queued"
     assert again["status"] == "queued"
 
@@ -207,7 +207,7 @@ async def test_a_job_that_rests_has_no_finish(world: World) -> None:
 
     paused = await world.job(job["id"])
 
-    assert (paused["status"], paused["estimated_finish"]) == ("paused", None)
+    assert (paused["phase"], paused["estimated_finish"]) == ("paused", None)
 
 
 async def test_a_loss_that_is_no_number_is_null_in_progress(world: World) -> None:

@@ -207,7 +207,7 @@ async def test_jobs_that_a_larger_budget_of_their_project_did_not_reach_are_weig
     await sweep(world).run_once()
     await world.tick(3)
 
-    assert [paused["status"], still["status"]] == ["paused", "paused"]
+    assert [paused["phase"], still["phase"]] == ["paused", "paused"]
     assert (await codes(world, job)).count("job.budget_exhausted") == 1
     assert len(await world.attempts_of(job)) == 1
 
@@ -227,7 +227,7 @@ async def test_the_same_budget_for_another_month_takes_up_jobs_that_it_did_not_r
     await sweep(world).run_once()
     again = await boot(world, job)
 
-    assert (paused["status"], paused["status_reason"]["code"]) == ("paused", "budget_exhausted")
+    assert (paused["phase"], paused["status_reason"]["code"]) == ("paused", "budget_exhausted")
     assert len(again) == 2
 
 
@@ -247,4 +247,4 @@ async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_o
 
     assert once == 1
     assert (await codes(world, job)).count("job.budget_exhausted") == 2
-    assert (await world.job(job))["status"] == "paused"
+    assert (await world.job(job))["phase"] == "paused"

@@ -74,7 +74,7 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
 
     assert told == [DirectiveKind.CHECKPOINT_AND_STOP] * 2
     assert stopping["status_reason"]["code"] == "budget_exhausted"
-    assert (paused["status"], paused["phase"]) == ("paused", "paused")
+    assert (paused["status"], paused["phase"]) == ("queued", "paused")
     assert f"rekindle set {job} --budget" in paused["status_reason"]["message"]
     assert Decimal(paused["cost"]["spent"]) < 40
     assert (await world.attempts_of(job))[0]["outcome"] == "over_budget"
@@ -150,7 +150,7 @@ async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their
 
     shown = await world.job(job)
     assert len(await world.attempts_of(job)) == 1
-    assert shown["status"] == "paused"
+    assert shown["phase"] == "paused"
     assert "must be left to start machines" in shown["status_reason"]["message"]
 
 
@@ -214,7 +214,7 @@ async def test_a_raised_project_budget_takes_its_jobs_up_again(world: World) -> 
 
     nodes = await boot(world, job["id"])
 
-    assert paused["status"] == "paused"
+    assert paused["phase"] == "paused"
     assert "Project's budget used up" in paused["status_reason"]["message"]
     assert len(nodes) == 2
 

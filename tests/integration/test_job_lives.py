@@ -212,7 +212,7 @@ async def test_a_paused_job_has_no_machines_and_goes_on_when_resumed(world: Worl
     await train(world, again, step=3)
 
     assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
-    assert paused["status"] == "paused"
+    assert paused["phase"] == "paused"
     assert left == []
     assert (await world.job(job["id"]))["status"] == "running"
 

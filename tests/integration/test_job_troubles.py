@@ -85,7 +85,7 @@ async def test_starts_that_all_come_to_nothing_pause_a_job_that_has_trained(
     resumed = await world.job(job["id"])
     await train(world, await boot(world, job["id"]), step=2)
 
-    assert (paused["status"], paused["status_reason"]["code"]) == ("paused", "never_saved")
+    assert (paused["phase"], paused["status_reason"]["code"]) == ("paused", "never_saved")
     assert paused["status_reason"]["message"].startswith("10 starts in a row without a new")
     assert logging.ERROR in [r.levelno for r in caplog.records if r.msg == "job.paused"]
     assert resumed["status_reason"]["code"] == "resuming"
@@ -147,7 +147,7 @@ async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_
     answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
     again = await train(world, await boot(world, job_id), step=3)
 
-    assert (paused["status"], paused["phase"]) == ("paused", "paused")
+    assert (paused["status"], paused["phase"]) == ("queued", "paused")
     assert paused["status_reason"]["code"] == "never_trained"
     assert "Once resumed, it will go on from step 2." in paused["status_reason"]["message"]
     assert [r.levelname for r in caplog.records if r.message == "job.paused"] == ["ERROR"]

@@ -183,7 +183,7 @@ async def paused(world: World) -> str:
     for node in nodes:
         await node.say(NodePhase.STOPPED, number, step=max(STEPS))
     await world.tick(10)
-    assert (await world.job(job))["status"] == "paused"
+    assert (await world.job(job))["phase"] == "paused"
     return job
 
 

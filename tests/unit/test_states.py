@@ -20,7 +20,7 @@ from service.domain.states import (
     Outcome,
 )
 
-OPENAI = {"validating_files", "queued", "running", "paused", "succeeded", "failed", "cancelled"}
+OPENAI = {"validating_files", "queued", "running", "succeeded", "failed", "cancelled"}
 LIVE_JOBS = {JobState.QUEUED, JobState.RUNNING, JobState.RECOVERING}
 
 

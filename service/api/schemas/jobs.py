@@ -8,9 +8,7 @@ from service.api.schemas.base import Answer, Money, Page, Percentiles, Stored, U
 from service.api.schemas.costs import Cost
 from service.api.schemas.plans import Plan
 
-Status = Literal[
-    "validating_files", "queued", "running", "paused", "succeeded", "failed", "cancelled"
-]
+Status = Literal["validating_files", "queued", "running", "succeeded", "failed", "cancelled"]
 
 
 class JobError(Stored):
@@ -171,7 +169,7 @@ class JobSummary(Answer):
     result_files: list[str]
     seed: int
     status: Status
-    """OpenAI's status, and `paused`; `phase` says more."""
+    """OpenAI's status. A paused job is `queued`, and its `phase` is `paused`."""
     trained_tokens: int | None
     training_file: str
     validation_file: str | None

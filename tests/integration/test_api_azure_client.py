@@ -1,0 +1,62 @@
+"""Azure OpenAI's client: its header, its paths, its query."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from openai import AsyncAzureOpenAI, AsyncOpenAI, AuthenticationError, NotFoundError
+
+from service.api.app import make_app
+from tests.served import served
+from tests.world import DATASET, MODEL, World
+
+
+@pytest.fixture(params=["/openai?api-version", "/openai/v1", "/openai/v1/"])
+async def client(world: World, request: pytest.FixtureRequest) -> AsyncIterator[AsyncOpenAI]:
+    """AzureOpenAI as it is, and OpenAI with the base URL of Azure's v1 API."""
+    async with served(make_app(world.parts)) as url:
+        made: AsyncOpenAI
+        if "?" in request.param:
+            made = AsyncAzureOpenAI(
+                azure_endpoint=url, api_version="2025-04-01-preview", api_key=world.key
+            )
+        else:
+            made = AsyncOpenAI(base_url=f"{url}{request.param}", api_key=world.key)
+        async with made:
+            yield made
+
+
+async def test_azure_openais_client_runs_a_job_from_upload_to_deletion(client: AsyncOpenAI) -> None:
+    file = await client.files.create(file=("t.jsonl", DATASET), purpose="fine-tune")
+    jobs = client.fine_tuning.jobs
+    job = await jobs.create(model=MODEL, training_file=file.id)
+    paused = await jobs.pause(job.id)
+    listed = await jobs.list(limit=1)
+    events = await jobs.list_events(job.id)
+    cancelled = await jobs.cancel(job.id)
+    deleted = await client.files.delete(file.id)
+    models = await client.models.list()
+
+    assert deleted.deleted
+    assert {job.id} == {paused.id, listed.data[0].id, cancelled.id}
+    assert events.data
+    assert MODEL in {model.id for model in models.data}
+
+
+async def test_a_wrong_key_in_azures_header_is_refused_as_any_other(world: World) -> None:
+    async with (
+        served(make_app(world.parts)) as url,
+        AsyncAzureOpenAI(azure_endpoint=url, api_version="v1", api_key="rk-wrong") as client,
+    ):
+        with pytest.raises(AuthenticationError, match="No API key of this service"):
+            await client.models.list()
+
+
+async def test_a_chat_is_answered_with_what_to_use_instead(world: World) -> None:
+    async with (
+        served(make_app(world.parts)) as url,
+        AsyncAzureOpenAI(azure_endpoint=url, api_version="v1", api_key=world.key) as client,
+    ):
+        with pytest.raises(NotFoundError, match="does not serve them"):
+            await client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "Hello"}]
+            )
