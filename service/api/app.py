@@ -68,6 +68,7 @@ def make_routes() -> FastAPI:
         title="Rekindle",
         version="1",
         summary="Fine-tuning on Azure Spot GPUs, with OpenAI's fine-tuning API.",
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         responses={"default": {"model": ErrorResponse, "description": "What went wrong."}},

@@ -4,14 +4,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
 
 Json = dict[str, Any]
 _REF = "#/components/schemas/"
 
 
 def install(app: FastAPI) -> None:
-    """Have the app serve this document."""
+    """Have the app serve this document, and at /docs a page that needs no other host."""
+    app.mount("/docs/assets", StaticFiles(packages=[("fastapi_swagger", "resources")]))
+    app.add_api_route("/docs", _page, include_in_schema=False)
 
     def openapi() -> Json:
         if app.openapi_schema is None:
@@ -19,6 +24,17 @@ def install(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation shows
+
+
+async def _page() -> HTMLResponse:
+    """Paths are relative: behind a proxy the service does not know its own URL."""
+    return get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title="Rekindle API",
+        swagger_js_url="docs/assets/swagger-ui-bundle.js",
+        swagger_css_url="docs/assets/swagger-ui.css",
+        swagger_favicon_url="docs/assets/favicon-32x32.png",
+    )
 
 
 def describe(app: FastAPI) -> Json:

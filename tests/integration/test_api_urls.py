@@ -1,5 +1,6 @@
 """URLs and bodies as people write them: slashes, HEAD, forms, other services' names."""
 
+import re
 from typing import Any
 
 import pytest
@@ -152,3 +153,13 @@ async def test_a_job_that_is_over_cannot_be_resumed(world: World) -> None:
     answer = await world.call("POST", f"{JOBS}/{job}/resume")
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "invalid_job_state")
+
+
+async def test_the_page_of_the_api_loads_nothing_from_another_host(world: World) -> None:
+    page = (await world.http.get("/docs")).text
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
+
+    assert loaded
+    for url in loaded:
+        assert (await world.http.get(f"/{url}")).status_code == 200
+    assert "https://" not in page
