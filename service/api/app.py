@@ -23,6 +23,7 @@ from service.api import (
     logs,
     models,
     nodes,
+    plans,
     previews,
     project_costs,
     project_savings,
@@ -44,7 +45,20 @@ _LONGEST_ID = 128
 # FastAPI's own, which nothing here sets up, looks for it at every request.
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
 _OF_USERS = (
-    *(files, previews, jobs, graders, events, attempts, costs, logs, tiers, models, api_keys),
+    *(
+        files,
+        previews,
+        jobs,
+        plans,
+        graders,
+        events,
+        attempts,
+        costs,
+        logs,
+        tiers,
+        models,
+        api_keys,
+    ),
     *(audit, calendars, project_costs, project_savings, projects, reconciliations),
     *(simulations, traces),
 )

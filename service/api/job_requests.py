@@ -127,8 +127,10 @@ class InfrastructureRequest(TermsRequest):
 class JobRequest(Strict):
     """The whole body."""
 
-    model: str = Field(min_length=1, max_length=512)
-    training_file: str
+    model: str = Field(
+        min_length=1, max_length=512, description="A base model, or what a job made: ft:..."
+    )
+    training_file: str = Field(description="Id of an uploaded file of rows to train on.")
     validation_file: str | None = None
     suffix: str | None = Field(default=None, min_length=1, max_length=64)
     seed: int | None = Field(default=None, ge=0, le=2_147_483_647)
@@ -138,6 +140,11 @@ class JobRequest(Strict):
     integrations: list[object] | None = None
     hyperparameters: HyperparametersRequest | None = None
     method: MethodRequest | None = None
+    plan: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Id of a plan of the same request: the job starts as planned.",
+    )
     infrastructure: InfrastructureRequest = InfrastructureRequest()
     training: TrainingRequest = TrainingRequest()
 

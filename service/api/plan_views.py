@@ -1,11 +1,15 @@
 """How a plan is shown before it is taken: what was stored, and what the user's terms make of it."""
 
+import json
 from datetime import datetime
 from typing import Any
 
-from service.domain import forecast
+from service.api.job_requests import JobRequest
+from service.api.schemas import plans as schemas
+from service.api.schemas.plans import Option, StoredPlan, Suggestion
+from service.db.plans import PlanRow
+from service.domain import advice, forecast, option
 from service.domain.cost import cents
-from service.domain.option import Option
 from service.domain.plan import Plan
 from service.domain.terms import Terms
 
@@ -17,7 +21,24 @@ def judged(plan: Plan, terms: Terms, now: datetime) -> dict[str, Any]:
     return shown
 
 
-def _verdict(option: Option, terms: Terms, now: datetime) -> dict[str, Any]:
+def stored(row: PlanRow, now: datetime) -> StoredPlan:
+    """A plan that is kept: the chosen option, the next ones, and what would change them."""
+    plan = Plan.from_dict(row.plan)
+    terms = JobRequest.model_validate_json(json.dumps(row.request)).infrastructure.terms()
+    shown = judged(plan, terms, now)
+    return StoredPlan(
+        id=row.id,
+        created_at=int(row.created_at.timestamp()),
+        expires_at=int(row.expires_at.timestamp()),
+        model=row.model,
+        chosen=Option(**shown["options"][0]),
+        next=[Option(**option) for option in shown["options"][1:4]],
+        suggestions=[Suggestion(**vars(found)) for found in advice.suggestions(plan)],
+        plan=schemas.Plan(**shown),
+    )
+
+
+def _verdict(option: option.Option, terms: Terms, now: datetime) -> dict[str, Any]:
     """None where nothing was asked for."""
     to_come = forecast.whole(option)
     left = forecast.left_until(terms.deadline, now) if terms.deadline else None

@@ -29,7 +29,7 @@ from service.domain.recipe import Training, resolve
 from service.domain.reinforcement import lacking
 from service.domain.terms import Terms
 from service.domain.traces import place_of
-from service.operations import bases, jobs, models
+from service.operations import bases, jobs, models, plans
 from service.operations.bases import Basis
 from service.operations.jobs import Sending, Submission, Submitted
 from service.operations.preflights import Checked, UnderWay, readings
@@ -99,7 +99,8 @@ async def submission(
     """
     material = await _material(parts, sending.caller, asked, unstaged)
     checked = None if unstaged else await _check(parts, asked, material, wait)
-    plan = await _plan(parts, sending.caller, asked, material, checked=checked)
+    plan = await _stored_plan(parts, sending.caller, asked)
+    plan = plan or await _plan(parts, sending.caller, asked, material, checked=checked)
     if unstaged:
         plan = replace(plan, warnings=(*plan.warnings, _stage_it(unstaged)))
     elif wait and checked is None:
@@ -113,6 +114,18 @@ async def submission(
         plan=plan,
         terms=asked.infrastructure.terms(),
     )
+
+
+async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan | None:
+    """The plan that the request names, if it names one."""
+    if asked.plan is None:
+        return None
+    async with parts.reading.connect() as conn:
+        request = asked.model_dump(mode="json")
+        row = await plans.take(conn, caller.project_id, request, parts.now())
+    plan, terms = Plan.from_dict(row.plan), asked.infrastructure.terms()
+    feasibility.refuse_hopeless(plan, terms, parts.allowance, parts.now(), lambda _: None)
+    return plan
 
 
 @dataclass(frozen=True, kw_only=True)

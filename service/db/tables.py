@@ -23,6 +23,7 @@ from service.db import (  # noqa: F401 - one schema
     cloud_tables,
     columns,
     market_tables,
+    plan_tables,
     queue_tables,
     shortage_tables,
     storage_tables,

@@ -11,13 +11,14 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import preflights, pruning
+from service.db import plans, preflights, pruning
 from service.db.pruning import Rows
 
 log = logging.getLogger(__name__)
 PAGE = 100  # jobs, between two looks at the time
 LONGEST = timedelta(minutes=10)  # of a round: old rows can wait, and PostgreSQL has other work
 CHECKS_KEPT = timedelta(days=90)  # of rows; a job with the same files checks them anew then
+PLANS_KEPT = timedelta(days=7)  # after they expired: until then the error says when
 TOLD_KEPT = timedelta(days=400)  # a reconciliation shows 90 days, a calendar 12 weeks
 
 
@@ -39,6 +40,7 @@ class Pruning:
             now = self.now()
             await pruning.told(conn, now - TOLD_KEPT)
             await preflights.prune(conn, now - CHECKS_KEPT)
+            await plans.prune(conn, now - PLANS_KEPT)
         while self.now() < until:
             pages = [await self._page(rows, kept) for rows, kept in self.keep.items()]
             done += sum(pages)

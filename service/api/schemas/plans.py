@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from service.api.schemas.base import Answer, Money, Stored
+from service.api.schemas.base import Answer, Money, Stored, UnixTime
 
 
 class Memory(Stored):
@@ -93,3 +93,34 @@ class JobPlan(Answer):
     object: Literal["fine_tuning.job.plan"] = "fine_tuning.job.plan"
     model: str
     plan: Plan
+
+
+class Suggestion(Answer):
+    """Another way to run the same training, and what it would change."""
+
+    aim: Literal["cheaper", "faster"]
+    change: str
+    """What to change in the request."""
+    cost_p50: Money
+    cost_p90: Money
+    duration_p50: float
+    """Seconds."""
+    duration_p90: float
+
+
+class StoredPlan(Answer):
+    """A plan that a job can be created from until it expires."""
+
+    id: str
+    object: Literal["fine_tuning.plan"] = "fine_tuning.plan"
+    created_at: UnixTime
+    expires_at: UnixTime
+    model: str
+    chosen: Option
+    """Where the job would start."""
+    next: list[Option]
+    """Where it would go on when the chosen place has no capacity: the next three."""
+    suggestions: list[Suggestion]
+    """What would make it cheaper or faster."""
+    plan: Plan
+    """The whole plan, as the job would show it."""

@@ -1,0 +1,35 @@
+"""/v1/fine_tuning/plans: what a job would cost and take, before it is created."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from service.api import plan_views, submissions
+from service.api.deps import CallerDep, Now, PartsDep
+from service.api.examples import JOB_REQUESTS
+from service.api.job_requests import JobRequest
+from service.api.requests import JsonRoute
+from service.api.schemas.plans import StoredPlan
+from service.operations import plans
+from service.operations.jobs import Sending
+
+router = APIRouter(prefix="/fine_tuning/plans", tags=["Plans"], route_class=JsonRoute)
+Asked = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
+
+
+@router.post("", operation_id="createFineTuningPlan")
+async def create(parts: PartsDep, caller: CallerDep, now: Now, asked: Asked) -> StoredPlan:
+    """Plan a job and create nothing. To create it as planned, send the same body and `plan`."""
+    sending = Sending(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
+    ready = await submissions.planned(parts, sending, asked)
+    async with parts.engine.begin() as conn:
+        row = await plans.keep(conn, ready, now)
+    return plan_views.stored(row, now)
+
+
+@router.get("/{plan_id}", operation_id="retrieveFineTuningPlan")
+async def get(parts: PartsDep, caller: CallerDep, now: Now, plan_id: str) -> StoredPlan:
+    """A plan that was made before; it is usable until `expires_at`."""
+    async with parts.reading.connect() as conn:
+        row = await plans.get(conn, caller.project_id, plan_id)
+    return plan_views.stored(row, now)

@@ -1,0 +1,65 @@
+"""Plans as a resource: made, kept for a day, and taken when a job is created."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import plans
+from service.db.plans import PlanRow
+from service.domain.errors import InvalidRequest, PlanNotFound
+from service.domain.ids import new_id
+from service.operations.jobs import Submission
+
+LIFE = timedelta(days=1)  # prices of Spot capacity move about once a day
+_OWN = {
+    "plan",
+    "seed",
+    "metadata",
+    "suffix",
+}  # members of a job's request that a plan does not depend on
+
+
+async def keep(conn: AsyncConnection, ready: Submission, now: datetime) -> PlanRow:
+    """Store the plan of a checked request."""
+    row = PlanRow(
+        id=new_id("plan", now),
+        project_id=ready.sending.caller.project_id,
+        created_at=now,
+        expires_at=now + LIFE,
+        model=ready.model,
+        request=ready.request,
+        plan=ready.plan.as_dict(),
+    )
+    await plans.add(conn, row)
+    return row
+
+
+async def get(conn: AsyncConnection, project_id: str, plan_id: str) -> PlanRow:
+    """The plan, or raise PlanNotFound."""
+    row = await plans.find(conn, project_id, plan_id)
+    if row is None:
+        raise PlanNotFound(f"No plan {plan_id:.80}. Make one: POST /v1/fine_tuning/plans.")
+    return row
+
+
+async def take(
+    conn: AsyncConnection, project_id: str, request: dict[str, Any], now: datetime
+) -> PlanRow:
+    """The plan that a request for a job names; it must be of the same request and in force."""
+    plan_id = request["plan"]
+    row = await plans.find(conn, project_id, plan_id)
+    again = "Make one: POST /v1/fine_tuning/plans."
+    if row is None:
+        raise InvalidRequest(f"plan: no plan {plan_id:.80}. {again}", param="plan")
+    if now >= row.expires_at:
+        when = f"{row.expires_at:%Y-%m-%d %H:%M} UTC"
+        raise InvalidRequest(f"plan: {plan_id} expired at {when}. {again}", param="plan")
+    for name in sorted(request.keys() - _OWN):
+        if request[name] != row.request.get(name):
+            raise InvalidRequest(
+                f"{name}: differs from the request of {plan_id}. Send the planned value, or leave "
+                "plan out to plan again.",
+                param=name,
+            )
+    return row
