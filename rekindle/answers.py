@@ -1,0 +1,111 @@
+"""What the Python client returns: OpenAI's objects with Rekindle's members, typed.
+
+As in OpenAI's client, members that a newer service adds are kept as attributes.
+"""
+
+from typing import Literal
+
+from openai import BaseModel
+from openai.types.fine_tuning import FineTuningJob
+
+
+class Cost(BaseModel):
+    """Cost of a job; amounts are decimal strings in US dollars."""
+
+    spent: str
+    forecast_total: str
+    forecast_low: str
+    forecast_high: str
+    budget: str | None = None
+    budget_remaining: str | None = None
+    on_demand_equivalent: str
+    saved: str
+    saved_percent: float
+    as_of: int
+    final: bool
+
+
+class Progress(BaseModel):
+    """How far the training is."""
+
+    step: int
+    total_steps: int
+    percent: float
+    loss: float | None = None
+    valid_loss: float | None = None
+    seconds_per_step: float | None = None
+
+
+class StatusReason(BaseModel):
+    """Why the job is in its phase."""
+
+    code: str
+    message: str
+
+
+class Job(FineTuningJob):
+    """OpenAI's job with phase, progress and cost."""
+
+    phase: str
+    version: int
+    progress: Progress
+    status_reason: StatusReason
+    cost: Cost
+
+
+class Option(BaseModel):
+    """One place where the job can run; times in seconds, amounts as decimal strings."""
+
+    region: str
+    vm_size: str
+    capacity_type: Literal["spot", "on_demand"]
+    nodes: int
+    cost_p50: str
+    cost_p90: str
+    duration_p50: float
+    duration_p90: float
+    expected_evictions: float
+
+
+class Suggestion(BaseModel):
+    """Another way to run the same training."""
+
+    aim: Literal["cheaper", "faster"]
+    change: str
+    cost_p50: str
+    duration_p50: float
+
+
+class Plan(BaseModel):
+    """A plan; pass its id to `jobs.create(plan=...)` until `expires_at`."""
+
+    id: str
+    created_at: int
+    expires_at: int
+    model: str
+    chosen: Option
+    next: list[Option]
+    suggestions: list[Suggestion]
+
+
+class Attempt(BaseModel):
+    """One hold on machines."""
+
+    id: str
+    number: int
+    region: str
+    sku: str
+    capacity: str
+    nodes: int
+    state: str
+    outcome: str | None = None
+    reason: str | None = None
+    steps: int
+    lost_steps: int
+    cost: str
+
+
+class AttemptList(BaseModel):
+    """Every attempt of a job, oldest first."""
+
+    data: list[Attempt]

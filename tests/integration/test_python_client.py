@@ -1,0 +1,111 @@
+"""rekindle.Client and AsyncClient: OpenAI's clients, and Rekindle's calls beside them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+import rekindle
+from rekindle.cli.trouble import Trouble
+from service.api.app import make_app
+from tests.scripted_node import boot, train
+from tests.served import served
+from tests.world import DATASET, MODEL, World
+from trainer.contract import log_path
+
+
+@pytest.fixture
+async def url(world: World) -> AsyncIterator[str]:
+    """A served world."""
+    async with served(make_app(world.parts)) as found:
+        yield found
+
+
+async def test_a_job_is_planned_created_and_waited_for(world: World, url: str) -> None:
+    async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
+        file = await client.files.create(file=("t.jsonl", DATASET), purpose="fine-tune")
+        asked = {"model": MODEL, "training_file": file.id}
+        plan = await client.jobs.plan(**asked)
+        job = await client.jobs.create(**asked, plan=plan.id)
+        seen: list[str] = []
+        waiting = asyncio.create_task(
+            client.jobs.wait(job.id, timeout=20, on_change=lambda j: seen.append(j.phase))
+        )
+        await world.tick()
+        await client.fine_tuning.jobs.cancel(job.id)
+        await world.tick(3)
+        over = await waiting
+
+        assert float(plan.chosen.cost_p50) > 0
+        assert (over.status, over.cost.final) == ("cancelled", True)
+        assert seen
+        assert (await client.jobs.cost(job.id)).spent == over.cost.spent
+
+
+async def test_waiting_ends_when_the_time_is_up(world: World, url: str) -> None:
+    job = (await world.submit())["id"]
+    async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
+        with pytest.raises(TimeoutError, match="is not over yet"):
+            await client.jobs.wait(job, timeout=0.1)
+
+
+async def test_a_log_is_read_in_pieces_of_whole_characters(world: World, url: str) -> None:
+    job = (await world.submit())["id"]
+    await boot(world, job)
+    async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
+        (attempt,) = await client.jobs.attempts(job)
+        text = "Größe\n" * 3
+        await world.store.write(job, log_path(attempt.id, 0), text.encode())
+        read = "".join([piece async for piece in client.jobs.logs(job)])
+
+    assert read == text
+
+
+async def test_a_create_that_is_repeated_makes_one_job(world: World, url: str) -> None:
+    """The answer is lost; the client tries again with the same key."""
+    async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
+        file = await client.files.create(file=("t.jsonl", DATASET), purpose="fine-tune")
+        sent: list[str | None] = []
+
+        async def note(request: object) -> None:
+            sent.append(request.headers.get("idempotency-key"))  # type: ignore[attr-defined]  # httpx's
+
+        client._client.event_hooks["request"].append(note)
+        job = await client.jobs.create(model=MODEL, training_file=file.id)
+        key = {"Idempotency-Key": str(sent[0])}
+        again = await client.post(
+            "/fine_tuning/jobs",
+            body={"model": MODEL, "training_file": file.id},
+            options={"headers": key},
+            cast_to=type(job),
+        )
+
+    assert sent[0]
+    assert again.id == job.id
+
+
+async def test_the_synchronous_client_does_the_same(world: World, url: str) -> None:
+    job = (await world.submit())["id"]
+    nodes = await boot(world, job)
+    await train(world, nodes, 1)
+
+    def use() -> tuple[str, int, str]:
+        with rekindle.Client(api_key=world.key, base_url=f"{url}/v1/") as client:
+            shown = client.jobs.retrieve(job)
+            listed = client.fine_tuning.jobs.list(limit=1).data[0].id
+            return shown.phase, len(client.jobs.attempts(job)), listed
+
+    phase, attempts, listed = await asyncio.to_thread(use)
+
+    assert (attempts, listed) == (1, job)
+    assert phase
+
+
+def test_without_a_service_the_client_says_how_to_name_one(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REKINDLE_URL", "OPENAI_BASE_URL", "REKINDLE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(str(tmp_path))
+    with pytest.raises(Trouble, match="No service is named"):
+        rekindle.Client()
