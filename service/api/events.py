@@ -1,10 +1,12 @@
 """/v1/fine_tuning/jobs/{id}/events and /checkpoints, newest first."""
 
 import math
+from functools import partial
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
-from service.api.deps import CallerDep, Db
+from service.api import streams
+from service.api.deps import CallerDep, Db, Parts, PartsDep
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.events import (
     Checkpoint,
@@ -15,6 +17,7 @@ from service.api.schemas.events import (
 )
 from service.db import checkpoints, events
 from service.db.jobs import JobRow
+from service.domain.states import JOB_TERMINAL
 from service.operations import jobs
 from service.operations.bases import full_name
 
@@ -22,15 +25,42 @@ router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 _MOST = 100
 
 
-@router.get("/{job_id}/events", operation_id="listFineTuningEvents")
+@router.get(
+    "/{job_id}/events",
+    operation_id="listFineTuningEvents",
+    response_model=EventList,
+    responses=streams.STREAM,
+)
 async def list_events(
-    db: Db, caller: CallerDep, job_id: str, limit: int = 20, after: After = None
-) -> EventList:
-    """What happened, in sentences."""
-    await jobs.get(db, caller.project_id, job_id)
+    parts: PartsDep,
+    caller: CallerDep,
+    job_id: str,
+    stream: streams.AskedDep,
+    limit: int = 20,
+    after: After = None,
+) -> EventList | Response:
+    """What happened, in sentences, newest first; streamed, oldest first."""
+    if stream.wanted:
+        begin = stream.after or after
+        await _following(parts, caller.project_id, job_id, begin)  # refuses what is not known
+        read = partial(_following, parts, caller.project_id, job_id)
+        return streams.answer(streams.of_events(parts, caller.project_id, job_id, read, begin))
     limit = clamp(limit, _MOST)
-    found = await events.newest(db, job_id, after=after, limit=limit + 1)
+    async with parts.engine.connect() as conn:
+        await jobs.get(conn, caller.project_id, job_id)
+        found = await events.newest(conn, job_id, after=after, limit=limit + 1)
     return page(EventList, known(found, after), limit, _event)
+
+
+async def _following(
+    parts: Parts, project_id: str, job_id: str, after: str | None
+) -> tuple[list[Event], int, bool]:
+    """Events after the one named, the job's version before they were read, and if it was over."""
+    async with parts.engine.connect() as conn:
+        job = await jobs.get(conn, project_id, job_id)
+        found = await events.following(conn, job_id, after=after, limit=streams.PAGE)
+    shown = [_event(event) for event in known(found, after)]
+    return shown, job.version, job.state in JOB_TERMINAL
 
 
 @router.get("/{job_id}/checkpoints", operation_id="listFineTuningJobCheckpoints")

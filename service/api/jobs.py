@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 
-from service.api import job_views, plan_views, submissions, terms_requests, waiting
+from service.api import job_views, plan_views, streams, submissions, terms_requests, waiting
 from service.api.deps import CallerDep, Db, Now, Parts, PartsDep
 from service.api.examples import JOB_REQUESTS
 from service.api.job_requests import JobRequest
@@ -27,7 +28,9 @@ from service.operations.jobs import Sending
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"], route_class=JsonRoute)
 _MOST = 100
-_NOT_MODIFIED = {304: {"description": "If-None-Match names this version.", "content": {}}}
+_NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "If-None-Match names this version.", "content": {}}
+}
 Asked = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
 Metadata = Annotated[
     str | None,
@@ -87,7 +90,7 @@ async def list_jobs(
     "/{job_id}",
     operation_id="retrieveFineTuningJob",
     response_model=Job,
-    responses=_NOT_MODIFIED,  # type: ignore[arg-type]  # keys may be numbers
+    responses=_NOT_MODIFIED | streams.STREAM,
 )
 async def get(
     response: Response,
@@ -95,8 +98,12 @@ async def get(
     caller: CallerDep,
     job_id: str,
     known: Annotated[waiting.Known, Depends(waiting.known)],
+    stream: streams.AskedDep,
 ) -> Job | Response:
     """One job with progress, cost and attempts; with `wait` once there is news of it."""
+    if stream.wanted:
+        job, find = await _find(parts, caller, job_id), partial(_find, parts, caller, job_id)
+        return streams.answer(streams.of_job(parts, caller.project_id, job, find))
     if known.waits:
         await waiting.until_news(parts, job_id, caller.project_id, known)
     job = await _find(parts, caller, job_id)

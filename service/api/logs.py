@@ -5,15 +5,18 @@ Every answer says in its headers where it began (``x-log-offset``), where to go 
 (``x-log-complete``).
 """
 
+import codecs
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
+from sse_starlette import ServerSentEvent
 
+from service.api import streams
 from service.api.deps import CallerDep, Parts, PartsDep
 from service.api.responses import TEXT
-from service.db import attempts
+from service.db import attempts, notices, versions
 from service.db.attempts import AttemptRow
 from service.domain.errors import AttemptNotFound, InvalidRequest
 from service.domain.states import AttemptState
@@ -25,13 +28,22 @@ router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 _LINE = 256  # bytes; a guess, only to read the end of a log in few pieces
 _MOST_LINES = 10_000
 _LONGEST_TAIL = 8 * 2**20  # bytes
+_LONGEST_PIECE = 64 * 1024  # bytes of one server-sent event
+_DIGITS = 19  # of the largest offset, and more
+_LOOK_SECONDS = 2.0  # between two looks at a log that is followed
 
 
-@router.get("/{job_id}/logs", operation_id="retrieveFineTuningLogs", responses=TEXT)
+@router.get(
+    "/{job_id}/logs",
+    operation_id="retrieveFineTuningLogs",
+    response_class=Response,
+    responses={200: {"content": TEXT | streams.STREAM[200]["content"]}},
+)
 async def get_logs(
     parts: PartsDep,
     caller: CallerDep,
     job_id: str,
+    stream: streams.AskedDep,
     attempt: str | None = None,
     rank: Annotated[int, Query(ge=0)] = 0,
     tail: Annotated[
@@ -53,6 +65,9 @@ async def get_logs(
     begin = offset or 0
     if tail is not None:
         begin = await _tail(parts, job_id, path, size, tail)
+    if stream.wanted:
+        begin = _resumed(stream.after) if stream.after else begin
+        return streams.answer(_following(parts, job_id, chosen, rank, begin))
     headers = {
         "x-log-offset": str(begin),
         "x-next-offset": str(max(size, begin)),
@@ -62,6 +77,37 @@ async def get_logs(
     }
     text = _between(parts, job_id, path, begin, size)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+def _resumed(event_id: str) -> int:
+    """The offset that the id of an event is."""
+    if event_id.isascii() and event_id.isdigit() and len(event_id) < _DIGITS:
+        return int(event_id)
+    raise InvalidRequest(f"last-event-id: {event_id:.40} is no offset.", param="last-event-id")
+
+
+async def _following(
+    parts: Parts, job_id: str, attempt: AttemptRow, rank: int, offset: int
+) -> AsyncIterator[ServerSentEvent]:
+    """Text as it is printed; each event's id is the offset after it. Ends with the attempt."""
+    path = log_path(attempt.id, rank)
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    with parts.drain.polling(versions.topic(job_id)) as changed:
+        while not parts.drain.begun:
+            async with parts.engine.connect() as conn:
+                tried = await attempts.of_job(conn, job_id)
+            over = _choose(tried, attempt.id).state is AttemptState.ENDED
+            size = min(await _size(parts, job_id, path), offset + _LONGEST_PIECE)
+            if size > offset:
+                pieces = [p async for p in _between(parts, job_id, path, offset, size)]
+                offset = size
+                data = {"offset": offset, "text": decoder.decode(b"".join(pieces))}
+                yield streams.event("log", str(offset), data)
+            elif over:
+                yield streams.DONE
+                return
+            else:
+                await notices.wait(changed, _LOOK_SECONDS)
 
 
 def _choose(tried: list[AttemptRow], wanted: str | None) -> AttemptRow:

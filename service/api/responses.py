@@ -9,6 +9,4 @@ BYTES: Final[dict[int | str, dict[str, Any]]] = {
 PART: Final[dict[int | str, dict[str, Any]]] = BYTES | {
     206: {"description": "The rest.", "content": {"application/octet-stream": _BINARY}}
 }
-TEXT: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "The text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-}
+TEXT: Final[dict[str, Any]] = {"text/plain": {"schema": {"type": "string"}}}

@@ -147,5 +147,20 @@ async def newest(
     return [_event(r) for r in rows.mappings()]
 
 
+async def following(
+    conn: AsyncConnection, job_id: str, *, after: str | None, limit: int
+) -> list[Event] | None:
+    """Oldest first, newer than ``after``; None when there is no such event of this job."""
+    query = select(events).where(events.c.job_id == job_id)
+    if after is not None:
+        cursor = select(events.c.seq).where(events.c.job_id == job_id, events.c.id == after)
+        seq = (await conn.execute(cursor)).scalar_one_or_none()
+        if seq is None:
+            return None
+        query = query.where(events.c.seq > seq)
+    rows = await conn.execute(query.order_by(events.c.seq).limit(limit))
+    return [_event(r) for r in rows.mappings()]
+
+
 def _event(row: Any) -> Event:  # noqa: ANN401 - a row mapping
     return Event(**{k: v for k, v in row.items() if k != "seq"})

@@ -1,0 +1,111 @@
+"""Server-sent events: a job, its events and its logs as they come.
+
+Each stream ends with ``[DONE]`` once nothing more can come, and without it when this process is
+replaced: a client then connects again with ``Last-Event-ID``. OpenAI's client reads them too: data
+is an object without a member ``error``, and a ping is an event, since a comment after an id makes
+that client fail.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Header, Query
+from pydantic_core import to_json
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from service.api import waiting
+from service.api.deps import Parts
+from service.api.schemas.events import Event
+from service.api.schemas.jobs import Job
+from service.api.waiting import Known
+
+PING_SECONDS: Final = 15
+PAGE: Final = 100  # events read at once
+_OVER = ("succeeded", "failed", "cancelled")
+_TEXT = {"schema": {"type": "string"}}
+STREAM: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": _TEXT}}}
+DONE: Final = ServerSentEvent(data="[DONE]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Whether a stream is wanted, and after which of its events it goes on."""
+
+    wanted: bool
+    after: str | None
+
+
+async def asked(
+    last_event_id: Annotated[
+        str | None, Header(description="Id of the last server-sent event: go on after it.")
+    ] = None,
+    *,
+    stream: Annotated[bool, Query(description="Answer with server-sent events.")] = False,
+) -> Asked:
+    """Read what a request says of it."""
+    return Asked(wanted=stream, after=last_event_id)
+
+
+AskedDep = Annotated[Asked, Depends(asked)]
+
+
+def answer(sent: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
+    """Send these events, and a ping while there are none."""
+    return EventSourceResponse(
+        sent,
+        ping=PING_SECONDS,
+        ping_message_factory=lambda: ServerSentEvent(event="ping", data="{}"),
+    )
+
+
+async def of_job(
+    parts: Parts, project_id: str, first: Job, find: Callable[[], Awaitable[Job]]
+) -> AsyncIterator[ServerSentEvent]:
+    """The job as it is, and again whenever something changed, until it is over."""
+    job = first
+    while True:
+        yield event("job", str(job.version), job.model_dump(mode="json"))
+        if job.status in _OVER:
+            yield DONE
+            return
+        known = job.version
+        while job.version == known:
+            if parts.drain.begun:
+                return
+            await waiting.until_news(parts, job.id, project_id, _known(known))
+            job = await find()
+
+
+async def of_events(
+    parts: Parts,
+    project_id: str,
+    job_id: str,
+    read: Callable[[str | None], Awaitable[tuple[list[Event], int, bool]]],
+    after: str | None,
+) -> AsyncIterator[ServerSentEvent]:
+    """Events after the one named, oldest first, until the job is over and all were sent.
+
+    ``read`` returns a page of them, the job's version before it was read, and whether it was over.
+    """
+    while not parts.drain.begun:
+        found, version, over = await read(after)
+        for one in found:
+            yield event("event", one.id, one.model_dump(mode="json"))
+            after = one.id
+        if found:
+            continue
+        if over:
+            yield DONE
+            return
+        await waiting.until_news(parts, job_id, project_id, _known(version))
+
+
+def _known(version: int) -> Known:
+    seconds = waiting.LONGEST_SECONDS
+    return Known(versions=frozenset({version}), waits=True, seconds=seconds)
+
+
+def event(kind: str, name: str, data: Any) -> ServerSentEvent:  # noqa: ANN401 - JSON
+    """An event of this kind; ``name`` is its id, after which a stream goes on."""
+    return ServerSentEvent(event=kind, id=name, data=to_json({"type": kind, "data": data}).decode())
