@@ -29,7 +29,6 @@ _MOST = 100
     "/{job_id}/events",
     operation_id="listFineTuningEvents",
     response_model=EventList,
-    responses=streams.STREAM,
 )
 async def list_events(
     parts: PartsDep,

@@ -90,7 +90,7 @@ async def list_jobs(
     "/{job_id}",
     operation_id="retrieveFineTuningJob",
     response_model=Job,
-    responses=_NOT_MODIFIED | streams.STREAM,
+    responses=_NOT_MODIFIED,
 )
 async def get(
     response: Response,

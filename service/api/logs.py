@@ -37,7 +37,7 @@ _LOOK_SECONDS = 2.0  # between two looks at a log that is followed
     "/{job_id}/logs",
     operation_id="retrieveFineTuningLogs",
     response_class=Response,
-    responses={200: {"content": TEXT | streams.STREAM[200]["content"]}},
+    responses={200: {"content": TEXT}},
 )
 async def get_logs(
     parts: PartsDep,

@@ -23,8 +23,6 @@ from service.api.waiting import Known
 PING_SECONDS: Final = 15
 PAGE: Final = 100  # events read at once
 _OVER = ("succeeded", "failed", "cancelled")
-_TEXT = {"schema": {"type": "string"}}
-STREAM: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": _TEXT}}}
 DONE: Final = ServerSentEvent(data="[DONE]")
 
 
@@ -41,7 +39,15 @@ async def asked(
         str | None, Header(description="Id of the last server-sent event: go on after it.")
     ] = None,
     *,
-    stream: Annotated[bool, Query(description="Answer with server-sent events.")] = False,
+    stream: Annotated[
+        bool,
+        Query(
+            description=(
+                "Answer with server-sent events (text/event-stream) instead: `data` is an object "
+                "with `type` and `data`, the last one is [DONE]."
+            )
+        ),
+    ] = False,
 ) -> Asked:
     """Read what a request says of it."""
     return Asked(wanted=stream, after=last_event_id)
