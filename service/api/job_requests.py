@@ -130,8 +130,10 @@ class JobRequest(Strict):
     model: str = Field(
         min_length=1, max_length=512, description="A base model, or what a job made: ft:..."
     )
-    training_file: str = Field(description="Id of an uploaded file of rows to train on.")
-    validation_file: str | None = None
+    training_file: str = Field(
+        min_length=1, description="Id of an uploaded file of rows to train on."
+    )
+    validation_file: str | None = Field(default=None, min_length=1)
     suffix: str | None = Field(default=None, min_length=1, max_length=64)
     seed: int | None = Field(default=None, ge=0, le=2_147_483_647)
     metadata: (

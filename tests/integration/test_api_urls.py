@@ -35,6 +35,14 @@ WRONG: list[tuple[str, bytes, dict[str, str], int, str | None, str]] = [
     ("broken JSON", b'{"model": ', JSON, 400, None, "not valid JSON"),
     ("a list", b"[]", JSON, 400, None, "A JSON object is expected"),
     ("NaN", b'{"model": NaN}', JSON, 400, None, "NaN"),
+    (
+        "an empty name",
+        b'{"model": "m", "training_file": ""}',
+        JSON,
+        400,
+        "training_file",
+        "at least 1 character",
+    ),
     ("no file", b'{"model": "m"}', JSON, 400, "training_file", "training_file: missing."),
     (
         "a misspelt member",
