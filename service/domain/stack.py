@@ -48,7 +48,7 @@ class Stack:
         if nodes <= FEW_NODES:
             return few
         done = math.log(min(nodes, MANY_NODES) / FEW_NODES) / math.log(MANY_NODES / FEW_NODES)
-        return few * (self.fabric / few) ** done
+        return float(few * (self.fabric / few) ** done)
 
 
 # QwenLM/Qwen's README, "Profiling of Memory and Speed": full, LoRA and Q-LoRA fine-tuning of 1.8
