@@ -6,12 +6,14 @@ waits for every rank before gradients are summed. Packed, nothing is padded.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist, fmean
 
 from rendering.report import QUANTILES
 from service.domain.preflight import mean_padded
 
 _NORMAL = NormalDist()
+_REMEMBERED = 128  # files
 
 
 def computed_tokens(
@@ -33,7 +35,8 @@ def computed_tokens(
     return math.ceil(own + (longest - own) / math.sqrt(parts))
 
 
-def estimate_lengths(mean: float, longest: Sequence[int], rows: int) -> tuple[int, ...]:
+@lru_cache(maxsize=_REMEMBERED)
+def estimate_lengths(mean: float, longest: tuple[int, ...], rows: int) -> tuple[int, ...]:
     """Guess tokens of sequences at evenly spaced ranks, shortest first, before rows are tokenized.
 
     ``longest``: of the longest rows, longest first. Where these are all rows, nothing is guessed.

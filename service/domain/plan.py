@@ -168,6 +168,7 @@ def make_plan(request: PlanRequest) -> Plan:
         rejected=_rejected(request, fits, {w.option.offering for w in own}),
         why=_why(selected, request.limits, len({w.option.offering for w in own}), skus),
         warnings=(
+            *(() if selected.is_sure else (why(selected, request.limits),)),
             *layout.recipe.warnings,
             *_warnings(best, layout.recipe, request),
             *filter(None, (step_time(request, skus[best.offering.vm_size], layout).doubt,)),
@@ -296,7 +297,7 @@ def _why(selected: Selection, limits: Limits, choices: int, skus: Mapping[str, S
     """Give the reason of the choice in one sentence, and in two where there are limits."""
     best = selected.best.option
     machines = "1 node" if best.nodes == 1 else f"{best.nodes} nodes"
-    kept = why(selected, limits)
+    kept = why(selected, limits) if selected.is_sure else ""
     rank = "is the only offering" if choices == 1 else f"is the cheapest of {choices} offerings"
     if selected.best != selected.cheapest:
         rank = f"is chosen by the {limits.names}"

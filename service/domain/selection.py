@@ -29,6 +29,9 @@ def select(found: Sequence[WeighedLayout], limits: Limits) -> Selection:
     """
     offerings = limits.buys([w.option.offering for w in found])
     bought = [w for w in found if w.option.offering in offerings]
+    if not limits.are_set:
+        best = bought[0]
+        return Selection(best=best, cheapest=best, fastest=best, is_sure=True)
     cheapest, fastest = bought[0], min(bought, key=lambda w: seconds_p90(w.option))
     sure = [w for w in bought if _keeps(limits, w)]
     best = sure[0] if sure else _surest(bought, limits)
@@ -60,7 +63,7 @@ def why(selected: Selection, limits: Limits) -> str:
     kept = " and ".join(_kept(limits))
     if not selected.is_sure:
         return (
-            f"It is the surest choice, but does not keep {kept} {_SURE}: at P90 it takes "
+            f"No layout keeps {kept} {_SURE}. This one is the surest: at P90 it takes "
             f"{duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}."
         )
     said = (
