@@ -181,12 +181,12 @@ def test_a_deadline_and_a_budget_that_exclude_each_other_say_what_each_would_tak
     assert error.code == "budget_too_small"
     assert "cannot both be kept" in error.message
     enough = error.message.split("Give a budget of ")[1].split(",")[0]
-    assert planned(replace(JOB, offers=(*SMALL,)), hours=0.5, budget=enough).chosen
+    assert planned(replace(JOB, offers=(*SMALL,)), hours=0.5, budget=enough).chosen.nodes
 
 
 def test_a_deadline_in_the_past_is_refused_and_one_that_only_notifies_is_not() -> None:
     assert "in the past" in refused(hours=-1).message
-    assert planned(hours=-1, risk=OnRisk.NOTIFY).chosen
+    assert planned(hours=-1, risk=OnRisk.NOTIFY).chosen.nodes
 
 
 def test_a_plan_that_limits_chose_is_stored_and_read_again() -> None:
