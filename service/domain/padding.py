@@ -5,12 +5,13 @@ waits for every rank before gradients are summed. Packed, nothing is padded.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from statistics import NormalDist, fmean
 
 from rendering.report import QUANTILES
 from service.domain.preflight import mean_padded
+from trainer.contract import Mix
 
 _NORMAL = NormalDist()
 _REMEMBERED = 128  # files
@@ -57,6 +58,23 @@ def estimate_lengths(mean: float, longest: tuple[int, ...], rows: int) -> tuple[
 def cut(lengths: Sequence[int], context: int) -> tuple[int, ...]:
     """Return the lengths of the same rows cut to the context."""
     return tuple(min(length, context) for length in lengths)
+
+
+def mixed(lengths: Sequence[int], mix: Mix, sequences: int) -> Sequence[int]:
+    """Return the lengths in the proportion that a mix trains them in; ``sequences`` of a row.
+
+    As `trainer/data/mix.py`: where all rows are of one kind, nothing changes.
+    """
+    short = [length for length in lengths if length * sequences <= mix.threshold_tokens]
+    long = [length for length in lengths if length * sequences > mix.threshold_tokens]
+    if not (short and long):
+        return lengths
+    count = round(len(lengths) * mix.short_share)
+    return (*_evenly(short, count), *_evenly(long, len(lengths) - count))
+
+
+def _evenly(values: Sequence[int], count: int) -> Iterator[int]:
+    return (values[int((n + 0.5) * len(values) / count)] for n in range(count))
 
 
 def _spread(mean: float, quantile: float, share: float) -> float:

@@ -10,7 +10,7 @@ from service.domain.catalogue import Sku
 from service.domain.layout import Layout
 from service.domain.method import models_trained
 from service.domain.option import Hazard, Option, weigh
-from service.domain.padding import computed_tokens, cut, estimate_lengths
+from service.domain.padding import computed_tokens, cut, estimate_lengths, mixed
 from service.domain.plan_request import PlanRequest
 from service.domain.recipe import Recipe
 from service.domain.reinforcement import expected_tokens
@@ -125,9 +125,11 @@ def _tokens_of_sequence(request: PlanRequest, layout: Layout) -> int:
 def _lengths(request: PlanRequest, recipe: Recipe) -> Sequence[int]:
     """Lengths of sequences after the cut: counted, or guessed from what the upload noted."""
     if request.data is not None:
-        return request.data.lengths
-    mean = request.mean_tokens / _in_file(recipe)
-    return cut(estimate_lengths(mean, request.longest, request.examples), recipe.context)
+        lengths: Sequence[int] = request.data.lengths
+    else:
+        mean = request.mean_tokens / _in_file(recipe)
+        lengths = cut(estimate_lengths(mean, request.longest, request.examples), recipe.context)
+    return mixed(lengths, recipe.mix, _in_file(recipe)) if recipe.mix else lengths
 
 
 def _in_file(recipe: Recipe) -> int:
