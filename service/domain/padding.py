@@ -15,6 +15,7 @@ from trainer.contract import Mix
 
 _NORMAL = NormalDist()
 _REMEMBERED = 128  # files
+_padded = lru_cache(maxsize=1024)(mean_padded)
 
 
 def computed_tokens(
@@ -32,7 +33,7 @@ def computed_tokens(
     """
     width = 1 if packing else side_by_side
     parts = rounds * side_by_side if packing else rounds
-    own, longest = mean_padded(lengths, width), mean_padded(lengths, width * ranks)
+    own, longest = _padded(tuple(lengths), width), _padded(tuple(lengths), width * ranks)
     return math.ceil(own + (longest - own) / math.sqrt(parts))
 
 
@@ -55,7 +56,8 @@ def estimate_lengths(mean: float, longest: tuple[int, ...], rows: int) -> tuple[
     return (*(max(round(min(g * scale, longest[-1])), 1) for g in guessed), *known)
 
 
-def cut(lengths: Sequence[int], context: int) -> tuple[int, ...]:
+@lru_cache(maxsize=_REMEMBERED)
+def cut(lengths: tuple[int, ...], context: int) -> tuple[int, ...]:
     """Return the lengths of the same rows cut to the context."""
     return tuple(min(length, context) for length in lengths)
 
