@@ -14,6 +14,10 @@ ten points keep, and the worst.
     halves        every point by coefficients fitted to the other half
     cold          programs that nobody measured for us
     as if cold    the known programs, as if they were not
+    few nodes     points on 2 to 16 machines, refused ones too, with the network that jobs are
+                  planned with
+    few, held out the same, each by a factor fitted to the other family of GPUs
+    few, as many  the same, by the factor fitted to hundreds of GPUs
     calibrated    every point after any two others of its program, model, method and GPUs
     refused       points of which the planner would not promise a time, and what it would have said
 
@@ -38,6 +42,7 @@ from service.domain.memory import MARGIN
 STDOUT = Path("-")
 CANNOT_MEASURE = 2
 CONSTANT = "constant_mfu_50"
+ONE = "one_network_factor"
 RULE = "llama_factory"
 
 
@@ -55,7 +60,7 @@ def main(told: Sequence[str] | None = None) -> int:
     promised, refused = errors.promised(found)
     lives = goodput.outcomes(options.evictions, options.seed)
     known = errors.after_calibration(promised)
-    rows = _step_rows(promised, refused) | {"calibrated": known.ours}
+    rows = _step_rows(promised, refused) | _few_rows(found) | {"calibrated": known.ours}
     measures = [*_memory(found), *_steps(promised, rows, known)]
     measures += [Measure(name="step_refused", value=len(refused), unit="points"), *_goodput(lives)]
     _show(found, left_out, refused, rows, lives)
@@ -94,6 +99,14 @@ def _step_rows(promised: Sequence[Point], refused: Sequence[Point]) -> dict[str,
     }
 
 
+def _few_rows(found: Sequence[Point]) -> dict[str, Errors]:
+    return {
+        "few nodes": errors.few_nodes(found),
+        "few, held out": errors.few_nodes_held_out(found),
+        "few, as many": errors.few_nodes_as_many(found),
+    }
+
+
 def _memory(found: Sequence[Point]) -> list[Measure]:
     rows = memories.measured(found)
     return [
@@ -122,9 +135,11 @@ def _steps(
     known = [p for p in promised if p.stack in steps.STACKS]
     strange = [p for p in promised if p.stack not in steps.STACKS]
     same = [m for name in ("stored", "5 folds", "other sizes") if (m := rows[name].mape)]
+    few = [m for name in ("few nodes", "few, held out") if (m := rows[name].mape)]
     return [
         _step("step_mape_same_stack", max(same, default=None), 8, _constant(known)),
         _step("step_mape_cold", rows["cold"].mape, 25, _constant(strange)),
+        _step("step_mape_few_nodes", max(few, default=None), 25, rows["few, as many"].mape, ONE),
         _step("step_mape_calibrated", calibrated.ours.mape, 10, calibrated.constant.mape),
         Measure(
             name="step_interval_coverage",
@@ -134,14 +149,16 @@ def _steps(
     ]
 
 
-def _step(name: str, value: float | None, bar: int, rival: float | None) -> Measure:
+def _step(
+    name: str, value: float | None, bar: int, rival: float | None, by: str = CONSTANT
+) -> Measure:
     return Measure(
         name=name,
         value=rounded(value, 2),
         unit="%",
         bar=bar,
         limit=3,
-        rivals={CONSTANT: rounded(rival, 2)},
+        rivals={by: rounded(rival, 2)},
     )
 
 

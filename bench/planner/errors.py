@@ -12,10 +12,13 @@ from bench.planner.steps import (
     coefficients,
     constant_mfu,
     fitted,
+    fitted_to_few,
     log_error,
+    over_few_nodes,
     predict,
     stack_of,
     unmeasured,
+    with_our_network,
 )
 from service.domain.calibration import ENOUGH, Experience, calibrated
 from service.domain.stack import Stack
@@ -111,6 +114,31 @@ def cold(points: Sequence[Point]) -> Errors:
 def as_if_unknown(points: Sequence[Point]) -> Errors:
     """Programs that are known, as if they were not; adapters are told by one of them only."""
     return _unmeasured([p for p in points if p.stack in STACKS and p.lora is None])
+
+
+def few_nodes(points: Sequence[Point]) -> Errors:
+    """Points on 2 to 16 machines, with the network factor that jobs are planned with."""
+    return of(over_few_nodes(points), lambda p: predict(p, with_our_network(p)).seconds)
+
+
+def few_nodes_held_out(points: Sequence[Point]) -> Errors:
+    """The same points, each by a factor fitted to the other families of GPUs."""
+    found, few = NOTHING, over_few_nodes(points)
+    for family in sorted({p.sku.family for p in few}):
+        others = [p for p in few if p.sku.family != family]
+        if not others:
+            continue
+        share = fitted_to_few(others)
+        rest = [p for p in few if p.sku.family == family]
+        logs = (log_error(p, predict(p, with_our_network(p, share)).seconds) for p in rest)
+        found += Errors(logs=tuple(logs))
+    return found
+
+
+def few_nodes_as_many(points: Sequence[Point]) -> Errors:
+    """The same points, with the one factor that was fitted to hundreds of GPUs."""
+    few = over_few_nodes(points)
+    return of(few, lambda p: predict(p, with_our_network(p, None)).seconds)
 
 
 def said(refused: Sequence[Point]) -> Errors:

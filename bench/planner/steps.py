@@ -8,6 +8,7 @@ from typing import Any
 from bench.planner import fitting
 from bench.planner.points import Point
 from service.domain.stack import (
+    FEW_NODES,
     HUGGING_FACE,
     LLM_FOUNDRY,
     UNMEASURED,
@@ -53,6 +54,36 @@ def _step(point: Point, stack: Stack, *, checkpointing: bool) -> StepTime:
     return gpu_step(
         work, point.sku, nodes=point.nodes, processes_per_node=point.per_node, stack=stack
     )
+
+
+def over_few_nodes(points: Sequence[Point]) -> list[Point]:
+    """Return the promised or doubted points on 2 to 16 machines that share the work by batch."""
+    return [p for p in points if p.seconds and 1 < p.nodes <= FEW_NODES and not p.split]
+
+
+def with_our_network(point: Point, few: float | None = HUGGING_FACE.fabric_few) -> Stack:
+    """Return the point's program with the collectives that jobs are planned with.
+
+    ``few``: share of the fabric over few machines; None: one factor for few and many.
+    """
+    ours = HUGGING_FACE
+    return replace(
+        stack_of(point),
+        local=ours.local,
+        fabric=ours.fabric,
+        overlap=ours.overlap,
+        fabric_few=few,
+    )
+
+
+def fitted_to_few(points: Sequence[Point]) -> float:
+    """Return the share of the fabric over few machines as these points tell it."""
+
+    def residuals(at: fitting.Coefficients) -> Sequence[float]:
+        few = at["fabric_few"]
+        return [log_error(p, predict(p, with_our_network(p, few)).seconds) for p in points]
+
+    return fitting.fit({"fabric_few": 1.0}, residuals)["fabric_few"]
 
 
 def constant_mfu(point: Point) -> float:

@@ -17,7 +17,8 @@ from service.domain.terms import Terms
 def judged(plan: Plan, terms: Terms, now: datetime) -> dict[str, Any]:
     """The plan, with what each option means for budget and deadline."""
     shown = plan.as_dict()
-    shown["options"] = [option.as_dict() | _verdict(option, terms, now) for option in plan.options]
+    for name, options in (("options", plan.options), ("alternatives", plan.alternatives)):
+        shown[name] = [option.as_dict() | _verdict(option, terms, now) for option in options]
     return shown
 
 

@@ -19,6 +19,7 @@ from service.domain.base_models import BaseModel as KnownModel
 from service.domain.calibration import Past
 from service.domain.choice import gpus_of
 from service.domain.errors import FileJustDeleted, InvalidRequest
+from service.domain.limits import Limits
 from service.domain.market import prior
 from service.domain.method import learning_from
 from service.domain.plan import Plan, make_plan
@@ -54,13 +55,17 @@ async def planned(parts: Parts, sending: Sending, asked: JobRequest) -> Submissi
 
 
 async def replanned(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> Plan:
-    """Plan a job again with what its rows hold; its number of nodes stays as it was shown."""
+    """Plan a job again with what its rows hold.
+
+    Its number of nodes stays as it was shown, unless a deadline chooses them.
+    """
     if plan.data == Data.of(checked.training):
         return plan
     caller = Caller(project_id=row.project_id, api_key_id=row.api_key_id)
     asked = JobRequest.model_validate_json(json.dumps(row.request))
     material = await _material(parts, caller, asked, None)
-    return await _plan(parts, caller, asked, material, checked=checked, nodes=plan.chosen.nodes)
+    nodes = plan.chosen.nodes if asked.infrastructure.terms().deadline is None else None
+    return await _plan(parts, caller, asked, material, checked=checked, nodes=nodes)
 
 
 async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: datetime) -> Submitted:
@@ -281,7 +286,7 @@ async def _plan(
     defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
     answers = max(2, training.answers, validation.answers if validation else 0)
     accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
-    terms = asked.infrastructure.terms()
+    terms, now = asked.infrastructure.terms(), parts.now()
     request = PlanRequest(
         arch=base.staged.arch,
         judge=judge.staged.arch if judge else None,
@@ -304,11 +309,11 @@ async def _plan(
         recovery_seconds=defaults.recovery_seconds,
         model=base.name,
         past=await _past(parts, caller),
+        longest=() if data else tuple(tokens for _, tokens in training.longest),
+        limits=Limits.of(terms, parts.allowance, now),
     )
     plan = make_plan(request)
-    feasibility.refuse_hopeless(
-        plan, terms, parts.allowance, parts.now(), partial(_with_nodes, request)
-    )
+    feasibility.refuse_hopeless(plan, request.limits, now, partial(_freed, request))
     if checked is None:
         return plan
     told = preflight.sentences((training.filename, checked.training))
@@ -374,9 +379,11 @@ def _allowed(offers: tuple[Offer, ...], terms: Terms) -> tuple[Offer, ...]:
     )
 
 
-def _with_nodes(request: PlanRequest, nodes: int) -> Plan | None:
-    """The same job on so many nodes, if that can be."""
+def _freed(request: PlanRequest) -> Plan | None:
+    """Plan the same job with nodes left to the planner, if the user fixed them and it can be."""
+    if request.nodes is None:
+        return None
     try:
-        return make_plan(replace(request, nodes=nodes, min_nodes=None))
+        return make_plan(replace(request, nodes=None, min_nodes=None))
     except InvalidRequest:
         return None

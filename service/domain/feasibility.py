@@ -1,111 +1,107 @@
-"""Jobs that cannot do what they are asked: refused before the first machine, with what would do."""
+"""Refuse jobs that cannot keep their deadline or budget, before the first machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Decimal
 
-from service.domain import forecast
-from service.domain.budget import Allowance
-from service.domain.cost import CURRENCY, cost_of
+from service.domain.cost import CURRENCY
 from service.domain.errors import InvalidRequest
+from service.domain.limits import Limits, least_cost
 from service.domain.option import Option
 from service.domain.plan import Plan
-from service.domain.plan_request import MAX_NODES
-from service.domain.terms import OnRisk, Terms
 from service.domain.wording import duration
 
-WithNodes = Callable[[int], Plan | None]  # the same job planned on so many nodes, if it can be
-_AT_BEST = Decimal(1) - Decimal(str(forecast.PLANNED_SPREAD))  # of what is computed
+Freed = Callable[[], Plan | None]  # the same job with nodes left to the planner, if it can be
 _ROUND_TO = 600  # seconds, up: of the deadline that is proposed
 
 
-def refuse_hopeless(
-    plan: Plan, terms: Terms, allowance: Allowance, now: datetime, with_nodes: WithNodes
-) -> None:
+def refuse_hopeless(plan: Plan, limits: Limits, now: datetime, freed: Freed) -> None:
     """Raise InvalidRequest where neither luck nor on-demand machines could do it."""
-    _refuse_deadline(plan, terms, now, with_nodes)
-    if terms.budget is not None:
-        _refuse_budget(plan, terms.budget, allowance)
+    options = _bought(plan.options, limits)
+    shown = (*options, *_bought(plan.alternatives, limits))
+    binding = limits.is_deadline_binding and limits.deadline_seconds is not None
+    if binding and not any(map(limits.may_meet_deadline, shown)):
+        raise _too_soon(shown, limits, now, freed)
+    if not any(map(limits.may_fit_budget, shown)):
+        raise _too_small(shown, limits)
+    if binding and not any(
+        limits.may_meet_deadline(option) and limits.may_fit_budget(option) for option in shown
+    ):
+        raise _not_both(shown, limits, now)
 
 
-def least_cost(option: Option) -> Decimal:
-    """What the job costs there without any eviction, if steps are as fast as they may turn out."""
-    seconds = forecast.without_evictions(option)
-    whole = cost_of(seconds=seconds, nodes=option.nodes, hourly=option.price.hourly)
-    return whole * _AT_BEST
+def _bought(options: Sequence[Option], limits: Limits) -> list[Option]:
+    """Those that machines are asked for of."""
+    bought = limits.buys([option.offering for option in options])
+    return [option for option in options if option.offering in bought]
 
 
-def _refuse_deadline(plan: Plan, terms: Terms, now: datetime, with_nodes: WithNodes) -> None:
-    if terms.deadline is None or terms.on_deadline_risk is OnRisk.NOTIFY:
-        return
-    left = forecast.left_until(terms.deadline, now)
-    best = min(_bought(plan, terms), key=forecast.without_evictions)
-    takes = _takes(best, terms)
-    if takes <= left:
-        return
-    soonest = _rounded(now + timedelta(seconds=takes))
-    nodes = _enough(best.nodes, left, terms, with_nodes)
+def _too_soon(
+    options: Sequence[Option], limits: Limits, now: datetime, freed: Freed
+) -> InvalidRequest:
+    fastest = min(options, key=limits.seconds_at_best)
+    cheapest = min(options, key=lambda o: o.cost_p50)
+    nodes = _enough(limits, freed)
     more = f", or infrastructure.nodes {nodes}" if nodes else ""
-    when = f"{duration(left)} away" if left > 0 else "in the past"
-    raise InvalidRequest(
-        f"The deadline is {when}, and even without any eviction this takes about "
-        f"{duration(takes)} on {best.nodes} x {best.offering.vm_size}. Give a deadline of "
-        f"{int(soonest.timestamp())} ({soonest:%Y-%m-%d %H:%M} UTC) or later{more}; or set "
+    return InvalidRequest(
+        f"The deadline is {limits.away}, and even without any eviction the fastest way takes "
+        f"{_said(fastest, limits)}; the cheapest takes {_said(cheapest, limits)}. Give a deadline "
+        f"of {_from(fastest, limits, now)} or later{more}; or set "
         "on_deadline_risk to notify, to run it all the same.",
         code="deadline_too_soon",
         param="infrastructure.deadline",
     )
 
 
-def _refuse_budget(plan: Plan, cap: Decimal, allowance: Allowance) -> None:
-    cheapest = min(plan.options, key=lambda o: least_cost(o) + _kept(o, allowance))
-    least, kept = least_cost(cheapest), _kept(cheapest, allowance)
-    if cap >= least + kept:
-        return
-    enough = (cheapest.cost_p90 + kept).quantize(Decimal("0.01"), ROUND_UP)
-    raise InvalidRequest(
-        f"A budget of {cap} {CURRENCY} is too small: at best this costs {_money(least)} on "
-        f"{cheapest.nodes} x {cheapest.offering}, and {_money(kept)} must stay to save and to "
-        f"delete the machines. With {enough} it is done nine times in ten.",
+def _too_small(options: Sequence[Option], limits: Limits) -> InvalidRequest:
+    cheapest = min(options, key=lambda o: least_cost(o) + limits.reserve(o))
+    least, kept = least_cost(cheapest), limits.reserve(cheapest)
+    return InvalidRequest(
+        f"A budget of {limits.budget} {CURRENCY} is too small: at best this costs {_money(least)} "
+        f"on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} must stay to save and to "
+        f"delete the machines. With {_money(cheapest.cost_p90 + kept)} it is done nine times in "
+        "ten.",
         code="budget_too_small",
         param="infrastructure.budget.amount",
     )
 
 
-def _kept(option: Option, allowance: Allowance) -> Decimal:
-    return allowance.stopping(option.price.hourly * option.nodes)
+def _not_both(options: Sequence[Option], limits: Limits, now: datetime) -> InvalidRequest:
+    timely = [option for option in options if limits.may_meet_deadline(option)]
+    paid = [option for option in options if limits.may_fit_budget(option)]
+    inside = min(timely, key=lambda o: least_cost(o) + limits.reserve(o))
+    fastest = min(paid, key=limits.seconds_at_best)
+    enough = _money(inside.cost_p90 + limits.reserve(inside))
+    return InvalidRequest(
+        f"The deadline ({limits.away}) and the budget ({limits.budget} {CURRENCY}) cannot both be "
+        f"kept: the cheapest way in time takes {_said(inside, limits)}, and what the budget covers "
+        f"takes {_said(fastest, limits)}. Give a budget of {enough}, or a deadline of "
+        f"{_from(fastest, limits, now)} or later.",
+        code="budget_too_small",
+        param="infrastructure.budget.amount",
+    )
 
 
-def _bought(plan: Plan, terms: Terms) -> list[Option]:
-    """Those of its options that machines are asked for of."""
-    bought = terms.buys([option.offering for option in plan.options])
-    return [option for option in plan.options if option.offering in bought]
-
-
-def _takes(option: Option, terms: Terms) -> float:
-    """Seconds without evictions; at worst, for who has a job cancelled that is likely late."""
-    seconds = forecast.without_evictions(option)
-    if terms.on_deadline_risk is not OnRisk.CANCEL:
-        return seconds
-    return seconds + forecast.PLANNED_SPREAD * option.total_steps * option.seconds_per_step
-
-
-def _enough(nodes: int, left: float, terms: Terms, with_nodes: WithNodes) -> int | None:
-    """The smallest doubling of the nodes that makes it."""
-    if left <= 0:
+def _enough(limits: Limits, freed: Freed) -> int | None:
+    """Nodes that would make it, where the user fixed fewer."""
+    if (limits.deadline_seconds or 0) <= 0 or (plan := freed()) is None:
         return None
-    more = nodes * 2
-    while more <= MAX_NODES:
-        plan = with_nodes(more)
-        if plan and min(_takes(option, terms) for option in _bought(plan, terms)) <= left:
-            return more
-        more *= 2
-    return None
+    return plan.chosen.nodes if limits.may_meet_deadline(plan.chosen) else None
 
 
-def _rounded(moment: datetime) -> datetime:
+def _said(option: Option, limits: Limits) -> str:
+    return (
+        f"about {duration(limits.seconds_at_best(option))} and {option.cost_p50} {CURRENCY} on "
+        f"{option.nodes} x {option.offering}"
+    )
+
+
+def _from(option: Option, limits: Limits, now: datetime) -> str:
+    """The deadline that this option keeps at best, as the API takes it and as people read it."""
+    moment = now + timedelta(seconds=limits.seconds_at_best(option))
     seconds = -(-moment.timestamp() // _ROUND_TO) * _ROUND_TO
-    return datetime.fromtimestamp(seconds, UTC)
+    at = datetime.fromtimestamp(seconds, UTC)
+    return f"{int(seconds)} ({at:%Y-%m-%d %H:%M} UTC)"
 
 
 def _money(amount: Decimal) -> Decimal:

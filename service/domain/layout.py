@@ -112,17 +112,37 @@ def refusal(needs: Needs, misfit: Misfit) -> str:
     )
 
 
+def same_batch(needs: Needs, sku: Sku, first: Layout, *, more_nodes: bool) -> Iterator[Layout]:
+    """Yield the layouts that train the global batch of ``first``, fewest nodes first.
+
+    Of each number of nodes all micro-batches of the lowest ZeRO stage that fits, largest first.
+    """
+    batch = first.recipe.global_batch
+    most = _node_counts(needs)[-1] if more_nodes else first.nodes
+    for nodes in range(first.nodes, min(most, batch // first.processes_per_node) + 1):
+        if nodes == first.nodes or batch % (nodes * first.processes_per_node) == 0:
+            found = _on_nodes(needs, sku, nodes)
+            yield from (layout for layout in found if layout.recipe.global_batch == batch)
+
+
 def _on(needs: Needs, sku: Sku, nodes: int) -> Layout | None:
     """The best layout on this many nodes, if any fits."""
+    return next(_on_nodes(needs, sku, nodes), None)
+
+
+def _on_nodes(needs: Needs, sku: Sku, nodes: int) -> Iterator[Layout]:
+    """Yield layouts of the lowest ZeRO stage that fits on so many nodes, by micro-batch."""
     per_node = needs.processes_per_node or sku.gpus
     world = nodes * per_node
     recipe = _recipe(needs, world)
     rows = recipe.global_batch // world
+    fits = False
     for stage in _stages(needs.training):
         for micro_batch in _micro_batches(needs.training, rows):
             memory = _memory(needs, recipe, stage, world, micro_batch)
             if goes_into(memory, sku, per_node):
-                return Layout(
+                fits = True
+                yield Layout(
                     nodes=nodes,
                     processes_per_node=per_node,
                     zero_stage=stage,
@@ -131,7 +151,8 @@ def _on(needs: Needs, sku: Sku, nodes: int) -> Layout | None:
                     memory=memory,
                     recipe=recipe,
                 )
-    return None
+        if fits:
+            return
 
 
 def _closest(needs: Needs, sku: Sku) -> Misfit:

@@ -4,30 +4,44 @@ Offerings are ranked by what the whole job is expected to cost there, evictions 
 is the cost per useful training step: the steps are the same everywhere.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Self
 
-from service.domain.calibration import calibrated, experience, like
 from service.domain.catalogue import SKUS, Sku, lookup
 from service.domain.cost import CURRENCY
 from service.domain.elastic import Batch, Elastic, batch_to_choose, node_counts
 from service.domain.errors import InvalidRequest
 from service.domain.extras import Extras
-from service.domain.layout import Layout, Misfit, fit, goes_into, has_room, refusal
+from service.domain.fleet import Offering
+from service.domain.layout import (
+    Layout,
+    Misfit,
+    fit,
+    goes_into,
+    has_room,
+    refusal,
+    same_batch,
+)
+from service.domain.limits import Limits
 from service.domain.memory import GIB
-from service.domain.method import models_trained
-from service.domain.option import Hazard, Option, weigh
+from service.domain.option import Option
 from service.domain.plan_request import Offer, PlanRequest
-from service.domain.preflight import Data, mean_padded
+from service.domain.preflight import Data
 from service.domain.recipe import Recipe
-from service.domain.reinforcement import expected_tokens
 from service.domain.row import Format
-from service.domain.savings import NONE, Savings, trained_parameters
+from service.domain.savings import NONE, Savings
+from service.domain.selection import Selection, select, why
 from service.domain.states import CapacityType
-from service.domain.throughput import StepTime, Work, cpu_step, gpu_step
-from service.domain.verification import verify_seconds
+from service.domain.weighing import (
+    WeighedLayout,
+    by_cost,
+    mean_sequence,
+    quickest,
+    step_time,
+    weighed,
+)
 from service.domain.wording import duration
 from trainer.contract import Curriculum, Dpo, Lora, Mix, Ranked, Reinforcement
 
@@ -137,29 +151,53 @@ def make_plan(request: PlanRequest) -> Plan:
     skus = {size: sku for size in sorted(sizes) if (sku := lookup(size))}
     fits = {size: fit(request.needs, sku) for size, sku in skus.items()}
     layouts = {size: found for size, found in fits.items() if isinstance(found, Layout)}
-    own = _weighed(request, skus, layouts)
+    own = weighed(request, skus, {s: _ways(request, skus[s], f) for s, f in layouts.items()})
     if not own:
         raise _nothing(request, fits)
-    layout = layouts[own[0].offering.vm_size]
-    alike = {s: layout for s in skus if _runs(layout, skus[s], request)}
-    options = own if alike == layouts else _weighed(request, skus, alike)
-    taken = {option.offering for option in options}
-    alternatives = tuple(option for option in own if option.offering not in taken)
+    selected = select(own, request.limits)
+    layout, best = selected.best.layout, selected.best.option
+    alike = {s: (layout,) for s in skus if _runs(layout, skus[s], request)}
+    others = [w.option for w in weighed(request, skus, alike)]
+    options = (best, *(o for o in others if o.offering != best.offering))
+    alternatives = _alternatives(options, own, selected)
     elastic = _elastic(request, layout, [skus[o.offering.vm_size] for o in options])
     return Plan(
         recipe=layout.recipe,
         options=options,
         alternatives=alternatives,
-        rejected=_rejected(request, fits, own),
-        why=_why(options[0], len(options) + len(alternatives), skus),
+        rejected=_rejected(request, fits, {w.option.offering for w in own}),
+        why=_why(selected, request.limits, len({w.option.offering for w in own}), skus),
         warnings=(
+            *(() if selected.is_sure else (why(selected, request.limits),)),
             *layout.recipe.warnings,
-            *_warnings(options[0], layout.recipe, request),
-            *filter(None, (_step(request, skus[options[0].offering.vm_size], layout).doubt,)),
+            *_warnings(best, layout.recipe, request),
+            *filter(None, (step_time(request, skus[best.offering.vm_size], layout).doubt,)),
         ),
         elastic=elastic,
         data=Data.of(request.data) if request.data else None,
     )
+
+
+def _ways(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
+    """Layouts to choose from on one VM size; more nodes than must be only for a deadline."""
+    more = request.limits.deadline_seconds is not None
+    return quickest(request, sku, same_batch(request.needs, sku, first, more_nodes=more))
+
+
+def _alternatives(
+    options: Sequence[Option], own: Sequence[WeighedLayout], selected: Selection
+) -> tuple[Option, ...]:
+    """The best way on every other offering; where limits chose, the cheapest and the fastest."""
+    others: list[WeighedLayout] = []
+    for way in (selected.cheapest, selected.fastest):
+        if way not in (selected.best, *others) and way.layout != selected.best.layout:
+            others.append(way)
+    shown = {w.option.offering for w in others} | {o.offering for o in options}
+    for way in own:
+        if way.option.offering not in shown:
+            shown.add(way.option.offering)
+            others.append(way)
+    return tuple(sorted((way.option for way in others), key=by_cost))
 
 
 def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elastic | None:
@@ -209,81 +247,6 @@ def _check(request: PlanRequest) -> None:
         )
 
 
-def _weighed(
-    request: PlanRequest, skus: Mapping[str, Sku], layouts: Mapping[str, Layout]
-) -> tuple[Option, ...]:
-    """Every offer that has a price and a layout, cheapest first."""
-    options = []
-    for offer in request.offers:
-        size = offer.offering.vm_size
-        if offer.price is None or offer.forbidden or size not in layouts:
-            continue
-        step = _step(request, skus[size], layouts[size])
-        spot = offer.offering.capacity_type is CapacityType.SPOT  # nothing else is evicted
-        hazard = Hazard(
-            evictions_per_hour=offer.evictions_per_hour if spot else 0.0,
-            source=offer.evictions_from if spot else "",
-            recovery_seconds=request.recovery_seconds,
-            trained=_trained(request),
-            verify_seconds=verify_seconds(request.training, request.arch),
-        )
-        if option := weigh(offer.offering, offer.price, layouts[size], step, hazard):
-            options.append(option)
-    return tuple(sorted(options, key=lambda o: (o.cost_p50, o.duration_p50, o.offering)))
-
-
-def _trained(request: PlanRequest) -> int:
-    training = request.training
-    one = trained_parameters(request.arch, training.lora, training.savings)
-    return models_trained(training.reinforcement) * one
-
-
-def _step(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
-    lora = request.training.lora
-    work = Work(
-        arch=request.arch,
-        zero_stage=layout.zero_stage,
-        micro_batch=layout.micro_batch,
-        accumulation=layout.accumulation,
-        tokens_per_sequence=_mean_trained(request, layout),
-        lora_rank=lora.rank if lora else None,
-        checkpointing=layout.recipe.gradient_checkpointing,
-        precision=layout.recipe.precision,
-        method=layout.recipe.method,
-        sequences=layout.recipe.sequences,
-        quantized=lora is not None and lora.quantized,
-        savings=layout.recipe.savings,
-        reinforcement=layout.recipe.reinforcement,
-        judge=request.needs.judge,
-    )
-    if request.accelerator == "cpu":
-        step = cpu_step(work, flops=request.cpu_flops)
-    else:
-        step = gpu_step(work, sku, nodes=layout.nodes, processes_per_node=layout.processes_per_node)
-    planned = like(request.model, layout.recipe.method, layout.recipe.lora, sku.vm_size)
-    return calibrated(step, experience(request.past, planned))
-
-
-def _mean_sequence(request: PlanRequest, recipe: Recipe) -> int:
-    """As the files have it: of a prompt the answer is yet to be written."""
-    return -(-request.mean_tokens // _in_file(recipe))
-
-
-def _mean_trained(request: PlanRequest, layout: Layout) -> int:
-    """Tokens of a sequence in a batch, padding included where the rows' lengths are known."""
-    recipe = layout.recipe
-    answer = expected_tokens(recipe.reinforcement) if recipe.reinforcement else 0
-    if request.data is None:
-        return min(_mean_sequence(request, recipe), recipe.context) + answer
-    side_by_side = 1 if recipe.packing else layout.micro_batch * _in_file(recipe)
-    return mean_padded(request.data.lengths, side_by_side) + answer
-
-
-def _in_file(recipe: Recipe) -> int:
-    """Sequences that a row of the file is."""
-    return 1 if recipe.reinforcement else recipe.sequences
-
-
 def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
     """True when this very layout can run on machines of this size, none of their GPUs idle."""
     processes = request.processes_per_node or sku.gpus
@@ -308,10 +271,9 @@ def _nothing(request: PlanRequest, fits: Mapping[str, Layout | Misfit]) -> Inval
 
 
 def _rejected(
-    request: PlanRequest, fits: Mapping[str, Layout | Misfit], weighed: tuple[Option, ...]
+    request: PlanRequest, fits: Mapping[str, Layout | Misfit], kept: Collection[Offering]
 ) -> tuple[str, ...]:
     """A line for every offer that was not weighed."""
-    kept = {option.offering for option in weighed}
     return tuple(
         f"{offer.offering} {_fault(offer, fits.get(offer.offering.vm_size))}"
         for offer in request.offers
@@ -331,16 +293,20 @@ def _fault(offer: Offer, found: Layout | Misfit | None) -> str:
     return "is evicted faster than the job could recover"
 
 
-def _why(best: Option, choices: int, skus: Mapping[str, Sku]) -> str:
-    """The choice in one sentence."""
+def _why(selected: Selection, limits: Limits, choices: int, skus: Mapping[str, Sku]) -> str:
+    """Give the reason of the choice in one sentence, and in two where there are limits."""
+    best = selected.best.option
     machines = "1 node" if best.nodes == 1 else f"{best.nodes} nodes"
+    kept = why(selected, limits) if selected.is_sure else ""
     rank = "is the only offering" if choices == 1 else f"is the cheapest of {choices} offerings"
+    if selected.best != selected.cheapest:
+        rank = f"is chosen by the {limits.names}"
     return (
         f"{best.offering} {rank}: about {best.cost_p50} {CURRENCY} and "
         f"{duration(best.duration_p50)} on {machines} with ZeRO stage {best.zero_stage} and "
         f"micro-batch {best.micro_batch}, which needs {best.memory.needed / GIB:.1f} of "
         f"{skus[best.offering.vm_size].gpu_memory_gib} GiB per GPU."
-    )
+    ) + (kept and f" {kept}")
 
 
 def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, ...]:
@@ -357,7 +323,7 @@ def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, 
         warnings.append("Spot costs as much as on demand there now.")
     if recipe.reinforcement:
         warnings.append(_UNMEASURED)
-    if (mean := _mean_sequence(request, recipe)) > recipe.context:
+    if (mean := mean_sequence(request, recipe)) > recipe.context:
         warnings.append(_too_long(recipe, mean))
     return tuple(warnings)
 

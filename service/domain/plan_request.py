@@ -8,6 +8,7 @@ from service.domain.architecture import Architecture
 from service.domain.calibration import Past
 from service.domain.fleet import Offering, Price
 from service.domain.layout import Needs
+from service.domain.limits import NO_LIMITS, Limits
 from service.domain.recipe import Hyperparameters, Training
 
 Accelerator = Literal["cuda", "cpu"]
@@ -48,6 +49,8 @@ class PlanRequest:
     model: str = ""  # its name; past jobs of the same one say most
     past: tuple[Past, ...] = ()  # jobs that were measured
     data: DataReport | None = None  # what the check of the training file's rows counted
+    longest: tuple[int, ...] = ()  # guessed tokens of the longest rows' longest sequences, falling
+    limits: Limits = NO_LIMITS  # time and money
 
     @property
     def needs(self) -> Needs:

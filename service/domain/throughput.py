@@ -23,8 +23,8 @@ _FORWARD = 1 / 3  # of a forward and a backward pass; checkpointing runs it once
 _CAUSAL = 0.5  # of all pairs of tokens: a token looks back only
 _SHARP = 4  # how sharply the longer of launches and compute wins; where they meet both count
 
-_ONE_NODE = (0.7, 1.5)  # p10 and p90 against the expected value
-_SEVERAL_NODES = (0.7, 2.5)  # DeepSpeed across nodes was off by up to that
+_COMPUTE = (0.7, 1.5)  # p10 and p90 against the expected value; links inside a machine as well
+_NETWORK = (0.7, 2.5)  # DeepSpeed across nodes was off by up to that
 _UNPROMISED = (0.5, 4.0)
 _CPU = (0.4, 2.5)
 CPU_STEP = 0.1  # seconds that even a step of the tiny model takes
@@ -121,11 +121,9 @@ def gpu_step(
     world = nodes * processes_per_node
     link = _link_bytes(sku, nodes, processes_per_node, stack)
     network = _network_bytes(work) * (world - 1) / world / link + _fetching(work) / world
-    seconds = max(compute, network) + (1 - stack.overlap) * min(compute, network)
+    seconds = _together(compute, network, stack)
     doubt = _doubt(sku, stack, bound=nodes > 1 and network > compute)
-    low, high = _ONE_NODE if nodes == 1 else _SEVERAL_NODES
-    if doubt:
-        low, high = _UNPROMISED
+    low, high = _UNPROMISED if doubt else _interval(compute, network, stack, nodes)
     if rollout := work.rollout:
         gathered = rollout.weights if work.zero_stage == 3 else 0
         writing = gpu_seconds(
@@ -144,6 +142,22 @@ def gpu_step(
         network=network,
         doubt=doubt,
     )
+
+
+def _together(compute: float, network: float, stack: Stack) -> float:
+    """Seconds of both, of which a share of the shorter hides behind the longer."""
+    return max(compute, network) + (1 - stack.overlap) * min(compute, network)
+
+
+def _interval(compute: float, network: float, stack: Stack, nodes: int) -> tuple[float, float]:
+    """P10 and P90 of the time to its expected value: the network is surer inside a machine."""
+    links = _COMPUTE if nodes == 1 else _NETWORK
+    expected = _together(compute, network, stack)
+    low, high = (
+        _together(c * compute, n * network, stack) / expected
+        for c, n in zip(_COMPUTE, links, strict=True)
+    )
+    return low, high
 
 
 def _doubt(sku: Sku, stack: Stack, *, bound: bool) -> str:
@@ -271,5 +285,6 @@ def _link_bytes(sku: Sku, nodes: int, processes_per_node: int, stack: Stack) -> 
     """Bytes per second and process over the slowest link in the way."""
     if nodes == 1:
         return sku.nvlink_gbytes * 1e9 * stack.local
-    gbits = sku.infiniband_gbps or sku.ethernet_gbps / processes_per_node
-    return gbits / 8 * 1e9 * stack.fabric
+    if sku.infiniband:
+        return sku.infiniband_gbps / 8 * 1e9 * stack.share_of_fabric(nodes)
+    return sku.ethernet_gbps / processes_per_node / 8 * 1e9 * stack.fabric

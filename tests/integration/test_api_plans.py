@@ -1,15 +1,26 @@
 """Plans before anything is paid for: of models that are not there yet, and from what jobs took."""
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
+import pytest
+
+from service.api.app import make_app
+from service.domain.fleet import Offering, Price
+from service.domain.states import CapacityType
+from service.pricing.fixed import FixedPrices
 from tests.scripted_node import boot, metrics, train
-from tests.world import World
+from tests.world import World, client
 from trainer.contract import NodePhase
 
 JOBS = "/v1/fine_tuning/jobs"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+SMALL = "Standard_NC24ads_A100_v4"
+ANSWER = {"role": "assistant", "content": "because " * 120}
 
 
 async def plan(world: World, **more: Any) -> Any:  # noqa: ANN401 - JSON
@@ -85,3 +96,63 @@ async def test_a_job_shows_how_often_it_saves_and_who_chose_that(world: World) -
         "notices_answered": None,
         "since": None,
     }
+
+
+@pytest.fixture
+async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
+    """The same service where machines have GPUs: one small size on Spot, and one on demand."""
+    small = Offering(region="eastus", vm_size=SMALL, capacity_type=CapacityType.SPOT)
+    paid = replace(small, capacity_type=CapacityType.ON_DEMAND)
+    full = Decimal("3.67")
+    table = {
+        small: Price(hourly=Decimal("0.68"), on_demand_hourly=full),
+        paid: Price(hourly=full, on_demand_hourly=full),
+    }
+    defaults = replace(
+        world.parts.plan_defaults,
+        offerings=tuple(table),
+        accelerator="cuda",
+        processes_per_node=None,
+        emulated=False,
+    )
+    parts = replace(world.parts, plan_defaults=defaults, prices=FixedPrices(table))
+    async with client(make_app(parts)) as http:
+        yield replace(world, parts=parts, http=http)
+
+
+async def asked_of_8b(world: World, **infrastructure: Any) -> Any:  # noqa: ANN401 - JSON
+    """Answer to a dry run of a LoRA job of about 2 hours on one small machine."""
+    rows = [{"messages": [{"role": "user", "content": "why " * 250}, ANSWER]} for _ in range(700)]
+    file = await world.upload("\n".join(map(json.dumps, rows)).encode())
+    body = {
+        "model": LLAMA,
+        "training_file": file,
+        "hyperparameters": {"n_epochs": 40, "batch_size": 32},
+        "training": {"adapter": {"type": "lora"}},
+        "infrastructure": infrastructure,
+    }
+    answer = await world.call("POST", f"{JOBS}?dry_run=true", json=body)
+    return answer.json()
+
+
+async def test_an_8b_lora_job_with_an_hour_to_go_is_planned_on_as_many_nodes_as_that_takes(
+    cloud_of_gpus: World,
+) -> None:
+    world = cloud_of_gpus
+    hour = int((world.clock() + timedelta(hours=1)).timestamp())
+
+    free = await asked_of_8b(world)
+    told = await asked_of_8b(world, deadline=hour)
+    small = await asked_of_8b(world, deadline=hour, budget={"amount": "0.50"})
+    fixed = await asked_of_8b(world, deadline=hour, nodes=1)
+
+    assert free["plan"]["nodes"] == 1
+    assert free["plan"]["duration_p50"] > 3600
+    best = told["plan"]["options"][0]
+    assert best["nodes"] > 1
+    assert best["eta_seconds"]["p90"] <= 3600
+    assert best["meets_deadline"] >= 0.9
+    assert "chosen by the deadline" in told["plan"]["why"]
+    assert small["error"]["code"] == "budget_too_small"
+    assert fixed["error"]["code"] == "deadline_too_soon"
+    assert "infrastructure.nodes" in fixed["error"]["message"]

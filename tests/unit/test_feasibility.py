@@ -8,6 +8,7 @@ import pytest
 from service.domain.budget import USUAL
 from service.domain.errors import InvalidRequest
 from service.domain.feasibility import refuse_hopeless
+from service.domain.limits import Limits
 from service.domain.option import Option
 from service.domain.plan import Plan
 from service.domain.states import CapacityType
@@ -36,7 +37,7 @@ def refused(hours: float, wanted: OnRisk, *options: Option) -> str:
     )
     terms = Terms(deadline=NOW + timedelta(hours=hours), on_deadline_risk=wanted)
     try:
-        refuse_hopeless(plan, terms, USUAL, NOW, lambda _: None)
+        refuse_hopeless(plan, Limits.of(terms, USUAL, NOW), NOW, lambda: None)
     except InvalidRequest as refusal:
         return refusal.code
     return ""

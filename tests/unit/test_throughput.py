@@ -103,6 +103,24 @@ def test_more_nodes_make_the_promise_vaguer() -> None:
     assert far.high / far.seconds > near.high / near.seconds
 
 
+def test_a_promise_is_as_vague_as_the_share_of_the_network_in_it() -> None:
+    adapters = replace(WORK, lora_rank=16)
+    alone, several = (gpu_step(adapters, ND, nodes=n, processes_per_node=8) for n in (1, 2))
+    sharded = gpu_step(replace(WORK, zero_stage=3), ND, nodes=2, processes_per_node=8)
+
+    assert several.high / several.seconds == pytest.approx(alone.high / alone.seconds, rel=0.02)
+    assert sharded.high / sharded.seconds > several.high / several.seconds
+
+
+def test_more_machines_never_reach_more_of_the_network() -> None:
+    shares = [HUGGING_FACE.share_of_fabric(nodes) for nodes in range(1, 200)]
+
+    assert shares == sorted(shares, reverse=True)
+    assert shares[1] == HUGGING_FACE.fabric_few
+    assert shares[-1] == pytest.approx(HUGGING_FACE.fabric)
+    assert LLM_FOUNDRY.share_of_fabric(2) == LLM_FOUNDRY.share_of_fabric(64)
+
+
 def test_without_infiniband_zero_3_across_nodes_waits_for_the_network() -> None:
     sharded = replace(WORK, zero_stage=3)
 

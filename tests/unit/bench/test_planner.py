@@ -174,6 +174,44 @@ def test_two_measured_points_teach_what_a_machine_is_slower_by(tmp_path: Path) -
     assert found.coverage == 100
 
 
+MPT_13B = {"model": "MPT-13b", "params": "12853954560", "layers": "40", "hidden": "5120"}
+MPT_70B = {"model": "MPT-70b", "params": "64862437376", "layers": "80", "hidden": "8192"}
+H100, A100 = {"gpu": "H100-80GB-SXM"}, {"gpu": "A100-80GB-SXM"}
+BOUND = [  # the runs of few machines that wait longest for the network
+    MPT_13B | H100 | {"gpus": "16", "micro_batch": "2", "grad_accum": "1", "tokens_s_gpu": "4767"},
+    MPT_13B | H100 | {"gpus": "32", "micro_batch": "2", "grad_accum": "1", "tokens_s_gpu": "4811"},
+    MPT_70B
+    | H100
+    | {"gpus": "32", "micro_batch": "2", "grad_accum": "16", "tokens_s_gpu": "882"}
+    | {"act_ckpt": "full"},
+    MPT_70B
+    | A100
+    | {"gpus": "32", "micro_batch": "2", "grad_accum": "16", "tokens_s_gpu": "373"}
+    | {"act_ckpt": "full"},
+]
+
+
+@pytest.mark.parametrize("run", BOUND)
+def test_runs_over_two_to_sixteen_machines_take_as_long_as_was_measured(
+    run: dict[str, str], tmp_path: Path
+) -> None:
+    rows = [one(tmp_path, FOUNDRY | run)]
+
+    assert abs(math.expm1(errors.few_nodes(rows).logs[0])) < 0.25
+    assert math.expm1(errors.few_nodes_as_many(rows).logs[0]) > 1.0
+
+
+def test_the_network_of_few_machines_is_asked_of_gpus_that_it_was_not_fitted_to(
+    tmp_path: Path,
+) -> None:
+    rows, _ = read(write(tmp_path, *(FOUNDRY | run for run in BOUND)))
+
+    held_out = errors.few_nodes_held_out(rows)
+
+    assert held_out.count == len(BOUND)
+    assert (held_out.mape or 100) < 25
+
+
 def test_its_json_has_the_measures_that_are_promised(tmp_path: Path) -> None:
     to, points = tmp_path / "out.json", write(tmp_path, FOUNDRY, QWEN)
 
@@ -186,7 +224,8 @@ def test_its_json_has_the_measures_that_are_promised(tmp_path: Path) -> None:
     assert values["memory_mape"] < 8
     assert values["step_mape_same_stack"] < 15
     assert values["step_mape_cold"] is None, "no program in it is unknown"
-    assert {"step_mape_calibrated", "goodput_to_closed_form_min"} <= values.keys()
+    assert {"step_mape_calibrated", "step_mape_few_nodes"} <= values.keys()
+    assert "goodput_to_closed_form_min" in values
 
 
 def test_a_file_without_points_cannot_be_measured(
