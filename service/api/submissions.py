@@ -128,8 +128,9 @@ async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan 
     async with parts.reading.connect() as conn:
         request = asked.model_dump(mode="json")
         row = await plans.take(conn, caller.project_id, request, parts.now())
-    plan, terms = Plan.from_dict(row.plan), asked.infrastructure.terms()
-    feasibility.refuse_hopeless(plan, terms, parts.allowance, parts.now(), lambda _: None)
+    plan, now = Plan.from_dict(row.plan), parts.now()
+    limits = Limits.of(asked.infrastructure.terms(), parts.allowance, now)
+    feasibility.refuse_hopeless(plan, limits, now, lambda: None)  # time has passed since
     return plan
 
 
