@@ -62,6 +62,8 @@ async def create(
         plan = plan_views.judged(ready.plan, ready.terms, now)
         return JobPlan(model=ready.model, plan=Plan(**plan))
     sent = await submissions.submitted(parts, sending, asked, now)
+    if sent.is_new:
+        return job_views.detailed(job_facts.of_new(sent.job), now)
     return await _find(parts, caller, sent.job.id)
 
 

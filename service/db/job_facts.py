@@ -192,6 +192,23 @@ async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime)
     return _around(row) if row else None
 
 
+def of_new(job: JobRow) -> Around:
+    """The same of one that was just written, without a query: there is nothing around it yet."""
+    return _around(_Alone(job))
+
+
+class _Alone:
+    """The row that the query would give."""
+
+    attempts = evictions = live = 0
+
+    def __init__(self, job: JobRow) -> None:
+        self.__dict__.update(vars(job))
+
+    def __getattr__(self, name: str) -> None:
+        """Of all else there is nothing."""
+
+
 async def page(
     conn: AsyncConnection,
     project_id: str,

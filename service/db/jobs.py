@@ -12,6 +12,7 @@ from service.db import events, leases, notices, queue, results, versions
 from service.db.columns import among
 from service.db.leases import Claim
 from service.db.tables import attempts, jobs, metrics
+from service.db.tables import events as events_table
 from service.domain.errors import IllegalMove, LeaseLost, NothingTrained
 from service.domain.job import Job, LastAttempt, Move
 from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
@@ -90,10 +91,11 @@ async def find(
 
 
 async def add(conn: AsyncConnection, row: JobRow, message: str) -> None:
-    """Write a new job with its first event, and wake a reconciler."""
-    await conn.execute(insert(jobs).values(**vars(row), due_at=row.created_at))
-    await events.add(conn, row.id, row.created_at, "job.created", message)
-    await notices.notify(conn, notices.DUE)
+    """Write a new job with its first event, which is its second version, and wake a reconciler."""
+    first = events.fresh(row.id, None, row.created_at, "job.created", message)
+    await conn.execute(insert(jobs), vars(row) | {"due_at": row.created_at})
+    await conn.execute(insert(events_table), vars(first))
+    await notices.notify(conn, notices.DUE, versions.topic(row.id))
 
 
 async def take_turn(conn: AsyncConnection, what: str) -> None:

@@ -16,9 +16,12 @@ DUE = "due"  # some row wants a reconciler
 _RECONNECT_SECONDS = 1.0
 
 
-async def notify(conn: AsyncConnection, topic: str) -> None:
-    """Tell every listener about ``topic`` when this transaction commits."""
-    await conn.execute(text("select pg_notify(:c, :t)"), {"c": CHANNEL, "t": topic})
+_NOTIFY = text("select pg_notify(:channel, topic) from unnest(cast(:topics as text[])) topic")
+
+
+async def notify(conn: AsyncConnection, *topics: str) -> None:
+    """Tell every listener about these topics when this transaction commits."""
+    await conn.execute(_NOTIFY, {"channel": CHANNEL, "topics": list(topics)})
 
 
 class Listener:

@@ -254,7 +254,7 @@ def run_spec(
     recipe, chosen = plan.recipe, plan.chosen
     validation = files[job.validation_file] if job.validation_file else None
     return RunSpec(
-        version=1,
+        version=2,  # with its first event
         job_id=job.id,
         seed=job.request["seed"],
         method=recipe.method,
@@ -339,7 +339,7 @@ def _row(submission: Submission, now: datetime) -> JobRow:
         pause_requested_at=None,
         trainer_errors=0,
         result=None,
-        version=1,
+        version=2,  # with its first event
         updated_at=now,
         progress={},
         lost_steps=0,
