@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli import document_file
+from rekindle.cli import document_file, job_members
 from rekindle.cli.document_file import UnreadableDocument
 from rekindle.cli.job_body import FILES, files_beside
 from rekindle.cli.trouble import ExitCode, Trouble
@@ -21,6 +21,7 @@ Json = dict[str, Any]
 MODEL = "model"
 TAGS = ("pipeline", "phase", "written")  # members of the metadata that are ours
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
+_EXAMPLE = "The quickstart has an example: docs/quickstart.md, From one model to the next."
 _RULE = "1 to 48 letters, digits, dots, dashes and underscores"
 
 
@@ -70,9 +71,16 @@ class Pipeline:
 def read(path: Path) -> Pipeline:
     """What the file says, or Trouble."""
     try:
-        return parse(document_file.read(path).value, path)
+        document = document_file.read(path)
     except UnreadableDocument as error:
         raise _broken(path, str(error)) from None
+    found = parse(document.value, path)
+    for index, phase in enumerate(found.phases):
+        if fault := job_members.fault_of(phase.body):
+            line = document.lines.get(f"phases.{index}.{fault.param}")
+            where = f"line {line}: " if line else ""
+            raise _broken(path, f"{where}phase {phase.name}: {fault.message}", fault.advice)
+    return found
 
 
 def parse(document: object, path: Path) -> Pipeline:
@@ -152,10 +160,6 @@ def tags(pipeline: Pipeline, phase: Phase) -> Mapping[str, str]:
     return dict(zip(TAGS, (pipeline.name, phase.name, phase.written), strict=True))
 
 
-def _broken(path: Path, why: str) -> Trouble:
-    return Trouble(
-        f"{path}: {why}.",
-        "The quickstart has an example: docs/quickstart.md, From one model to the next.",
-        exit_code=ExitCode.USAGE,
-        code="broken_pipeline",
-    )
+def _broken(path: Path, why: str, advice: str = _EXAMPLE) -> Trouble:
+    message = f"{path}: {why.rstrip('.')}."
+    return Trouble(message, advice, exit_code=ExitCode.USAGE, code="broken_pipeline")
