@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 64
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 _TAG = "tag:yaml.org,2002:"
 _INT = re.compile(r"[-+]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|[0-9][0-9_]*)\Z")
 _FLOAT = re.compile(
@@ -69,9 +70,9 @@ def parse(text: str, suffix: str = ".yaml") -> Document:
     """
     try:
         document = _parsed(text, suffix)
-        _check(document.value, "")
+        check_json(document.value)
     except RecursionError:
-        raise UnreadableDocument(f"it is nested deeper than {MAX_DEPTH} levels") from None
+        raise UnreadableDocument(_TOO_DEEP) from None
     return document
 
 
@@ -190,16 +191,16 @@ def _scalar(kind: str, text: str, line: int) -> object:
     raise UnreadableDocument(f"line {line} {why}")
 
 
-def _check(value: object, path: str, depth: int = 0) -> None:
-    """Raise UnreadableDocument for what JSON cannot carry."""
+def check_json(value: object, path: str = "", depth: int = 0) -> None:
+    """Raise UnreadableDocument for what JSON cannot carry, or should not."""
     if depth > MAX_DEPTH:
-        raise RecursionError
+        raise UnreadableDocument(_TOO_DEEP)
     if isinstance(value, Mapping | list):
         pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
         for name, inner in pairs:
             at = f"{path}.{name}".removeprefix(".")
-            _check(str(name), path, depth + 1)
-            _check(inner, at, depth + 1)
+            check_json(str(name), path, depth + 1)
+            check_json(inner, at, depth + 1)
     elif why := _not_json(value):
         raise UnreadableDocument(f"{path or 'it'} {why}")
 

@@ -115,13 +115,22 @@ def without_nulls(body: Mapping[str, Any]) -> Json:
 
 def check(body: Json, config: Config, settings: Iterable[Setting]) -> None:
     """Raise Trouble for the first thing that is wrong, with where it was said."""
-    fault = _other_method(body) or job_members.fault_of(body)
+    fault = _not_json(body) or _other_method(body) or job_members.fault_of(body)
     if fault is None:
         return
     own = next((s.path for s in settings if _is_within(fault.param, s.path)), None)
     if own is not None:
         raise _trouble(fault, f"--set {own}: " if own != fault.param else "--set ")
     raise _trouble(fault, _place(fault.param, config))
+
+
+def _not_json(body: Json) -> job_members.Fault | None:
+    """What cannot be sent, such as an argument that is not UTF-8."""
+    try:
+        document_file.check_json(body)
+    except UnreadableDocument as error:
+        return job_members.Fault("", f"The request: {error}.", "Write it in UTF-8.", "bad_text")
+    return None
 
 
 def _other_method(body: Json) -> job_members.Fault | None:
@@ -155,17 +164,19 @@ def _is_within(path: str, outer: str) -> bool:
 
 def _value(text: str, written: str, member: job_members.Member) -> object:
     """The value as YAML; as it is written where text, or a decimal, is meant."""
-    is_text = member.kinds == {"string"}
+    if member.kinds == {"string"} and not _is_quoted_or_null(written):
+        return written
     try:
         value = document_file.parse(written).value
     except UnreadableDocument as error:
-        if is_text:
-            return written
         advice = f"Expected: {member.help}." if member.help else _EXAMPLE
         raise _bad_setting(text, f"the value: {error}.", advice) from None
-    if is_text:
-        return value if written and isinstance(value, str | None) else written
     return written.strip() if member.is_decimal and isinstance(value, float) else value
+
+
+def _is_quoted_or_null(written: str) -> bool:
+    text = written.strip()
+    return text in ("null", "~") or (len(text) > 1 and text[0] == text[-1] and text[0] in "'\"")
 
 
 def _trouble(fault: job_members.Fault, where: str) -> Trouble:

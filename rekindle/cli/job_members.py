@@ -177,9 +177,13 @@ def _below(schema: Json, prefix: str) -> Iterator[Member]:
 
 
 def _named(schema: Json) -> Iterator[tuple[str, Json]]:
-    """Names and schemas of its members."""
+    """Names and schemas of its members; those that all alternatives have are alternatives."""
+    found: dict[str, list[Json]] = {}
     for side in _sides(schema):
-        yield from side.get("properties", {}).items()
+        for name, inner in side.get("properties", {}).items():
+            if inner not in (known := found.setdefault(name, [])):
+                known.append(inner)
+    yield from ((n, all_[0] if len(all_) == 1 else {"anyOf": all_}) for n, all_ in found.items())
 
 
 def _inside(schema: Json, name: str) -> Json | None:

@@ -43,6 +43,8 @@ def made(*settings: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         ("suffix=[x", "[x"),
         ("metadata.run=5", "5"),
         ("metadata.empty=", ""),
+        ("metadata.note=a #b: *c", "a #b: *c"),
+        ('metadata.note="a\\tb"', "a\tb"),
         ("infrastructure.budget.amount=0.1", "0.1"),
         ("infrastructure.budget.amount=1234567.100000", "1234567.100000"),
         ("hyperparameters.n_epochs=auto", "auto"),
@@ -97,6 +99,7 @@ def test_a_setting_means_what_its_member_holds(setting: str, value: object) -> N
         ([""], "bad_setting", "", "MEMBER=VALUE"),
         (["training.ema_decay=.nan"], "bad_setting", "", "below 1"),
         (["training.ema_decay=["], "bad_setting", "", "below 1"),
+        (["suffix=\udcff"], "bad_text", "", "UTF-8"),
     ],
 )
 def test_a_setting_that_is_wrong_is_refused_with_what_is_right(
@@ -253,3 +256,14 @@ def test_methods_of_the_option_are_those_of_the_request() -> None:
 
     assert found
     assert set(found.choices) == set(Method)
+
+
+def test_members_of_alternatives_are_known_with_the_values_of_all() -> None:
+    sides = [
+        {"properties": {"type": {"const": "dpo"}, "beta": {"type": "number"}}},
+        {"properties": {"type": {"const": "reward"}}},
+    ]
+    found = dict(job_members._named({"oneOf": sides}))
+
+    assert found.keys() == {"type", "beta"}
+    assert job_members.Member("method.type", found["type"]).choices == ["dpo", "reward"]
