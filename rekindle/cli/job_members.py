@@ -46,11 +46,9 @@ class Member:
 
     @property
     def choices(self) -> list[str]:
-        """Values to offer: choices, or the default."""
+        """The values that it may have, where they are few."""
         found = [v for side in _sides(self.schema) for v in _enumerated(side)]
-        if not found and "default" in self.schema:
-            found = [self.schema["default"]]
-        return list(dict.fromkeys(json.dumps(v).strip('"') for v in found if v not in _SAY_NOTHING))
+        return [json.dumps(v).strip('"') for v in dict.fromkeys(found) if v != ""]
 
     @property
     def is_group(self) -> bool:
