@@ -169,7 +169,8 @@ def checked(answer: httpx.Response) -> httpx.Response:
     code = str(error.get("code") or f"http_{answer.status_code}")
     if answer.status_code in _BUSY:
         raise Busy(message, code, _seconds(answer.headers.get("retry-after")))
-    raise Trouble(message, _advice(answer), exit_code=_exit_code(answer), code=code)
+    param = str(error.get("param") or "")
+    raise Trouble(message, _advice(answer), exit_code=_exit_code(answer), code=code, param=param)
 
 
 def _exit_code(answer: httpx.Response) -> ExitCode:

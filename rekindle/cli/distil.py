@@ -28,7 +28,7 @@ _OPENAI = "https://api.openai.com/v1"
 _METHODS = {
     Kind.SFT: "",
     Kind.PREFERENCE: " --method dpo",
-    Kind.RANKING: " --method reward --reward-loss ranked_margin",
+    Kind.RANKING: " --method reward --set method.reward.loss=ranked_margin",
 }
 
 

@@ -19,7 +19,7 @@ from rekindle.cli.trouble import ExitCode, Trouble
 
 _LINES_NAMED = 5
 _METHODS = {Format.PREFERENCE: " --method dpo", Format.RANKED: " --method reward"}
-_METHODS[Format.RANKED] += " --reward-loss ranked_margin"
+_METHODS[Format.RANKED] += " --set method.reward.loss=ranked_margin"
 _OURS = ("messages", "input")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSONL, or one JSON array.")]

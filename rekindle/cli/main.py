@@ -37,6 +37,7 @@ from rekindle.cli import (
     watch,
 )
 from rekindle.cli.command import command
+from rekindle.cli.submit_removed import SubmitCommand
 from rekindle.cli.trouble import ExitCode
 
 _EPILOG = """
@@ -72,7 +73,6 @@ _keys = typer.Typer(help="API keys of your project.", no_args_is_help=True)
 _traces = typer.Typer(help="What your jobs saw of Spot capacity.", no_args_is_help=True)
 
 _COMMANDS: dict[str, Callable[..., int | None]] = {
-    "submit": submit.submit,
     "presets": presets.presets,
     "pipeline": pipeline.pipeline,
     "list": jobs.list_jobs,
@@ -90,6 +90,7 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "download": download.download,
     "tier": tier.tier,
 }
+app.command("submit", cls=SubmitCommand, rich_help_panel=_JOBS)(command(submit.submit))
 for _name, _function in _COMMANDS.items():
     app.command(_name, rich_help_panel=_JOBS)(command(_function))
 _files.command("list")(command(files.list_files))

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rekindle.cli import document_file, job_members
+from rekindle.cli.document_file import UnreadableDocument
+from rekindle.cli.job_body import FILES, files_beside
 from rekindle.cli.trouble import ExitCode, Trouble
 from rekindle.cli.words import part
 
@@ -18,8 +21,8 @@ Json = dict[str, Any]
 MODEL = "model"
 TAGS = ("pipeline", "phase", "written")  # members of the metadata that are ours
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
+_EXAMPLE = "The quickstart has an example: docs/quickstart.md, From one model to the next."
 _RULE = "1 to 48 letters, digits, dots, dashes and underscores"
-_FILES = ("training_file", "validation_file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,7 @@ class Phase:
     @property
     def files(self) -> tuple[str, ...]:
         """Paths, or ids of uploads."""
-        return tuple(self.body[name] for name in _FILES if self.body.get(name))
+        return tuple(self.body[name] for name in FILES if self.body.get(name))
 
     def with_models(self, found: Callable[[str], str]) -> Json:
         """The body with a model in the place of every `$NAME`."""
@@ -67,7 +70,17 @@ class Pipeline:
 
 def read(path: Path) -> Pipeline:
     """What the file says, or Trouble."""
-    return parse(_loaded(path), path)
+    try:
+        document = document_file.read(path)
+    except UnreadableDocument as error:
+        raise _broken(path, str(error)) from None
+    found = parse(document.value, path)
+    for index, phase in enumerate(found.phases):
+        if fault := job_members.fault_of(phase.body):
+            line = document.lines.get(f"phases.{index}.{fault.param}")
+            where = f"line {line}: " if line else ""
+            raise _broken(path, f"{where}phase {phase.name}: {fault.message}", fault.advice)
+    return found
 
 
 def parse(document: object, path: Path) -> Pipeline:
@@ -97,21 +110,11 @@ def _phase(item: object, where: str, before: list[Phase], path: Path) -> Phase:
             raise _broken(path, f"phase {name}: `{member}` is missing")
     if reserved := set(TAGS) & set(part(body, "metadata")):
         raise _broken(path, f"phase {name}: metadata `{min(reserved)}` is set by this command")
-    found = Phase(name=name, body=_beside(body, path.parent))
+    found = Phase(name=name, body=files_beside(body, path.parent))
     for needed in found.needs:
         if needed not in known:
             raise _broken(path, f"phase {name}: ${needed} is no phase before it")
     return found
-
-
-def _beside(body: Json, folder: Path) -> Json:
-    """Paths as they are from here; ids of uploads as they are."""
-    moved = {}
-    for member in _FILES:
-        named = body.get(member)
-        if isinstance(named, str) and not named.startswith("file-"):
-            moved[member] = str(folder / named)
-    return body | moved
 
 
 def _named(body: Json) -> list[str]:
@@ -152,43 +155,11 @@ def _name(value: object, path: Path, where: str) -> str:
     return value
 
 
-def _loaded(path: Path) -> object:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise _broken(path, error.strerror or "it cannot be read") from None
-    except UnicodeDecodeError:
-        raise _broken(path, "it is no text in UTF-8") from None
-    return _json(text, path) if path.suffix == ".json" else _yaml(text, path)
-
-
-def _json(text: str, path: Path) -> object:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise _broken(path, f"it is not JSON: {error}") from None
-
-
-def _yaml(text: str, path: Path) -> object:
-    try:
-        import yaml
-    except ImportError:
-        raise _broken(path, "YAML needs PyYAML, which is not installed; write JSON") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise _broken(path, f"it is not YAML: {' '.join(str(error).split())}") from None
-
-
 def tags(pipeline: Pipeline, phase: Phase) -> Mapping[str, str]:
     """By which the phase's job is found again."""
     return dict(zip(TAGS, (pipeline.name, phase.name, phase.written), strict=True))
 
 
-def _broken(path: Path, why: str) -> Trouble:
-    return Trouble(
-        f"{path}: {why}.",
-        "The quickstart has an example: docs/quickstart.md, From one model to the next.",
-        exit_code=ExitCode.USAGE,
-        code="broken_pipeline",
-    )
+def _broken(path: Path, why: str, advice: str = _EXAMPLE) -> Trouble:
+    message = f"{path}: {why.rstrip('.')}."
+    return Trouble(message, advice, exit_code=ExitCode.USAGE, code="broken_pipeline")

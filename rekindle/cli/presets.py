@@ -100,18 +100,6 @@ def named(name: str) -> Preset:
     )
 
 
-def over(told: Mapping[str, Any], preset: Mapping[str, Any]) -> Json:
-    """What was told, member by member, and the preset where nothing was."""
-    merged = dict(preset)
-    for member, value in told.items():
-        below = merged.get(member)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            merged[member] = over(value, below)
-        elif value is not None:
-            merged[member] = value
-    return merged
-
-
 def _table(every: list[Preset]) -> "Iterator[RenderableType]":
     from rich import box
     from rich.table import Table

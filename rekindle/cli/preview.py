@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rekindle.cli import words
 from rekindle.cli.command import Cli
-from rekindle.cli.submit_method import Method
+from rekindle.cli.submit_options import Method
 from rekindle.cli.upload import FILES, uploaded
 
 Json = dict[str, Any]

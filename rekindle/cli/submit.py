@@ -1,23 +1,19 @@
 """`rekindle submit`: a file and a model become a job."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from rekindle.cli import job_view, submit_method, words
+from rekindle.cli import grader_file, job_body, job_view, submit_request, words
 from rekindle.cli import submit_options as options
 from rekindle.cli.choose import JOBS
 from rekindle.cli.command import Cli
-from rekindle.cli.submit_order import Order
-from rekindle.cli.submit_preset import Start, shown
-from rekindle.cli.submit_reinforcement import Grades
-from rekindle.cli.submit_rewards import Rewards
-from rekindle.cli.submit_speed import Speed
-from rekindle.cli.submit_training import Checkpoints, Leash, Memory, Numbers
 from rekindle.cli.terms import Limits
 from rekindle.cli.trouble import ExitCode, Trouble
-from rekindle.cli.upload import uploaded
+from rekindle.cli.upload import require, uploaded
 from rekindle.cli.words import money, part
 
 if TYPE_CHECKING:
@@ -29,51 +25,40 @@ Json = dict[str, Any]
 def submit(
     cli: Cli,
     *,
-    file: options.File,
-    model: options.Model = None,
-    start: Start,
+    file: options.File = None,
     validation: options.Validation = None,
-    suffix: options.Suffix = None,
-    metadata: options.Metadata = None,
-    method: options.HowToLearn = None,
-    leash: Leash,
-    numbers: Numbers,
-    seed: options.Seed = None,
-    checkpoints: Checkpoints,
-    packing: options.Packing = False,
-    memory: Memory,
-    nodes: options.Nodes = None,
-    min_nodes: options.MinNodes = None,
+    preset: options.Preset = None,
+    named: options.Named,
     limits: Limits,
-    rewards: Rewards,
-    grades: Grades,
-    order: Order,
-    speed: Speed,
+    config: options.Config = None,
+    settings: options.Settings = None,
     name: options.Name = None,
+    dry_run: options.DryRun = False,
     watch: options.Watch = False,
 ) -> int | None:
-    """Train MODEL on FILE. Shows what it will cost, and why there."""
-    method = start.method(method)
-    chosen = submit_method.method(method, numbers.hyperparameters(), **vars(leash))
-    told: Json = {
-        "model": model,
-        "suffix": suffix,
-        "seed": seed,
-        "metadata": _pairs(metadata or []),
-        "method": grades.beside(cli, method, rewards.beside(method, chosen)),
-        "infrastructure": _set(nodes=nodes, elastic=_set(min_nodes=min_nodes) or None)
-        | limits.members(datetime.now(UTC)),
-        "training": _set(
-            packing=submit_method.packing(method, wanted=packing),
-            **numbers.members(),
-            **checkpoints.members(),
-            **memory.members(),
-            **order.members(),
-        )
-        | speed.members(),
+    """Train a model on FILE. Shows what it will cost, and why there.
+
+    --set wins over the other options, these over --config, and --config over --preset.
+    """
+    read, sets = job_body.read_config(config), [*map(job_body.parse_setting, settings or ())]
+    own = {
+        "training_file": file,
+        "validation_file": validation,
+        "metadata": _pairs(named.metadata or []) or None,
+        "infrastructure": limits.members(datetime.now(UTC)) or None,
     }
-    body = start.over(told, memory) | _files(cli, file, validation, same_once=name is not None)
-    return _send(cli, body, name, start, watch=watch)
+    body = submit_request.request(preset, read, named, job_body.without_nulls(own), sets)
+    job_body.check(body, read, sets)
+    paths = [Path(body[each]) for each in job_body.FILES if not _is_upload(body.get(each))]
+    for path in paths:
+        require(path)
+    grader_file.validate_grader(cli, body, named.grader)
+    same_once = name is not None
+    body |= {m: uploaded(cli, body[m], same_once=same_once) for m in job_body.FILES if m in body}
+    if dry_run:
+        _show_plan(cli, body)
+        return None
+    return _send(cli, body, name, watch=watch)
 
 
 def taken_on(job: Json) -> "Iterator[RenderableType]":
@@ -93,13 +78,9 @@ def planned(plan: Mapping[str, Any]) -> "Iterator[RenderableType]":
         yield f"note: {words.safe(warning)}"
 
 
-def _send(cli: Cli, body: Json, name: str | None, start: Start, *, watch: bool) -> int | None:
+def _send(cli: Cli, body: Json, name: str | None, *, watch: bool) -> int | None:
     key = name or f"cli-{uuid4().hex}"  # a repeat after a lost answer is no second job
-    asked = {member: value for member, value in body.items() if value not in (None, {})}
-    if start.dry_run:
-        shown(cli, asked)
-        return None
-    job = cli.client.post(JOBS, asked, headers={"idempotency-key": key})
+    job = cli.client.post(JOBS, body, headers={"idempotency-key": key})
     if watch:
         return _watched(cli, job)
     cli.show(job, lambda: taken_on(job))
@@ -141,11 +122,23 @@ def _watched(cli: Cli, job: Json) -> int:
     return follow(cli, job["id"])
 
 
-def _files(cli: Cli, training: str, validation: str | None, *, same_once: bool) -> Json:
-    return {
-        "training_file": uploaded(cli, training, same_once=same_once),
-        "validation_file": uploaded(cli, validation, same_once=same_once) if validation else None,
-    }
+def _show_plan(cli: Cli, body: Json) -> None:
+    """The request, then the service's plan of it in comments: --config takes both as they are."""
+    plan = cli.client.post(f"{JOBS}?dry_run=true", body)["plan"]
+    document = {"object": "plan", "request": body, "plan": plan}
+    cli.show(document, lambda: [json.dumps(body, indent=2), *_comments(cli, planned(plan))])
+
+
+def _comments(cli: Cli, pieces: "Iterable[RenderableType]") -> Iterator[str]:
+    with cli.out.capture() as captured:
+        for piece in pieces:
+            cli.out.print(piece)
+    for line in captured.get().splitlines():
+        yield f"# {line}".rstrip()
+
+
+def _is_upload(named: object) -> bool:
+    return named is None or (str(named).startswith("file-") and not Path(str(named)).exists())
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
@@ -158,7 +151,3 @@ def _pairs(texts: list[str]) -> dict[str, str]:
                 code="bad_metadata",
             )
     return {text.partition("=")[0]: text.partition("=")[2] for text in texts}
-
-
-def _set(**members: object) -> Json:
-    return {name: value for name, value in members.items() if value is not None}

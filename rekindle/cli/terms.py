@@ -1,4 +1,4 @@
-"""How much money, until when and where: options of `rekindle submit`, and `rekindle set`."""
+"""Limits of money, time and place: options of `rekindle submit`, and `rekindle set`."""
 
 import re
 from collections.abc import Iterable
@@ -47,21 +47,13 @@ class Priority(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """None unless told."""
+    """Limits that `rekindle submit` and `rekindle set` both know; none unless given."""
 
     budget: Annotated[
         str | None,
         typer.Option(
             metavar="DOLLARS",
-            help="What the job may cost, machines and storage; `none` lifts it.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-    on_exhausted: Annotated[
-        Exhausted | None,
-        typer.Option(
-            "--on-exhausted",
-            help="What happens then, once a checkpoint is saved: pause if not told.",
+            help="Most that the job may cost, machines and storage; `none` lifts it.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -69,7 +61,51 @@ class Limits:
         str | None,
         typer.Option(
             metavar="WHEN",
-            help='"2026-11-25 18:00" by this machine\'s clock, or 36h, 2d from now; `none`.',
+            help='Local time "2026-11-25 18:00", or 36h, 2d from now; `none` lifts it.',
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    regions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Allowed regions; `none` for any.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    priority: Annotated[
+        Priority | None,
+        typer.Option(
+            help="Place in the queue of your project; default: normal.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+    def members(self, now: datetime) -> Json:
+        """Members of the request's ``infrastructure``; null where a limit is lifted."""
+        found: Json = {}
+        if self.budget is not None:
+            amount = _amount("--budget", self.budget)
+            found["budget"] = amount and {"amount": amount}
+        if self.deadline is not None:
+            found["deadline"] = _moment(self.deadline, now)
+        if self.regions is not None:
+            names = [name.strip() for name in self.regions.split(",") if name.strip()]
+            found["regions"] = None if self.regions == _NONE else names
+        if self.priority:
+            found["priority"] = str(self.priority)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes(Limits):
+    """Limits, and what happens at them: all that `rekindle set` knows."""
+
+    on_exhausted: Annotated[
+        Exhausted | None,
+        typer.Option(
+            "--on-exhausted",
+            help="What to do at the budget, once a checkpoint is saved; default: pause.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -77,7 +113,7 @@ class Limits:
         Risk | None,
         typer.Option(
             "--on-deadline-risk",
-            help="What happens when Spot would be late: on demand if not told.",
+            help="What to do when Spot would be late; default: switch_to_on_demand.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -86,55 +122,27 @@ class Limits:
         typer.Option(
             "--max-price",
             metavar="DOLLARS",
-            help="For an hour of one GPU; dearer offerings are not taken; `none`.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-    regions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B",
-            help="Nowhere else may machines run; `none` for anywhere.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-
-    priority: Annotated[
-        Priority | None,
-        typer.Option(
-            help="In the queue, among your project's own jobs: normal if not told.",
+            help="Most that an hour of one GPU may cost; `none` lifts it.",
             rich_help_panel=_PANEL,
         ),
     ] = None
 
     def members(self, now: datetime) -> Json:
-        """Of the request's ``infrastructure``; only what was told, null where it is lifted."""
+        """The same, with what happens at the limits."""
         if self.on_exhausted and self.budget is None:
             raise _usage("--on-exhausted says nothing without --budget.", "Give both.")
-        told: Json = {}
-        if self.budget is not None:
-            told["budget"] = self._budget(self.budget)
-        if self.deadline is not None:
-            told["deadline"] = _moment(self.deadline, now)
+        found = super().members(now)
+        if self.on_exhausted and found["budget"]:
+            found["budget"]["on_exhausted"] = str(self.on_exhausted)
         if self.on_deadline_risk:
-            told["on_deadline_risk"] = str(self.on_deadline_risk)
+            found["on_deadline_risk"] = str(self.on_deadline_risk)
         if self.max_price is not None:
             price = _amount("--max-price", self.max_price)
-            told["max_price"] = price and {"per": "gpu_hour", "amount": price}
-        if self.regions is not None:
-            names = [name.strip() for name in self.regions.split(",") if name.strip()]
-            told["regions"] = None if self.regions == _NONE else names
-        if self.priority:
-            told["priority"] = str(self.priority)
-        return told
-
-    def _budget(self, text: str) -> Json | None:
-        amount = _amount("--budget", text)
-        then = self.on_exhausted or Exhausted.PAUSE
-        return amount and {"amount": amount, "on_exhausted": str(then)}
+            found["max_price"] = price and {"per": "gpu_hour", "amount": price}
+        return found
 
 
-def set_terms(cli: Cli, job: JobArgument, *, limits: Limits) -> None:
+def set_terms(cli: Cli, job: JobArgument, *, limits: Changes) -> None:
     """Change budget, deadline, price, place or priority; a job that ran out of money goes on."""
     news = limits.members(datetime.now(UTC))
     if not news:

@@ -26,18 +26,21 @@ class Trouble(Exception):
         *,
         exit_code: ExitCode = ExitCode.FAILED,
         code: str = "",
+        param: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
         self.advice = advice
         self.exit_code = exit_code
         self.code = code or exit_code.name.lower()
+        self.param = param
 
     def as_dict(self) -> dict[str, object]:
         """The same for a program."""
         return {
             "error": {
                 "code": self.code,
+                "param": self.param or None,
                 "message": self.message,
                 "next": self.advice or None,
                 "exit_code": int(self.exit_code),

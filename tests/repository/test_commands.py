@@ -1,14 +1,16 @@
-"""Every `rekindle` command that a page shows exists, with the options that it shows."""
+"""Every `rekindle` command that a page shows exists, with its options and the members it sets."""
 
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+from rekindle.cli.job_members import find
 from rekindle.cli.main import app
 from tests.repository.sources import ROOT
 
@@ -28,7 +30,7 @@ def commands(page: str) -> Iterator[list[str]]:
 
 
 def unknown(words: list[str]) -> list[str]:
-    """Words of a command that the program does not know: names of commands, and options."""
+    """Words of a command that the program does not know: commands, options, members of --set."""
     command: Any = typer.main.get_command(app)
     rest = words[1:]
     known = {option for each in command.params for option in each.opts}
@@ -39,7 +41,11 @@ def unknown(words: list[str]) -> list[str]:
         command, rest = found, rest[1:]
         known |= {opt for each in command.params for opt in (*each.opts, *each.secondary_opts)}
     options = [word.split("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
-    return [option for option in options if option not in known | {"--help", "-h"}]
+    settings = [value for word, value in pairwise(rest) if word == "--set"]
+    return [
+        *(option for option in options if option not in known | {"--help", "-h"}),
+        *(setting for setting in settings if not find(setting.partition("=")[0])),
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -50,6 +56,11 @@ def test_every_command_of_a_page_exists_with_its_options(page: Path) -> None:
 
 
 def test_a_command_that_is_not_there_is_noticed() -> None:
-    page = "```\nrekindle train x\nrekindle submit a \\\n  --eval-steps 6   how often\n```"
+    page = "```\nrekindle train x\nrekindle submit a \\\n  --eval-steps 6   how often\n"
+    page += "rekindle submit a --set training.ema_decey=1 --set seed=1\n```"
 
-    assert [unknown(words) for words in commands(page)] == [["train"], ["--eval-steps"]]
+    assert [unknown(words) for words in commands(page)] == [
+        ["train"],
+        ["--eval-steps"],
+        ["training.ema_decey=1"],
+    ]

@@ -134,7 +134,7 @@ def test_a_judge_ranks_what_nobody_can_verify(folder: Path) -> None:
     (row,) = rows(folder)
     assert [a[0]["content"] for a in row["ranked_outputs"]] == ["good", "bad"]
     assert "1 candidate dropped: the judge gave no number (1)" in ended.out
-    assert "--method reward --reward-loss ranked_margin" in ended.out
+    assert "--method reward --set method.reward.loss=ranked_margin" in ended.out
     assert {r["temperature"] for r in teacher.asked if r["model"] == "strict"} == {0.0}
 
 

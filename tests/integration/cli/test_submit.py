@@ -32,158 +32,148 @@ async def test_submit_shows_the_plan_then_the_job_and_what_to_type_next(shell: S
     assert "uploaded chats.jsonl" in ended.err
 
 
+def sets(*settings: str) -> list[str]:
+    """Each as an option."""
+    return [word for setting in settings for word in ("--set", setting)]
+
+
 async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
     name = await submit(
         shell,
         *("--epochs", "2", "--batch-size", "4", "--learning-rate", "0.001", "--seed", "11"),
         *("--suffix", "mine", "--metadata", "team=red", "--metadata", "note=a=b"),
-        *("--lora-rank", "8", "--max-seq-len", "64", "--checkpoint-seconds", "9", "--nodes", "1"),
-        *("--min-nodes", "1", "--keep-checkpoints", "5", "--milestone-every", "7"),
-        *("--validation", shell.dataset("check.jsonl"), "--ema-decay", "0.99", "--no-verify"),
+        *("--lora-rank", "8", "--max-seq-len", "64", "--nodes", "1"),
+        *("--validation", shell.dataset("check.jsonl")),
+        *("--budget", "$120", "--deadline", "2099-11-25 18:00"),
+        *("--regions", "eastus, westeurope", "--priority", "high"),
     )
 
     job = await shell.world.job(name)
-    recipe = job["plan"]["recipe"]
+    recipe, asked = job["plan"]["recipe"], job["infrastructure"]
     assert job["hyperparameters"]["n_epochs"] == 2
     assert job["hyperparameters"]["batch_size"] == 4
     assert (job["seed"], job["user_provided_suffix"]) == (11, "mine")
     assert job["metadata"] == {"team": "red", "note": "a=b"}
     assert (recipe["lora"]["rank"], recipe["max_seq_len"]) == (8, 64)
+    assert job["plan"]["nodes"] == 1
+    assert job["validation_file"].startswith("file-")
+    assert asked["budget"] == {"amount": "120", "on_exhausted": "pause", "currency": "USD"}
+    assert asked["regions"] == ["eastus", "westeurope"]
+    assert (asked["deadline"] > 4_000_000_000, asked["priority"]) == (True, "high")
+
+
+async def test_every_member_can_be_set(shell: Shell) -> None:
+    name = await submit(
+        shell,
+        *sets("training.checkpoint_seconds=9", "infrastructure.elastic.min_nodes=1"),
+        *sets("training.keep_checkpoints=5", "training.milestone_every_steps=7"),
+        *sets("training.ema_decay=0.99", "training.verify=false", "training.learning_rate=1e-5"),
+        *sets("training.mix={threshold_tokens: 64, short_share: 0.5}", "metadata.run=7"),
+        *sets("infrastructure.budget={amount: 0.1, on_exhausted: cancel}"),
+        *sets("infrastructure.budget.amount=120.10", "infrastructure.max_price.amount=3.90"),
+        *sets("infrastructure.on_deadline_risk=notify"),
+        *("--nodes", "1"),
+    )
+
+    job = await shell.world.job(name)
+    recipe, asked = job["plan"]["recipe"], job["infrastructure"]
     assert recipe["checkpoint_seconds"] == 9
     assert (recipe["keep_checkpoints"], recipe["milestone_every_steps"]) == (5, 7)
-    assert recipe["ema_decay"] == 0.99
+    assert (recipe["ema_decay"], recipe["learning_rate"]) == (0.99, 1e-5)
+    assert recipe["mix"] == {"threshold_tokens": 64, "short_share": 0.5}
     assert job["plan"]["verify_seconds"] == 0
-    assert job["plan"]["nodes"] == 1
     assert job["elastic"] == {"min_nodes": 1, "node_counts": [1]}
-    assert job["validation_file"].startswith("file-")
+    assert job["metadata"] == {"run": "7"}
+    assert asked["budget"] == {"amount": "120.10", "on_exhausted": "cancel", "currency": "USD"}
+    assert asked["max_price"]["amount"] == "3.90"
+    assert asked["on_deadline_risk"] == "notify"
 
 
-async def test_how_steps_are_computed_reaches_the_job(shell: Shell) -> None:
-    fast = await submit(
-        shell,
-        *("--precision", "fp16", "--on-spike", "stop", "--compile", "--fused-kernels"),
-        *("--scale-learning-rate", "linear", "--base-batch", "4"),
-    )
-    refused = await shell.run(
-        *("submit", shell.dataset(), *MODEL_OPTION, "--zero-plus-plus", "hpz"),
-    )
-    alone = await shell.run("submit", shell.dataset(), *MODEL_OPTION, "--base-batch", "4")
+async def test_a_dry_run_is_a_config_that_makes_the_same_job(shell: Shell) -> None:
+    file = shell.dataset()
+    more = ("--lora", "--epochs", "2", "--validation", shell.dataset("check.jsonl"))
+    printed = await shell.run("submit", file, *MODEL_OPTION, *more, "--dry-run")
+    again = []
+    for config in (shell.folder / "job.json", shell.folder / "job.yaml"):
+        config.write_text(printed.out)
+        again.append(await shell.run("submit", "--config", str(config), "--json"))
+    other = await shell.run("submit", file, "-c", str(config), "--epochs", "3", "--json")
 
-    recipe = (await shell.world.job(fast))["plan"]["recipe"]
-    assert recipe["precision"] == "fp16"
-    assert recipe["extras"] == {
-        "on_spike": "stop",
-        "compiled": True,
-        "fused_kernels": True,
-        "zero_plus_plus": "",
-        "rollout_offload": False,
-        "scaling": "linear",
-        "base_batch": 4,
-    }
-    assert "needs GPUs, and this service trains on CPUs" in refused.err
-    assert alone.code != 0
-    assert "go together" in alone.err
+    jobs = [ended.json for ended in (*again, other)]
+    assert [job["hyperparameters"]["n_epochs"] for job in jobs] == [2, 2, 3]
+    assert all(job["plan"]["recipe"]["lora"]["rank"] == 16 for job in jobs)
+    assert all(job["validation_file"].startswith("file-") for job in jobs)
+    assert jobs[0]["training_file"] == jobs[1]["training_file"] != jobs[2]["training_file"]
 
 
-async def test_what_saves_memory_reaches_the_job(shell: Shell) -> None:
-    quantized = await submit(shell, "--qlora", "--loss-chunk", "512")
-    frozen = await submit(shell, "--train-last-layers", "1", "--freeze-embeddings")
-    offloaded = await submit(shell, "--offload-optimizer")
-    both = await shell.run(
-        *("submit", shell.dataset(), *MODEL_OPTION, "--qlora", "--train-last-layers", "1")
-    )
+async def test_a_config_names_files_beside_it(shell: Shell) -> None:
+    folder = shell.folder / "jobs"
+    folder.mkdir()
+    shell.dataset("jobs/rows.jsonl")
+    config = folder / "job.toml"
+    config.write_text(f'model = "{MODEL}"\ntraining_file = "rows.jsonl"\nseed = 5\n')
 
-    recipes = [(await shell.world.job(n))["plan"]["recipe"] for n in (quantized, frozen, offloaded)]
-    assert recipes[0]["lora"]["quantized"] is True
-    assert recipes[0]["savings"]["loss_chunk"] == 512
-    assert recipes[1]["savings"]["train_last_n_layers"] == 1
-    assert recipes[1]["savings"]["train_embeddings"] is False
-    assert recipes[2]["savings"]["offload"] == "optimizer"
-    assert both.code != 0
-    assert "left out with an adapter" in both.err
+    made = await shell.run("submit", "--config", str(config), "--json")
+    config.write_text(config.read_text().replace("rows", "gone"))
+    gone = await shell.run("submit", "--config", str(config))
 
-
-async def test_every_option_of_dpo_reaches_the_job(shell: Shell) -> None:
-    pairs = shell.dataset("pairs.jsonl", PAIRS)
-    dpo = ("submit", pairs, *MODEL_OPTION, "--json", "--method", "dpo")
-
-    smooth = await shell.run(*dpo, "--beta", "0.2", "--label-smoothing", "0.1", "--epochs", "2")
-    ipo = await shell.run(*dpo, "--dpo-loss", "ipo")
-    listed = await shell.run("files", "list")
-    shown = await shell.run("files", "show", ipo.json["training_file"])
-
-    assert smooth.json["method"]["dpo"]["hyperparameters"]["beta"] == 0.2
-    assert smooth.json["method"]["dpo"]["label_smoothing"] == 0.1
-    assert smooth.json["hyperparameters"]["n_epochs"] == 2
-    assert ipo.json["method"]["dpo"]["loss"] == "ipo"
-    assert "preference" in listed.out
-    assert "preference" in shown.out
-
-
-async def test_a_reward_model_is_asked_for_by_its_method(shell: Shell) -> None:
-    pairs = shell.dataset("pairs.jsonl", PAIRS)
-    reward = ("submit", pairs, *MODEL_OPTION, "--method", "reward")
-
-    made = await shell.run(*reward, "--json", "--epochs", "2", "--lora")
-    usual = await shell.run(*reward, "--json")
-    beta = await shell.run(*reward, "--beta", "0.2")
-
-    assert made.json["method"]["reward"]["hyperparameters"]["n_epochs"] == 2
-    assert made.json["plan"]["recipe"]["lora"]["rank"] == 16
-    assert usual.json["method"]["type"] == "reward"
-    assert beta.code == 2
-    assert "--beta is an option of DPO" in beta.err
-
-
-async def test_packing_is_asked_for_and_refused_for_reward_models(shell: Shell) -> None:
-    packed = await submit(shell, "--packing")
-    plain = await submit(shell)
-    before = (await shell.run("files", "list", "--json")).json["data"]
-
-    refused = await shell.run(
-        *("submit", shell.dataset("pairs.jsonl", PAIRS), *MODEL_OPTION),
-        *("--method", "reward", "--packing"),
-    )
-    after = (await shell.run("files", "list", "--json")).json["data"]
-
-    assert (await shell.world.job(packed))["plan"]["recipe"]["packing"] is True
-    assert "packing" not in (await shell.world.job(plain))["plan"]["recipe"]
-    assert refused.code == 2
-    assert "Leave --packing out." in refused.err
-    assert before == after, "nothing was sent"
+    assert made.json["seed"] == 5
+    assert gone.code == 2
+    assert "gone.jsonl does not exist" in gone.err
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
+    ("method", "settings", "found"),
     [
-        *(("--beta", value) for value in ("0", "-1", "2.1", "nan")),
-        *(("--label-smoothing", value) for value in ("-0.1", "0.5", "nan")),
-        *(("--ema-decay", value) for value in ("-0.1", "1", "nan")),
+        ("dpo", ["hyperparameters.beta=0.2", "label_smoothing=0.1"], {"label_smoothing": 0.1}),
+        ("dpo", ["loss=ipo"], {"loss": "ipo"}),
+        ("reward", ["hyperparameters.n_epochs=2"], {}),
     ],
 )
-async def test_a_number_out_of_its_range_is_refused_before_the_upload(
-    shell: Shell, option: str, value: str
+async def test_options_of_a_method_reach_the_job(
+    shell: Shell, method: str, settings: list[str], found: dict[str, object]
 ) -> None:
     pairs = shell.dataset("pairs.jsonl", PAIRS)
+    options = sets(*(f"method.{method}.{setting}" for setting in settings))
 
-    wrong = await shell.run("submit", pairs, *MODEL_OPTION, "--method", "dpo", option, value)
-    listed = (await shell.run("files", "list", "--json")).json["data"]
+    made = await shell.run(
+        "submit", pairs, *MODEL_OPTION, "--method", method, "--epochs", "2", *options, "--json"
+    )
 
-    assert (wrong.code, listed) == (2, [])
-    assert option in wrong.err
+    shown = made.json["method"][method]
+    assert made.json["hyperparameters"]["n_epochs"] == 2
+    assert found.items() <= shown.items()
+    assert "preference" in (await shell.run("files", "list")).out
 
 
-async def test_options_of_dpo_want_the_method_and_a_file_of_preferences(shell: Shell) -> None:
-    chats = shell.dataset()
+async def test_what_the_request_does_not_know_is_refused_before_the_upload(shell: Shell) -> None:
+    config = shell.folder / "job.yaml"
+    config.write_text("training:\n  ema_decey: 0.9\n")
+    alone = ("submit", shell.dataset(), *MODEL_OPTION)
 
-    alone = await shell.run("submit", chats, *MODEL_OPTION, "--beta", "0.2", "--dpo-loss", "ipo")
-    listed = (await shell.run("files", "list", "--json")).json["data"]
-    wrong = await shell.run("submit", chats, *MODEL_OPTION, "--method", "dpo")
+    typo = await shell.run(*alone, "--config", str(config), "--json")
+    wrong = await shell.run(*alone, *sets("training.ema_decay=1"), "--json")
+    other = await shell.run(*alone, *sets("method.dpo.loss=ipo"), "--json")
+    absent = await shell.run(*alone, "--validation", "nowhere.jsonl", "--json")
 
-    assert (alone.code, wrong.code) == (2, 2)
-    assert "Add --method dpo, or leave --beta and --dpo-loss out." in alone.err
-    assert listed == [], "nothing was sent"
-    assert "holds chats" in wrong.err
+    errors = [ended.json["error"] for ended in (typo, wrong, other, absent)]
+    assert [error["exit_code"] for error in errors] == [2, 2, 2, 2]
+    assert errors[0]["message"].startswith(f"{config}:2: training.ema_decey")
+    assert errors[0]["next"] == "Did you mean training.ema_decay?"
+    assert [e["param"] for e in errors] == [
+        *("training.ema_decey", "training.ema_decay", "method.dpo", None),
+    ]
+    assert (await shell.run("files", "list", "--json")).json["data"] == [], "nothing was sent"
+
+
+async def test_a_refusal_of_the_service_names_its_member(shell: Shell) -> None:
+    refused = await shell.run(
+        *("submit", shell.dataset(), *MODEL_OPTION, "--qlora", "--json"),
+        *sets("training.train_last_n_layers=1"),
+    )
+
+    assert refused.json["error"]["param"] == "training.train_last_n_layers"
+    assert "left out with an adapter" in refused.json["error"]["message"]
 
 
 async def test_submitted_again_under_its_name_it_is_the_same_job(shell: Shell) -> None:
@@ -252,26 +242,16 @@ async def test_json_is_one_document_and_nothing_else_even_when_it_fails(shell: S
     assert bad.json["error"]["next"]
 
 
-async def test_limits_of_money_time_and_place_reach_the_job_and_can_be_set_anew(
-    shell: Shell,
-) -> None:
-    name = await submit(
-        shell,
-        *("--budget", "$120", "--on-exhausted", "cancel", "--deadline", "2099-11-25 18:00"),
-        *("--max-price", "3.90", "--regions", "eastus, westeurope"),
-        *("--on-deadline-risk", "notify"),
-    )
-    asked = (await shell.world.job(name))["infrastructure"]
+async def test_limits_can_be_set_anew(shell: Shell) -> None:
+    name = await submit(shell, "--budget", "$120", "--deadline", "2099-11-25 18:00")
     changed = await shell.run("set", name, "--budget", "200", "--deadline", "none")
-    later = (await shell.world.job(name))["infrastructure"]
+    news = ("--on-exhausted", "cancel", "--on-deadline-risk", "notify", "--max-price", "3.90")
+    again = await shell.run("set", name, "--budget", "210", *news, "--json")
 
-    assert asked["budget"] == {"amount": "120", "on_exhausted": "cancel", "currency": "USD"}
-    assert asked["max_price"]["amount"] == "3.90"
-    assert asked["regions"] == ["eastus", "westeurope"]
-    assert asked["on_deadline_risk"] == "notify"
-    assert asked["deadline"] > 4_000_000_000
+    asked = again.json["infrastructure"]
     assert "$200.00 of $200.00 left, then pause" in changed.out
-    assert (later["budget"]["amount"], later["deadline"]) == ("200", None)
+    assert (asked["budget"]["on_exhausted"], asked["deadline"]) == ("cancel", None)
+    assert (asked["max_price"]["amount"], asked["on_deadline_risk"]) == ("3.90", "notify")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ SMALL = ("--model", MODEL, "--max-seq-len", "64")
 async def test_a_preset_is_a_job_and_what_is_told_beside_it_wins(shell: Shell) -> None:
     ended = await shell.run(
         *("submit", shell.dataset(), "--preset", "llama-3.1-8b-lora", *SMALL, "--json"),
-        *("--batch-size", "8", "--lora-alpha", "64"),
+        *("--batch-size", "8", "--set", "training.adapter.alpha=64"),
     )
 
     job = await shell.world.job(ended.json["id"])

@@ -32,8 +32,10 @@ async def test_every_option_of_reinforcement_reaches_the_job(shell: Shell) -> No
     usual = await submit(shell, *learn)
     told = await submit(
         shell,
-        *(*learn, "--algorithm", "ppo", "--answers", "4", "--max-answer-tokens", "64"),
-        *("--beta", "0", "--temperature", "0.7", "--epochs", "2"),
+        *(*learn, "--epochs", "2"),
+        *("--set", "method.reinforcement.algorithm=ppo", "--set", "method.reinforcement.answers=4"),
+        *("--set", "method.reinforcement.max_answer_tokens=64"),
+        *("--set", "method.reinforcement.beta=0", "--set", "method.reinforcement.temperature=.7"),
     )
 
     least, most = (ended.json["method"]["reinforcement"] for ended in (usual, told))
@@ -78,14 +80,26 @@ async def test_a_grader_that_is_not_there_is_named(shell: Shell) -> None:
     assert await nothing_was_sent(shell)
 
 
-async def test_options_of_other_methods_are_refused_before_the_upload(shell: Shell) -> None:
-    learn = ("--method", "reinforcement", "--grader", grader(shell))
+async def test_a_grader_of_a_config_is_looked_at_too(shell: Shell) -> None:
+    learnt = {"grader": GRADER, "answers": 4}
+    config = shell.folder / "job.json"
+    body = {"method": {"type": "reinforcement", "reinforcement": learnt}}
+    config.write_text(json.dumps(body))
+    good = await submit(shell, "--config", str(config))
+    learnt["grader"] = GRADER | {"operation": "gt"}
+    config.write_text(json.dumps(body))
 
-    stray = await submit(shell, "--answers", "4", "--algorithm", "rloo")
-    smooth = await submit(shell, *learn, "--label-smoothing", "0.1")
-    packed = await submit(shell, *learn, "--packing")
+    bad = await submit(shell, "--config", str(config), "--name", "again")
 
-    assert [e.json["error"]["code"] for e in (stray, smooth, packed)] == ["wrong_method"] * 3
-    assert "--algorithm and --answers: of reinforcement" in stray.json["error"]["message"]
-    assert "Leave --packing out." in packed.json["error"]["next"]
+    assert good.json["method"]["reinforcement"]["answers"] == 4
+    assert bad.json["error"]["code"] == "broken_grader"
+    assert bad.json["error"]["message"].startswith("method.reinforcement.grader: ")
+
+
+async def test_a_grader_is_refused_beside_other_methods_before_the_upload(shell: Shell) -> None:
+    stray = await submit(shell, "--grader", grader(shell))
+    other = await submit(shell, "--method", "reinforcement", "--set", "method.dpo.loss=ipo")
+
+    assert [e.json["error"]["code"] for e in (stray, other)] == ["wrong_method"] * 2
+    assert "--method reinforcement" in stray.json["error"]["next"]
     assert await nothing_was_sent(shell)

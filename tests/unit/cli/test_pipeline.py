@@ -122,6 +122,44 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
     assert read(yaml) == read(plain)
 
 
+@pytest.mark.parametrize(
+    ("training", "says", "advice"),
+    [
+        ("ema_decey: 1", "training.ema_decey is no member", "Did you mean training.ema_decay?"),
+        ("ema_decay: 1", "training.ema_decay is 1", "below 1"),
+        ("ema_decay: &x 1, packing: *x", "anchor", ""),
+        ("seed: 1, seed: 2", "'seed' is given twice", ""),
+    ],
+)
+def test_a_phase_is_held_against_the_request_before_any_upload(
+    tmp_path: Path, training: str, says: str, advice: str
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "name: helpful\nphases:\n"
+        f"- {{name: sft, model: {BASE}, training_file: chats.jsonl}}\n"
+        f"- name: more\n  model: $sft\n  training_file: a.jsonl\n  training: {{{training}}}\n"
+    )
+
+    with pytest.raises(Trouble) as caught:
+        read(path)
+
+    assert f"{path}: " in caught.value.message
+    assert "line 7" in caught.value.message
+    assert says in caught.value.message
+    assert advice in caught.value.advice
+
+
+def test_numbers_of_a_phase_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "name: helpful\nphases:\n- name: sft\n  model: m\n  training_file: a.jsonl\n"
+        "  training: {learning_rate: 1e-5, packing: yes}\n"
+    )
+
+    assert read(path).phases[0].body["training"] == {"learning_rate": 1e-5, "packing": True}
+
+
 @pytest.mark.parametrize(("name", "text"), [("p.json", "{"), ("p.yaml", "a: [")])
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)

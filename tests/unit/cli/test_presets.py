@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from rekindle.cli import submit_request
+from rekindle.cli.job_body import Config, parse_setting
 from rekindle.cli.main import app
-from rekindle.cli.presets import known, named, over
-from rekindle.cli.submit_method import Method
-from rekindle.cli.submit_preset import Start
-from rekindle.cli.submit_training import Memory
+from rekindle.cli.presets import known, named
+from rekindle.cli.submit_options import Method, Named
 from rekindle.cli.trouble import Trouble
 from service.api.job_requests import JobRequest
 from service.domain.architecture import Architecture
@@ -70,27 +70,27 @@ def request(name: str) -> JobRequest:
 
 @pytest.mark.parametrize("name", known())
 def test_the_service_takes_every_preset(name: str) -> None:
-    asked = request(name)
+    found = request(name)
 
-    assert asked.asked_training().method == named(name).method
-    assert asked.asked_hyperparameters() is not None
+    assert found.asked_training().method == named(name).method
+    assert found.asked_hyperparameters() is not None
 
 
 @pytest.mark.parametrize("name", known())
 def test_every_preset_has_a_plan_once_its_model_is_staged(name: str) -> None:
-    asked, arch = request(name), Architecture.from_config(SHAPES[named(name).model])
+    found, arch = request(name), Architecture.from_config(SHAPES[named(name).model])
     plan = make_plan(
         PlanRequest(
             arch=arch,
-            hyperparameters=asked.asked_hyperparameters(),
-            training=asked.asked_training(),
+            hyperparameters=found.asked_hyperparameters(),
+            training=found.asked_training(),
             examples=10_000,
             mean_tokens=500,
             offers=(OFFER,),
         )
     )
 
-    assert plan.recipe.learning_rate == asked.training.learning_rate
+    assert plan.recipe.learning_rate == found.training.learning_rate
     assert _batch(name) in (None, plan.recipe.batch_size)
 
 
@@ -107,45 +107,81 @@ def test_every_value_of_a_preset_has_a_source_and_its_method_stands_in_its_name(
         assert preset.adapter in preset.name
 
 
-def test_what_is_told_beside_a_preset_wins() -> None:
-    memory = Memory(lora_rank=32)
-    told = {
-        "model": None,
-        "method": {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 7}}},
-        "training": {"learning_rate": 1e-3, **memory.members()},
-    }
+def asked(
+    preset: str | None,
+    *settings: str,
+    config: dict[str, Any] | None = None,
+    named: Named = Named(),  # noqa: B008 - frozen
+) -> dict[str, Any]:
+    """The request of these layers."""
+    sets = [parse_setting(text) for text in settings]
+    read = Config(body=(config or {}) | FILE)
+    return submit_request.request(preset, read, named, {}, sets)
 
-    body = Start(preset="llama-3.1-8b-qlora").over(told, memory)
+
+def test_every_layer_wins_over_those_below_it() -> None:
+    body = asked(
+        "llama-3.1-8b-qlora",
+        "training.learning_rate=0.003",
+        config={"training": {"learning_rate": 0.001, "packing": True, "adapter": {"alpha": 5}}},
+        named=Named(learning_rate=0.002, lora_rank=32, epochs=7),
+    )
 
     assert body["model"] == "meta-llama/Llama-3.1-8B-Instruct"
     assert body["method"]["supervised"]["hyperparameters"] == {"n_epochs": 7, "batch_size": 32}
-    assert body["training"]["learning_rate"] == 1e-3
-    assert body["training"]["adapter"] == {"type": "qlora", "r": 32, "alpha": 16}
-
-
-def test_a_member_that_is_none_says_nothing_and_false_says_something() -> None:
-    assert over({"a": None, "b": False}, {"a": 1, "b": True, "c": 2}) == {
-        "a": 1,
-        "b": False,
-        "c": 2,
+    assert body["training"] == {
+        "learning_rate": 0.003,
+        "packing": True,
+        "adapter": {"type": "qlora", "r": 32, "alpha": 5},
     }
 
 
-def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
-    start = Start(preset="mistral-7b-dpo")
+def test_a_setting_replaces_a_group_of_the_preset_and_null_lifts_it() -> None:
+    whole = asked("llama-3.1-8b-qlora", "training.adapter={type: lora}")
+    lifted = asked("llama-3.1-8b-qlora", config={"training": {"adapter": None}})
 
-    assert start.method(None) is Method.DPO
-    assert Start().method(None) is Method.SUPERVISED
+    assert whole["training"]["adapter"] == {"type": "lora"}
+    assert lifted["training"]["adapter"] is None
+
+
+def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
+    preset = "mistral-7b-dpo"
+
+    assert asked(preset)["method"]["type"] == "dpo"
+    assert "method" not in asked(None, named=Named(model="m"))
+    assert asked(None, "method.type=dpo", "model=m", named=Named(epochs=2))["method"] == {
+        "type": "dpo",
+        "dpo": {"hyperparameters": {"n_epochs": 2}},
+    }
     with pytest.raises(Trouble, match="a recipe for dpo"):
-        start.method(Method.REWARD)
+        asked(preset, named=Named(method=Method.REWARD))
+    with pytest.raises(Trouble, match="a recipe for dpo"):
+        asked(preset, config={"method": {"type": "reward"}})
+    with pytest.raises(Trouble, match="a recipe for dpo"):
+        asked(preset, "method.type=reward")
+
+
+def test_epochs_go_where_the_config_has_its_hyperparameters() -> None:
+    body = asked(
+        None, config={"model": "m", "hyperparameters": {"batch_size": 2}}, named=Named(epochs=3)
+    )
+
+    assert body["hyperparameters"] == {"batch_size": 2, "n_epochs": 3}
+    assert "method" not in body
+
+
+def test_a_rank_alone_asks_for_adapters() -> None:
+    assert asked(None, named=Named(model="m", lora_rank=4))["training"]["adapter"] == {
+        "type": "lora",
+        "r": 4,
+    }
 
 
 def test_adapters_need_another_learning_rate_than_a_preset_of_all_weights_has() -> None:
-    memory = Memory(lora=True)
-    told = {"model": None, "method": None, "training": memory.members()}
-
     with pytest.raises(Trouble, match="another learning rate"):
-        Start(preset="qwen3-8b-sft").over(told, memory)
+        asked("qwen3-8b-sft", named=Named(lora=True))
+    with pytest.raises(Trouble, match="another learning rate"):
+        asked("qwen3-8b-sft", config={"training": {"adapter": {"type": "lora"}}})
 
 
 def test_presets_are_listed_for_people_and_programs() -> None:

@@ -1,0 +1,215 @@
+"""Reads an object from YAML, JSON or TOML text: the files of `submit --config` and `pipeline`.
+
+YAML as people write it: `1e-5` is a number, a date is text, `on` and `no` are booleans. Refused:
+duplicate names, aliases (a short file could stand for a huge one), tags, and numbers and text that
+JSON cannot carry. TOML and JSON have no line numbers here; their parsers name the line of an error.
+"""
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 64
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
+_TAG = "tag:yaml.org,2002:"
+_INT = re.compile(r"[-+]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|[0-9][0-9_]*)\Z")
+_FLOAT = re.compile(
+    r"[-+]?(?:\.(?:inf|Inf|INF|nan|NaN|NAN)"
+    r"|(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?)\Z"
+)
+_REPLACED = {f"{_TAG}{kind}" for kind in ("int", "float", "timestamp", "merge", "value")}
+
+
+class UnreadableDocument(ValueError):
+    """Why a text is no document, in words that follow its name and a colon."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file says, and the line of each named member by its dotted path."""
+
+    value: object
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+
+def read(path: Path) -> Document:
+    """Read the file by its suffix: .toml, .json, and YAML for the rest.
+
+    Raises:
+        UnreadableDocument: The file cannot be read or is malformed.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UnreadableDocument(error.strerror or "it cannot be read") from None
+    if len(data) > MAX_BYTES:
+        raise UnreadableDocument(f"it is larger than {MAX_BYTES // 1_000_000} MB")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UnreadableDocument("it is no text in UTF-8") from None
+    return parse(text, path.suffix.lower())
+
+
+def parse(text: str, suffix: str = ".yaml") -> Document:
+    """Parse the text in the language of this suffix.
+
+    Raises:
+        UnreadableDocument: The text is malformed, or holds what JSON cannot carry.
+    """
+    try:
+        document = _parsed(text, suffix)
+        check_json(document.value)
+    except RecursionError:
+        raise UnreadableDocument(_TOO_DEEP) from None
+    return document
+
+
+def _parsed(text: str, suffix: str) -> Document:
+    if suffix == ".toml":
+        try:
+            return Document(tomllib.loads(text))
+        except ValueError as error:  # of the parser, or of a number with too many digits
+            raise UnreadableDocument(f"it is not TOML: {error}") from None
+    if suffix == ".json":
+        try:
+            return Document(json.loads(text, object_pairs_hook=_object))
+        except json.JSONDecodeError as error:
+            if not re.search(r"^\s*#", text, re.MULTILINE):  # comments of `submit --dry-run`
+                raise UnreadableDocument(f"it is not JSON: {error}") from None
+        except ValueError as error:
+            raise UnreadableDocument(str(error)) from None
+    return _yaml(text)
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise UnreadableDocument(f"{name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def _yaml(text: str) -> Document:
+    import yaml
+
+    try:
+        node = yaml.compose(text, Loader=_loader())
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        why = ", ".join(filter(None, (error.context, error.problem)))
+        raise UnreadableDocument(f"it is not YAML: line {line}: {why}") from None
+    except yaml.YAMLError as error:
+        raise UnreadableDocument(f"it is not YAML: {' '.join(str(error).split())}") from None
+    if node is None:
+        return Document(None)
+    tree = _Tree()
+    return Document(tree.plain(node, ""), tree.lines)
+
+
+@cache
+def _loader() -> "type[yaml.SafeLoader]":
+    """PyYAML's safe loader with numbers as in YAML 1.2, and without dates."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {  # noqa: RUF012 - as PyYAML declares it
+            first: [(tag, form) for tag, form in known if tag not in _REPLACED]
+            for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    Loader.add_implicit_resolver(f"{_TAG}int", _INT, list("-+0123456789"))
+    Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+.0123456789"))
+    return Loader
+
+
+class _Tree:
+    """Turns YAML nodes into plain values; remembers lines."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, int] = {}
+        self._seen: set[int] = set()
+
+    def plain(self, node: "yaml.Node", path: str) -> object:
+        import yaml
+
+        line = node.start_mark.line + 1
+        if id(node) in self._seen:
+            raise UnreadableDocument(f"line {line} has an anchor that is used again: write it out")
+        self._seen.add(id(node))
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node.tag.removeprefix(_TAG), node.value, line)
+        if node.tag.removeprefix(_TAG) not in ("seq", "map"):
+            raise UnreadableDocument(f"line {line} has tag {node.tag}, which is not supported")
+        if isinstance(node, yaml.SequenceNode):
+            return [self.plain(item, f"{path}.{i}") for i, item in enumerate(node.value)]
+        return self._mapping(node.value, path)
+
+    def _mapping(self, pairs: "Iterable[tuple[yaml.Node, yaml.Node]]", path: str) -> object:
+        found: dict[str, object] = {}
+        for key, value in pairs:
+            line, name = key.start_mark.line + 1, key.value
+            if not isinstance(name, str):
+                raise UnreadableDocument(f"line {line}: a name must be text")
+            if name in found:
+                raise UnreadableDocument(f"line {line}: {name!r} is given twice")
+            at = f"{path}.{name}".removeprefix(".")
+            self.lines[at] = line
+            found[name] = self.plain(value, at)
+        return found
+
+
+def _scalar(kind: str, text: str, line: int) -> object:
+    try:
+        match kind:
+            case "null":
+                return None
+            case "bool":
+                return text.lower() in ("yes", "true", "on")
+            case "int":
+                return int(text, 0 if re.match(r"[-+]?0[xo]", text) else 10)
+            case "float":
+                return float(re.sub(r"\.(?=[in])", "", text.lower().replace("_", "")))
+            case "str":
+                return text
+            case _:
+                why = f"has tag {kind}, which is not supported"
+    except ValueError:
+        raise UnreadableDocument(f"line {line}: {text[:40]!r} is no number") from None
+    raise UnreadableDocument(f"line {line} {why}")
+
+
+def check_json(value: object, path: str = "", depth: int = 0) -> None:
+    """Raise UnreadableDocument for what JSON cannot carry, or should not."""
+    if depth > MAX_DEPTH:
+        raise UnreadableDocument(_TOO_DEEP)
+    if isinstance(value, Mapping | list):
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for name, inner in pairs:
+            at = f"{path}.{name}".removeprefix(".")
+            check_json(str(name), path, depth + 1)
+            check_json(inner, at, depth + 1)
+    elif why := _not_json(value):
+        raise UnreadableDocument(f"{path or 'it'} {why}")
+
+
+def _not_json(value: object) -> str:
+    """Why JSON cannot carry this scalar; empty if it can."""
+    if isinstance(value, str):
+        is_torn = any("\ud800" <= character <= "\udfff" for character in value)
+        return "holds half a character (a surrogate)" if is_torn else ""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"is {value}, which JSON cannot carry"
+    return "" if isinstance(value, int | None) else "is a date: put it in quotes"
