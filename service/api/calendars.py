@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
+from contract.strict import Strict
 from service.api.deps import CallerDep, Now, PartsDep
-from service.api.hyperparameters import Strict
 from service.api.requests import JsonRequest, JsonRoute
 from service.api.schemas.simulations import Calendar
 from service.domain.capacity_calendar import CapacityCalendar, Cell

@@ -4,8 +4,9 @@ from typing import NoReturn
 
 from fastapi import APIRouter
 
+from contract.reinforcement import ValidateGraderRequest
 from service.api.deps import CallerDep
-from service.api.reinforcement_requests import ValidateGraderRequest, check_grader
+from service.api.job_requests import check_grader
 from service.api.requests import JsonRoute
 from service.api.schemas.graders import ValidGrader
 from service.domain.errors import NotImplementedHere

@@ -1,215 +1,285 @@
-"""What POST /v1/fine_tuning/jobs accepts: OpenAI's members, and ours beside them. Strict."""
+"""From a request for a job to what the planner works with: ``contract`` has the request."""
 
-from functools import cached_property
-from typing import Annotated, Literal
+import json
+from datetime import UTC, datetime
+from typing import Any
 
-from pydantic import Field, field_validator
-from pydantic_core import PydanticCustomError
-
-from service.api.hyperparameters import HyperparametersRequest, Strict
-from service.api.method_requests import MethodRequest
-from service.api.order_requests import CurriculumRequest, MixRequest
-from service.api.terms_requests import TermsRequest, after
+from contract.choices import MAX_ANSWERS, Method, OnExhausted
+from contract.job import JobPatch, JobRequest
+from contract.methods import DpoRequest, MethodRequest, RewardRequest
+from contract.reinforcement import ReinforcementRequest
+from contract.strict import HyperparametersRequest
+from contract.terms import TermsRequest
+from contract.training import LoraRequest, TrainingRequest
 from service.domain.errors import InvalidRequest
 from service.domain.extras import NO_EXTRAS, Extras
-from service.domain.method import Method
-from service.domain.recipe import MAX_KEPT, Hyperparameters, Training
+from service.domain.method import METHODS
+from service.domain.recipe import DEFAULT_BETA, Hyperparameters, Training
+from service.domain.reinforcement import ANSWERS, BETAS, LEFT_TO_US
 from service.domain.savings import Savings
 from service.domain.terms import NO_TERMS, Terms
-from trainer.contract import CHECKPOINTS_KEPT, Lora
+from service.operations.jobs import UNCHANGED, Unchanged
+from trainer.contract import (
+    Curriculum,
+    Dpo,
+    Lora,
+    Mix,
+    Ranked,
+    Reinforcement,
+    parse_grader,
+)
 
+_AT = "method.reinforcement"
 _OPENAIS_THREE = set(Hyperparameters.__dataclass_fields__)
-_BESIDE = {*Extras.__dataclass_fields__, "learning_rate_scaling"}
-_BESIDE |= {"tensor_parallel", "sequence_parallel"}
+_SAVINGS = tuple(Savings.__dataclass_fields__)
+_AS_ASKED = (  # members of Training that are named alike
+    *("max_seq_len", "precision", "gradient_checkpointing", "zero_stage", "micro_batch"),
+    *("learning_rate", "checkpoint_seconds", "keep_checkpoints", "milestone_every_steps"),
+    *("packing", "ema_decay", "verify"),
+)
+_USUAL = Reinforcement(algorithm="", grader="", answers=0, max_answer_tokens=0)
 
 
-class LoraRequest(Strict):
-    """Low-rank adapters instead of all parameters; with qlora over a base in 4 bits."""
+def method_of(asked: JobRequest) -> Method:
+    """Supervised unless told."""
+    return asked.method.type if asked.method else "supervised"
 
-    type: Literal["lora", "qlora"]
-    r: int = Field(default=16, ge=1, le=512)
-    alpha: int | None = Field(default=None, ge=1, le=4096)  # None: twice r
-    dropout: float = Field(default=0.0, ge=0, lt=1)
 
-    def resolved(self) -> Lora:
-        """With every number."""
-        return Lora(
-            rank=self.r,
-            alpha=self.alpha or 2 * self.r,
-            dropout=self.dropout,
-            quantized=self.type == "qlora",
+def hyperparameters_of(asked: JobRequest) -> Hyperparameters:
+    """From ``method`` or from the deprecated place, but not from both."""
+    new = asked.method.hyperparameters if asked.method else None
+    if new is not None and asked.hyperparameters is not None:
+        raise InvalidRequest(
+            f"Give hyperparameters once: in method.{method_of(asked)}.hyperparameters.",
+            param="hyperparameters",
         )
+    chosen = new or asked.hyperparameters or HyperparametersRequest()
+    return Hyperparameters(**chosen.model_dump(include=_OPENAIS_THREE))
 
 
-class ScalingRequest(Strict):
-    """A learning rate that grows with the batch, from the one that it was found with."""
+def training_of(asked: JobRequest) -> Training:
+    """The method and our own options."""
+    training, method = asked.training, asked.method
+    if method:
+        _refuse_other_methods(method)
+    return Training(
+        method=method_of(asked),
+        dpo=_dpo(method),
+        reinforcement=_reinforcement(method),
+        ranked=_ranked(method),
+        mix=Mix(**training.mix.model_dump()) if training.mix else None,
+        curriculum=Curriculum(**training.curriculum.model_dump()) if training.curriculum else None,
+        lora=_lora(training.adapter) if training.adapter else None,
+        savings=Savings(**{name: getattr(training, name) for name in _SAVINGS}),
+        extras=_extras(training),
+        eval_steps=_eval_steps(asked),
+        **{name: getattr(training, name) for name in _AS_ASKED},
+    )
 
-    rule: Literal["linear", "square_root"]
-    base_batch: int = Field(ge=1, le=1024)
+
+def terms_of(asked: JobRequest) -> Terms:
+    """Limits of money, time and place."""
+    return terms_after(NO_TERMS, asked.infrastructure)
 
 
-class TrainingRequest(Strict):
-    """Ours: how the training is done; what is left out the planner chooses."""
+def terms_after(before: Terms, asked: TermsRequest) -> Terms:
+    """What holds once the members that were sent are written over ``before``."""
+    members: dict[str, Any] = dict(vars(before))
+    told = asked.model_fields_set
+    if "budget" in told:
+        members["budget"] = asked.budget.amount if asked.budget else None
+        members["on_exhausted"] = asked.budget.on_exhausted if asked.budget else OnExhausted.PAUSE
+    if "deadline" in told:
+        members["deadline"] = asked.deadline and datetime.fromtimestamp(asked.deadline, UTC)
+    if "on_deadline_risk" in told:
+        members["on_deadline_risk"] = asked.on_deadline_risk
+    if "max_price" in told:
+        members["max_price"] = asked.max_price.amount if asked.max_price else None
+    if "regions" in told:
+        members["regions"] = tuple(asked.regions or ())
+    if "priority" in told:
+        members["priority"] = asked.priority
+    return Terms(**members)
 
-    adapter: LoraRequest | None = None
-    max_seq_len: int | None = Field(default=None, ge=16, le=1_048_576)
-    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
-    gradient_checkpointing: bool = True
-    zero_stage: int | None = Field(default=None, ge=0, le=3)
-    micro_batch: int | None = Field(default=None, ge=1, le=1024)
-    learning_rate: float | None = Field(default=None, gt=0, lt=1)
-    checkpoint_seconds: float | None = Field(default=None, ge=1, le=86_400)
-    eval_steps: int | None = Field(default=None, ge=0)
-    keep_checkpoints: int = Field(default=CHECKPOINTS_KEPT, ge=1, le=MAX_KEPT)
-    milestone_every_steps: int = Field(default=0, ge=0)
-    packing: bool = False
-    mix: MixRequest | None = None
-    curriculum: CurriculumRequest | None = None
-    train_last_n_layers: int | None = Field(default=None, ge=1)
-    train_embeddings: bool = True
-    loss_chunk: int = Field(default=0, ge=0)
-    offload: Literal["", "optimizer", "parameters"] = ""
-    ema_decay: float = Field(default=0.0, ge=0, lt=1)
-    on_spike: Literal["", "warn", "stop"] = ""
-    compiled: bool = False
-    fused_kernels: bool = False
-    zero_plus_plus: tuple[Literal["hpz", "qwz", "qgz"], ...] = Field(default=(), strict=False)
-    rollout_offload: bool = False
-    verify: bool = True
-    learning_rate_scaling: ScalingRequest | None = None
-    tensor_parallel: int = 1
-    sequence_parallel: int = 1
 
-    @field_validator("tensor_parallel", "sequence_parallel")
-    @classmethod
-    def whole_layers(cls, value: int) -> int:
-        """Refuse what the trainer cannot save exactly."""
-        if value != 1:
-            raise PydanticCustomError(
-                "unsupported",
-                "neither layers nor sequences are split over GPUs: leave it out, and take "
-                "training.zero_stage 3 for a model that is too large for one",
-            )
-        return value
+def new_metadata(asked: JobPatch) -> dict[str, str] | Unchanged | None:
+    """What metadata becomes; UNCHANGED where nothing was said of it."""
+    return asked.metadata if "metadata" in asked.model_fields_set else UNCHANGED
 
-    def extras(self) -> Extras | None:
-        """What is asked for beside the training itself; None: nothing."""
-        scaling = self.learning_rate_scaling
-        asked = Extras(
-            on_spike=self.on_spike,
-            compiled=self.compiled,
-            fused_kernels=self.fused_kernels,
-            zero_plus_plus="+".join(self.zero_plus_plus),
-            rollout_offload=self.rollout_offload,
-            scaling=scaling.rule if scaling else "",
-            base_batch=scaling.base_batch if scaling else 0,
+
+def check_grader(grader: dict[str, Any], where: str) -> None:
+    """Raise InvalidRequest that names the member at fault."""
+    try:
+        parse_grader(grader, where)
+    except ValueError as fault:
+        message = str(fault)
+        raise InvalidRequest(message, param=message.split(": ", maxsplit=1)[0][:200]) from None
+
+
+def _lora(asked: LoraRequest) -> Lora:
+    return Lora(
+        rank=asked.r,
+        alpha=asked.alpha or 2 * asked.r,
+        dropout=asked.dropout,
+        quantized=asked.type == "qlora",
+    )
+
+
+def _extras(asked: TrainingRequest) -> Extras | None:
+    """What is asked for beside the training itself; None: nothing."""
+    scaling = asked.learning_rate_scaling
+    found = Extras(
+        on_spike=asked.on_spike,
+        compiled=asked.compiled,
+        fused_kernels=asked.fused_kernels,
+        zero_plus_plus="+".join(asked.zero_plus_plus),
+        rollout_offload=asked.rollout_offload,
+        scaling=scaling.rule if scaling else "",
+        base_batch=scaling.base_batch if scaling else 0,
+    )
+    return None if found == NO_EXTRAS else found
+
+
+def _eval_steps(asked: JobRequest) -> int | None:
+    """From OpenAI's place, which only reinforcement has, or from ours."""
+    learnt = asked.method.reinforcement if asked.method else None
+    within, own = learnt.eval_steps if learnt else None, asked.training.eval_steps
+    if within is not None and own is not None:
+        raise InvalidRequest(
+            "Give the steps between evaluations once: in training.eval_steps, or in "
+            "method.reinforcement.hyperparameters.eval_interval.",
+            param="training.eval_steps",
         )
-        return None if asked == NO_EXTRAS else asked
+    return own if within is None else within
 
 
-class ElasticRequest(Strict):
-    """May train on fewer nodes for a while; the sums change then, the order of samples never."""
-
-    min_nodes: int = Field(ge=1, le=100)
-
-
-class InfrastructureRequest(TermsRequest):
-    """Ours: what to run on, for how much money, until when and where."""
-
-    nodes: int | None = Field(default=None, ge=1, le=100)
-    elastic: ElasticRequest | None = None  # None: the world size is kept
-
-    def terms(self) -> Terms:
-        """As the domain has them."""
-        return after(NO_TERMS, self)
-
-
-class JobRequest(Strict):
-    """The whole body."""
-
-    model: str = Field(
-        min_length=1, max_length=512, description="A base model, or what a job made: ft:..."
-    )
-    training_file: str = Field(
-        min_length=1, description="Id of an uploaded file of rows to train on."
-    )
-    validation_file: str | None = Field(default=None, min_length=1)
-    suffix: str | None = Field(default=None, min_length=1, max_length=64)
-    seed: int | None = Field(default=None, ge=0, le=2_147_483_647)
-    metadata: (
-        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None
-    ) = Field(default=None, max_length=16)
-    integrations: list[object] | None = None
-    hyperparameters: HyperparametersRequest | None = None
-    method: MethodRequest | None = None
-    plan: str | None = Field(
-        default=None,
-        max_length=64,
-        description="Id of a plan of the same request: the job starts as planned.",
-    )
-    infrastructure: InfrastructureRequest = InfrastructureRequest()
-    training: TrainingRequest = TrainingRequest()
-
-    @field_validator("integrations")
-    @classmethod
-    def none_yet(cls, value: list[object] | None) -> list[object] | None:
-        """Refuse what would silently not happen."""
-        if value:
-            raise PydanticCustomError("unsupported", "integrations are not supported: leave it out")
-        return value
-
-    def asked_method(self) -> Method:
-        """Supervised unless told."""
-        return self.method.type if self.method else "supervised"
-
-    def asked_hyperparameters(self) -> Hyperparameters:
-        """From ``method`` or from the deprecated place, but not from both."""
-        new = self.method.hyperparameters if self.method else None
-        if new is not None and self.hyperparameters is not None:
+def _refuse_other_methods(method: MethodRequest) -> None:
+    """Raise InvalidRequest for options of another type."""
+    for other in METHODS:
+        if other != method.type and getattr(method, other) is not None:
             raise InvalidRequest(
-                f"Give hyperparameters once: in method.{self.asked_method()}.hyperparameters.",
-                param="hyperparameters",
+                f"method.{other} has options of another method than method.type, which is "
+                f"{method.type!r}. Leave it out, or change the type.",
+                param=f"method.{other}",
             )
-        chosen = new or self.hyperparameters or HyperparametersRequest()
-        return Hyperparameters(**chosen.model_dump(include=_OPENAIS_THREE))
 
-    def asked_training(self) -> Training:
-        """The method and our own knobs as the domain has them."""
-        return self._training
 
-    @cached_property
-    def _training(self) -> Training:
-        asked, method = self.training, self.method
-        if method:
-            method.refuse_others()
-        lora = asked.adapter.resolved() if asked.adapter else None
-        dpo = method.asked_dpo() if method else None
-        reinforcement = method.asked_reinforcement() if method else None
-        saved = {name: getattr(asked, name) for name in Savings.__dataclass_fields__}
-        apart = {"adapter", "eval_steps", "mix", "curriculum", *saved, *_BESIDE}
-        ours = asked.model_dump(exclude=apart)
-        return Training(
-            method=self.asked_method(),
-            dpo=dpo,
-            reinforcement=reinforcement,
-            ranked=method.asked_ranked() if method else None,
-            mix=asked.mix.resolved() if asked.mix else None,
-            curriculum=asked.curriculum.resolved() if asked.curriculum else None,
-            lora=lora,
-            savings=Savings(**saved),
-            extras=asked.extras(),
-            eval_steps=self._eval_steps(),
-            **ours,
+def _dpo(method: MethodRequest | None) -> Dpo | None:
+    """None for the other methods."""
+    if method is None or method.type != "dpo":
+        return None
+    asked = method.dpo or DpoRequest()
+    within = asked.hyperparameters.beta if asked.hyperparameters else None
+    if within is not None and asked.beta is not None:
+        raise InvalidRequest(
+            "Give beta once: in method.dpo.hyperparameters.", param="method.dpo.beta"
         )
+    beta = within or asked.beta or "auto"
+    return Dpo(
+        beta=DEFAULT_BETA if beta == "auto" else beta,
+        loss=asked.loss,
+        label_smoothing=asked.label_smoothing,
+    )
 
-    def _eval_steps(self) -> int | None:
-        """From OpenAI's place, which only reinforcement has, or from ours."""
-        learnt = self.method.reinforcement if self.method else None
-        within, own = learnt.eval_steps if learnt else None, self.training.eval_steps
-        if within is not None and own is not None:
-            raise InvalidRequest(
-                "Give the steps between evaluations once: in training.eval_steps, or in "
-                "method.reinforcement.hyperparameters.eval_interval.",
-                param="training.eval_steps",
-            )
-        return own if within is None else within
+
+def _ranked(method: MethodRequest | None) -> Ranked | None:
+    """None for pairs, and for the other methods."""
+    if method is None or method.type != "reward" or method.reward is None:
+        return None
+    asked: RewardRequest = method.reward
+    margins = {"margin_start": asked.margin_start, "margin_end": asked.margin_end}
+    told = {name: value for name, value in margins.items() if value is not None}
+    if asked.loss == "ranked_margin":
+        return Ranked(**told)
+    for name in told:
+        raise InvalidRequest(
+            f"method.reward.{name} is of loss ranked_margin, and the loss is {asked.loss}. "
+            "Leave it out, or change the loss.",
+            param=f"method.reward.{name}",
+        )
+    return None
+
+
+def _reinforcement(method: MethodRequest | None) -> Reinforcement | None:
+    """None for the other methods; every number but the answers' length, if that is left to us."""
+    if method is None or method.type != "reinforcement":
+        return None
+    asked = method.reinforcement
+    if asked is None:
+        raise InvalidRequest(
+            "method.reinforcement.grader: missing. Answers are learnt from by their grades.",
+            code="missing_required_parameter",
+            param="method.reinforcement.grader",
+        )
+    _refuse_unused(asked)
+    check_grader(asked.grader, f"{_AT}.grader")
+    return Reinforcement(
+        algorithm=asked.algorithm,
+        grader=json.dumps(asked.grader),
+        answers=_answers(asked),
+        max_answer_tokens=asked.max_answer_tokens or LEFT_TO_US,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        beta=BETAS[asked.algorithm] if asked.beta is None else asked.beta,
+        beta_end=asked.beta_end,
+        kl_target=asked.kl_target,
+        clip=asked.clip,
+        steps_per_rollout=asked.steps_per_rollout,
+        gae_lambda=_USUAL.gae_lambda if asked.gae_lambda is None else asked.gae_lambda,
+        replay_share=asked.replay_share,
+        replay_max_age=asked.replay_max_age or _USUAL.replay_max_age,
+    )
+
+
+def _answers(asked: ReinforcementRequest) -> int:
+    """As many as asked for, times OpenAI's multiplier."""
+    answers, factor = asked.answers or ANSWERS, asked.chosen.compute_multiplier
+    if factor == "auto":
+        return answers
+    product = round(answers * factor)
+    if not 1 <= product <= MAX_ANSWERS:
+        at = f"{_AT}.hyperparameters.compute_multiplier"
+        raise InvalidRequest(
+            f"{at} is {factor:g}, which makes {product} of {answers} answers to a prompt; "
+            f"1 to {MAX_ANSWERS} are possible.",
+            param=at,
+        )
+    return product
+
+
+def _refuse_unused(asked: ReinforcementRequest) -> None:
+    """Raise InvalidRequest for members that would change nothing."""
+    chosen = asked.chosen
+    refused = [
+        (
+            "hyperparameters.reasoning_effort",
+            chosen.reasoning_effort != "default",
+            f"is {chosen.reasoning_effort!r}, but the base models here have no such levels. Leave "
+            "it out",
+        ),
+        (
+            "hyperparameters.eval_samples",
+            chosen.eval_samples != "auto",
+            f"is {chosen.eval_samples}, but every row of the validation file is answered once. "
+            "Leave it out, and give a validation file of as many rows",
+        ),
+        (
+            "response_format",
+            asked.response_format is not None,
+            "is not supported: answers are graded as the model writes them. Leave it out, and let "
+            "the prompt ask for the form",
+        ),
+        (
+            "gae_lambda",
+            asked.gae_lambda is not None and asked.algorithm != "ppo",
+            f"is for ppo, and {asked.algorithm} has no critic. Leave it out",
+        ),
+        (
+            "replay_max_age",
+            asked.replay_max_age is not None and not asked.replay_share,
+            "is for answers that are used again. Leave it out, or give replay_share",
+        ),
+    ]
+    for name, wrong, why in refused:
+        if wrong:
+            raise InvalidRequest(f"{_AT}.{name} {why}.", param=f"{_AT}.{name}")

@@ -8,15 +8,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 
-from service.api import job_views, plan_views, streams, submissions, terms_requests, waiting
+from contract.job import JobPatch, JobRequest
+from service.api import job_requests, job_views, plan_views, streams, submissions, waiting
 from service.api.deps import CallerDep, Db, Now, Parts, PartsDep
 from service.api.examples import JOB_REQUESTS
-from service.api.job_requests import JobRequest
 from service.api.pages import After, clamp, known, page
 from service.api.requests import JsonRoute
 from service.api.schemas.jobs import Job, JobList
 from service.api.schemas.plans import JobPlan, Plan
-from service.api.terms_requests import JobPatch
 from service.db import job_facts
 from service.db import jobs as rows
 from service.db.job_facts import Around
@@ -124,8 +123,8 @@ async def change(parts: PartsDep, caller: CallerDep, now: Now, job_id: str, aske
     async with parts.engine.begin() as conn:
         job = await jobs.get_to_change(conn, caller.project_id, job_id)
         before = Terms.from_dict(job.terms)
-        terms = terms_requests.after(before, asked.infrastructure)
-        metadata, allowance = asked.new_metadata, parts.allowance
+        terms = job_requests.terms_after(before, asked.infrastructure)
+        metadata, allowance = job_requests.new_metadata(asked), parts.allowance
         await jobs.change(conn, caller, job, terms, now, metadata=metadata, allowance=allowance)
         around = await jobs.around(conn, caller.project_id, job_id, now)
     return await _shown(parts, around, now)

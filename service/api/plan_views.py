@@ -4,7 +4,8 @@ import json
 from datetime import datetime
 from typing import Any
 
-from service.api.job_requests import JobRequest
+from contract.job import JobRequest
+from service.api.job_requests import terms_of
 from service.api.schemas import plans as schemas
 from service.api.schemas.plans import Option, StoredPlan, Suggestion
 from service.db.plans import PlanRow
@@ -25,7 +26,7 @@ def judged(plan: Plan, terms: Terms, now: datetime) -> dict[str, Any]:
 def stored(row: PlanRow, now: datetime) -> StoredPlan:
     """A plan that is kept: the chosen option, the next ones, and what would change them."""
     plan = Plan.from_dict(row.plan)
-    terms = JobRequest.model_validate_json(json.dumps(row.request)).infrastructure.terms()
+    terms = terms_of(JobRequest.model_validate_json(json.dumps(row.request)))
     shown = judged(plan, terms, now)
     return StoredPlan(
         id=row.id,

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
+from contract.job import JobRequest
 from service.api import plan_views, submissions
 from service.api.deps import CallerDep, Now, PartsDep
 from service.api.examples import JOB_REQUESTS
-from service.api.job_requests import JobRequest
 from service.api.requests import JsonRoute
 from service.api.schemas.plans import StoredPlan
 from service.operations import plans

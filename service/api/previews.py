@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from contract.choices import Method
 from rendering.task import Task
 from service.api import submissions
 from service.api.deps import CallerDep, PartsDep
@@ -13,7 +14,7 @@ from service.db.files import File
 from service.domain import lineage, results
 from service.domain import reinforcement as rl
 from service.domain.errors import InvalidRequest, ServiceUnavailable
-from service.domain.method import METHODS, Method, learning_from
+from service.domain.method import METHODS, learning_from
 from service.domain.recipe import DEFAULT_MAX_SEQ_LEN
 from service.domain.row import Format
 from service.operations import files

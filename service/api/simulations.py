@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
+from contract.strict import Strict
 from service.api.deps import CallerDep, Now, PartsDep
-from service.api.hyperparameters import Strict
 from service.api.requests import JsonRoute
 from service.api.schemas.simulations import Simulation, Way
 from service.db import experience

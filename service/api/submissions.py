@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from contract.job import JobRequest
 from service.api.deps import Parts
-from service.api.job_requests import JobRequest
+from service.api.job_requests import hyperparameters_of, method_of, terms_of, training_of
 from service.db import files as file_rows
 from service.db import market, paces
 from service.db.files import File
@@ -64,7 +65,7 @@ async def replanned(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> 
     caller = Caller(project_id=row.project_id, api_key_id=row.api_key_id)
     asked = JobRequest.model_validate_json(json.dumps(row.request))
     material = await _material(parts, caller, asked, None)
-    nodes = plan.chosen.nodes if asked.infrastructure.terms().deadline is None else None
+    nodes = plan.chosen.nodes if terms_of(asked).deadline is None else None
     return await _plan(parts, caller, asked, material, checked=checked, nodes=nodes)
 
 
@@ -117,7 +118,7 @@ async def submission(
         training_file=material.training,
         validation_file=material.validation,
         plan=plan,
-        terms=asked.infrastructure.terms(),
+        terms=terms_of(asked),
     )
 
 
@@ -129,7 +130,7 @@ async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan 
         request = asked.model_dump(mode="json")
         row = await plans.take(conn, caller.project_id, request, parts.now())
     plan, now = Plan.from_dict(row.plan), parts.now()
-    limits = Limits.of(asked.infrastructure.terms(), parts.allowance, now)
+    limits = Limits.of(terms_of(asked), parts.allowance, now)
     feasibility.refuse_hopeless(plan, limits, now, lambda: None)  # time has passed since
     return plan
 
@@ -174,12 +175,12 @@ async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File,
                 param=param,
             )
         if file:
-            _check_format(file, param, asked.asked_training())
-            _check_members(file, param, asked.asked_training().reinforcement)
+            _check_format(file, param, training_of(asked))
+            _check_members(file, param, training_of(asked).reinforcement)
         found.append(file)
     training, validation = found
     assert training is not None, "training_file is required"
-    if asked.asked_method() == "classification":
+    if method_of(asked) == "classification":
         _check_labels(training, validation)
     return training, validation
 
@@ -250,10 +251,10 @@ async def _models(
     """What the job begins with and what its grader asks, or InvalidRequest or Archived."""
     base = bases.unstaged(unstaged) if unstaged else await base_model(parts, caller, asked.model)
     if base.method is not None:
-        lineage.refuse_other_head(base.name, base.method, asked.asked_method())
+        lineage.refuse_other_head(base.name, base.method, method_of(asked))
     if base.method == "classification":
         lineage.refuse_other_labels(base.name, base.labels, training.labels)
-    named = lineage.judge(asked.asked_training().reinforcement)
+    named = lineage.judge(training_of(asked).reinforcement)
     if named is None:
         return base, None
     if not lineage.is_made(named):
@@ -287,13 +288,13 @@ async def _plan(
     defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
     answers = max(2, training.answers, validation.answers if validation else 0)
     accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
-    terms, now = asked.infrastructure.terms(), parts.now()
+    terms, now = terms_of(asked), parts.now()
     request = PlanRequest(
         arch=base.staged.arch,
         judge=judge.staged.arch if judge else None,
-        hyperparameters=asked.asked_hyperparameters(),
+        hyperparameters=hyperparameters_of(asked),
         training=replace(
-            asked.asked_training(),
+            training_of(asked),
             answers=answers,
             split_answers=checked is not None and checked.splits_answers,
         ),
@@ -328,7 +329,7 @@ async def _check(
 ) -> Checked | None:
     """What is known of the rows; None: nothing yet. A plan (``wait``) refuses what cannot train."""
     training, staged = material.training, material.base.staged
-    hyper, chosen = asked.asked_hyperparameters(), asked.asked_training()
+    hyper, chosen = hyperparameters_of(asked), training_of(asked)
     recipe = resolve(hyper, chosen, examples=training.examples, arch=staged.arch)
     today = parts.now().date()
     wanted = readings(training, material.validation, staged.model, recipe, today)

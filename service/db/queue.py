@@ -23,12 +23,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from contract.choices import Priority
 from service.db import notices
 from service.db.columns import Moment, among
 from service.db.events import Event, add_all
 from service.db.queue_tables import queue, turns
 from service.db.tables import attempts, jobs
-from service.domain.admission import KEPT, Admitted, Code, Priority, Told, Waiting, Want
+from service.domain.admission import KEPT, Admitted, Code, Told, Waiting, Want
 from service.domain.attempt import TOO_LONG_TO_DELETE
 from service.domain.ids import new_id
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, JobState

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from contract.choices import Method
 from service.domain.architecture import Architecture
-from service.domain.method import Method, models_trained
+from service.domain.method import models_trained
 from trainer.contract import Lora, Reinforcement
 
 Rule = tuple[str, object, bool, str]  # parameter, its value, whether it is fine, what would be

@@ -14,18 +14,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
+from contract.choices import Priority
+
 AGE = timedelta(hours=2)  # waited, and a job ranks one priority higher: after 4 h all rank high
 BEAT = timedelta(seconds=5)  # the queue is looked at so often though nothing has changed
 RESERVES = timedelta(minutes=30)  # waited, and what it needs is kept free for it
 KEPT = timedelta(minutes=5)  # let in and without machines: others may then have its cores
-
-
-class Priority(StrEnum):
-    """Which of a project's own jobs go first; in the order of rising priority."""
-
-    LOW = "low"
-    NORMAL = "normal"
-    HIGH = "high"
 
 
 _Rank = tuple[int, datetime, str]

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from zlib import crc32
 
+from contract.choices import OnRisk
 from service.domain import forecast, policy, wording
 from service.domain.ages import NOTHING, Ages
 from service.domain.answers import NO_PAST, Past
@@ -19,7 +20,7 @@ from service.domain.option import Option
 from service.domain.shortage import FIRST, LOOK_AGAIN, Shortage
 from service.domain.situation import Candidate, Decision, Held, Kind, Moves, Situation
 from service.domain.states import CapacityType
-from service.domain.terms import OnRisk, Terms
+from service.domain.terms import Terms
 
 _SPREAD = timedelta(seconds=10)  # of jobs that wait for the same moment
 

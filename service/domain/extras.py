@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from service.domain.method import Method
+from contract.choices import Method
 from trainer.contract import SpikeGuard
 
 OnSpike = Literal["", "warn", "stop"]

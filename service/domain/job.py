@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from contract.choices import OnExhausted
 from service.domain.attempt import FRUITLESS
 from service.domain.states import (
     ATTEMPT_OVER,
@@ -12,7 +13,6 @@ from service.domain.states import (
     JobState,
     Outcome,
 )
-from service.domain.terms import OnExhausted
 
 # After refusals in a row the next try waits longer, so that a sold-out region is not hammered.
 MAX_DUDS = 3  # then it is no accident: image, network or settings are wrong

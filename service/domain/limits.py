@@ -6,13 +6,14 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Self
 
+from contract.choices import OnRisk
 from service.domain import forecast
 from service.domain.budget import USUAL, Allowance
 from service.domain.cost import cost_of
 from service.domain.fleet import Offering
 from service.domain.option import Option
 from service.domain.states import CapacityType
-from service.domain.terms import OnRisk, Terms
+from service.domain.terms import Terms
 from service.domain.wording import duration
 
 _AT_BEST = Decimal(1) - Decimal(str(forecast.PLANNED_SPREAD))  # of what is computed

@@ -6,8 +6,8 @@ A name is `ft:{base model}:{project}:{suffix}:{job}`; whatever its parts hold, i
 import json
 from typing import Final
 
+from contract.choices import Method
 from service.domain.errors import InvalidRequest
-from service.domain.method import Method
 from trainer.contract import Reinforcement, parse_grader, reward_models
 
 PREFIX: Final = "ft:"

@@ -9,8 +9,9 @@ are in docs/planning.md, and `python -m bench.planner` measures them.
 from dataclasses import dataclass
 from typing import Final
 
+from contract.choices import Method
 from service.domain.architecture import Architecture
-from service.domain.method import METHODS, Method, keeps_reference, models_trained
+from service.domain.method import METHODS, keeps_reference, models_trained
 from service.domain.reinforcement import at_once, with_replay
 from service.domain.rollout import cache_bytes
 from service.domain.savings import NONE, Savings, trained_parameters

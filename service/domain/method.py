@@ -1,13 +1,11 @@
 """The methods of training, and in what they differ for whoever plans them."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
+from contract.choices import Method
 from service.domain.row import Format
 from trainer.contract import Reinforcement
-
-# As the API and the trainer call them.
-Method = Literal["supervised", "dpo", "reward", "reinforcement", "classification"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from service.domain.method import Method
+from contract.choices import Method
 from trainer.contract import Curriculum, Mix
 
 LONGEST = 1_048_576  # tokens

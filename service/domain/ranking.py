@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from service.domain.method import METHODS, Method
+from contract.choices import HIGHEST_MARGIN, Method
+from service.domain.method import METHODS
 from service.domain.row import Format
 from trainer.contract import Ranked
-
-HIGHEST_MARGIN = 100.0
 
 _AT = "method.reward."
 

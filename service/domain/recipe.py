@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from contract.choices import MAX_BATCH, MAX_BETA, MAX_EPOCHS, MAX_KEPT, Method
 from service.domain import abilities, ordering, ranking
 from service.domain import extras as beside
 from service.domain import reinforcement as rl
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.extras import NO_EXTRAS, Extras
-from service.domain.method import METHODS, Method
+from service.domain.method import METHODS
 from service.domain.row import Format
 from service.domain.savings import NONE, Savings
 from trainer.contract import (
@@ -34,16 +35,12 @@ Auto = Literal["auto"]
 Precision = Literal["bf16", "fp16", "fp32"]
 
 DEFAULT_BETA = 0.1  # as TRL's and OpenAI's documents have it
-MAX_BETA = 2.0
 WARMUP_RATIO = 0.03
 MIN_LR_RATIO = 0.1
 WEIGHT_DECAY = 0.01
 MAX_GRAD_NORM = 1.0
 DEFAULT_MAX_SEQ_LEN = 2048
-MAX_BATCH = 1024
-MAX_EPOCHS = 50
 MIN_CHUNK = 16  # positions; less is slow and saves nothing
-MAX_KEPT = 20  # checkpoints, beside the best and milestones
 EVALUATIONS = 10  # validation losses over a job when eval_steps is not given
 
 _PRECISIONS = ("bf16", "fp16", "fp32")

@@ -5,14 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from contract.choices import MAX_ANSWERS, MAX_BETA
 from trainer.contract import Reinforcement, parse_grader, template_fields
 
 ALGORITHMS: Final = ("grpo", "rloo", "ppo")
 # TRL's GRPOConfig keeps no reference, its RLOOConfig has 0.05; PPO's share of the reward is ours.
 BETAS: Final = {"grpo": 0.0, "rloo": 0.05, "ppo": 0.01}
-MAX_BETA: Final = 2.0
 ANSWERS: Final = 8  # to each prompt, as TRL's GRPOConfig has it
-MAX_ANSWERS: Final = 64
 LEFT_TO_US: Final = 0  # max_answer_tokens that nobody has chosen yet
 
 _LONGEST = 512  # tokens of an answer, unless asked for

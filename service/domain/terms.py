@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any, Self
 
-from service.domain.admission import Priority
+from contract.choices import OnExhausted, OnRisk, Priority
 from service.domain.cost import CURRENCY
 from service.domain.fleet import Offering, Price
 from service.domain.states import CapacityType
@@ -16,21 +15,6 @@ from service.domain.states import CapacityType
 OVER_BUDGET = "the budget is used up"
 MOVES = "Spot would miss the deadline, so the job goes on on demand"
 RETURNS = "Spot is likely to be had again, so the job goes back to it"
-
-
-class OnExhausted(StrEnum):
-    """What becomes of a job whose budget is used up, once it has saved a checkpoint."""
-
-    PAUSE = "pause"
-    CANCEL = "cancel"
-
-
-class OnRisk(StrEnum):
-    """What is done when a deadline is about to be missed on Spot."""
-
-    SWITCH = "switch_to_on_demand"
-    NOTIFY = "notify"
-    CANCEL = "cancel"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,20 +7,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from contract.choices import Priority
 from service.db import jobs, locks, queue, quotas, shortages, tables
 from service.db.jobs import JobRow
 from service.db.queue import Before, Gang
 from service.domain import wording
-from service.domain.admission import (
-    Admitted,
-    Cores,
-    Priority,
-    Project,
-    Quota,
-    Told,
-    Want,
-    decide,
-)
+from service.domain.admission import Admitted, Cores, Project, Quota, Told, Want, decide
 from service.domain.catalogue import lookup
 from service.domain.choice import Place, gpus_of
 from service.domain.errors import InvalidRequest

@@ -12,13 +12,13 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from contract.choices import Method
 from service.db import jobs
 from service.db.jobs import JobRow
 from service.domain import lineage
 from service.domain.base_models import BaseModel as KnownModel
 from service.domain.errors import InvalidRequest
 from service.domain.lineage import OF_BASE
-from service.domain.method import Method
 from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
 from service.operations import models

@@ -5,11 +5,12 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from contract.choices import OnRisk
 from service.db import events, jobs
 from service.db.jobs import JobRow
 from service.db.leases import Claim
 from service.domain.situation import Decision, Kind
-from service.domain.terms import OnRisk, Terms
+from service.domain.terms import Terms
 
 _NOTHING_ELSE = "It goes on with Spot; a later deadline or more nodes would help."
 _ONLY_TOLD = "It goes on with Spot, as on_deadline_risk says notify."

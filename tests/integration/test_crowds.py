@@ -11,13 +11,13 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from contract.choices import Priority
 from service.db import attempts, events, generations, jobs, leases, nodes, queue, quotas, tables
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.job_moves import Moving as JobMoving
 from service.db.leases import Claim
 from service.db.queue import Gang
-from service.domain.admission import Priority
 from service.domain.attempt import Move, OpenGeneration, Seen
 from service.domain.errors import Gone, LeaseLost, NodeNotFound
 from service.domain.generation import Halt

@@ -10,7 +10,7 @@ import pytest
 
 from tests.repository.sources import ROOT, python_files
 
-PACKAGES = ("rendering", "service", "trainer", "emulator", "rekindle", "bench")
+PACKAGES = ("contract", "rendering", "service", "trainer", "emulator", "rekindle", "bench")
 
 # Contract -> (module that gets the import, the import).
 PLANTS = {
@@ -26,6 +26,7 @@ PLANTS = {
         "import trainer.supervisor.node",
     ),
     "Rendering needs neither our other parts nor torch": ("rendering/rows.py", "import numpy"),
+    "A job's request knows none of our other parts": ("contract/job.py", "import trainer.contract"),
     "The contract needs only the standard library": ("trainer/contract.py", "import torch"),
     "The emulator is a program of its own": ("emulator/__init__.py", "import rekindle"),
     "Floors of the emulator: imports only go down": (

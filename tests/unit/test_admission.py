@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.choices import Priority
 from service.domain.admission import (
     AGE,
     RESERVES,
     Code,
     Cores,
     Decision,
-    Priority,
     Project,
     Quota,
     Told,

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from contract.choices import OnRisk
 from service.domain import policy
 from service.domain.answers import NO_PAST, Past
 from service.domain.choice import Choice, Place, Work, at_risk, choose, situation
@@ -14,7 +15,7 @@ from service.domain.option import Option
 from service.domain.shortage import FIRST, Shortage
 from service.domain.situation import Decision
 from service.domain.states import CapacityType
-from service.domain.terms import OnRisk, Terms
+from service.domain.terms import Terms
 from tests.unit.test_trial import option
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from service.api.job_requests import training_of
 from service.domain.errors import InvalidRequest
 from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.plan import Plan, make_plan
@@ -32,7 +33,7 @@ BATCH = Hyperparameters(batch_size=64)
 def asked(**training: Any) -> Training:  # noqa: ANN401 - what JSON has
     """What a request with this member ``training`` asks for."""
     body = {"model": "m", "training_file": "file-1", "training": training}
-    return parse(json.dumps(body).encode()).asked_training()
+    return training_of(parse(json.dumps(body).encode()))
 
 
 def test_what_is_asked_for_comes_to_the_trainer() -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from contract.choices import OnRisk
 from service.domain.budget import USUAL
 from service.domain.errors import InvalidRequest
 from service.domain.feasibility import refuse_hopeless
@@ -12,7 +13,7 @@ from service.domain.limits import Limits
 from service.domain.option import Option
 from service.domain.plan import Plan
 from service.domain.states import CapacityType
-from service.domain.terms import OnRisk, Terms
+from service.domain.terms import Terms
 from tests.unit.test_recipe import recipe
 from tests.unit.test_trial import option
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from contract.choices import OnExhausted
 from service.domain.job import (
     MAX_DUDS,
     NEVER_TRAINED,
@@ -27,7 +28,6 @@ from service.domain.states import (
     JobState,
     Outcome,
 )
-from service.domain.terms import OnExhausted
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 VALIDATING, QUEUED, RUNNING, RECOVERING, PAUSED, SUCCEEDED, FAILED, CANCELLED = JobState

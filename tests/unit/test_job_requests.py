@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from contract import choices
+from contract.job import JobRequest
 from service.api import requests, validation
-from service.api.job_requests import JobRequest
+from service.api.job_requests import hyperparameters_of, method_of, training_of
 from service.domain.errors import InvalidRequest
 from service.domain.method import METHODS
 from service.domain.recipe import Hyperparameters, Training
 from service.domain.savings import Savings
-from trainer.contract import Dpo, Lora
+from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora
 
 LEAST = {"model": "m", "training_file": "file-1"}
 LEAST_OPTIONS: dict[str, dict[str, Any]] = {"reinforcement": {"grader": {}}}
@@ -44,14 +46,14 @@ def refusal(**more: object) -> InvalidRequest:
 
 def everything_of(more: dict[str, Any]) -> tuple[Hyperparameters, Training]:
     request = asked(**more)
-    return request.asked_hyperparameters(), request.asked_training()
+    return hyperparameters_of(request), training_of(request)
 
 
 def test_the_least_request_leaves_everything_to_the_planner() -> None:
     request = asked()
 
-    assert request.asked_hyperparameters() == Hyperparameters()
-    assert request.asked_training().lora is None
+    assert hyperparameters_of(request) == Hyperparameters()
+    assert training_of(request).lora is None
     assert request.infrastructure.nodes is None
 
 
@@ -64,13 +66,13 @@ def test_null_is_the_same_as_left_out() -> None:
 def test_hyperparameters_are_taken_from_the_method() -> None:
     method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}}
 
-    assert asked(method=method).asked_hyperparameters().n_epochs == 3
+    assert hyperparameters_of(asked(method=method)).n_epochs == 3
 
 
 def test_hyperparameters_are_taken_from_the_deprecated_place_as_well() -> None:
     old = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 2}
 
-    assert asked(hyperparameters=old).asked_hyperparameters() == Hyperparameters(
+    assert hyperparameters_of(asked(hyperparameters=old)) == Hyperparameters(
         n_epochs=2, learning_rate_multiplier=2.0
     )
 
@@ -88,9 +90,9 @@ def test_who_asks_for_dpo_gets_the_usual_beta_and_loss() -> None:
     for method in ({"type": "dpo"}, preferring()["method"], preferring(beta="auto")["method"]):
         request = asked(method=method)
 
-        assert request.asked_method() == "dpo"
-        assert request.asked_training().dpo == Dpo(beta=0.1)
-        assert request.asked_hyperparameters() == Hyperparameters()
+        assert method_of(request) == "dpo"
+        assert training_of(request).dpo == Dpo(beta=0.1)
+        assert hyperparameters_of(request) == Hyperparameters()
 
 
 def test_every_option_of_dpo_is_taken() -> None:
@@ -98,15 +100,15 @@ def test_every_option_of_dpo_is_taken() -> None:
     options = {"hyperparameters": hyper, "label_smoothing": 0.1}
     request = asked(method={"type": "dpo", "dpo": options})
 
-    assert request.asked_training().dpo == Dpo(beta=0.5, label_smoothing=0.1)
-    assert request.asked_hyperparameters() == Hyperparameters(n_epochs=2, batch_size=8)
-    assert asked(**preferring(loss="ipo")).asked_training().dpo == Dpo(beta=0.1, loss="ipo")
+    assert training_of(request).dpo == Dpo(beta=0.5, label_smoothing=0.1)
+    assert hyperparameters_of(request) == Hyperparameters(n_epochs=2, batch_size=8)
+    assert training_of(asked(**preferring(loss="ipo"))).dpo == Dpo(beta=0.1, loss="ipo")
 
 
 def test_a_beta_beside_the_hyperparameters_is_taken_too_but_not_a_second_one() -> None:
     flat = {"type": "dpo", "dpo": {"beta": 0.2, "hyperparameters": {"n_epochs": 2}}}
 
-    assert asked(method=flat).asked_training().dpo == Dpo(beta=0.2)
+    assert training_of(asked(method=flat)).dpo == Dpo(beta=0.2)
     both = refusal(method={"type": "dpo", "dpo": {"beta": 0.2, "hyperparameters": {"beta": 0.1}}})
     assert (both.param, "once" in both.message) == ("method.dpo.beta", True)
 
@@ -117,20 +119,20 @@ def test_the_deprecated_hyperparameters_work_with_dpo_unless_it_has_its_own() ->
     request = asked(method={"type": "dpo"}, hyperparameters=old)
     error = refusal(**preferring(beta=0.1), hyperparameters=old)
 
-    assert request.asked_hyperparameters() == Hyperparameters(n_epochs=2)
+    assert hyperparameters_of(request) == Hyperparameters(n_epochs=2)
     assert (error.param, "method.dpo" in error.message) == ("hyperparameters", True)
 
 
 def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
     own = {"type": "reward", "reward": {"hyperparameters": {"n_epochs": 2, "batch_size": 8}}}
 
-    training = asked(method=own).asked_training()
+    training = training_of(asked(method=own))
     bare = asked(method={"type": "reward"}, hyperparameters={"n_epochs": 3})
     error = refusal(method={"type": "reward", "reward": {"hyperparameters": {"beta": 0.1}}})
 
     assert (training.method, training.dpo) == ("reward", None)
-    assert asked(method=own).asked_hyperparameters() == Hyperparameters(n_epochs=2, batch_size=8)
-    assert bare.asked_hyperparameters() == Hyperparameters(n_epochs=3)
+    assert hyperparameters_of(asked(method=own)) == Hyperparameters(n_epochs=2, batch_size=8)
+    assert hyperparameters_of(bare) == Hyperparameters(n_epochs=3)
     assert (error.code, error.param) == (
         "unknown_parameter",
         "method.reward.hyperparameters.beta",
@@ -138,8 +140,8 @@ def test_a_reward_model_has_the_usual_hyperparameters_in_either_place() -> None:
 
 
 def test_sequences_are_packed_for_who_asks_for_it() -> None:
-    assert asked(training={"packing": True}).asked_training() == Training(packing=True)
-    assert asked().asked_training() == Training()
+    assert training_of(asked(training={"packing": True})) == Training(packing=True)
+    assert training_of(asked()) == Training()
 
 
 @pytest.mark.parametrize(("method", "other"), list(permutations(METHODS, 2)))
@@ -148,7 +150,7 @@ def test_options_of_another_method_are_refused(method: str, other: str) -> None:
 
     assert error.param == f"method.{other}"
     assert repr(method) in error.message
-    assert asked(method={"type": method, other: None}).asked_method() == method
+    assert method_of(asked(method={"type": method, other: None})) == method
 
 
 def test_a_member_of_azures_examples_that_means_nothing_here_is_refused() -> None:
@@ -158,23 +160,23 @@ def test_a_member_of_azures_examples_that_means_nothing_here_is_refused() -> Non
 
 
 def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
-    lora = asked(training={"adapter": {"type": "lora", "r": 8}}).asked_training().lora
+    lora = training_of(asked(training={"adapter": {"type": "lora", "r": 8}})).lora
 
     assert lora is not None
     assert (lora.rank, lora.alpha) == (8, 16)
 
 
 def test_a_base_in_four_bits_is_an_adapter_of_another_type() -> None:
-    lora = asked(training={"adapter": {"type": "qlora"}}).asked_training().lora
+    lora = training_of(asked(training={"adapter": {"type": "qlora"}})).lora
 
     assert lora == Lora(rank=16, alpha=32, dropout=0.0, quantized=True)
 
 
 def test_what_saves_memory_is_off_unless_asked_for() -> None:
     told = {"train_last_n_layers": 2, "train_embeddings": False, "loss_chunk": 512}
-    saving = asked(training={**told, "offload": "optimizer"}).asked_training()
+    saving = training_of(asked(training={**told, "offload": "optimizer"}))
 
-    assert asked().asked_training().savings == Savings()
+    assert training_of(asked()).savings == Savings()
     assert saving.savings == Savings(
         train_last_n_layers=2, train_embeddings=False, loss_chunk=512, offload="optimizer"
     )
@@ -301,3 +303,7 @@ def test_half_a_character_and_nul_are_refused_by_the_name_of_their_member(
 def test_a_body_that_other_programs_read_differently_is_refused(body: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         parse(body.encode())
+
+
+def test_checkpoints_are_kept_as_a_trainer_that_is_told_nothing_keeps_them() -> None:
+    assert choices.CHECKPOINTS_KEPT == CHECKPOINTS_KEPT

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.choices import Method
 from service.domain.architecture import Architecture
 from service.domain.memory import MemoryEstimate, MicroStep, estimate
-from service.domain.method import METHODS, Method
+from service.domain.method import METHODS
 from service.domain.savings import NONE, Offload, Savings
 from trainer.contract import Lora
 

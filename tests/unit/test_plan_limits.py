@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from contract.choices import OnRisk
 from service.domain.budget import USUAL
 from service.domain.errors import InvalidRequest
 from service.domain.feasibility import refuse_hopeless
@@ -15,7 +16,7 @@ from service.domain.plan import Plan, make_plan
 from service.domain.plan_request import Offer, PlanRequest
 from service.domain.recipe import Hyperparameters, Training
 from service.domain.states import CapacityType
-from service.domain.terms import OnRisk, Terms
+from service.domain.terms import Terms
 from tests.unit.test_plan import LLAMA_8B, LORA, NC24, ND, REQUEST
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)

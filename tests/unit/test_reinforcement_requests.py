@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from service.api.job_requests import hyperparameters_of, training_of
 from service.domain.errors import InvalidRequest
 from service.domain.recipe import Hyperparameters
 from tests.unit.test_job_requests import asked
@@ -24,14 +25,14 @@ def learning(**options: object) -> dict[str, Any]:
 
 
 def resolved(**options: object) -> Reinforcement:
-    found = asked(method=learning(**options)).asked_training().reinforcement
+    found = training_of(asked(method=learning(**options))).reinforcement
     assert found is not None
     return found
 
 
 def refusal(method: object, **more: object) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
-        asked(method=method, **more).asked_training()
+        training_of(asked(method=method, **more))
     return caught.value
 
 
@@ -81,9 +82,9 @@ def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
     }
     request = asked(method=learning(hyperparameters=hyper | more))
 
-    training = request.asked_training()
+    training = training_of(request)
 
-    assert request.asked_hyperparameters() == Hyperparameters(**hyper)  # type: ignore[arg-type] # of three types
+    assert hyperparameters_of(request) == Hyperparameters(**hyper)  # type: ignore[arg-type] # of three types
     assert training.eval_steps == 7
     assert training.reinforcement is not None
     assert training.reinforcement.answers == 4
@@ -133,4 +134,4 @@ def test_the_steps_between_evaluations_are_given_once() -> None:
     error = refusal(method, training={"eval_steps": 5})
 
     assert (error.param, "once" in error.message) == ("training.eval_steps", True)
-    assert asked(method=learning(), training={"eval_steps": 5}).asked_training().eval_steps == 5
+    assert training_of(asked(method=learning(), training={"eval_steps": 5})).eval_steps == 5

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from service.domain.admission import Priority
-from service.domain.terms import OnExhausted, OnRisk, Terms
+from contract.choices import OnExhausted, OnRisk, Priority
+from service.domain.terms import Terms
 from tests.world import PRICE, SPOT
 
 DEAR = "costs 1.06 USD per GPU-hour, more than max_price 1.00"

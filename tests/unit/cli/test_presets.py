@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from contract.job import JobRequest
 from rekindle.cli import submit_request
 from rekindle.cli.job_body import Config, parse_setting
 from rekindle.cli.main import app
 from rekindle.cli.presets import known, named
 from rekindle.cli.submit_options import Method, Named
 from rekindle.cli.trouble import Trouble
-from service.api.job_requests import JobRequest
+from service.api.job_requests import hyperparameters_of, training_of
 from service.domain.architecture import Architecture
 from service.domain.fleet import Offering, Price
 from service.domain.plan import make_plan
@@ -72,8 +73,8 @@ def request(name: str) -> JobRequest:
 def test_the_service_takes_every_preset(name: str) -> None:
     found = request(name)
 
-    assert found.asked_training().method == named(name).method
-    assert found.asked_hyperparameters() is not None
+    assert training_of(found).method == named(name).method
+    assert hyperparameters_of(found) is not None
 
 
 @pytest.mark.parametrize("name", known())
@@ -82,8 +83,8 @@ def test_every_preset_has_a_plan_once_its_model_is_staged(name: str) -> None:
     plan = make_plan(
         PlanRequest(
             arch=arch,
-            hyperparameters=found.asked_hyperparameters(),
-            training=found.asked_training(),
+            hyperparameters=hyperparameters_of(found),
+            training=training_of(found),
             examples=10_000,
             mean_tokens=500,
             offers=(OFFER,),

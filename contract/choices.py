@@ -1,0 +1,37 @@
+"""Names and limits of a job's members. Standard library only: the domain and nodes import it."""
+
+from enum import StrEnum
+from typing import Final, Literal
+
+Method = Literal["supervised", "dpo", "reward", "reinforcement", "classification"]
+
+MAX_BATCH: Final = 1024
+MAX_EPOCHS: Final = 50
+MAX_BETA: Final = 2.0
+HIGHEST_MARGIN: Final = 100.0
+MAX_ANSWERS: Final = 64
+MAX_KEPT: Final = 20  # checkpoints, beside the best and milestones
+CHECKPOINTS_KEPT: Final = 3  # the newest; as trainer.head has it
+
+
+class OnExhausted(StrEnum):
+    """What becomes of a job whose budget is used up, once it has saved a checkpoint."""
+
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class OnRisk(StrEnum):
+    """What is done when a deadline is about to be missed on Spot."""
+
+    SWITCH = "switch_to_on_demand"
+    NOTIFY = "notify"
+    CANCEL = "cancel"
+
+
+class Priority(StrEnum):
+    """Which of a project's own jobs go first; in the order of rising priority."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"

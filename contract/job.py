@@ -1,0 +1,59 @@
+"""The request for a job: OpenAI's members, and ours beside them."""
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from contract.methods import MethodRequest
+from contract.strict import HyperparametersRequest, Strict
+from contract.terms import InfrastructureRequest, Metadata, TermsRequest
+from contract.training import TrainingRequest
+
+_Pairs = Annotated[Metadata, Field(max_length=16)]
+
+
+class JobRequest(Strict):
+    """The body of POST /v1/fine_tuning/jobs."""
+
+    model: str = Field(min_length=1, max_length=512)
+    """Base model, or a model that a job has made: ft:..."""
+    training_file: str = Field(min_length=1)
+    """Id of an uploaded file of rows to train on."""
+    validation_file: str | None = Field(default=None, min_length=1)
+    """Id of an uploaded file of rows to measure on, never to train on."""
+    suffix: str | None = Field(default=None, min_length=1, max_length=64)
+    """Your part of the new model's name."""
+    seed: int | None = Field(default=None, ge=0, le=2_147_483_647)
+    """Random seed; default: drawn at creation."""
+    metadata: _Pairs | None = None
+    """Up to 16 pairs of text that are kept with the job."""
+    integrations: list[object] | None = None
+    """Not supported: leave it out."""
+    hyperparameters: HyperparametersRequest | None = None
+    """Deprecated place of method.TYPE.hyperparameters."""
+    method: MethodRequest | None = None
+    """How to train; default: supervised."""
+    plan: str | None = Field(default=None, max_length=64)
+    """Id of a plan of the same request: the job starts as planned."""
+    infrastructure: InfrastructureRequest = InfrastructureRequest()
+    """What to run on, for how much money, until when and where."""
+    training: TrainingRequest = TrainingRequest()
+    """How the training is done."""
+
+    @field_validator("integrations")
+    @classmethod
+    def refuse_integrations(cls, value: list[object] | None) -> list[object] | None:
+        """Refuse what would silently not happen."""
+        if value:
+            raise PydanticCustomError("unsupported", "integrations are not supported: leave it out")
+        return value
+
+
+class JobPatch(Strict):
+    """The body of PATCH: what of a job may change while it goes on."""
+
+    infrastructure: TermsRequest = TermsRequest()
+    """Limits that change; what is left out stays, null lifts a limit."""
+    metadata: _Pairs | None = None
+    """New pairs in place of the old ones."""

@@ -1,0 +1,28 @@
+"""How requests are read: no guessing."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contract.choices import MAX_BATCH, MAX_EPOCHS
+
+Auto = Literal["auto"]
+
+
+class Strict(BaseModel):
+    """Unknown members and wrong types are errors. The text under a member is its help."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
+
+
+class HyperparametersRequest(Strict):
+    """OpenAI's three, which every method has."""
+
+    batch_size: Auto | Annotated[int, Field(ge=1, le=MAX_BATCH)] = "auto"
+    """Examples per optimizer step; `auto` takes it from the number of examples."""
+    learning_rate_multiplier: Auto | Annotated[float, Field(gt=0, le=10_000)] = "auto"
+    """Factor of the method's usual learning rate; `auto` is 1."""
+    n_epochs: Auto | Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = "auto"
+    """Passes over the training file; `auto` takes it from the number of examples."""

@@ -1,0 +1,122 @@
+"""Members of ``training``: how the training is done. What is left out the planner chooses."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from contract.choices import CHECKPOINTS_KEPT, MAX_BATCH, MAX_KEPT
+from contract.strict import Strict
+
+
+class LoraRequest(Strict):
+    """Low-rank adapters instead of all parameters; with `qlora` over a base in 4 bits."""
+
+    type: Literal["lora", "qlora"]
+    """Kind of adapter."""
+    r: int = Field(default=16, ge=1, le=512)
+    """Rank of the adapters."""
+    alpha: int | None = Field(default=None, ge=1, le=4096)
+    """Scale of the adapters; default: twice the rank."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout probability in the adapters."""
+
+
+class ScalingRequest(Strict):
+    """A learning rate that grows with the batch size."""
+
+    rule: Literal["linear", "square_root"]
+    """How the learning rate grows with the batch size."""
+    base_batch: int = Field(ge=1, le=MAX_BATCH)
+    """Batch size for which the learning rate was tuned."""
+
+
+class MixRequest(Strict):
+    """Short and long rows in a fixed proportion."""
+
+    threshold_tokens: int = Field(default=512, ge=1)
+    """Tokens from which a row counts as long."""
+    short_share: float = Field(default=0.7, gt=0, lt=1)
+    """Share of short rows."""
+
+
+class CurriculumRequest(Strict):
+    """Easy rows first."""
+
+    until_step: int = Field(ge=1)
+    """Last step of the curriculum; any row may come after it."""
+    start_share: float = Field(default=0.2, gt=0, le=1)
+    """Share of the rows, the easiest, that the first step draws from."""
+
+
+class TrainingRequest(Strict):
+    """How the training is done."""
+
+    adapter: LoraRequest | None = None
+    """Adapters to train; default: all parameters."""
+    max_seq_len: int | None = Field(default=None, ge=16, le=1_048_576)
+    """Tokens at which a sequence is cut off."""
+    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    """Number format of the computation."""
+    gradient_checkpointing: bool = True
+    """Compute activations again in the backward pass, to save memory."""
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    """DeepSpeed's ZeRO stage."""
+    micro_batch: int | None = Field(default=None, ge=1, le=MAX_BATCH)
+    """Examples per process and forward pass."""
+    learning_rate: float | None = Field(default=None, gt=0, lt=1)
+    """Peak learning rate before the multiplier, for example 1e-5."""
+    checkpoint_seconds: float | None = Field(default=None, ge=1, le=86_400)
+    """Seconds between two checkpoints; default: as often as pays."""
+    eval_steps: int | None = Field(default=None, ge=0)
+    """Steps between two validation losses; 0: only at the end."""
+    keep_checkpoints: int = Field(default=CHECKPOINTS_KEPT, ge=1, le=MAX_KEPT)
+    """Number of newest checkpoints to keep, beside the best and milestones."""
+    milestone_every_steps: int = Field(default=0, ge=0)
+    """Steps between two checkpoints that are kept for good; 0: none."""
+    packing: bool = False
+    """Put sequences side by side instead of padding them."""
+    mix: MixRequest | None = None
+    """Short and long rows in a fixed proportion."""
+    curriculum: CurriculumRequest | None = None
+    """Easy rows first."""
+    train_last_n_layers: int | None = Field(default=None, ge=1)
+    """Number of last layers to train; default: all. Not with an adapter."""
+    train_embeddings: bool = True
+    """Train the embeddings too. Always with an adapter left out."""
+    loss_chunk: int = Field(default=0, ge=0)
+    """Positions whose logits exist at once; 0: all."""
+    offload: Literal["", "optimizer", "parameters"] = ""
+    """What stays in the host's memory."""
+    ema_decay: float = Field(default=0.0, ge=0, lt=1)
+    """Decay of an exponential moving average of the weights, which is exported; 0: none."""
+    on_spike: Literal["", "warn", "stop"] = ""
+    """On a loss spike (3 times the median for 3 steps): warn or stop."""
+    compiled: bool = False
+    """Compile the model with torch."""
+    fused_kernels: bool = False
+    """Use Liger's fused kernels."""
+    zero_plus_plus: tuple[Literal["hpz", "qwz", "qgz"], ...] = Field(default=(), strict=False)
+    """Parts of ZeRO++; with ZeRO stage 3."""
+    rollout_offload: bool = False
+    """Move the optimizer to the host while answers are written; reinforcement only."""
+    verify: bool = True
+    """Verify the exported model in a fresh process before the job succeeds."""
+    learning_rate_scaling: ScalingRequest | None = None
+    """Let the learning rate grow with the batch size."""
+    tensor_parallel: int = 1
+    """Must be 1: layers are not split over GPUs."""
+    sequence_parallel: int = 1
+    """Must be 1: sequences are not split over GPUs."""
+
+    @field_validator("tensor_parallel", "sequence_parallel")
+    @classmethod
+    def refuse_splits(cls, value: int) -> int:
+        """Refuse what the trainer cannot save exactly."""
+        if value != 1:
+            raise PydanticCustomError(
+                "unsupported",
+                "neither layers nor sequences are split over GPUs: leave it out, and take "
+                "training.zero_stage 3 for a model that is too large for one",
+            )
+        return value
