@@ -65,15 +65,16 @@ def _refuse_budget(plan: Plan, cap: Decimal, allowance: Allowance) -> None:
     enough = (cheapest.cost_p90 + kept).quantize(Decimal("0.01"), ROUND_UP)
     raise InvalidRequest(
         f"A budget of {cap} {CURRENCY} is too small: at best this costs {_money(least)} on "
-        f"{cheapest.nodes} x {cheapest.offering}, and {_money(kept)} must stay to save and to "
-        f"delete the machines. With {enough} it is done nine times in ten.",
+        f"{cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are reserved for the end of "
+        f"its machines: {allowance.of_job(cheapest.save_seconds).in_words()}. With a budget of "
+        f"{enough} it is done nine times in ten.",
         code="budget_too_small",
         param="infrastructure.budget.amount",
     )
 
 
 def _kept(option: Option, allowance: Allowance) -> Decimal:
-    return allowance.stopping(option.price.hourly * option.nodes)
+    return allowance.of_job(option.save_seconds).stopping(option.price.hourly * option.nodes)
 
 
 def _bought(plan: Plan, terms: Terms) -> list[Option]:

@@ -226,6 +226,7 @@ def _weighed(
             recovery_seconds=request.recovery_seconds,
             trained=_trained(request),
             verify_seconds=verify_seconds(request.training, request.arch),
+            fewest_nodes=request.min_nodes,
         )
         if option := weigh(offer.offering, offer.price, layouts[size], step, hazard):
             options.append(option)

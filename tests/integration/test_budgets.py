@@ -1,5 +1,6 @@
 """Budgets of jobs and projects: what they stop, what they keep aside, and who is told."""
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,7 @@ from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable
 from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.price_watch import PriceWatch
+from service.reconciler.watch import Watch
 from tests.integration.rows import add_attempt
 from tests.integration.stored import put
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
@@ -64,7 +66,7 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
     world: World,
 ) -> None:
     job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     told = [(await node.hear()).kind for node in nodes]
     stopping = await world.job(job)
     await stops(world, job, nodes, number)
@@ -82,9 +84,31 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
     assert refused.status_code == 409
 
 
+@pytest.mark.parametrize("speaks", [True, False], ids=["deaf", "silent"])
+@pytest.mark.parametrize("restarts", [True, False], ids=["restarts", "goes-on"])
+@pytest.mark.parametrize("seconds", [45, 90])
+async def test_no_rhythm_of_rounds_keeps_machines_that_do_not_stop_past_their_budget(
+    world: World, speaks: bool, restarts: bool, seconds: int
+) -> None:
+    job, nodes, number = await trains(world, **limited("40"))
+    await later(world, nodes, number, minutes=92)
+    for _ in range(1200 // seconds):
+        world.clock.advance(seconds=seconds)
+        if restarts:
+            world.attempts = replace(world.attempts, watch=Watch())
+        for node in nodes if speaks and await world.cloud.list_owned() else []:
+            await node.say(NodePhase.RUNNING, number, step=1)
+        await world.attempts.run_once()
+        await world.jobs.run_once()
+
+    (attempt,) = await world.attempts_of(job)
+    assert (attempt["state"], attempt["outcome"]) == ("ended", "over_budget")
+    assert Decimal((await world.job(job))["cost"]["spent"]) < 40
+
+
 async def test_more_money_takes_a_paused_job_up_again(world: World) -> None:
     job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     await stops(world, job, nodes, number)
 
     raised = await world.call(
@@ -101,7 +125,7 @@ async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
     world: World,
 ) -> None:
     job, nodes, number = await trains(world, **limited("40", "cancel"))
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     told = await nodes[0].hear()
     await stops(world, job, nodes, number)
 
@@ -114,7 +138,7 @@ async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
 
 async def test_thresholds_of_a_budget_are_told_once_each(world: World) -> None:
     job, nodes, number = await trains(world, **limited("100"))
-    for minutes in (170, 10, 105, 5):
+    for minutes in (170, 10, 105, 20):
         await later(world, nodes, number, minutes=minutes)
 
     told = [c for c in await codes(world, job) if c.startswith("job.budget")]
@@ -140,7 +164,7 @@ async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their
     world: World,
 ) -> None:
     job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=62)
+    await later(world, nodes, number, minutes=84)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
     await world.tick(1)
     for node in nodes:
@@ -178,18 +202,19 @@ async def test_a_budget_that_no_luck_can_keep_is_refused_with_figures(world: Wor
 
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "budget_too_small"
-    assert "With 2" in answer.json()["error"]["message"]
+    assert "15 min to delete them" in answer.json()["error"]["message"]
+    assert "With a budget of 1" in answer.json()["error"]["message"]
 
 
 async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     async with world.engine.begin() as conn:
-        await budgets.set_project(conn, "tests", Decimal(40), world.clock(), None)
+        await budgets.set_project(conn, "tests", Decimal(30), world.clock(), None)
     first, nodes, number = await trains(world, nodes=2)
     second = await world.submit()
     await world.tick(3)
     waiting = await world.job(second["id"])
 
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=56)
     sweep = ProjectBudgets(engine=world.engine, allowance=world.attempts.allowance, now=world.clock)
     stopped = await sweep.run_once()
     await world.tick(1, seconds=1)
