@@ -58,10 +58,10 @@ def test_what_is_reserved_is_said_with_its_times() -> None:
 def test_nodes_train_on_unheard_for_longer_than_is_reserved_while_there_is_money() -> None:
     brief = replace(EVEN, outage=timedelta(minutes=1))
     roomy = standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
-    tight = standing(Decimal("40.5"), Decimal(30), [RUNS], NOW, brief)
+    tight = standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
 
     assert nodes_may_go_on(roomy, brief) == timedelta(minutes=30)
-    assert tight.left == Decimal("10.5") - amount(Decimal(20), timedelta(minutes=31))
+    assert tight.left == Decimal("10.2") - amount(Decimal(20), timedelta(minutes=31))
     assert timedelta(0) < nodes_may_go_on(tight, brief) < timedelta(minutes=1)
 
 
