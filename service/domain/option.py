@@ -144,10 +144,13 @@ def weigh(
         node_evictions_per_hour=hazard.evictions_per_hour,
         evictions_from=hazard.source,
         verify_seconds=verify,
-        save_seconds=seconds_to_save(
-            layout, hazard.trained, step=step.high, nodes=hazard.fewest_nodes or nodes
-        ),
+        save_seconds=_save_seconds(layout, step, hazard),
     )
+
+
+def _save_seconds(layout: Layout, step: StepTime, hazard: Hazard) -> float:
+    nodes = hazard.fewest_nodes or layout.nodes
+    return seconds_to_save(layout, hazard.trained, step=step.high, nodes=nodes)
 
 
 def _cadence(

@@ -1,6 +1,5 @@
 """Budgets of jobs and projects: what they stop, what they keep aside, and who is told."""
 
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,7 +15,6 @@ from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable
 from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.price_watch import PriceWatch
-from service.reconciler.watch import Watch
 from tests.integration.rows import add_attempt
 from tests.integration.stored import put
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
@@ -82,28 +80,6 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
     assert (await world.attempts_of(job))[0]["outcome"] == "over_budget"
     assert await world.cloud.list_owned() == []
     assert refused.status_code == 409
-
-
-@pytest.mark.parametrize("speaks", [True, False], ids=["deaf", "silent"])
-@pytest.mark.parametrize("restarts", [True, False], ids=["restarts", "goes-on"])
-@pytest.mark.parametrize("seconds", [45, 90])
-async def test_no_rhythm_of_rounds_keeps_machines_that_do_not_stop_past_their_budget(
-    world: World, speaks: bool, restarts: bool, seconds: int
-) -> None:
-    job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=92)
-    for _ in range(1200 // seconds):
-        world.clock.advance(seconds=seconds)
-        if restarts:
-            world.attempts = replace(world.attempts, watch=Watch())
-        for node in nodes if speaks and await world.cloud.list_owned() else []:
-            await node.say(NodePhase.RUNNING, number, step=1)
-        await world.attempts.run_once()
-        await world.jobs.run_once()
-
-    (attempt,) = await world.attempts_of(job)
-    assert (attempt["state"], attempt["outcome"]) == ("ended", "over_budget")
-    assert Decimal((await world.job(job))["cost"]["spent"]) < 40
 
 
 async def test_more_money_takes_a_paused_job_up_again(world: World) -> None:

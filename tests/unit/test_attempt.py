@@ -5,17 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.attempt import (
-    LONGEST_EXCUSE,
-    Attempt,
-    Create,
-    Delete,
-    Move,
-    OpenGeneration,
-    Seen,
-    Step,
-    Wait,
-)
+from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration, Seen, Step, Wait
 from service.domain.attempt_steps import next_step
 from service.domain.generation import Halt
 from service.domain.states import ATTEMPT_MOVES, TIME_LIMITS, AttemptState, Outcome
@@ -56,7 +46,6 @@ from tests.unit.attempt_facts import (
     node,
     reopened,
 )
-from trainer.contract import DirectiveKind
 
 PEER_RESTARTED = replace(
     TRAINING, nodes=[node(0, CRASHED), replace(node(1, STOPPED), restarted_in=1)]
@@ -398,59 +387,6 @@ def test_a_time_limit_is_over_only_when_it_has_passed_with_its_steps(
     assert just == Wait()
     assert isinstance(past, Move)
     assert past.outcome is outcome
-
-
-@pytest.mark.parametrize("state", [STARTING, RUNNING])
-@pytest.mark.parametrize("wish", [Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
-@pytest.mark.parametrize("kind", [None, SAVE_AND_STOP, STOP])
-@pytest.mark.parametrize("seen", [BOOTED, TRAINING, ONE_GONE, ALL_FAILED, RANK_0_FINISHED])
-@pytest.mark.parametrize("planned", [None, 40.0, 7200.0])
-def test_machines_go_when_the_time_to_save_is_over_whatever_they_say_and_whoever_was_deaf(
-    state: AttemptState,
-    wish: Outcome,
-    kind: DirectiveKind | None,
-    seen: Seen,
-    planned: float | None,
-) -> None:
-    allowed = 40 * SECOND if planned == 40.0 else PACE.save
-    over = replace(
-        attempt(state, wish=wish),
-        over_budget_at=NOW - allowed - SECOND,
-        save_seconds=planned,
-    )
-    told = halted(seen, kind, SECOND) if kind else seen
-
-    step = next_step(over, replace(told, awake_since=NOW), NOW, PACE)
-
-    assert isinstance(step, Move)
-    assert (step.to, step.outcome) == (TERMINATING, wish)
-
-
-@pytest.mark.parametrize("state", [STARTING, RUNNING])
-def test_machines_may_save_for_as_long_as_the_budget_reserves_for_it(state: AttemptState) -> None:
-    row = replace(
-        attempt(state, wish=Outcome.OVER_BUDGET),
-        over_budget_at=NOW - 40 * SECOND,
-        save_seconds=40.0,
-    )
-
-    assert isinstance(next_step(row, TRAINING, NOW, PACE), Halt)
-
-
-@pytest.mark.parametrize(
-    ("row", "seen"),
-    [
-        (attempt(RUNNING), halted(ONE_GONE, STOP, LONGEST_EXCUSE + 2 * MINUTE)),
-        (attempt(RUNNING), halted(UNDER_NOTICE, SAVE_AND_STOP, LONGEST_EXCUSE + 16 * MINUTE)),
-        (attempt(STARTING, ago=LONGEST_EXCUSE + 31 * MINUTE), BOOTED),
-        (attempt(RUNNING, wish=Outcome.CANCELLED), halted(TRAINING, STOP, 2 * MINUTE)),
-    ],
-)
-def test_no_rhythm_of_rounds_excuses_machines_for_ever(row: Attempt, seen: Seen) -> None:
-    step = next_step(row, replace(seen, awake_since=NOW), NOW, PACE)
-
-    assert isinstance(step, Move)
-    assert step.to is TERMINATING
 
 
 def test_nothing_is_created_once_the_outcome_is_known() -> None:
