@@ -191,7 +191,7 @@ def why_exhausted(standing: Standing, job_id: str, short_of: Decimal = Decimal(0
     if short_of:
         rest = f"{used}, and {cents(short_of)} must be left to start machines, save and delete them"
     else:
-        kept = f"{cents(standing.reserved)} are kept to save and to delete the machines"
+        kept = f"{cents(standing.reserved)} are reserved to save and to delete the machines"
         rest = f"{used}, and {kept}"
     remedy = f"raise it with `rekindle set {job_id} --budget AMOUNT`"
     if standing.whose != "budget":
