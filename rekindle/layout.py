@@ -176,6 +176,8 @@ class Layout:
             "REKINDLE_POLL_SECONDS": "1",
             "REKINDLE_READ_LAG_SECONDS": "2",
             "REKINDLE_DRAIN_SECONDS": "1",
+            "REKINDLE_DELETE_SECONDS": "60",  # the emulator needs 2, and as long as VMs need to end
+            "REKINDLE_BUDGET_OUTAGE_SECONDS": "60",  # parts that end are started again at once
         }
 
     @property

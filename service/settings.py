@@ -94,10 +94,17 @@ class Settings(DatabaseSettings):
     save_seconds: float = 900.0  # for nodes to save, upload and stop
     delete_seconds: float = 900.0  # that 99 % of deletions take; budgets keep money for it
     outage_seconds: float = 1800.0  # how long a node goes on without hearing from us
+    budget_outage_seconds: float | None = Field(default=None, ge=0)  # None: outage_seconds
     grant_hours: float = 24.0
     drain_seconds: float = 10.0
     event_days: int = Field(default=400, ge=1, description="events stay after their job's end")
     metric_days: int = Field(default=400, ge=1, description="metrics stay after their job's end")
+
+    @property
+    def reserved_outage(self) -> float:
+        """Seconds of an outage of the service that budgets reserve money for."""
+        reserved = self.budget_outage_seconds
+        return self.outage_seconds if reserved is None else reserved
 
     @property
     def allowance(self) -> Allowance:
@@ -105,7 +112,8 @@ class Settings(DatabaseSettings):
         return Allowance(
             save=timedelta(seconds=self.save_seconds),
             delete=timedelta(seconds=self.delete_seconds),
-            outage=timedelta(seconds=self.outage_seconds),
+            outage=timedelta(seconds=self.reserved_outage),
+            unheard=timedelta(seconds=self.outage_seconds),
             look=timedelta(seconds=6 * self.poll_seconds + self.read_lag_seconds),
         )
 

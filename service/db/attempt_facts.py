@@ -30,6 +30,8 @@ select j.id, j.cancel_requested_at, j.pause_requested_at, j.over_budget_at, j.mo
   cast(p.recipe ->> 'gradient_checkpointing' as boolean) as checkpointing,
   (select max(cast(o ->> 'seconds_per_step_p90' as float)) from jsonb_array_elements(p.options) o)
     as step_p90,
+  (select max(cast(o ->> 'save_seconds' as float)) from jsonb_array_elements(p.options) o)
+    as save_seconds,
   committed.at as committed_at, newest.content as newest, short.step as short_step,
   help.id as help_id, help.attempt_id, help.at, help.level, help.code, help.message, help.data
 from jobs j

@@ -209,6 +209,8 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
         refills=row.refills,
         refilled_at=row.refilled_at,
         step_seconds=job["step_p90"] or 0.0,  # plans of a release before do not say
+        over_budget_at=job["over_budget_at"],
+        save_seconds=job["save_seconds"],
     )
 
 

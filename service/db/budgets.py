@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import RowMapping, case, func, select, text, update
+from sqlalchemy import Label, RowMapping, case, func, literal_column, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import leases
@@ -43,12 +43,19 @@ select coalesce((select sum(hourly * {hours}) from ledger where {by}), 0)
 _MONTH = f"({GIB}.0 * {HOURS_PER_MONTH})"
 _HOLDS = """
 select a.state, a.hourly, a.instance_count, a.created_at, a.refills, a.refilled_at, a.seen_at,
+  (select max(cast(o ->> 'save_seconds' as float))
+    from jobs j, jsonb_array_elements(j.plan -> 'options') o where j.id = a.job_id) save_seconds,
   count(distinct l.vm_id) known,
   count(*) filter (where l.id is not null and l.ended_at is null) billed
 from attempts a left join ledger l on l.job_id = a.job_id and l.attempt_id = a.id
 where a.state <> 'ended' and a.{whose}
 group by a.id
 """
+_SAVE_SECONDS: Label[float | None] = (
+    literal_column("""(select max(cast(o ->> 'save_seconds' as float))
+  from jsonb_array_elements(jobs.plan -> 'options') o)""").label("save_seconds")
+)
+
 # Members of terms that decide whether a job leaves Spot for its deadline; so does money for it.
 _OF_RISK = ("deadline", "on_deadline_risk", "regions", "max_price")
 # After an order: whoever looks then sees what came of it.
@@ -69,6 +76,7 @@ class Caps:
     project_cap: Decimal | None
     project_since: datetime | None
     project_told: int
+    save_seconds: float | None  # planned for saving the job; None: an earlier release's plan
 
     @property
     def any(self) -> bool:
@@ -262,7 +270,7 @@ def _caps_query(job_id: str) -> Any:  # noqa: ANN401 - SQLAlchemy's type has fiv
     both = jobs.join(projects, p.id == c.project_id)
     wanted = (c.id, c.project_id, c.terms, c.over_budget_at, c.budget_told.label("told"))
     limits = (p.budget, p.budget_since, p.budget_told.label("project_told"))
-    return select(*wanted, *limits).select_from(both).where(c.id == job_id)
+    return select(*wanted, *limits, _SAVE_SECONDS).select_from(both).where(c.id == job_id)
 
 
 def _caps(r: RowMapping) -> Caps:
@@ -275,6 +283,7 @@ def _caps(r: RowMapping) -> Caps:
         project_cap=r["budget"],
         project_since=r["budget_since"],
         project_told=r["project_told"],
+        save_seconds=r["save_seconds"],
     )
 
 
@@ -292,4 +301,5 @@ def _hold(r: RowMapping) -> Hold:
         ordered_at=None if come or state is AttemptState.PENDING else r["created_at"],
         refilled_at=anew,
         leaving=leaving,
+        save_seconds=r["save_seconds"],
     )

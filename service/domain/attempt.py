@@ -18,6 +18,7 @@ MAX_FRUITLESS = 10  # generations in a row without a newly committed checkpoint,
 FRUITLESS = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
 EVER = datetime.min.replace(tzinfo=UTC)
 TOO_LONG_TO_DELETE = timedelta(minutes=15)  # ten times what Azure usually takes
+LONGEST_EXCUSE = timedelta(hours=2)  # for one silence, however often the service restarts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class Attempt:
     refills: int = 0  # how often machines were asked for in place of lost ones, in a row ...
     refilled_at: datetime | None = None  # ... and when last
     step_seconds: float = 0.0  # of a training step as planned, at P90, wherever it is slowest
+    over_budget_at: datetime | None = None  # when the job's budget or its project's was used up
+    save_seconds: float | None = None  # reserved for saving this job; None: `Pace.save`
 
     @property
     def scale_set_name(self) -> str:
@@ -75,6 +78,10 @@ class Seen:
     outlook: Outlook = UNKNOWN
     blind: bool = False  # the cloud did not answer; with nodes, ``scale_set`` is as before
     awake_since: datetime = EVER  # since when nodes could be heard, and could hear
+
+    def excused(self, since: datetime) -> datetime:
+        """When a wait for nodes that began at ``since`` counts from, see `excused`."""
+        return excused(since, self.awake_since)
 
     @property
     def running_instances(self) -> int:
@@ -127,6 +134,15 @@ class Move:
 
 
 Step = Wait | Create | Refill | Delete | Halt | OpenGeneration | Move
+
+
+def excused(since: datetime, awake_since: datetime) -> datetime:
+    """Return when a wait for nodes counts from, if the service hears them since ``awake_since``.
+
+    The excuse is bounded. Rounds that are far apart, or a service that restarts often, move
+    ``awake_since`` again and again, and must not keep silent machines for ever.
+    """
+    return max(since, min(awake_since, since + LONGEST_EXCUSE))
 
 
 def failure_code(outcome: Outcome | None, message: str) -> str:

@@ -1,10 +1,12 @@
 """What to do about an attempt next: one rule for each of its states. Pure."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from service.domain import wording
 from service.domain.attempt import (
+    EVER,
     FRUITLESS,
     HOPELESS,
     JOINS,
@@ -87,7 +89,7 @@ def _running(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
     Members that have been told to stop need nothing either.
     """
-    step = _train(attempt, seen, now, pace)
+    step = _out_of_money(attempt, seen, now, pace) or _train(attempt, seen, now, pace)
     told = isinstance(step, Halt) and step.kind is seen.halt_kind
     if told or isinstance(step, Wait):
         if useless := _useless(attempt, seen, now, pace):
@@ -154,6 +156,26 @@ def _wished(attempt: Attempt) -> Move | None:
     return _end(attempt.wish, attempt.because or "as the user asked") if attempt.wish else None
 
 
+def _out_of_money(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Move | None:
+    """End the attempt when the reserved time to save is over.
+
+    It counts from when the budget was used up. Neither what nodes say nor when they could be heard
+    extends it: each further minute would cost money that is not reserved.
+    """
+    if attempt.over_budget_at is None or seen.model_committed:
+        return None
+    seconds = pace.save.total_seconds()
+    allowed = timedelta(seconds=min(attempt.save_seconds or seconds, seconds))
+    if now - attempt.over_budget_at <= allowed:
+        return None
+    took = wording.duration(allowed.total_seconds())
+    why = attempt.because or "the budget is exhausted"
+    return _end(
+        attempt.wish or Outcome.OVER_BUDGET,
+        f"{why}; the machines did not stop in the {took} that the budget reserves for saving",
+    )
+
+
 def _wind_down(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """A wish: stop the generation first (saving, unless it is a cancel), then end."""
     end = _wished(attempt)
@@ -166,7 +188,8 @@ def _wind_down(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     asked = halt(current, seen.nodes, kind, attempt.because or f"the job is to be {attempt.wish}")
     if not cancel and _silent(seen, now, pace):  # it takes every member to save
         return end
-    step = _halt_or_move_on(asked, seen, now, pace)
+    # A cancelled attempt ends the same way whether or not its nodes could say that they stopped.
+    step = _halt_or_move_on(asked, replace(seen, awake_since=EVER) if cancel else seen, now, pace)
     return end if isinstance(step, Move) else step
 
 
@@ -179,7 +202,7 @@ def _halt_or_move_on(asked: Halt, seen: Seen, now: datetime, pace: Pace) -> Step
     stop = asked.kind is DirectiveKind.STOP
     told = seen.halt_kind is DirectiveKind.STOP or not stop
     allowed = pace.settle if stop else pace.save
-    if told and seen.halted_at and now - max(seen.halted_at, seen.awake_since) > allowed:
+    if told and seen.halted_at and now - seen.excused(seen.halted_at) > allowed:
         return _end(Outcome.EVICTED, f"{asked.reason}; machines did not stop in time")
     return asked
 
@@ -228,7 +251,7 @@ def _useless(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> tuple[s
         i.vm_id
         for i in seen.scale_set.instances
         if i.running and i.vm_id and i.vm_id not in of_use
-        if i.created_at and now - max(i.created_at, seen.awake_since) > allowed
+        if i.created_at and now - seen.excused(i.created_at) > allowed
     )
 
 
@@ -298,7 +321,7 @@ def _out_of_time(attempt: Attempt, seen: Seen, now: datetime) -> Move | None:
     since = attempt.since
     if attempt.state is AttemptState.STARTING:  # over once a step is done, which may take long
         allowed += 2 * timedelta(seconds=attempt.step_seconds)
-        since = max(since, seen.awake_since)
+        since = seen.excused(since)
     if now - since <= allowed:
         return None
     spent = wording.duration((now - attempt.since).total_seconds())

@@ -1,18 +1,19 @@
 """How a budget holds: what is put aside before machines are asked for, and when they must go.
 
-What stopping costs is known before it is needed: the machines save, are deleted, and nobody may
-be there for a while to tell them so. That much is put aside for every attempt from before its
-first request to Azure until its machines are seen to be gone, so for two at once while one is
-torn down and the next one starts. A job goes on for as long as what is spent and what is put
-aside stay within the cap. Pure.
+What stopping costs is known before it is needed: the machines save, which takes as long as the job
+needs for it, are deleted, and the service may be away for a while. That much is reserved for every
+attempt from before its first request to Azure until its machines are seen to be gone, so for two at
+once while one is torn down and the next one starts. A job goes on for as long as what is spent and
+what is reserved stay within the cap. Pure.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from service.domain.cost import CURRENCY, cents
+from service.domain.wording import duration
 
 THRESHOLDS = (50, 75, 90)  # per cent of the cap: whoever pays is told
 OF_PROJECT = "project's budget"  # a sentence of `why_exhausted` about one begins so
@@ -24,11 +25,32 @@ _SECONDS_PER_HOUR = 3600
 class Allowance:
     """How long machines may cost money after it was decided that they go."""
 
-    save: timedelta = timedelta(minutes=15)  # to save, upload and stop
+    save: timedelta = timedelta(minutes=15)  # to save, upload and stop, at most
     delete: timedelta = timedelta(minutes=15)  # 99 % of deletions take less; then an alarm rings
-    outage: timedelta = timedelta(minutes=30)  # that nobody is there to decide or to delete
+    outage: timedelta = timedelta(minutes=30)  # of the service, which decides and deletes
     look: timedelta = timedelta(minutes=2)  # between two looks, and until what is gone is seen so
     dearer: Decimal = Decimal("0.1")  # by how much prices may rise meanwhile
+    unheard: timedelta = timedelta(minutes=30)  # how long nodes train on without the service
+
+    def of_job(self, save_seconds: float | None) -> "Allowance":
+        """Return the same for a job that needs ``save_seconds`` to save and stop, as planned.
+
+        None: the plan does not say (it is of an earlier release).
+        """
+        if save_seconds is None:
+            return self
+        return replace(self, save=min(self.save, timedelta(seconds=save_seconds)))
+
+    def in_words(self) -> str:
+        """Say what the machines are paid for after the decision that they go."""
+        parts = {
+            "save": self.save,
+            "delete them": self.delete,
+            "look whether they are gone": self.look,
+        }
+        times = [f"{duration(took.total_seconds())} to {what}" for what, took in parts.items()]
+        away = duration(self.outage.total_seconds())
+        return f"{', '.join(times)}, and {away} in which the service may be away"
 
     def stopping(self, rate: Decimal) -> Decimal:
         """What machines at so many dollars an hour cost from training to being gone."""
@@ -56,6 +78,7 @@ class Hold:
     ordered_at: datetime | None = None  # None: Azure was not asked yet
     refilled_at: datetime | None = None  # when machines were asked for in place of lost ones
     leaving: bool = False  # its machines are being deleted
+    save_seconds: float | None = None  # planned for saving; None: an earlier release's plan
 
     @property
     def rate(self) -> Decimal:
@@ -77,7 +100,8 @@ class Hold:
 
     def reserve(self, allowance: Allowance) -> Decimal:
         """What is put aside for the end of it."""
-        return allowance.leaving(self.rate) if self.leaving else allowance.stopping(self.rate)
+        own = allowance.of_job(self.save_seconds)
+        return own.leaving(self.rate) if self.leaving else own.stopping(self.rate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +178,11 @@ def threshold(standing: Standing, told: int) -> int:
 
 
 def nodes_may_go_on(standing: Standing, allowance: Allowance) -> timedelta:
-    """How long a node may train without hearing from us: the outage, or less near the cap."""
+    """Return how long a node may train without hearing from the service: less near the cap."""
     if standing.rate <= 0:
-        return allowance.outage
+        return allowance.unheard
     spare = timedelta(hours=float(standing.left / standing.rate))
-    return max(min(allowance.outage, allowance.outage + spare), timedelta(0))
+    return max(min(allowance.unheard, allowance.outage + spare), timedelta(0))
 
 
 def why_exhausted(standing: Standing, job_id: str, short_of: Decimal = Decimal(0)) -> str:
@@ -167,7 +191,7 @@ def why_exhausted(standing: Standing, job_id: str, short_of: Decimal = Decimal(0
     if short_of:
         rest = f"{used}, and {cents(short_of)} must be left to start machines, save and delete them"
     else:
-        kept = f"{cents(standing.reserved)} are kept to save and to delete the machines"
+        kept = f"{cents(standing.reserved)} are reserved to save and to delete the machines"
         rest = f"{used}, and {kept}"
     remedy = f"raise it with `rekindle set {job_id} --budget AMOUNT`"
     if standing.whose != "budget":

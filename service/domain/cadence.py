@@ -32,6 +32,7 @@ CAPPED, UNCAPPED = 0.9e9, 1.8e9  # a node's uploads while it trains, and once it
 NOTICE, COMMIT, SLACK = 30.0, 2.0, 3.0  # seconds: Azure's, ours, and until the wire must be idle
 ANSWERED = 0.95  # of evictions come with a notice that we hear in time; assumed
 BLOCK_DOLLARS = 0.055 / 10_000  # a write to the hot tier; Microsoft's sample prices, 2026-11
+NOTICED_WITHIN = 30.0  # seconds, until trainers that are told to stop have heard it and have ended
 MOVED = 1.25  # times as much, or as little: then the trainer is told, and of intervals the user
 _PLAN_WEIGHT = 10.0  # evictions that the plan's share of answered ones counts for
 _RAISED = (1 + BURST) / 2  # times as often soon after an eviction next door, on average
@@ -53,6 +54,18 @@ def plan(
     )
     blocks = -(-state // BLOCK)
     return best_interval(cadence, stall=stall, upload=on_node / CAPPED, blocks=blocks), cadence
+
+
+def seconds_to_save(layout: Layout, trained: int, *, step: float, nodes: int) -> float:
+    """Return the longest time in seconds in which ``nodes`` nodes save and stop, as planned.
+
+    They hear the order, end a step of ``step`` seconds, copy the state of ``trained`` parameters
+    off their GPUs, upload and commit it. Steps may take twice as long as planned, and the rest
+    four times: who is not ready by then loses the steps since the last periodic checkpoint.
+    """
+    on_node = trained * STATE_BYTES / nodes
+    moves = on_node / layout.processes_per_node / COPY + on_node / CAPPED + COMMIT
+    return NOTICED_WITHIN + 2 * step + 4 * moves
 
 
 def seconds_per_block(dollars_per_hour: float) -> float:

@@ -56,11 +56,12 @@ def _too_soon(
 def _too_small(options: Sequence[Option], limits: Limits) -> InvalidRequest:
     cheapest = min(options, key=lambda o: least_cost(o) + limits.reserve(o))
     least, kept = least_cost(cheapest), limits.reserve(cheapest)
+    reserved = limits.allowance.of_job(cheapest.save_seconds)
     return InvalidRequest(
         f"A budget of {limits.budget} {CURRENCY} is too small: at best this costs {_money(least)} "
-        f"on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} must stay to save and to "
-        f"delete the machines. With {_money(cheapest.cost_p90 + kept)} it is done nine times in "
-        "ten.",
+        f"on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are reserved for the end "
+        f"of its machines: {reserved.in_words()}. With a budget of "
+        f"{_money(cheapest.cost_p90 + kept)} it is done nine times in ten.",
         code="budget_too_small",
         param="infrastructure.budget.amount",
     )

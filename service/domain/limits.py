@@ -85,7 +85,8 @@ class Limits:
 
     def reserve(self, option: Option) -> Decimal:
         """US dollars that the budget keeps to save and to delete the machines."""
-        return self.allowance.stopping(option.price.hourly * option.nodes)
+        own = self.allowance.of_job(option.save_seconds)
+        return own.stopping(option.price.hourly * option.nodes)
 
     def seconds_at_best(self, option: Option) -> float:
         """Seconds without evictions; with slow steps, where a job that is late is cancelled."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Self
 
-from service.domain.cadence import plan
+from service.domain.cadence import plan, seconds_to_save
 from service.domain.cost import cents, cost_of
 from service.domain.fleet import Offering, Price
 from service.domain.layout import Layout
@@ -52,6 +52,7 @@ class Option:
     node_evictions_per_hour: float = 0.0  # of one node; what the expected evictions rest on ...
     evictions_from: str = ""  # ... and who says so; "": on demand, or an earlier release
     verify_seconds: float = 0.0  # after the last step; 0: not verified, or an earlier release
+    save_seconds: float | None = None  # reserved to save and stop; None: an earlier release
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
@@ -92,6 +93,7 @@ class Hazard:
     trained: int = 0  # parameters, whose state a save holds
     source: str = ""  # who says how often
     verify_seconds: float = 0.0  # after the last step
+    fewest_nodes: int | None = None  # that may be left to save; None: all of them
 
 
 def weigh(
@@ -142,7 +144,13 @@ def weigh(
         node_evictions_per_hour=hazard.evictions_per_hour,
         evictions_from=hazard.source,
         verify_seconds=verify,
+        save_seconds=_save_seconds(layout, step, hazard),
     )
+
+
+def _save_seconds(layout: Layout, step: StepTime, hazard: Hazard) -> float:
+    nodes = hazard.fewest_nodes or layout.nodes
+    return seconds_to_save(layout, hazard.trained, step=step.high, nodes=nodes)
 
 
 def _cadence(

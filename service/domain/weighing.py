@@ -47,6 +47,7 @@ def weighed(
             recovery_seconds=request.recovery_seconds,
             trained=_trained(request),
             verify_seconds=verify_seconds(request.training, request.arch),
+            fewest_nodes=request.min_nodes,
         )
         for layout, step in steps.get(offer.offering.vm_size, ()):
             if option := weigh(offer.offering, offer.price, layout, step, hazard):

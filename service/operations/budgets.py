@@ -55,7 +55,7 @@ async def refusal(
 ) -> Refusal | None:
     """Why the caps of the job do not cover such machines; None when they do. Locks nothing."""
     caps = await budgets.caps(conn, job_id)
-    needed = budget.needed(rate, allowance, until_first_step)
+    needed = budget.needed(rate, allowance.of_job(caps.save_seconds), until_first_step)
     for standing in await _standings(conn, caps, now, allowance):
         if standing.left >= needed:
             continue

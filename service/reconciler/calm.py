@@ -36,7 +36,7 @@ def while_stopping(seen: Seen, step: Halt, pace: Pace, now: datetime) -> timedel
     """
     allowed = pace.settle if step.kind is DirectiveKind.STOP else pace.save
     told = seen.halted_at if seen.halt_kind is step.kind else None
-    left = max(told or now, seen.awake_since) + allowed - now
+    left = seen.excused(told or now) + allowed - now
     return min(pace.poll, max(left, timedelta()) + _MOMENT)
 
 

@@ -17,7 +17,7 @@ from service.db.attempt_facts import Facts
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.db.together import Together
-from service.domain.attempt import TOO_LONG_TO_DELETE, Attempt, Seen
+from service.domain.attempt import TOO_LONG_TO_DELETE, Attempt, Seen, excused
 from service.domain.budget import USUAL, Allowance
 from service.domain.elastic import UNKNOWN, Outlook
 from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
@@ -193,12 +193,12 @@ def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) 
     opened, ladder = facts.opened, facts.ladder
     generation = opened.generation if opened else None
     heard_at = _heard_at(generation, facts.records)
-    signs = [t for t in (heard_at, awake_since, facts.committed_at) if t is not None]
+    signs = [t for t in (heard_at, facts.committed_at) if t is not None]
     same = [g for g in facts.same if g.rung == ladder.rung] if head else []
     return Seen(
         scale_set=sight.scale_set,
         nodes=views,
-        heard_at=max(signs) if heard_at else None,
+        heard_at=excused(max(signs), awake_since) if heard_at else None,
         generation=generation,
         opened_at=opened.opened_at if opened else None,
         fruitless=without_excuse(same, views),
@@ -213,7 +213,7 @@ def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) 
 def _views(sight: Sight, records: list[NodeRecord], awake_since: datetime) -> list[NodeView]:
     there, now = set(sights.running(sight.scale_set)), sight.at
     heard = ((r, datetime.fromtimestamp(r.heard_at, UTC)) for r in records)
-    return [view(r, r.vm_id in there, now - max(at, min(awake_since, now))) for r, at in heard]
+    return [view(r, r.vm_id in there, now - excused(at, min(awake_since, now))) for r, at in heard]
 
 
 def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:

@@ -128,7 +128,7 @@ class Hostile:
         file = await self.world.upload()
         for number in range(many):
             count = self.draw.choice([1, 2, 3])
-            cap = Decimal(self.draw.randint(16, 60)) * count
+            cap = Decimal(self.draw.randint(10, 60)) * count
             then = self.draw.choice(["pause", "cancel"])
             budget = {"amount": str(cap), "on_exhausted": then}
             infrastructure: dict[str, Any] = {"nodes": count, "budget": budget}

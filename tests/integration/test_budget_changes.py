@@ -80,7 +80,7 @@ async def test_once_a_budget_is_lifted_nodes_go_on_as_if_there_had_never_been_on
 async def test_other_terms_are_no_way_round_the_budget_of_the_project(world: World) -> None:
     await give(world, 40)
     job, nodes, number = await trains(world, nodes=2)
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     stopped = await sweep(world).run_once()
 
     await patch(world, job, deadline=int((world.clock() + timedelta(hours=9)).timestamp()))
@@ -132,7 +132,7 @@ async def test_a_job_that_is_late_already_can_be_given_more_money(world: World) 
 async def test_a_larger_budget_that_comes_during_a_sweep_is_not_overlooked(world: World) -> None:
     await give(world, 40)
     job, nodes, number = await trains(world, nodes=2)
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     async with world.engine.begin() as conn:
         await conn.execute(
             select(tables.jobs.c.id).where(tables.jobs.c.id == job).with_for_update()
@@ -150,7 +150,7 @@ async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten
     world: World,
 ) -> None:
     job, nodes, number = await trains(world, **limited("40"))
-    world.clock.advance(minutes=80)
+    world.clock.advance(minutes=92)
     for node in nodes:
         await node.say(NodePhase.RUNNING, number, step=1)
     async with world.engine.begin() as conn:
@@ -174,7 +174,7 @@ async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(
     world: World,
 ) -> None:
     job, nodes, number = await trains(world, **limited("40", then="cancel"))
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     for node in nodes:
         await node.say(NodePhase.STOPPED, number, step=1)
     await world.attempts.run_once()
@@ -217,7 +217,7 @@ async def test_the_same_budget_for_another_month_takes_up_jobs_that_it_did_not_r
 ) -> None:
     await give(world, 40)
     job, nodes, number = await trains(world, nodes=2)
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     await sweep(world).run_once()
     await stops(world, job, nodes, number)
     paused = await world.job(job)

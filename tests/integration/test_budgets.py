@@ -64,7 +64,7 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
     world: World,
 ) -> None:
     job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     told = [(await node.hear()).kind for node in nodes]
     stopping = await world.job(job)
     await stops(world, job, nodes, number)
@@ -84,7 +84,7 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
 
 async def test_more_money_takes_a_paused_job_up_again(world: World) -> None:
     job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     await stops(world, job, nodes, number)
 
     raised = await world.call(
@@ -101,7 +101,7 @@ async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
     world: World,
 ) -> None:
     job, nodes, number = await trains(world, **limited("40", "cancel"))
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=92)
     told = await nodes[0].hear()
     await stops(world, job, nodes, number)
 
@@ -114,7 +114,7 @@ async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(
 
 async def test_thresholds_of_a_budget_are_told_once_each(world: World) -> None:
     job, nodes, number = await trains(world, **limited("100"))
-    for minutes in (170, 10, 105, 5):
+    for minutes in (170, 10, 105, 20):
         await later(world, nodes, number, minutes=minutes)
 
     told = [c for c in await codes(world, job) if c.startswith("job.budget")]
@@ -140,7 +140,7 @@ async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their
     world: World,
 ) -> None:
     job, nodes, number = await trains(world, **limited("40"))
-    await later(world, nodes, number, minutes=62)
+    await later(world, nodes, number, minutes=84)
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "0")
     await world.tick(1)
     for node in nodes:
@@ -178,18 +178,19 @@ async def test_a_budget_that_no_luck_can_keep_is_refused_with_figures(world: Wor
 
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "budget_too_small"
-    assert "With 2" in answer.json()["error"]["message"]
+    assert "15 min to delete them" in answer.json()["error"]["message"]
+    assert "With a budget of 1" in answer.json()["error"]["message"]
 
 
 async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     async with world.engine.begin() as conn:
-        await budgets.set_project(conn, "tests", Decimal(40), world.clock(), None)
+        await budgets.set_project(conn, "tests", Decimal(30), world.clock(), None)
     first, nodes, number = await trains(world, nodes=2)
     second = await world.submit()
     await world.tick(3)
     waiting = await world.job(second["id"])
 
-    await later(world, nodes, number, minutes=80)
+    await later(world, nodes, number, minutes=56)
     sweep = ProjectBudgets(engine=world.engine, allowance=world.attempts.allowance, now=world.clock)
     stopped = await sweep.run_once()
     await world.tick(1, seconds=1)

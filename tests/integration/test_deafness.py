@@ -13,6 +13,7 @@ from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db import attempts
 from service.domain.fleet import ScaleSet, scale_set_name
 from service.reconciler.reach import Reach, door
+from service.reconciler.watch import Watch
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import DATASET, World
 from trainer.contract import DirectiveKind, NodePhase
@@ -290,3 +291,18 @@ async def test_who_can_write_nothing_hears_nothing(world: World, engine: AsyncEn
     await world.attempts.keep_watch()
 
     assert watch.awake_since == world.clock()
+
+
+async def test_a_service_that_restarts_all_the_time_gives_silent_nodes_up_in_the_end(
+    world: World,
+) -> None:
+    job_id, _, _ = await trains(world)
+    states = []
+    for _ in range(14):
+        world.clock.advance(minutes=10)
+        world.attempts = replace(world.attempts, watch=Watch())
+        await world.attempts.run_once()
+        states.append((await state(world, job_id))[1])
+
+    assert states[10] is None
+    assert states[-1] == "unresponsive"

@@ -129,7 +129,7 @@ async def test_a_job_that_is_told_meanwhile_to_stay_on_demand_is_not_sent_to_spo
 async def test_on_demand_is_left_only_where_the_budget_pays_for_its_return(world: World) -> None:
     job = await paid_for(world)
     went = []
-    for dollars in ("150", "1000"):  # both pay for Spot
+    for dollars in ("115", "1000"):  # both pay for Spot
         await patch(world, job, budget={"amount": dollars})
         await world.tick(2, seconds=1)
         went.append("job.back_to_spot" in await codes(world, job))

@@ -38,6 +38,33 @@ def test_a_running_attempt_keeps_what_its_end_may_cost() -> None:
     assert [found.spent, found.reserved, found.left] == [Decimal(30), Decimal(20), Decimal(50)]
 
 
+def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
+    small, unknown = replace(RUNS, save_seconds=60.0), RUNS
+    longest = replace(RUNS, save_seconds=7200.0)
+
+    kept = [hold.reserve(EVEN) for hold in (small, unknown, longest)]
+
+    assert kept == [amount(Decimal(20), timedelta(minutes=51)), Decimal(20), Decimal(20)]
+    assert replace(small, leaving=True).reserve(EVEN) == replace(RUNS, leaving=True).reserve(EVEN)
+
+
+def test_what_is_reserved_is_said_with_its_times() -> None:
+    assert EVEN.of_job(45.0).in_words() == (
+        "45 s to save, 10 min to delete them, 10 min to look whether they are gone, and 30 min "
+        "in which the service may be away"
+    )
+
+
+def test_nodes_train_on_unheard_for_longer_than_is_reserved_while_there_is_money() -> None:
+    brief = replace(EVEN, outage=timedelta(minutes=1))
+    roomy = standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
+    tight = standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
+
+    assert nodes_may_go_on(roomy, brief) == timedelta(minutes=30)
+    assert tight.left == Decimal("10.2") - amount(Decimal(20), timedelta(minutes=31))
+    assert timedelta(0) < nodes_may_go_on(tight, brief) < timedelta(minutes=1)
+
+
 def test_while_one_attempt_is_torn_down_and_the_next_one_starts_both_are_kept_for() -> None:
     leaves = replace(RUNS, leaving=True)
     found = standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
@@ -101,13 +128,23 @@ def test_near_the_cap_nodes_that_hear_nothing_stop_sooner() -> None:
     away=st.floats(0, 1),
     look=st.floats(0, 1),
     rise=st.floats(0, 1),
+    saves=st.sampled_from([None, 30.0, 300.0, 7200.0]),
 )
 def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
-    cap: int, rates: list[int], save: float, delete: float, away: float, look: float, rise: float
+    cap: int,
+    rates: list[int],
+    save: float,
+    delete: float,
+    away: float,
+    look: float,
+    rise: float,
+    saves: float | None,
 ) -> None:
     """Whatever part of the allowance the end takes, counted from the last look that said go on."""
-    allowance = Allowance()
-    holds = [Hold(hourly=Decimal(r), machines=1, billed=1, known=1) for r in rates]
+    allowance = Allowance().of_job(saves)
+    holds = [
+        Hold(hourly=Decimal(r), machines=1, billed=1, known=1, save_seconds=saves) for r in rates
+    ]
     kept = sum((h.reserve(allowance) for h in holds), Decimal(0))
     spent = Decimal(cap) - kept + Decimal("1e-9")  # the first look at which they must go
     if spent <= 0:

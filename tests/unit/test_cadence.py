@@ -80,6 +80,18 @@ def layout(nodes: int) -> Layout:
     )
 
 
+def test_the_time_reserved_for_a_save_follows_what_is_saved_and_by_how_many() -> None:
+    def seconds(trained: int, nodes: int = 1, step: float = 1.0) -> float:
+        return planned.seconds_to_save(layout(nodes), trained, step=step, nodes=nodes)
+
+    adapter, whole = seconds(5_000_000), seconds(8_000_000_000)
+
+    assert 30 < adapter < 60
+    assert 7 * 60 < whole < 15 * 60
+    assert seconds(8_000_000_000, nodes=4) < whole / 2
+    assert seconds(5_000_000, step=100.0) == pytest.approx(adapter + 198)
+
+
 def test_a_save_that_fits_into_a_notice_is_planned_less_often() -> None:
     rates = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
     whole, _ = planned.plan(layout(1), 7_000_000_000, step=5.0, **rates)

@@ -80,6 +80,18 @@ def test_a_recovery_that_takes_no_time_is_refused(environment: pytest.MonkeyPatc
         load()
 
 
+@pytest.mark.parametrize(("reserved", "seconds"), [(None, 1800), ("60", 60), ("0", 0)])
+def test_budgets_reserve_an_outage_as_long_as_nodes_wait_unless_told_otherwise(
+    environment: pytest.MonkeyPatch, reserved: str | None, seconds: int
+) -> None:
+    if reserved is not None:
+        environment.setenv("REKINDLE_BUDGET_OUTAGE_SECONDS", reserved)
+    allowance = load().allowance
+
+    assert allowance.outage.total_seconds() == seconds
+    assert allowance.unheard.total_seconds() == 1800
+
+
 def test_accounts_of_regions_are_read_from_json(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("REKINDLE_REGION_STORAGE", '{"westus3": "AccountName=near"}')
 

@@ -55,6 +55,8 @@ class Option(Stored):
     cost_p50: Money
     cost_p90: Money
     on_demand_cost: Money
+    save_seconds: float | None = None
+    """Seconds that a budget reserves to save this job."""
 
 
 class Recipe(Stored):

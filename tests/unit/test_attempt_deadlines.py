@@ -1,0 +1,83 @@
+"""Waits for nodes that end whatever nodes say, and however often the service was away."""
+
+from dataclasses import replace
+
+import pytest
+
+from service.domain.attempt import LONGEST_EXCUSE, Attempt, Move, Seen
+from service.domain.attempt_steps import next_step
+from service.domain.generation import Halt
+from service.domain.states import AttemptState, Outcome
+from tests.unit.attempt_facts import (
+    ALL_FAILED,
+    BOOTED,
+    MINUTE,
+    NOW,
+    ONE_GONE,
+    PACE,
+    RANK_0_FINISHED,
+    RUNNING,
+    SAVE_AND_STOP,
+    SECOND,
+    STARTING,
+    STOP,
+    TERMINATING,
+    TRAINING,
+    UNDER_NOTICE,
+    attempt,
+    halted,
+)
+from trainer.contract import DirectiveKind
+
+
+@pytest.mark.parametrize("state", [STARTING, RUNNING])
+@pytest.mark.parametrize("wish", [Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
+@pytest.mark.parametrize("kind", [None, SAVE_AND_STOP, STOP])
+@pytest.mark.parametrize("seen", [BOOTED, TRAINING, ONE_GONE, ALL_FAILED, RANK_0_FINISHED])
+@pytest.mark.parametrize("planned", [None, 40.0, 7200.0])
+def test_machines_go_when_the_time_to_save_is_over_whatever_they_say_and_whoever_was_deaf(
+    state: AttemptState,
+    wish: Outcome,
+    kind: DirectiveKind | None,
+    seen: Seen,
+    planned: float | None,
+) -> None:
+    allowed = 40 * SECOND if planned == 40.0 else PACE.save
+    over = replace(
+        attempt(state, wish=wish),
+        over_budget_at=NOW - allowed - SECOND,
+        save_seconds=planned,
+    )
+    told = halted(seen, kind, SECOND) if kind else seen
+
+    step = next_step(over, replace(told, awake_since=NOW), NOW, PACE)
+
+    assert isinstance(step, Move)
+    assert (step.to, step.outcome) == (TERMINATING, wish)
+
+
+@pytest.mark.parametrize("state", [STARTING, RUNNING])
+def test_machines_may_save_for_as_long_as_the_budget_reserves_for_it(state: AttemptState) -> None:
+    row = replace(
+        attempt(state, wish=Outcome.OVER_BUDGET),
+        over_budget_at=NOW - 40 * SECOND,
+        save_seconds=40.0,
+    )
+
+    assert isinstance(next_step(row, TRAINING, NOW, PACE), Halt)
+
+
+@pytest.mark.parametrize(
+    ("row", "seen"),
+    [
+        (attempt(RUNNING), halted(ONE_GONE, STOP, LONGEST_EXCUSE + 2 * MINUTE)),
+        (attempt(RUNNING), halted(UNDER_NOTICE, SAVE_AND_STOP, LONGEST_EXCUSE + 16 * MINUTE)),
+        (attempt(STARTING, ago=LONGEST_EXCUSE + 31 * MINUTE), BOOTED),
+        (attempt(RUNNING, wish=Outcome.CANCELLED), halted(TRAINING, STOP, 2 * MINUTE)),
+    ],
+)
+def test_no_rhythm_of_rounds_excuses_machines_for_ever(row: Attempt, seen: Seen) -> None:
+    step = next_step(row, replace(seen, awake_since=NOW), NOW, PACE)
+
+    assert isinstance(step, Move)
+    assert step.to is TERMINATING
