@@ -26,6 +26,7 @@ from rekindle.cli import (
     logs,
     metrics,
     pipeline,
+    plan,
     presets,
     preview,
     projects,
@@ -90,6 +91,7 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "download": download.download,
     "tier": tier.tier,
 }
+app.command("plan", cls=SubmitCommand, rich_help_panel=_JOBS)(command(plan.plan))
 app.command("submit", cls=SubmitCommand, rich_help_panel=_JOBS)(command(submit.submit))
 for _name, _function in _COMMANDS.items():
     app.command(_name, rich_help_panel=_JOBS)(command(_function))

@@ -40,6 +40,36 @@ def submit(
 
     --set wins over the other options, these over --config, and --config over --preset.
     """
+    body = checked(
+        cli,
+        file=file,
+        validation=validation,
+        preset=preset,
+        named=named,
+        limits=limits,
+        config=config,
+        settings=settings,
+    )
+    planned_before = body.get("plan") is not None  # of the same file
+    body = with_uploads(cli, body, same_once=planned_before or name is not None)
+    if dry_run:
+        _show_plan(cli, body)
+        return None
+    return _send(cli, body, name, watch=watch)
+
+
+def checked(
+    cli: Cli,
+    *,
+    file: str | None,
+    validation: str | None,
+    preset: str | None,
+    named: options.Named,
+    limits: Limits,
+    config: Path | None,
+    settings: list[str] | None,
+) -> Json:
+    """The request that these layers make, checked as far as the service is not needed for it."""
     read, sets = job_body.read_config(config), [*map(job_body.parse_setting, settings or ())]
     own = {
         "training_file": file,
@@ -53,12 +83,13 @@ def submit(
     for path in paths:
         require(path)
     grader_file.validate_grader(cli, body, named.grader)
-    same_once = name is not None
-    body |= {m: uploaded(cli, body[m], same_once=same_once) for m in job_body.FILES if m in body}
-    if dry_run:
-        _show_plan(cli, body)
-        return None
-    return _send(cli, body, name, watch=watch)
+    return body
+
+
+def with_uploads(cli: Cli, body: Json, *, same_once: bool) -> Json:
+    """The same with ids of files in place of paths; ``same_once``: as an upload before it."""
+    files = [member for member in job_body.FILES if member in body]
+    return body | {m: uploaded(cli, body[m], same_once=same_once) for m in files}
 
 
 def taken_on(job: Json) -> "Iterator[RenderableType]":
