@@ -37,9 +37,9 @@ class JobRequest(Strict):
     plan: str | None = Field(default=None, max_length=64)
     """Id of a plan of the same request: the job starts as planned."""
     infrastructure: InfrastructureRequest = InfrastructureRequest()
-    """What to run on, for how much money, until when and where."""
+    """Machines, and limits of money, time and place."""
     training: TrainingRequest = TrainingRequest()
-    """How the training is done."""
+    """Options of the training; what is left out the planner chooses."""
 
     @field_validator("integrations")
     @classmethod

@@ -34,7 +34,7 @@ class ScalingRequest(Strict):
 class MixRequest(Strict):
     """Short and long rows in a fixed proportion."""
 
-    threshold_tokens: int = Field(default=512, ge=1)
+    threshold_tokens: int = Field(default=512, ge=1, le=1_048_576)
     """Tokens from which a row counts as long."""
     short_share: float = Field(default=0.7, gt=0, lt=1)
     """Share of short rows."""

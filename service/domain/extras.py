@@ -3,18 +3,13 @@
 The trainer's side: `trainer/spikes.py`, `trainer/faster.py`, `trainer/rollout/aside.py`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from contract.choices import Method
 from trainer.contract import SpikeGuard
 
 OnSpike = Literal["", "warn", "stop"]
 Scaling = Literal["", "linear", "square_root"]
-PLUS_PLUS = ("hpz", "qwz", "qgz")
-
-Rule = tuple[str, object, bool, str]  # parameter, its value, whether it is fine, what would be
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +19,7 @@ class Extras:
     on_spike: OnSpike = ""
     compiled: bool = False
     fused_kernels: bool = False
-    zero_plus_plus: str = ""  # of PLUS_PLUS, joined by +
+    zero_plus_plus: str = ""  # hpz, qwz and qgz, joined by +
     rollout_offload: bool = False
     scaling: Scaling = ""  # of the learning rate, with the batch
     base_batch: int = 0  # that the learning rate was found with
@@ -58,22 +53,3 @@ class Extras:
 
 
 NO_EXTRAS = Extras()
-
-
-def rules(extras: Extras | None, method: Method, zero_stage: int | None) -> Iterator[Rule]:
-    """Every option held against what it goes with."""
-    if extras is None:
-        return
-    learns = method == "reinforcement"
-    why = "left out with method reinforcement, whose loss is about 0 and has no spikes"
-    yield "training.on_spike", extras.on_spike, not (extras.on_spike and learns), why
-    parts = extras.parts
-    known = set(parts) <= set(PLUS_PLUS)
-    yield "training.zero_plus_plus", parts, known, f"some of {', '.join(PLUS_PLUS)}"
-    fits = not parts or zero_stage == 3
-    yield "training.zero_plus_plus", parts, fits, "left out unless training.zero_stage is 3"
-    fits = learns or not extras.rollout_offload
-    yield "training.rollout_offload", "true", fits, "left out unless the method is reinforcement"
-    fits = not extras.scaling or extras.base_batch >= 1
-    at = "training.learning_rate_scaling.base_batch"
-    yield at, extras.base_batch, fits, "1 or more"

@@ -6,17 +6,15 @@ depends on the world size.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from contract.choices import MAX_BATCH, MAX_BETA, MAX_EPOCHS, MAX_KEPT, Method
-from service.domain import abilities, ordering, ranking
-from service.domain import extras as beside
+from contract.choices import Method
 from service.domain import reinforcement as rl
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.extras import NO_EXTRAS, Extras
+from service.domain.job_rules import Facts, refuse_broken
 from service.domain.method import METHODS
 from service.domain.row import Format
 from service.domain.savings import NONE, Savings
@@ -40,18 +38,14 @@ MIN_LR_RATIO = 0.1
 WEIGHT_DECAY = 0.01
 MAX_GRAD_NORM = 1.0
 DEFAULT_MAX_SEQ_LEN = 2048
-MIN_CHUNK = 16  # positions; less is slow and saves nothing
 EVALUATIONS = 10  # validation losses over a job when eval_steps is not given
 
-_PRECISIONS = ("bf16", "fp16", "fp32")
-_LOSSES = ("sigmoid", "ipo")
 _AS_ASKED: tuple[str, ...] = (
     *("precision", "gradient_checkpointing", "lora", "checkpoint_seconds", "keep_checkpoints"),
     *("milestone_every_steps", "method", "dpo", "packing", "ranked", "mix", "curriculum"),
     *("savings", "ema_decay", "extras", "split_answers"),
 )
 _LARGE_FILE = 50_000  # rows
-_DAY = 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +162,7 @@ def resolve(
     ``total_steps`` is examples x epochs / global batch, rounded up: the last step is a whole
     one and takes what it lacks from the next permutation.
     """
-    check(hyper, training, examples=examples, arch=arch)
+    check(training, examples=examples, arch=arch)
     epochs = _epochs(hyper, examples)
     batch = _batch_size(hyper, examples)
     unit = world * (training.micro_batch or 1)
@@ -198,67 +192,20 @@ def resolve(
     )
 
 
-def check(hyper: Hyperparameters, training: Training, *, examples: int, arch: Architecture) -> None:
+def check(training: Training, *, examples: int, arch: Architecture) -> None:
     """Raise InvalidRequest for the first number that can never work."""
     if examples < 1:
         raise InvalidRequest("The training file holds no examples.", param="training_file")
-    saved = training.savings
-    rules = [
-        *_hyper_rules(hyper),
-        *abilities.rules(
-            arch, training.method, training.lora, saved.loss_chunk, training.reinforcement
-        ),
-        *_training_rules(training, arch),
-        *_packing_rules(training, arch),
-        *_lora_rules(training.lora),
-        *_savings_rules(training, arch),
-        *beside.rules(training.extras, training.method, training.zero_stage),
-        *_dpo_rules(training.dpo),
-        *ranking.rules(training.ranked),
-        *ordering.rules(training.method, training.mix, training.curriculum),
-        *rl.rules(training.reinforcement, _max_seq_len(training, arch)),
-    ]
-    for param, value, fine, rule in rules:
-        if not fine:
-            raise InvalidRequest(f"{param} is {value}, but it must be {rule}.", param=param)
-
-
-_Rule = tuple[str, object, bool, str]  # parameter, its value, whether it is fine, what would be
-
-
-def _hyper_rules(hyper: Hyperparameters) -> Iterator[_Rule]:
-    batch, rate, epochs = hyper.batch_size, hyper.learning_rate_multiplier, hyper.n_epochs
-    at = "hyperparameters."
-    yield f"{at}batch_size", batch, batch == "auto" or 1 <= batch <= MAX_BATCH, f"1 to {MAX_BATCH}"
-    yield (
-        f"{at}learning_rate_multiplier",
-        rate,
-        rate == "auto" or 0 < rate <= 10_000,
-        "in (0, 10000]",
+    length, learnt = _max_seq_len(training, arch), training.reinforcement
+    facts = Facts(
+        t=training,
+        a=arch,
+        longest=length,
+        answer_tokens=rl.settled(learnt, length).max_answer_tokens if learnt else 0,
+        stages=zero_stages(training),
+        stages_rule=_stages_rule(training),
     )
-    yield f"{at}n_epochs", epochs, epochs == "auto" or 1 <= epochs <= MAX_EPOCHS, "1 to 50"
-
-
-def _training_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
-    stages = zero_stages(training)
-    length, stage, micro = training.max_seq_len, training.zero_stage, training.micro_batch
-    rate, save, evaluate = training.learning_rate, training.checkpoint_seconds, training.eval_steps
-    longest = arch.max_positions
-    yield _rule(
-        "precision", training.precision, training.precision in _PRECISIONS, "bf16, fp16 or fp32"
-    )
-    fits = length is None or 2 <= length <= longest
-    yield _rule("max_seq_len", length, fits, f"2 to {longest}, the longest the base model takes")
-    yield _rule("zero_stage", stage, stage is None or stage in stages, _stages_rule(training))
-    yield _rule("micro_batch", micro, micro is None or 1 <= micro <= MAX_BATCH, f"1 to {MAX_BATCH}")
-    yield _rule("learning_rate", rate, rate is None or 0 < rate < 1, "between 0 and 1")
-    yield _rule("checkpoint_seconds", save, save is None or 1 <= save <= _DAY, f"1 to {_DAY}")
-    yield _rule("eval_steps", evaluate, evaluate is None or evaluate >= 0, "0 or more")
-    keep, every = training.keep_checkpoints, training.milestone_every_steps
-    yield _rule("keep_checkpoints", keep, 1 <= keep <= MAX_KEPT, f"1 to {MAX_KEPT}")
-    yield _rule("milestone_every_steps", every, every >= 0, "0 or more")
-    decay = training.ema_decay
-    yield _rule("ema_decay", decay, 0 <= decay < 1, "at least 0 and below 1")
+    refuse_broken(facts)
 
 
 def zero_stages(training: Training) -> range:
@@ -282,33 +229,6 @@ def _stages_rule(training: Training) -> str:
     return rule + (" and adapter qlora" if 3 not in stages else "")
 
 
-def _savings_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
-    saved = training.savings
-    last, chunk, full = saved.train_last_n_layers, saved.loss_chunk, training.lora is None
-    fits = last is None or 1 <= last <= arch.layers
-    yield _rule("train_last_n_layers", last, fits, f"1 to {arch.layers}, the base model's layers")
-    why = "left out with an adapter, which freezes the whole base model"
-    yield _rule("train_last_n_layers", last, last is None or full, why)
-    yield _rule("train_embeddings", "false", saved.train_embeddings or full, why)
-    yield _rule("loss_chunk", chunk, chunk == 0 or chunk >= MIN_CHUNK, f"0, or {MIN_CHUNK} or more")
-    fits = saved.offload != "parameters" or len(zero_stages(training)) > 0
-    why = "optimizer, or left out: the weights wait on the host under ZeRO stage 3 alone"
-    yield _rule("offload", saved.offload, fits, why)
-    fits = chunk == 0 or training.method == "supervised"
-    yield _rule("loss_chunk", chunk, fits, "left out: only the supervised method has it")
-
-
-def _packing_rules(training: Training, arch: Architecture) -> Iterator[_Rule]:
-    if not training.packing:
-        return
-    why = f"left out with method {training.method}, which reads a score at the end of each row"
-    yield _rule("packing", "true", training.method not in ("reward", "classification"), why)
-    why = "left out with method reinforcement, whose answers have no length yet"
-    yield _rule("packing", "true", training.method != "reinforcement", why)
-    why = "left out with this base model: its attention might mix sequences side by side"
-    yield _rule("packing", "true", arch.packs, why)
-
-
 def _check_milestones(training: Training, total_steps: int) -> None:
     """All of them are kept for as long as the job is, and HEAD names each."""
     every = training.milestone_every_steps
@@ -319,30 +239,6 @@ def _check_milestones(training: Training, total_steps: int) -> None:
             f"milestones in {total_steps} steps. Make it {least} or more.",
             param="training.milestone_every_steps",
         )
-
-
-def _lora_rules(lora: Lora | None) -> Iterator[_Rule]:
-    if lora is None:
-        return
-    yield _rule("adapter.r", lora.rank, 1 <= lora.rank <= 1024, "1 to 1024")
-    yield _rule("adapter.alpha", lora.alpha, 1 <= lora.alpha <= 8192, "1 to 8192")
-    yield _rule("adapter.dropout", lora.dropout, 0 <= lora.dropout < 1, "at least 0 and below 1")
-
-
-def _dpo_rules(dpo: Dpo | None) -> Iterator[_Rule]:
-    if dpo is None:
-        return
-    at, beta, smoothing = "method.dpo.", dpo.beta, dpo.label_smoothing
-    yield f"{at}hyperparameters.beta", beta, 0 < beta <= MAX_BETA, f"in (0, {MAX_BETA:g}]"
-    yield f"{at}loss", dpo.loss, dpo.loss in _LOSSES, " or ".join(_LOSSES)
-    fits = 0 <= smoothing < 0.5
-    yield f"{at}label_smoothing", smoothing, fits, "at least 0 and below 0.5"
-    fits = dpo.loss != "ipo" or smoothing == 0
-    yield f"{at}label_smoothing", smoothing, fits, "left out with loss ipo, which has none"
-
-
-def _rule(name: str, value: object, fine: bool, rule: str) -> _Rule:
-    return f"training.{name}", value, fine, rule
 
 
 def _max_seq_len(training: Training, arch: Architecture) -> int:

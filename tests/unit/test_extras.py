@@ -79,12 +79,7 @@ def test_a_learning_rate_grows_with_the_batch_from_the_one_it_was_found_with(
     ("training", "param"),
     [
         (Training(extras=Extras(zero_plus_plus="hpz")), "training.zero_plus_plus"),
-        (Training(extras=Extras(zero_plus_plus="mics"), zero_stage=3), "training.zero_plus_plus"),
         (Training(extras=Extras(rollout_offload=True)), "training.rollout_offload"),
-        (
-            Training(extras=Extras(scaling="linear")),
-            "training.learning_rate_scaling.base_batch",
-        ),
         (Training(precision="fp16", zero_stage=0), "training.zero_stage"),
         (Training(savings=Savings(offload="parameters"), zero_stage=2), "training.zero_stage"),
         (

@@ -1,7 +1,6 @@
 """Reinforcement before machines are hired: its options, and what answers cost in room and time."""
 
 import json
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -55,23 +54,11 @@ def test_answers_take_at_most_half_of_the_context(length: int | None, longest: i
 @pytest.mark.parametrize(
     ("change", "param", "says"),
     [
-        ({"algorithm": "trpo"}, "algorithm", "grpo, rloo or ppo"),
         ({"answers": 1}, "answers", "2 to 64, as grpo compares"),
         ({"answers": 1, "algorithm": "rloo"}, "answers", "as rloo compares"),
-        ({"answers": 0, "algorithm": "ppo"}, "answers", "1 to 64"),
         ({"max_answer_tokens": 2048}, "max_answer_tokens", "max_seq_len is 2048"),
-        ({"temperature": 0.0}, "temperature", "(0, 2]"),
-        ({"top_p": 1.1}, "top_p", "(0, 1]"),
-        ({"clip": 1.0}, "clip", "between 0 and 1"),
-        ({"steps_per_rollout": 17}, "steps_per_rollout", "1 to 16"),
-        ({"gae_lambda": 1.1}, "gae_lambda", "0 to 1"),
-        ({"replay_share": 0.6}, "replay_share", "0 to 0.5"),
-        ({"replay_max_age": 0}, "replay_max_age", "1 to"),
-        ({"beta": math.nan}, "beta", "0 to 2"),
         ({"beta_end": 0.1}, "beta_end", "beta above 0"),
-        ({"beta": 0.1, "beta_end": 3.0}, "beta_end", "0 to 2"),
         ({"kl_target": 5.0}, "kl_target", "beta above 0"),
-        ({"beta": 0.1, "kl_target": -1.0}, "kl_target", "(0, 1000]"),
         ({"beta": 0.1, "beta_end": 0.01, "kl_target": 5.0}, "beta_end", "beside kl_target"),
     ],
 )
