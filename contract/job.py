@@ -36,6 +36,8 @@ class JobRequest(Strict):
     """How to train; default: supervised."""
     plan: str | None = Field(default=None, max_length=64)
     """Id of a plan of the same request: the job starts as planned."""
+    training_type: int | str | None = Field(default=None, alias="trainingType", exclude=True)
+    """Sent by Azure OpenAI's clients; no effect: `infrastructure` says where a job trains."""
     infrastructure: InfrastructureRequest = InfrastructureRequest()
     """Machines, and limits of money, time and place."""
     training: TrainingRequest = TrainingRequest()

@@ -16,7 +16,6 @@ _AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a numb
 _NUMBERS = ("constrained-int", "constrained-float")
 # What other services and programs call it: a hint of ours is better than the most similar name.
 _ELSEWHERE = {
-    "trainingType": "Leave it out: `infrastructure` says where and for how much the job trains.",
     "prompt_loss_weight": "Only answers are trained. Give a message weight 0 to leave it out.",
     "l2_multiplier": "Leave it out: weight decay is fixed.",
     "integrations": "Leave it out: read metrics with GET /v1/fine_tuning/jobs/{id}/metrics.",

@@ -53,14 +53,6 @@ WRONG: list[tuple[str, bytes, dict[str, str], int, str | None, str]] = [
         "Did you mean training_file?",
     ),
     (
-        "a member of Foundry's",
-        b'{"trainingType": "Standard"}',
-        JSON,
-        400,
-        "trainingType",
-        "`infrastructure`",
-    ),
-    (
         "a misspelt option",
         b'{"training": {"ema_deccay": 1}}',
         JSON,
