@@ -25,30 +25,31 @@ router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 _MOST = 100
 
 
-@router.get(
-    "/{job_id}/events",
-    operation_id="listFineTuningEvents",
-    response_model=EventList,
-)
+@router.get("/{job_id}/events", operation_id="listFineTuningEvents")
 async def list_events(
-    parts: PartsDep,
-    caller: CallerDep,
-    job_id: str,
-    stream: streams.AskedDep,
-    limit: int = 20,
-    after: After = None,
-) -> EventList | Response:
-    """What happened, in sentences, newest first; streamed, oldest first."""
-    if stream.wanted:
-        begin = stream.after or after
-        await _following(parts, caller.project_id, job_id, begin)  # refuses what is not known
-        read = partial(_following, parts, caller.project_id, job_id)
-        return streams.answer(streams.of_events(parts, caller.project_id, job_id, read, begin))
+    db: Db, caller: CallerDep, job_id: str, limit: int = 20, after: After = None
+) -> EventList:
+    """What happened, in sentences, newest first."""
+    await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST)
-    async with parts.engine.connect() as conn:
-        await jobs.get(conn, caller.project_id, job_id)
-        found = await events.newest(conn, job_id, after=after, limit=limit + 1)
+    found = await events.newest(db, job_id, after=after, limit=limit + 1)
     return page(EventList, known(found, after), limit, _event)
+
+
+@router.get(
+    "/{job_id}/events/stream",
+    operation_id="streamFineTuningEvents",
+    response_class=Response,
+    responses=streams.STREAM,
+)
+async def stream_events(
+    parts: PartsDep, caller: CallerDep, job_id: str, last_event_id: streams.LastEventId = None
+) -> Response:
+    """What happened, oldest first, and what happens from now on, until the job is over."""
+    read = partial(_following, parts, caller.project_id, job_id)
+    await read(last_event_id)  # refuses what is not known
+    sent = streams.of_events(parts, caller.project_id, job_id, read, last_event_id)
+    return streams.answer(sent)
 
 
 async def _following(

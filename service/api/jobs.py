@@ -99,12 +99,8 @@ async def get(
     caller: CallerDep,
     job_id: str,
     known: Annotated[waiting.Known, Depends(waiting.known)],
-    stream: streams.AskedDep,
 ) -> Job | Response:
     """One job with progress, cost and attempts; with `wait` once there is news of it."""
-    if stream.wanted:
-        job, find = await _find(parts, caller, job_id), partial(_find, parts, caller, job_id)
-        return streams.answer(streams.of_job(parts, caller.project_id, job, find))
     if known.waits:
         await waiting.until_news(parts, job_id, caller.project_id, known)
     job = await _find(parts, caller, job_id)
@@ -113,6 +109,18 @@ async def get(
         return Response(status_code=304, headers=tag)
     response.headers.update(tag)
     return job
+
+
+@router.get(
+    "/{job_id}/stream",
+    operation_id="streamFineTuningJob",
+    response_class=Response,
+    responses=streams.STREAM,
+)
+async def stream(parts: PartsDep, caller: CallerDep, job_id: str) -> Response:
+    """The job as it is, and again after each change, until it is over."""
+    job, find = await _find(parts, caller, job_id), partial(_find, parts, caller, job_id)
+    return streams.answer(streams.of_job(parts, caller.project_id, job, find))
 
 
 @router.patch("/{job_id}", operation_id="updateFineTuningJob")

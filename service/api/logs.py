@@ -43,7 +43,6 @@ async def get_logs(
     parts: PartsDep,
     caller: CallerDep,
     job_id: str,
-    stream: streams.AskedDep,
     attempt: str | None = None,
     rank: Annotated[int, Query(ge=0)] = 0,
     tail: Annotated[
@@ -65,9 +64,6 @@ async def get_logs(
     begin = offset or 0
     if tail is not None:
         begin = await _tail(parts, job_id, path, size, tail)
-    if stream.wanted:
-        begin = _resumed(stream.after) if stream.after else begin
-        return streams.answer(_following(parts, job_id, chosen, rank, begin))
     headers = {
         "x-log-offset": str(begin),
         "x-next-offset": str(max(size, begin)),
@@ -77,6 +73,28 @@ async def get_logs(
     }
     text = _between(parts, job_id, path, begin, size)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get(
+    "/{job_id}/logs/stream",
+    operation_id="streamFineTuningLogs",
+    response_class=Response,
+    responses=streams.STREAM,
+)
+async def stream_logs(
+    parts: PartsDep,
+    caller: CallerDep,
+    job_id: str,
+    attempt: str | None = None,
+    rank: Annotated[int, Query(ge=0)] = 0,
+    last_event_id: streams.LastEventId = None,
+) -> Response:
+    """What one rank of one attempt prints, from the beginning, until the attempt is over."""
+    begin = _resumed(last_event_id) if last_event_id else 0
+    async with parts.engine.connect() as conn:
+        await jobs.get(conn, caller.project_id, job_id)
+        tried = await attempts.of_job(conn, job_id)
+    return streams.answer(_following(parts, job_id, _choose(tried, attempt), rank, begin))
 
 
 def _resumed(event_id: str) -> int:

@@ -7,10 +7,9 @@ that client fail.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Header, Query
+from fastapi import Header
 from pydantic_core import to_json
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
@@ -26,34 +25,15 @@ _OVER = ("succeeded", "failed", "cancelled")
 DONE: Final = ServerSentEvent(data="[DONE]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Whether a stream is wanted, and after which of its events it goes on."""
-
-    wanted: bool
-    after: str | None
-
-
-async def asked(
-    last_event_id: Annotated[
-        str | None, Header(description="Id of the last server-sent event: go on after it.")
-    ] = None,
-    *,
-    stream: Annotated[
-        bool,
-        Query(
-            description=(
-                "Answer with server-sent events (text/event-stream) instead: `data` is an object "
-                "with `type` and `data`, the last one is [DONE]."
-            )
-        ),
-    ] = False,
-) -> Asked:
-    """Read what a request says of it."""
-    return Asked(wanted=stream, after=last_event_id)
-
-
-AskedDep = Annotated[Asked, Depends(asked)]
+STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Server-sent events; `data` is an object with `type` and `data`.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+LastEventId = Annotated[
+    str | None, Header(description="Id of the last server-sent event: go on after it.")
+]
 
 
 def answer(sent: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:

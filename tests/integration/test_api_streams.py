@@ -40,7 +40,7 @@ def parsed(answer: httpx.Response) -> list[dict[str, Any]]:
 
 
 async def test_events_come_oldest_first_and_end_with_the_job(world: World, over: str) -> None:
-    answer = await world.call("GET", f"{JOBS}/{over}/events", params={"stream": True})
+    answer = await world.call("GET", f"{JOBS}/{over}/events/stream")
     streamed = [event["data"]["id"] for event in parsed(answer)]
     listed = (await world.call("GET", f"{JOBS}/{over}/events?limit=100")).json()["data"]
 
@@ -48,36 +48,34 @@ async def test_events_come_oldest_first_and_end_with_the_job(world: World, over:
 
 
 async def test_a_stream_goes_on_after_the_last_event_that_was_seen(world: World, over: str) -> None:
-    path, query = f"{JOBS}/{over}/events", {"stream": True}
-    whole = parsed(await world.call("GET", path, params=query))
+    path = f"{JOBS}/{over}/events/stream"
+    whole = parsed(await world.call("GET", path))
     seen = {"last-event-id": whole[2]["data"]["id"]}
-    rest = parsed(await world.call("GET", path, params=query, headers=seen))
-    wrong = await world.call("GET", path, params=query, headers={"last-event-id": "ftevent-1"})
+    rest = parsed(await world.call("GET", path, headers=seen))
+    wrong = await world.call("GET", path, headers={"last-event-id": "ftevent-1"})
 
     assert rest == whole[3:]
     assert wrong.json()["error"]["code"] == "unknown_cursor"
 
 
 async def test_a_job_is_sent_as_it_is_and_then_done(world: World, over: str) -> None:
-    (sent,) = parsed(await world.call("GET", f"{JOBS}/{over}", params={"stream": True}))
+    (sent,) = parsed(await world.call("GET", f"{JOBS}/{over}/stream"))
 
     assert sent == {"type": "job", "data": await world.job(over)}
 
 
 async def test_a_log_is_sent_in_whole_characters(world: World, over: str) -> None:
-    path = f"{JOBS}/{over}/logs"
-    whole = parsed(await world.call("GET", path, params={"stream": True}))
-    rest = parsed(
-        await world.call("GET", path, params={"stream": True}, headers={"last-event-id": "8"})
-    )
+    path = f"{JOBS}/{over}/logs/stream"
+    whole = parsed(await world.call("GET", path))
+    rest = parsed(await world.call("GET", path, headers={"last-event-id": "8"}))
 
     assert "".join(event["data"]["text"] for event in whole) == "Größe\n" * 3
     assert "".join(event["data"]["text"] for event in rest) == "Größe\n" * 2
 
 
 async def test_what_is_not_there_is_refused_before_a_stream_begins(world: World) -> None:
-    for path in ("", "/events", "/logs"):
-        answer = await world.call("GET", f"{JOBS}/no{path}", params={"stream": True})
+    for path in ("/stream", "/events/stream", "/logs/stream"):
+        answer = await world.call("GET", f"{JOBS}/no{path}")
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found")
 
 
@@ -96,8 +94,7 @@ async def test_openais_client_reads_a_stream_while_the_job_changes(
 ) -> None:
     job = str((await world.submit())["id"])
     stream: AsyncStream[object] = await client.get(
-        f"/fine_tuning/jobs/{job}",
-        options={"params": {"stream": True}},
+        f"/fine_tuning/jobs/{job}/stream",
         cast_to=object,
         stream=True,
         stream_cls=openai.AsyncStream[object],
