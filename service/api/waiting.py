@@ -31,7 +31,9 @@ class Known:
 
 
 async def known(
-    wait: Annotated[float | None, Query(ge=0, description="Seconds to wait for news, at most 60.")] = None,
+    wait: Annotated[
+        float | None, Query(ge=0, description="Seconds to wait for news, at most 60.")
+    ] = None,
     version: Annotated[int | None, Query(description="The version that you have.")] = None,
     prefer: Annotated[str | None, Header(description="wait=N, as `?wait=`.")] = None,
     if_none_match: Annotated[str | None, Header(description="An ETag that you have.")] = None,

@@ -75,6 +75,8 @@ _DUE = leases.due(
     jobs.c.state.not_in(JOB_TERMINAL),
     urgent=jobs.c.state.in_((JobState.RUNNING, JobState.RECOVERING)),
 )
+_TURN = text("select pg_advisory_xact_lock(hashtextextended(:what, 0))")
+_SHARED_TURN = text("select pg_advisory_xact_lock_shared(hashtextextended(:what, 0))")
 _COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
 
 
@@ -98,9 +100,12 @@ async def add(conn: AsyncConnection, row: JobRow, message: str) -> None:
     await notices.notify(conn, notices.DUE, versions.topic(row.id))
 
 
-async def take_turn(conn: AsyncConnection, what: str) -> None:
-    """Wait until no other transaction has its turn at ``what``; ours ends with the transaction."""
-    await conn.execute(text("select pg_advisory_xact_lock(hashtextextended(:w, 0))"), {"w": what})
+async def take_turn(conn: AsyncConnection, what: str, *, shared: bool = False) -> None:
+    """Wait until no other transaction has its turn at ``what``; ours ends with the transaction.
+
+    Those that are ``shared`` wait only for the others, and the others for them.
+    """
+    await conn.execute(_SHARED_TURN if shared else _TURN, {"what": what})
 
 
 async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, JobRow]:

@@ -119,7 +119,7 @@ async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) ->
 async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -> Submitted:
     """Write the job, or return the one that the same request made already; FileJustDeleted."""
     sending = submission.sending
-    await jobs.take_turn(conn, sending.turn)
+    await jobs.take_turn(conn, sending.turn, shared=sending.is_first)  # repeats wait for firsts
     if (earlier := await sent_before(conn, sending, now)) is not None:
         return Submitted(job=earlier, is_new=False)
     await holds.hold(conn, sending.caller.project_id, submission.sources)

@@ -1,6 +1,8 @@
 """The same request twice is one job: by Idempotency-Key, or because the client says it retries."""
 
 import asyncio
+import hashlib
+import json
 from typing import Any
 
 import httpx
@@ -8,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from service.db import files as file_rows
+from service.db import jobs as job_rows
 from service.domain.errors import FileInUse
 from service.operations import files
 from tests.waiting import until
@@ -167,3 +170,19 @@ async def test_a_job_does_not_take_a_file_that_is_just_being_deleted(world: Worl
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "file_not_found")
     assert "deleted a moment ago" in answer.json()["error"]["message"]
+
+
+async def test_requests_that_are_alike_do_not_wait_for_each_other(world: World) -> None:
+    """Each is sent for the first time: none can be a repeat of another."""
+    what = await body(world)
+    content = json.dumps(what).encode()
+    async with world.engine.begin() as conn:
+        project = (await conn.execute(text("select id from projects"))).scalar_one()
+        turn = f"submit:{project}:{hashlib.sha256(content).hexdigest()}"
+        await job_rows.take_turn(conn, turn, shared=True)
+        async with asyncio.timeout(10):
+            answer = await world.call(
+                "POST", JOBS, content=content, headers={"content-type": "application/json"}
+            )
+
+    assert answer.status_code == 200
