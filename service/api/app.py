@@ -44,24 +44,11 @@ from service.operations.kept import Kept
 _LONGEST_ID = 128
 # FastAPI's own, which nothing here sets up, looks for it at every request.
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
-_OF_USERS = (
-    *(
-        files,
-        previews,
-        jobs,
-        plans,
-        graders,
-        events,
-        attempts,
-        costs,
-        logs,
-        tiers,
-        models,
-        api_keys,
-    ),
-    *(audit, calendars, project_costs, project_savings, projects, reconciliations),
-    *(simulations, traces),
-)
+_OF_USERS = [
+    *[files, previews, jobs, plans, graders, events, attempts, costs, logs, tiers, models],
+    *[api_keys, audit, calendars, project_costs, project_savings, projects, reconciliations],
+    *[simulations, traces],
+]
 
 
 def make_app(parts: Parts) -> FastAPI:

@@ -7,16 +7,17 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
-from service.api.deps import CallerDep, Parts, PartsDep
+from service.api.deps import CallerDep, Now, Parts, PartsDep
 from service.api.job_views import fine_tuned_model
 from service.api.responses import PART
-from service.api.schemas.models import Model, ModelFile, ModelFiles, ModelList
+from service.api.schemas.models import Model, ModelDeleted, ModelFile, ModelFiles, ModelList
 from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.domain import tiers as tier_rules
 from service.domain.errors import ModelNotFound
+from service.domain.lineage import is_deleted
 from service.domain.tiers import Presence
-from service.operations import jobs, models, tiers
+from service.operations import jobs, model_deletion, models, tiers
 from service.operations.models import Base
 from service.storage.store import BlobArchived, BlobNotFound
 from trainer.contract import MANIFEST, Manifest
@@ -37,11 +38,19 @@ async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> Model:
     """One of them, by its name: a project's own needs no store, a base model just its HEAD."""
     async with parts.engine.connect() as conn:
         job = await models.made_as(conn, caller.project_id, model)
-    if job is not None and fine_tuned_model(job) == model:
+    if job is not None and fine_tuned_model(job) == model and not is_deleted(job.result):
         return _made(job)
     if (base := await models.base(parts.store, model)) is not None:
         return _base(base)
     raise ModelNotFound(f"No model {model!r}. See GET /v1/models for those that there are.")
+
+
+@router.delete("/models/{model:path}", operation_id="deleteModel", tags=["Models"])
+async def delete_model(parts: PartsDep, caller: CallerDep, now: Now, model: str) -> ModelDeleted:
+    """Delete what a job has made, and free its bytes; base models stay."""
+    engine, store, project = parts.engine, parts.store, caller.project_id
+    freed = await model_deletion.delete(engine, store, project, model, now)
+    return ModelDeleted(id=model, bytes_freed=freed)
 
 
 @router.get(_OF_JOB, operation_id="listFineTuningModelFiles", tags=["Fine-tuning"])
@@ -111,6 +120,8 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
         job = await jobs.get(conn, caller.project_id, job_id)
     if job.result is None:
         raise ModelNotFound(f"Job {job_id} is {job.state}: it has no model yet.")
+    if is_deleted(job.result):
+        raise ModelNotFound(f"The model of job {job_id} was deleted.")
     path = _inside("models/", str(job.result["path"]))
     try:
         data, _ = await parts.store.read(job_id, f"{path}/{MANIFEST}")

@@ -18,7 +18,6 @@ _NUMBERS = ("constrained-int", "constrained-float")
 _ELSEWHERE = {
     "prompt_loss_weight": "Only answers are trained. Give a message weight 0 to leave it out.",
     "l2_multiplier": "Leave it out: weight decay is fixed.",
-    "integrations": "Leave it out: read metrics with GET /v1/fine_tuning/jobs/{id}/metrics.",
     "epochs": "Use method.TYPE.hyperparameters.n_epochs.",
     "num_train_epochs": "Use method.TYPE.hyperparameters.n_epochs.",
     "per_device_train_batch_size": "Use method.TYPE.hyperparameters.batch_size.",

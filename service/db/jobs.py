@@ -269,6 +269,19 @@ async def remember_result(conn: AsyncConnection, job_id: str, result: dict[str, 
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(result=result))
 
 
+async def mark_model_deleted(conn: AsyncConnection, job_id: str, now: datetime) -> None:
+    """The final model is no more; what is left of its bytes is garbage, to be collected."""
+    result = jobs.c.result.concat({"deleted_at": int(now.timestamp())})
+    mine = update(jobs).where(jobs.c.id == job_id)
+    await conn.execute(mine.values(result=result, collected_generation=0))
+
+
+async def is_model_deleted(conn: AsyncConnection, job_id: str) -> bool:
+    """Whether ``mark_model_deleted`` was committed, as of now."""
+    query = select(jobs.c.result.has_key("deleted_at")).where(jobs.c.id == job_id)
+    return bool((await conn.execute(query)).scalar_one_or_none())
+
+
 def _snapshot(r: Row[Any], last: LastAttempt | None) -> Job:
     terms = Terms.from_dict(r.terms)
     return Job(

@@ -4,7 +4,8 @@ A name is `ft:{base model}:{project}:{suffix}:{job}`; whatever its parts hold, i
 """
 
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from contract.choices import Method
 from service.domain.errors import InvalidRequest
@@ -35,6 +36,11 @@ def first_base(model: str, project_id: str) -> str:
 def is_made(model: str) -> bool:
     """Whether it names what a job has made, and not a base model that is staged."""
     return model.startswith((PREFIX, JOB))
+
+
+def is_deleted(result: Mapping[str, Any] | None) -> bool:
+    """Whether the model that this result of a job names was deleted by its user."""
+    return result is not None and "deleted_at" in result
 
 
 def maker(model: str) -> str:

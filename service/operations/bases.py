@@ -91,6 +91,8 @@ async def _maker(conn: AsyncConnection, project_id: str, name: str, param: str) 
             "fine_tuned_model, or the job's id.",
             param,
         )
+    if lineage.is_deleted(job.result):
+        raise _refused(f"The model of job {job.id} was deleted. Take another one.", param)
     if job.state is JobState.SUCCEEDED:
         return job
     if job.state in JOB_TERMINAL:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import jobs, tiers
 from service.db.jobs import JobRow
 from service.domain import lineage
-from service.domain.errors import Archived
+from service.domain.errors import Archived, InvalidRequest
 from service.domain.plan import Plan
 from service.domain.tiers import Tier
 
@@ -32,6 +32,12 @@ async def hold(conn: AsyncConnection, project_id: str, sources: Iterable[str]) -
         assert job.result is not None, "it has succeeded"
         path = str(job.result["path"])
         await jobs.take_turn(conn, turn(source, path))
+        if await jobs.is_model_deleted(conn, source):
+            raise InvalidRequest(
+                f"The model of job {source} was deleted. Take another one.",
+                code="unsupported_model",
+                param=lineage.OF_BASE,
+            )
         move = await tiers.open_for(conn, source, path)
         if move is not None and move.tier is Tier.ARCHIVE:
             raise Archived(

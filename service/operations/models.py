@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import jobs
 from service.db.jobs import JobRow
+from service.domain import lineage
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.states import JobState
@@ -114,7 +115,8 @@ async def staged(store: BlobStore) -> list[Base]:
 
 async def made(conn: AsyncConnection, project_id: str) -> list[JobRow]:
     """The project's jobs that have a model, newest first."""
-    return await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
+    found = await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
+    return [job for job in found if not lineage.is_deleted(job.result)]
 
 
 async def made_as(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:

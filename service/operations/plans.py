@@ -1,10 +1,12 @@
 """Plans as a resource: made, kept for a day, and taken when a job is created."""
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from contract.job import JobRequest
 from service.db import plans
 from service.db.plans import PlanRow
 from service.domain.errors import InvalidRequest, PlanNotFound
@@ -55,8 +57,9 @@ async def take(
     if now >= row.expires_at:
         when = f"{row.expires_at:%Y-%m-%d %H:%M} UTC"
         raise InvalidRequest(f"plan: {plan_id} expired at {when}. {again}", param="plan")
+    planned = JobRequest.model_validate_json(json.dumps(row.request)).model_dump(mode="json")
     for name in sorted(request.keys() - _OWN):
-        if request[name] != row.request.get(name):
+        if request[name] != planned[name]:
             raise InvalidRequest(
                 f"{name}: differs from the request of {plan_id}. Send the planned value, or leave "
                 "plan out to plan again.",

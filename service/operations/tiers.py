@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import tiers
 from service.db.jobs import JobRow
 from service.db.tiers import Mark, TierMove
-from service.domain import storage_cost
+from service.domain import lineage, storage_cost
 from service.domain import tiers as rules
 from service.domain.errors import Archived, CheckpointNotFound, ModelNotFound
 from service.domain.states import JOB_TERMINAL
@@ -106,7 +106,7 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[Folder]:
         )
         for place in await tiers.places(conn, job.id)
     ]
-    if job.result is None:
+    if job.result is None or lineage.is_deleted(job.result):
         return found
     path = str(job.result["path"])
     model = Folder(

@@ -37,6 +37,8 @@ EXCUSED = {  # no play comes there, and why
     "commit operations/price_memory.py forget": "as doubt, below",
     "commit operations/price_memory.py doubt": "a life's prices come from a table that has no"
     " doubts: tests/contract/test_price_memory.py",
+    "commit operations/model_deletion.py delete": "no life deletes its model; done twice it is"
+    " harmless: tests/integration/test_api_model_deletion.py",
     "commit api/plans.py create": "a plan that was kept and never told of expires after a day, and"
     " no job depends on it: tests/integration/test_api_stored_plans.py",
     "commit reconciler/pruning.py run_once": "it deletes what Azure told over a year ago, and a"

@@ -26,6 +26,15 @@ class ModelList(Answer):
     data: list[Model]
 
 
+class ModelDeleted(Answer):
+    """The model is gone."""
+
+    id: str
+    object: Literal["model"] = "model"
+    deleted: Literal[True] = True
+    bytes_freed: int
+
+
 class ModelFile(Answer):
     """One file of a final model."""
 

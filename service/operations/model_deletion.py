@@ -1,0 +1,40 @@
+"""Deletion of what a job has made: it costs money for as long as it lies in Blob."""
+
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import events, jobs
+from service.domain import lineage
+from service.domain.errors import Conflict, ModelNotFound
+from service.operations import bases, holds, models
+from service.storage.store import BlobStore
+from trainer.contract import MANIFEST
+
+
+async def delete(
+    engine: AsyncEngine, store: BlobStore, project_id: str, name: str, now: datetime
+) -> int:
+    """Delete what a job has made; return the bytes that were freed. To do it twice is harmless.
+
+    The mark is written first: from then on nobody begins with the model, and what a killed process
+    has left is deleted by the next request or by the sweep of checkpoints. Raises ModelNotFound,
+    and Conflict while another job reads the model.
+    """
+    async with engine.begin() as conn:
+        job = await models.made_as(conn, project_id, name)
+        if job is None or job.result is None or bases.full_name(job) != name:
+            raise ModelNotFound(f"No model {name!r} of a job of yours. See GET /v1/models.")
+        path = str(job.result["path"])
+        await jobs.take_turn(conn, holds.turn(job.id, path))
+        if needed := await holds.needed_by(conn, project_id, job.id):
+            raise Conflict(
+                f"{name} is read by {', '.join(needed)}: cancel it, or wait for its end."
+            )
+        if not lineage.is_deleted(job.result):
+            await jobs.mark_model_deleted(conn, job.id, now)
+            await events.add(conn, job.id, now, "model.deleted", f"Model {name} was deleted")
+    blobs = await store.list_blobs(job.id, f"{path}/")
+    for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}"):
+        await store.delete(job.id, blob.name)
+    return sum(blob.size for blob in blobs)
