@@ -43,6 +43,16 @@ class JobRequest(Strict):
     training: TrainingRequest = TrainingRequest()
     """Options of the training; what is left out the planner chooses."""
 
+    @field_validator("suffix")
+    @classmethod
+    def refuse_control_characters(cls, value: str | None) -> str | None:
+        """Refuse what would break a name in a terminal, a URL or a header."""
+        if value and not value.isprintable():
+            raise PydanticCustomError(
+                "unsupported", "control characters cannot be part of a name: leave them out"
+            )
+        return value
+
     @field_validator("integrations")
     @classmethod
     def refuse_integrations(cls, value: list[object] | None) -> list[object] | None:

@@ -22,6 +22,9 @@ from service.storage.store import BlobNotFound
 
 router = APIRouter(prefix="/files", tags=["Files"])
 _MOST = 10_000
+# Purposes that OpenAI's files have and ours never: a list of them is empty.
+_OPENAIS = {"assistants", "assistants_output", "batch", "batch_output"}
+_OPENAIS |= {"evals", "user_data", "vision"}
 _FORM = {  # read as it comes, so FastAPI cannot know it
     "type": "object",
     "required": [FILE, PURPOSE],
@@ -54,6 +57,8 @@ async def list_files(
     status: str = "processed",
 ) -> FileList:
     """Newest first, unless ``order=asc``. ``status=uploaded`` gives the uploads under way."""
+    if purpose is not None:
+        _one_of("purpose", purpose, (*files.PURPOSES, PURPOSE_OF_RESULTS, *_OPENAIS))
     _one_of("order", order, ("asc", "desc"))
     _one_of("status", status, ("processed", "uploaded"))
     if status == "uploaded":

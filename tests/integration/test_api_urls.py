@@ -43,6 +43,14 @@ WRONG: list[tuple[str, bytes, dict[str, str], int, str | None, str]] = [
         "training_file",
         "at least 1 character",
     ),
+    (
+        "a control character in a name",
+        b'{"model": "m", "training_file": "f", "suffix": "a\\nb"}',
+        JSON,
+        400,
+        "suffix",
+        "control characters",
+    ),
     ("no file", b'{"model": "m"}', JSON, 400, "training_file", "training_file: missing."),
     (
         "a misspelt member",
@@ -163,3 +171,12 @@ async def test_the_page_of_the_api_loads_nothing_from_another_host(world: World)
     for url in loaded:
         assert (await world.http.get(f"/{url}")).status_code == 200
     assert "https://" not in page
+
+
+async def test_a_purpose_that_no_file_has_is_refused_with_those_that_there_are(
+    world: World,
+) -> None:
+    answer = await world.call("GET", "/v1/files?purpose=finetune")
+
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "purpose")
+    assert "fine-tune" in answer.json()["error"]["message"]
