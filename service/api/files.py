@@ -58,7 +58,7 @@ async def list_files(
 ) -> FileList:
     """Newest first, unless ``order=asc``. ``status=uploaded`` gives the uploads under way."""
     if purpose is not None:
-        _one_of("purpose", purpose, (*files.PURPOSES, PURPOSE_OF_RESULTS, *_OPENAIS))
+        _one_of("purpose", purpose, (*files.PURPOSES, PURPOSE_OF_RESULTS, *sorted(_OPENAIS)))
     _one_of("order", order, ("asc", "desc"))
     _one_of("status", status, ("processed", "uploaded"))
     if status == "uploaded":
