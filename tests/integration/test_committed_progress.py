@@ -70,7 +70,7 @@ async def test_a_finished_job_shows_no_figure_of_an_earlier_step_where_the_last_
     assert (await listed(world, job))["progress"]["percent"] == 100.0
 
 
-@pytest.mark.parametrize(("ask", "ends"), [("cancel", "cancelled"), ("pause", "paused")])
+@pytest.mark.parametrize(("ask", "ends"), [("cancel", "cancelled"), ("pause", "queued")])
 async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
     world: World, ask: str, ends: str
 ) -> None:
