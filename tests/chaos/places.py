@@ -37,6 +37,7 @@ EXCUSED = {  # no play comes there, and why
     "commit operations/price_memory.py forget": "as doubt, below",
     "commit operations/price_memory.py doubt": "a life's prices come from a table that has no"
     " doubts: tests/contract/test_price_memory.py",
+    "delete operations/model_deletion.py delete": "as its commit, below",
     "commit operations/model_deletion.py delete": "no life deletes its model; done twice it is"
     " harmless: tests/integration/test_api_model_deletion.py",
     "commit api/plans.py create": "a plan that was kept and never told of expires after a day, and"

@@ -74,7 +74,8 @@ def copy(full: Outcome, tmp_path: Path) -> Path:
     return Path(shutil.copytree(exported(full), tmp_path / "model"))
 
 
-@pytest.mark.parametrize("name", ["full", pytest.param("adapted", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["full", "adapted"])
 def test_the_report_compares_the_exported_files_with_the_trainers_memory(
     name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -95,6 +96,7 @@ def test_the_model_card_says_what_was_found(full: Outcome) -> None:
     assert "A fresh process loaded these files with transformers" in text
 
 
+@pytest.mark.long
 def test_files_as_they_were_exported_are_verified_again(full: Outcome, copy: Path) -> None:
     planted.shard(copy)
 
@@ -216,6 +218,7 @@ def test_a_model_without_room_in_memory_is_not_verified_and_the_reason_is_said(
     assert "GB of memory in a fresh process; free are 0.0 GB of the node's" in found.reason
 
 
+@pytest.mark.long
 def test_a_verification_that_is_switched_off_is_told_as_off(bench: Bench) -> None:
     assert verification(bench.run("off", verify=False, total_steps=1)).status == OFF
 
