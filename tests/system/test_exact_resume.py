@@ -122,6 +122,7 @@ def test_a_run_told_in_the_middle_to_save_more_often_is_the_run_that_was_told_no
     assert Saving.from_json(rundir.saving.read_bytes()).every == LEAST
 
 
+@pytest.mark.long
 def test_a_resume_that_loses_the_random_state_is_another_run(
     bench: Bench, whole: Outcome, stopped: Outcome
 ) -> None:
