@@ -170,7 +170,7 @@ def _limits(report: Report, spec: RunSpec) -> Iterable[str]:
         yield "Nothing was measured but what stands under Results, on one file."
     if report.averaged:
         yield "The weights are an average over the steps; the results are those of the last step's."
-    if spec.lora is not None and spec.lora.quantized:
+    if spec.is_quantized:
         yield "The results are those of the adapters over the base in 4 bits, not of this model."
     yield "What holds for the base model, its license and its dangers, holds for this one."
 

@@ -51,8 +51,9 @@ from trainer.run_spec import (
     RunSpec as RunSpec,
     Rung as Rung,
     SpikeGuard as SpikeGuard,
+    TrainingOptions as TrainingOptions,
 )
-from trainer.wire import LATER, Message as Message
+from trainer.wire import LATER as LATER, Message as Message
 
 PROTOCOL = 3
 OLDEST_PROTOCOL = 1  # that the service still understands: 1 tells of no troubles, 2 not what broke

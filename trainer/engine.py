@@ -127,7 +127,7 @@ def _require_possible(spec: RunSpec) -> None:
         )
     if spec.loss_scaling is not None and spec.precision != "fp16":
         raise Hopeless(f"precision {spec.precision!r} needs no loss scale: leave it out")
-    if spec.lora is not None and spec.lora.quantized and spec.zero_stage == 3:
+    if spec.is_quantized and spec.zero_stage == 3:
         raise Hopeless("a base in 4 bits is whole on every rank: QLoRA needs ZeRO stage 0 to 2")
     _require_offload(spec)
     faster.require_possible(spec, get_accelerator().device_name())

@@ -27,14 +27,9 @@ def freeze(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is
         model.get_input_embeddings().requires_grad_(False)
 
 
-def freezes(spec: RunSpec) -> bool:
-    """True when a part of the model is left as it is, other than below adapters."""
-    return spec.train_last_n_layers is not None or not spec.train_embeddings
-
-
 def require_freezable(spec: RunSpec) -> None:
     """Raise ValueError where adapters freeze the base model already."""
-    if freezes(spec) and spec.lora is not None:
+    if spec.freezes and spec.lora is not None:
         raise Hopeless("adapters freeze the whole base: leave out what else is to be frozen")
 
 

@@ -81,7 +81,7 @@ def _load(
     loading.require_whole(kind, folder, new_head=new_head, **settings)
     sharding = HfDeepSpeedConfig(deepspeed_config) if spec.zero_stage == 3 else None
     dtype = dtype_of(spec)
-    quantized = spec.lora is not None and spec.lora.quantized
+    quantized = spec.is_quantized
     spared = NEW_HEADS if new_head else None
     model = loading.load(
         kind,

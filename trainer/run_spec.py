@@ -3,8 +3,8 @@
 Part of the contract: everybody imports it from `trainer/contract.py`.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 from trainer.cadence import Cadence
 from trainer.head import CHECKPOINTS_KEPT, Retention
@@ -138,7 +138,55 @@ class Rung(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSpec(Message):
+class TrainingOptions(Message):
+    """Options that go from the request to the trainer as they are.
+
+    Request (`contract/training.py`), plan and run spec name them alike: a new option is written
+    there and here, and used.
+    """
+
+    precision: str = "bf16"  # or "fp16", "fp32"
+    gradient_checkpointing: bool = True
+    lora: Lora | None = None
+    dpo: Dpo | None = field(default=None, metadata=LATER)  # with that method, and no other
+    ranked: Ranked | None = field(default=None, metadata=LATER)  # of a reward model; None: of pairs
+    reinforcement: Reinforcement | None = field(default=None, metadata=LATER)  # with that method
+    keep_checkpoints: int = field(default=CHECKPOINTS_KEPT, metadata=LATER)  # the newest
+    milestone_every_steps: int = field(default=0, metadata=LATER)  # 0: none
+    packing: bool = field(default=False, metadata=LATER)  # sequences side by side, not padded
+    mix: Mix | None = field(default=None, metadata=LATER)  # None: rows are only shuffled
+    curriculum: Curriculum | None = field(default=None, metadata=LATER)  # the same
+    split_answers: bool = field(default=False, metadata=LATER)  # each is a sample of its own
+    ema_decay: float = field(default=0.0, metadata=LATER)  # of the trained weights; 0: none kept
+    train_last_n_layers: int | None = field(default=None, metadata=LATER)  # None: all
+    train_embeddings: bool = field(default=True, metadata=LATER)  # with a head that is tied to them
+    loss_chunk: int = field(default=0, metadata=LATER)  # positions with logits at once; 0: all
+    offload: str = field(default="", metadata=LATER)  # "optimizer": masters and moments on the host
+    # "parameters": those and the weights, which come layer by layer; ZeRO stage 3
+    rollout_offload: bool = field(default=False, metadata=LATER)  # the optimizer, while it answers
+    zero_plus_plus: tuple[str, ...] = field(default=(), metadata=LATER)  # of "hpz", "qwz", "qgz"
+    compiled: bool = field(default=False, metadata=LATER)  # by torch, where it can be
+    fused_kernels: bool = field(default=False, metadata=LATER)  # Liger's, where they are
+    spike_guard: SpikeGuard | None = field(default=None, metadata=LATER)  # None: nobody looks
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """These members by name, for a copy."""
+        return {member.name: getattr(self, member.name) for member in fields(TrainingOptions)}
+
+    @property
+    def freezes(self) -> bool:
+        """Whether a part of the model is left as it is, other than below adapters."""
+        return self.train_last_n_layers is not None or not self.train_embeddings
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the base model below the adapters is held in 4 bits."""
+        return self.lora is not None and self.lora.quantized
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(TrainingOptions):
     """The resolved, immutable recipe of one job, as the trainer gets it."""
 
     version: int
@@ -157,46 +205,17 @@ class RunSpec(Message):
     min_lr_ratio: float  # of the peak, where the cosine ends
     weight_decay: float
     max_grad_norm: float
-    precision: str  # "bf16", "fp16" or "fp32"
     zero_stage: int  # 0 to 3; 16 bits need at least 1
-    lora: Lora | None
-    gradient_checkpointing: bool
     checkpoint_seconds: float  # between periodic saves; with a cadence, until some were measured
     eval_steps: int  # training steps between validation losses; 0 = only at the end
     nodes: int
     processes_per_node: int
     date: str = "2024-07-26"  # what chat templates get for today; of older specs, Llama's default
-    keep_checkpoints: int = field(
-        default=CHECKPOINTS_KEPT, metadata=LATER
-    )  # beside best and milestones
-    milestone_every_steps: int = field(default=0, metadata=LATER)  # 0: none
     cadence: Cadence | None = field(default=None, metadata=LATER)  # None: the user chose
-    packing: bool = field(default=False, metadata=LATER)  # sequences side by side, not padded
-    dpo: Dpo | None = field(default=None, metadata=LATER)  # with that method, and no other
-    reinforcement: Reinforcement | None = field(default=None, metadata=LATER)  # the same
     reward_model: BaseModel | None = field(default=None, metadata=LATER)  # that the grader asks
-    ema_decay: float = field(default=0.0, metadata=LATER)  # of the trained weights; 0: none kept
-    train_last_n_layers: int | None = field(
-        default=None, metadata=LATER
-    )  # None: all; not with lora
-    train_embeddings: bool = field(default=True, metadata=LATER)  # with a head that is tied to them
-    loss_chunk: int = field(default=0, metadata=LATER)  # positions with logits at once; 0: all
-    offload: str = field(default="", metadata=LATER)  # "optimizer": masters and moments on the host
-    # "parameters": those and the weights, which come layer by layer; ZeRO stage 3
-    rollout_offload: bool = field(default=False, metadata=LATER)  # the optimizer, while it answers
-    zero_plus_plus: tuple[str, ...] = field(default=(), metadata=LATER)  # of "hpz", "qwz", "qgz"
-    compiled: bool = field(default=False, metadata=LATER)  # by torch, where it can be
-    fused_kernels: bool = field(default=False, metadata=LATER)  # Liger's, where they are
-    ranked: Ranked | None = field(default=None, metadata=LATER)  # of a reward model; None: of pairs
     answers_per_row: int = field(default=2, metadata=LATER)  # with `ranked`: the most that any has
     labels: tuple[str, ...] = field(default=(), metadata=LATER)  # of a classification, in order
-    mix: Mix | None = field(
-        default=None, metadata=LATER
-    )  # None: rows are shuffled, and that is all
-    curriculum: Curriculum | None = field(default=None, metadata=LATER)  # the same
     data_warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # for the report
-    split_answers: bool = field(default=False, metadata=LATER)  # each is a sample of its own
-    spike_guard: SpikeGuard | None = field(default=None, metadata=LATER)  # None: nobody looks
     loss_scaling: LossScaling | None = field(default=None, metadata=LATER)  # of fp16; None: as told
     verify: bool = field(default=False, metadata=LATER)  # the export, in a fresh process
 

@@ -5,7 +5,7 @@ import types
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 # metadata of a member that older readers do not know and would refuse: left out while it has
@@ -110,6 +110,8 @@ def _dict(item: Any, value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
 def _scalar(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
     if hint is Any:
         return value
+    if get_origin(hint) is Literal:
+        return _choice(get_args(hint), value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str):
@@ -119,4 +121,10 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
             raise ValueError(f"{where}: {value!r} is none of {', '.join(hint)}") from None
     if type(value) is not hint:
         raise ValueError(f"{where}: {hint.__name__} is needed, not {value!r:.80}")
+    return value
+
+
+def _choice(choices: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
+    if value not in choices:
+        raise ValueError(f"{where}: {value!r:.80} is none of {', '.join(map(str, choices))}")
     return value

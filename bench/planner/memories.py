@@ -25,9 +25,7 @@ def predict(point: Point) -> MemoryEstimate:
         ),
         zero_stage=work.zero_stage,
         world=point.gpus,
-        lora=point.lora,
-        checkpointing=work.checkpointing,
-        precision=work.precision,
+        options=work.options,
     )
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from service.domain.architecture import Architecture
 from service.domain.catalogue import SKUS, Sku, lookup
-from service.domain.savings import Savings
 from service.domain.throughput import Work
-from trainer.contract import Lora
+from trainer.contract import Lora, TrainingOptions
 
 Row = Mapping[str, str]
 RANK = 64  # of the adapters in QwenLM's scripts; no column says it
@@ -105,17 +104,14 @@ def _point(row: Row) -> Point:
     split = any(sign in row["parallel"] for sign in SPLIT)
     micro_batch, accumulation = _batch(row, gpus, split=split)
     seq_len = int(_number(row, "seq"))
+    again = row["act_ckpt"] not in ("none", "selective")
     work = Work(
         arch=arch,
         zero_stage=_zero_stage(row, lora, gpus),
         micro_batch=micro_batch,
         accumulation=accumulation,
         tokens_per_sequence=seq_len,
-        lora_rank=lora.rank if lora else None,
-        checkpointing=row["act_ckpt"] not in ("none", "selective"),
-        precision="bf16",
-        quantized=lora is not None and lora.quantized,
-        savings=Savings(),
+        options=TrainingOptions(gradient_checkpointing=again, lora=lora),
     )
     return Point(
         source=row["source"],
@@ -125,7 +121,7 @@ def _point(row: Row) -> Point:
         sku=_sku(row["gpu"]),
         gpus=gpus,
         work=work,
-        again=SELECTIVE if row["act_ckpt"] == "selective" else float(work.checkpointing),
+        again=SELECTIVE if row["act_ckpt"] == "selective" else float(again),
         zero="ZeRO" in row["parallel"] or "DeepSpeed" in row["parallel"],
         split=split,
         wholes=2 * arch.embedding_parameters if "emb" in method else 0,

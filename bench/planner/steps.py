@@ -44,11 +44,12 @@ def predict(point: Point, stack: Stack) -> StepTime:
     if 0.0 < point.again < 1.0:
         none, full = (_step(point, stack, checkpointing=c) for c in (False, True))
         return replace(none, seconds=none.seconds + point.again * (full.seconds - none.seconds))
-    return _step(point, stack, checkpointing=point.work.checkpointing)
+    return _step(point, stack, checkpointing=point.work.options.gradient_checkpointing)
 
 
 def _step(point: Point, stack: Stack, *, checkpointing: bool) -> StepTime:
-    work = replace(point.work, checkpointing=checkpointing)
+    options = replace(point.work.options, gradient_checkpointing=checkpointing)
+    work = replace(point.work, options=options)
     if point.split:
         return gpu_step(work, point.sku, nodes=1, processes_per_node=1, stack=stack)
     return gpu_step(

@@ -12,11 +12,14 @@ from contract.strict import HyperparametersRequest
 from contract.terms import TermsRequest
 from contract.training import LoraRequest, TrainingRequest
 from service.domain.errors import InvalidRequest
-from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.method import METHODS
-from service.domain.recipe import DEFAULT_BETA, Hyperparameters, Training
+from service.domain.recipe import (
+    DEFAULT_BETA,
+    Hyperparameters,
+    LearningRateScaling,
+    Training,
+)
 from service.domain.reinforcement import ANSWERS, BETAS, LEFT_TO_US
-from service.domain.savings import Savings
 from service.domain.terms import NO_TERMS, Terms
 from service.operations.jobs import UNCHANGED, Unchanged
 from trainer.contract import (
@@ -26,17 +29,18 @@ from trainer.contract import (
     Mix,
     Ranked,
     Reinforcement,
+    SpikeGuard,
     parse_grader,
 )
 
 _AT = "method.reinforcement"
 _OPENAIS_THREE = set(Hyperparameters.__dataclass_fields__)
-_SAVINGS = tuple(Savings.__dataclass_fields__)
-_AS_ASKED = (  # members of Training that are named alike
-    *("max_seq_len", "precision", "gradient_checkpointing", "zero_stage", "micro_batch"),
-    *("learning_rate", "checkpoint_seconds", "keep_checkpoints", "milestone_every_steps"),
-    *("packing", "ema_decay", "verify"),
-)
+_AS_ASKED = Training.__dataclass_fields__.keys() & TrainingRequest.model_fields
+_MESSAGES: dict[str, type[Any]] = {
+    "mix": Mix,
+    "curriculum": Curriculum,
+    "learning_rate_scaling": LearningRateScaling,
+}
 _USUAL = Reinforcement(algorithm="", grader="", answers=0, max_answer_tokens=0)
 
 
@@ -62,18 +66,18 @@ def training_of(asked: JobRequest) -> Training:
     training, method = asked.training, asked.method
     if method:
         _refuse_other_methods(method)
+    members = {name: getattr(training, name) for name in _AS_ASKED}
+    for name, kind in _MESSAGES.items():
+        if members[name]:
+            members[name] = kind(**members[name].model_dump())
     return Training(
         method=method_of(asked),
         dpo=_dpo(method),
         reinforcement=_reinforcement(method),
         ranked=_ranked(method),
-        mix=Mix(**training.mix.model_dump()) if training.mix else None,
-        curriculum=Curriculum(**training.curriculum.model_dump()) if training.curriculum else None,
         lora=_lora(training.adapter) if training.adapter else None,
-        savings=Savings(**{name: getattr(training, name) for name in _SAVINGS}),
-        extras=_extras(training),
-        eval_steps=_eval_steps(asked),
-        **{name: getattr(training, name) for name in _AS_ASKED},
+        spike_guard=SpikeGuard(on_spike=training.on_spike) if training.on_spike else None,
+        **(members | {"eval_steps": _eval_steps(asked)}),
     )
 
 
@@ -123,21 +127,6 @@ def _lora(asked: LoraRequest) -> Lora:
         dropout=asked.dropout,
         quantized=asked.type == "qlora",
     )
-
-
-def _extras(asked: TrainingRequest) -> Extras | None:
-    """What is asked for beside the training itself; None: nothing."""
-    scaling = asked.learning_rate_scaling
-    found = Extras(
-        on_spike=asked.on_spike,
-        compiled=asked.compiled,
-        fused_kernels=asked.fused_kernels,
-        zero_plus_plus="+".join(asked.zero_plus_plus),
-        rollout_offload=asked.rollout_offload,
-        scaling=scaling.rule if scaling else "",
-        base_batch=scaling.base_batch if scaling else 0,
-    )
-    return None if found == NO_EXTRAS else found
 
 
 def _eval_steps(asked: JobRequest) -> int | None:

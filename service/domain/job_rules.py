@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.method import models_trained
-from service.domain.savings import Savings
 from trainer.contract import Dpo, Ranked, Reinforcement
 
 if TYPE_CHECKING:
@@ -26,16 +24,6 @@ class Facts(NamedTuple):
     answer_tokens: int  # the most of an answer
     stages: range  # of ZeRO, that go with the other options
     stages_rule: str
-
-    @property
-    def saved(self) -> Savings:
-        """Options that save memory."""
-        return self.t.savings
-
-    @property
-    def extras(self) -> Extras:
-        """Options beside the training itself."""
-        return self.t.extras or NO_EXTRAS
 
     @property
     def learns(self) -> bool:
@@ -88,8 +76,8 @@ RULES = (
     ),
     Rule(
         "training.loss_chunk",
-        "{f.saved.loss_chunk}",
-        lambda f: f.saved.loss_chunk and not f.a.packs,
+        "{f.t.loss_chunk}",
+        lambda f: f.t.loss_chunk and not f.a.packs,
         "left out with this base model: it may change its logits after the head",
     ),
     Rule(
@@ -130,56 +118,56 @@ RULES = (
     ),
     Rule(
         "training.train_last_n_layers",
-        "{f.saved.train_last_n_layers}",
-        lambda f: (f.saved.train_last_n_layers or 1) > f.a.layers,
+        "{f.t.train_last_n_layers}",
+        lambda f: (f.t.train_last_n_layers or 1) > f.a.layers,
         "1 to {f.a.layers}, the base model's layers",
     ),
     Rule(
         "training.train_last_n_layers",
-        "{f.saved.train_last_n_layers}",
-        lambda f: f.saved.train_last_n_layers and f.t.lora,
+        "{f.t.train_last_n_layers}",
+        lambda f: f.t.train_last_n_layers and f.t.lora,
         _FROZEN,
     ),
     Rule(
         "training.train_embeddings",
         "false",
-        lambda f: f.t.lora and not f.saved.train_embeddings,
+        lambda f: f.t.lora and not f.t.train_embeddings,
         _FROZEN,
     ),
     Rule(
         "training.loss_chunk",
-        "{f.saved.loss_chunk}",
-        lambda f: 0 < f.saved.loss_chunk < MIN_CHUNK,
+        "{f.t.loss_chunk}",
+        lambda f: 0 < f.t.loss_chunk < MIN_CHUNK,
         f"0, or {MIN_CHUNK} or more",
     ),
     Rule(
         "training.offload",
-        "{f.saved.offload}",
-        lambda f: f.saved.offload == "parameters" and not f.stages,
+        "{f.t.offload}",
+        lambda f: f.t.offload == "parameters" and not f.stages,
         "optimizer, or left out: offloaded weights need ZeRO stage 3",
     ),
     Rule(
         "training.loss_chunk",
-        "{f.saved.loss_chunk}",
-        lambda f: f.saved.loss_chunk and f.t.method != "supervised",
+        "{f.t.loss_chunk}",
+        lambda f: f.t.loss_chunk and f.t.method != "supervised",
         "left out: only the supervised method has it",
     ),
     Rule(
         "training.on_spike",
-        "{f.extras.on_spike}",
-        lambda f: f.extras.on_spike and f.learns,
+        "{f.t.spike_guard.on_spike}",
+        lambda f: f.t.spike_guard and f.learns,
         "left out with method reinforcement, whose loss is about 0 and has no spikes",
     ),
     Rule(
         "training.zero_plus_plus",
-        "{f.extras.parts}",
-        lambda f: f.extras.parts and f.t.zero_stage != 3,
+        "{f.t.zero_plus_plus}",
+        lambda f: f.t.zero_plus_plus and f.t.zero_stage != 3,
         "left out unless training.zero_stage is 3",
     ),
     Rule(
         "training.rollout_offload",
         "true",
-        lambda f: f.extras.rollout_offload and not f.learns,
+        lambda f: f.t.rollout_offload and not f.learns,
         "left out unless the method is reinforcement",
     ),
     Rule(

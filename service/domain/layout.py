@@ -6,13 +6,13 @@ micro-batch.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from service.domain.architecture import Architecture
 from service.domain.catalogue import Sku
 from service.domain.errors import InvalidRequest
 from service.domain.memory import GIB, MARGIN, MemoryEstimate, MicroStep, estimate
 from service.domain.recipe import Hyperparameters, Recipe, Training, resolve, zero_stages
-from service.domain.savings import Savings
 from trainer.contract import Lora
 
 _MAX_MICRO_BATCH = 64
@@ -21,6 +21,8 @@ _FEW_ANSWERS = 4  # to a prompt; fewer say little about each other
 _HOST_SHARE = 0.6  # of a machine's own memory
 _ADVISED_CHUNK = 1024  # positions
 _ADVISED_LORA = Lora(rank=16, alpha=32, dropout=0.05)
+# Adapters freeze the base model anyway.
+_WHOLE: dict[str, Any] = {"train_last_n_layers": None, "train_embeddings": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,10 +225,7 @@ def _memory(
         ),
         zero_stage=stage,
         world=world,
-        lora=recipe.lora,
-        checkpointing=recipe.gradient_checkpointing,
-        precision=recipe.precision,
-        savings=recipe.savings,
+        options=recipe,
     )
 
 
@@ -279,27 +278,21 @@ def _remedies(needs: Needs, sku: Sku) -> Iterator[tuple[str, Needs]]:
 def _lighter(needs: Needs) -> Iterator[tuple[str, Needs]]:
     """The same rows on as many GPUs, but other states: the closer to what was asked the earlier."""
     training = needs.training
-    saved = training.savings
-    if not saved.loss_chunk and training.method == "supervised" and needs.arch.packs:
-        chunked = replace(training, savings=replace(saved, loss_chunk=_ADVISED_CHUNK))
+    if not training.loss_chunk and training.method == "supervised" and needs.arch.packs:
+        chunked = replace(training, loss_chunk=_ADVISED_CHUNK)
         yield f"loss_chunk {_ADVISED_CHUNK}", _with(needs, chunked)
-    if not saved.offload and training.zero_stage != 0:
-        offloaded = replace(training, savings=replace(saved, offload="optimizer"))
+    if not training.offload and training.zero_stage != 0:
+        offloaded = replace(training, offload="optimizer")
         yield "the optimizer offloaded", _with(needs, offloaded)
-    if saved.offload != "parameters" and training.zero_stage in (None, 3):
-        fetched = replace(training, savings=replace(saved, offload="parameters"))
+    if training.offload != "parameters" and training.zero_stage in (None, 3):
+        fetched = replace(training, offload="parameters")
         yield "optimizer and weights offloaded", _with(needs, fetched)
     if training.lora is None and needs.arch.adapts:
-        lora = replace(training, lora=_ADVISED_LORA, savings=_of_adapters(saved))
+        lora = replace(training, lora=_ADVISED_LORA, **_WHOLE)
         yield f"LoRA (rank {_ADVISED_LORA.rank})", _with(needs, lora)
     elif training.lora and not training.lora.quantized and training.zero_stage != 3:
         quantized = replace(training, lora=replace(training.lora, quantized=True))
         yield "QLoRA", _with(needs, quantized)
-
-
-def _of_adapters(savings: Savings) -> Savings:
-    """Adapters freeze the whole base model anyway."""
-    return replace(savings, train_last_n_layers=None, train_embeddings=True)
 
 
 def _shorter(needs: Needs, sku: Sku) -> int | None:
@@ -328,7 +321,7 @@ def _frugal(needs: Needs) -> Training:
         micro_batch=None,
         max_seq_len=length,
         lora=_ADVISED_LORA if needs.arch.adapts else None,
-        savings=_of_adapters(needs.training.savings),
+        **_WHOLE,
     )
 
 

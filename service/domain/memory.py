@@ -14,8 +14,8 @@ from service.domain.architecture import Architecture
 from service.domain.method import METHODS, keeps_reference, models_trained
 from service.domain.reinforcement import at_once, with_replay
 from service.domain.rollout import cache_bytes
-from service.domain.savings import NONE, Savings, trained_parameters
-from trainer.contract import Lora, Reinforcement
+from service.domain.savings import layers_with_gradients, trained_parameters
+from trainer.contract import Reinforcement, TrainingOptions
 
 GIB: Final = 1024**3
 MARGIN = 0.10  # kept free: allocator fragmentation and what the closed form leaves out
@@ -113,10 +113,7 @@ def estimate(
     *,
     zero_stage: int,
     world: int,
-    lora: Lora | None,
-    checkpointing: bool,
-    precision: str,
-    savings: Savings = NONE,
+    options: TrainingOptions,
 ) -> MemoryEstimate:
     """Bytes that the busiest moment of a training step needs on one GPU.
 
@@ -124,11 +121,11 @@ def estimate(
     reward model's own head is too small to count; PPO's critic is the whole model once more. A
     reward model that grades is whole on every GPU; an average of the weights lies with the moments.
     """
-    width = _FP32 if precision == "fp32" else 2
+    width, lora = _FP32 if options.precision == "fp32" else 2, options.lora
     models = models_trained(micro_step.reinforcement)
-    trained = models * trained_parameters(arch, lora, savings)
+    trained = models * trained_parameters(arch, options)
     adapters = trained if lora else 0
-    on_host = bool(savings.offload)
+    on_host = bool(options.offload)
     shards = _Shards(zero_stage, world)
     has_reference = keeps_reference(micro_step.method, micro_step.reinforcement)
     reference = arch.parameters if has_reference and not lora else 0
@@ -137,9 +134,9 @@ def estimate(
     habits, wholes = micro_step.habits, micro_step.wholes
     gradient = _FP32 if lora else habits.gradient
     weights = shards.of_parameters(
-        models * _base_bytes(arch, lora, width) + (adapters + reference + wholes) * width
+        models * _base_bytes(arch, options, width) + (adapters + reference + wholes) * width
     )
-    away = weights if savings.offload == "parameters" else 0
+    away = weights if options.offload == "parameters" else 0
     host = shards.of_optimizer(trained * (_HOST + average + width)) if on_host else 0
     return MemoryEstimate(
         parameters=weights - away + micro_step.judge * width,
@@ -149,10 +146,10 @@ def estimate(
         else shards.of_optimizer(trained * (master + _MOMENTS + average) + wholes * 2 * width),
         activations=models
         * micro_step.tokens
-        * _activation_bytes(arch, width, savings, micro_step.seq_len, checkpointing=checkpointing),
-        logits=_logit_bytes(arch, micro_step, lora, savings),
+        * _activation_bytes(arch, width, options, micro_step.seq_len),
+        logits=_logit_bytes(arch, micro_step, options),
         update=0 if on_host else shards.of_update(trained * _FP32 + wholes * width),
-        buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, lora, habits),
+        buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, options, habits),
         runtime=_RUNTIME,
         cache=micro_step.written * cache_bytes(arch, width),
         host=host + away,
@@ -181,43 +178,42 @@ class _Shards:
         return -(-size // self.world) if self.zero_stage >= 3 else size
 
 
-def _base_bytes(arch: Architecture, lora: Lora | None, width: int) -> int:
+def _base_bytes(arch: Architecture, options: TrainingOptions, width: int) -> int:
     """The model's own weights, whether they are trained or not."""
-    if lora is None or not lora.quantized:
+    if not options.is_quantized:
         return arch.parameters * width
     rest = arch.parameters - arch.linear_parameters
     return round(arch.linear_parameters * _FOUR_BITS) + rest * width
 
 
-def _unpacked(arch: Architecture, lora: Lora | None, habits: Habits) -> int:
+def _unpacked(arch: Architecture, options: TrainingOptions, habits: Habits) -> int:
     """A quantized matrix at work, as what it stands for: the largest of a layer."""
-    if lora is None or not lora.quantized:
+    if not options.is_quantized:
         return 0
     return max(i * o for i, o in arch.linear_layers()) * habits.unpacked
 
 
-def _logit_bytes(
-    arch: Architecture, micro_step: MicroStep, lora: Lora | None, savings: Savings
-) -> int:
+def _logit_bytes(arch: Architecture, micro_step: MicroStep, options: TrainingOptions) -> int:
     """Of all tokens that are scored at once."""
     if not METHODS[micro_step.method].logits:
         return 0
-    quantized, habits = lora is not None and lora.quantized, micro_step.habits
-    scored = min(micro_step.tokens, savings.loss_chunk or micro_step.tokens)
-    return round(scored * arch.vocab_size * (habits.quantized_logit if quantized else habits.logit))
+    habits = micro_step.habits
+    logit = habits.quantized_logit if options.is_quantized else habits.logit
+    scored = min(micro_step.tokens, options.loss_chunk or micro_step.tokens)
+    return round(scored * arch.vocab_size * logit)
 
 
 def _activation_bytes(
-    arch: Architecture, width: int, savings: Savings, seq_len: int, *, checkpointing: bool
+    arch: Architecture, width: int, options: TrainingOptions, seq_len: int
 ) -> int:
     """Per token: what every layer keeps, or its input alone plus one layer at work."""
-    layers = savings.reached(arch)
+    layers = layers_with_gradients(arch, options)
     attention = 2 * arch.q_size + 2 * arch.kv_size  # q, k, v and the output; no s x s matrix
     mlp = (4 if arch.gated else 2) * arch.intermediate_size  # gate, up, activated gate, product
     layer = width * (_HIDDEN_COPIES * arch.hidden_size + attention + mlp)
     if arch.materializes:
         layer += _PAIR_BYTES * arch.heads * seq_len
-    if not checkpointing:
+    if not options.gradient_checkpointing:
         return layers * layer
     return round(layers * arch.hidden_size * width + layer * _WORKING_SET)
 

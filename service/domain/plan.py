@@ -4,7 +4,7 @@ Offerings are ranked by what the whole job is expected to cost there, evictions 
 is the cost per useful training step: the steps are the same everywhere.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Self
@@ -13,7 +13,6 @@ from service.domain.catalogue import SKUS, Sku, lookup
 from service.domain.cost import CURRENCY
 from service.domain.elastic import Batch, Elastic, batch_to_choose, node_counts
 from service.domain.errors import InvalidRequest
-from service.domain.extras import Extras
 from service.domain.fleet import Offering
 from service.domain.layout import (
     Layout,
@@ -31,7 +30,6 @@ from service.domain.plan_request import Offer, PlanRequest
 from service.domain.preflight import Data
 from service.domain.recipe import Recipe
 from service.domain.row import Format
-from service.domain.savings import NONE, Savings
 from service.domain.selection import Selection, select, why
 from service.domain.states import CapacityType
 from service.domain.weighing import (
@@ -43,14 +41,7 @@ from service.domain.weighing import (
     weighed,
 )
 from service.domain.wording import duration
-from trainer.contract import Curriculum, Dpo, Lora, Mix, Ranked, Reinforcement
 
-# The release before lacks them.
-_NEW: dict[str, object] = {"method": "supervised", "dpo": None, "packing": False}
-_NEW |= {"savings": NONE, "reinforcement": None}
-_NEW |= {"ranked": None, "answers": 2, "mix": None, "curriculum": None}
-_NEW |= {"ema_decay": 0.0, "extras": None, "split_answers": False}
-_GROUPS = (Lora, Dpo, Ranked, Mix, Curriculum, Reinforcement, Savings, Extras)
 _MEAN = {Format.PREFERENCE: "prompt with its output", Format.RANKING: "prompt with its output"}
 _FP16 = (
     "Most CPUs cannot compute in fp16, and the job then fails on its first machine. Use "
@@ -90,7 +81,7 @@ class Plan:
         """JSON-able, money as decimal strings; the chosen option's members on the top level."""
         return self.chosen.as_dict() | {
             "currency": CURRENCY,
-            "recipe": _recipe(self.recipe),
+            "recipe": self.recipe.to_plain(),
             "options": [option.as_dict() for option in self.options],
             "alternatives": [option.as_dict() for option in self.alternatives],
             "rejected": list(self.rejected),
@@ -103,17 +94,8 @@ class Plan:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The plan that ``as_dict`` wrote down."""
-        lora, dpo = data["recipe"]["lora"], data["recipe"].get("dpo")
-        recipe = data["recipe"] | {
-            "lora": Lora(**lora) if lora else None,
-            "method": data["recipe"].get("method", "dpo" if dpo else "supervised"),
-            "dpo": Dpo(**dpo) if dpo else None,
-            **{name: made and kind(**made) for name, kind, made in _messages(data["recipe"])},
-            "savings": Savings(**data["recipe"].get("savings", {})),
-            "warnings": tuple(data["recipe"]["warnings"]),
-        }
         return cls(
-            recipe=Recipe(**recipe),
+            recipe=Recipe.read(data["recipe"]),
             options=tuple(map(Option.from_dict, data["options"])),
             alternatives=tuple(map(Option.from_dict, data["alternatives"])),
             rejected=tuple(data["rejected"]),
@@ -122,22 +104,6 @@ class Plan:
             elastic=Elastic.of_plan(data),
             data=Data(**data["data"]) if data.get("data") else None,
         )
-
-
-def _messages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any] | None]]:
-    """What a recipe has of these messages, each with its class; plans of before have none."""
-    kinds: dict[str, type[Any]] = {"ranked": Ranked, "mix": Mix, "curriculum": Curriculum}
-    for name, kind in (kinds | {"reinforcement": Reinforcement, "extras": Extras}).items():
-        yield name, kind, recipe.get(name)
-
-
-def _recipe(recipe: Recipe) -> dict[str, Any]:
-    """The release before reads plans too: of what is new it is told where it must be."""
-    told = {k: v for k, v in vars(recipe).items() if k not in _NEW or v != _NEW[k]}
-    members = {k: asdict(v) if isinstance(v, _GROUPS) else v for k, v in told.items()}
-    if recipe.lora and not recipe.lora.quantized:
-        del members["lora"]["quantized"]
-    return members | {"warnings": list(recipe.warnings)}
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -240,7 +206,7 @@ def _check(request: PlanRequest) -> None:
             raise InvalidRequest(
                 f"{name} is {value}, but it must be at least 1.", param=f"infrastructure.{name}"
             )
-    if request.accelerator == "cpu" and request.training.extras and request.training.extras.parts:
+    if request.accelerator == "cpu" and request.training.zero_plus_plus:
         raise InvalidRequest(
             "zero_plus_plus needs GPUs, and this service trains on CPUs. Leave it out.",
             param="training.zero_plus_plus",

@@ -6,31 +6,20 @@ depends on the world size.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
 from contract.choices import Method
 from service.domain import reinforcement as rl
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.job_rules import Facts, refuse_broken
 from service.domain.method import METHODS
 from service.domain.row import Format
-from service.domain.savings import NONE, Savings
-from trainer.contract import (
-    CHECKPOINTS_KEPT,
-    MILESTONES_KEPT,
-    Curriculum,
-    Dpo,
-    Lora,
-    Mix,
-    Ranked,
-    Reinforcement,
-)
+from trainer.contract import LATER, MILESTONES_KEPT, TrainingOptions
 
 Auto = Literal["auto"]
-Precision = Literal["bf16", "fp16", "fp32"]
 
 DEFAULT_BETA = 0.1  # as TRL's and OpenAI's documents have it
 WARMUP_RATIO = 0.03
@@ -40,11 +29,6 @@ MAX_GRAD_NORM = 1.0
 DEFAULT_MAX_SEQ_LEN = 2048
 EVALUATIONS = 10  # validation losses over a job when eval_steps is not given
 
-_AS_ASKED: tuple[str, ...] = (
-    *("precision", "gradient_checkpointing", "lora", "checkpoint_seconds", "keep_checkpoints"),
-    *("milestone_every_steps", "method", "dpo", "packing", "ranked", "mix", "curriculum"),
-    *("savings", "ema_decay", "extras", "split_answers"),
-)
 _LARGE_FILE = 50_000  # rows
 
 
@@ -58,34 +42,33 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """The method, and our own knobs, the API's ``training`` member; None means that the planner
-    chooses.
+class LearningRateScaling:
+    """A learning rate that grows with the batch (Goyal et al., 2017; Krizhevsky, 2014)."""
+
+    rule: Literal["linear", "square_root"]
+    base_batch: int  # for which the learning rate was tuned
+
+    def scaled(self, rate: float, global_batch: int) -> float:
+        """The learning rate for this batch."""
+        times = global_batch / self.base_batch
+        return rate * (times if self.rule == "linear" else times**0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(TrainingOptions):
+    """The method, and our own options, the API's ``training`` member; None means that the planner
+    chooses. ``reinforcement`` may leave the length of answers to the planner.
     """
 
     method: Method = "supervised"
-    dpo: Dpo | None = None  # with that method, and no other
-    reinforcement: Reinforcement | None = None  # the same; its answers' length may be left to us
-    lora: Lora | None = None
     max_seq_len: int | None = None
-    precision: Precision = "bf16"
-    gradient_checkpointing: bool = True
     zero_stage: int | None = None
     micro_batch: int | None = None
     learning_rate: float | None = None  # before the multiplier, instead of our own
+    learning_rate_scaling: LearningRateScaling | None = None
     checkpoint_seconds: float | None = None
     eval_steps: int | None = None
-    keep_checkpoints: int = CHECKPOINTS_KEPT  # the newest, beside the best and milestones
-    milestone_every_steps: int = 0  # 0: none
-    packing: bool = False  # sequences side by side, not padded
-    ranked: Ranked | None = None  # of a reward model; None: it learns from pairs
     answers: int = 2  # with ranked: the most that a row of the files has
-    mix: Mix | None = None
-    curriculum: Curriculum | None = None
-    savings: Savings = NONE
-    ema_decay: float = 0.0  # of an average of the weights, which is what is exported; 0: none
-    extras: Extras | None = None
-    split_answers: bool = False  # each trained answer is an example: what the rows' check found
     verify: bool = True  # the exported model, before the job succeeds
 
     def __post_init__(self) -> None:
@@ -95,7 +78,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(TrainingOptions):
     """Everything about the training that does not depend on how it is spread over machines."""
 
     n_epochs: int
@@ -109,26 +92,26 @@ class Recipe:
     weight_decay: float
     max_grad_norm: float
     max_seq_len: int
-    precision: Precision
-    gradient_checkpointing: bool
-    lora: Lora | None
     checkpoint_seconds: float | None  # None: as often as pays (`service/domain/cadence.py`)
     eval_steps: int
-    keep_checkpoints: int = CHECKPOINTS_KEPT  # plans of an earlier release do not say
-    milestone_every_steps: int = 0
-    method: Method = "supervised"
-    dpo: Dpo | None = None
-    reinforcement: Reinforcement | None = None
-    packing: bool = False
-    ranked: Ranked | None = None
-    answers: int = 2
-    mix: Mix | None = None
-    curriculum: Curriculum | None = None
-    savings: Savings = NONE
-    ema_decay: float = 0.0
-    extras: Extras | None = None
-    split_answers: bool = False
+    method: Method = field(default="supervised", metadata=LATER)
+    answers: int = field(default=2, metadata=LATER)
     warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """The recipe of a stored plan, also of one that an earlier release wrote."""
+        flat = {k: v for k, v in stored.items() if k not in ("savings", "extras")}
+        flat |= stored.get("savings", {})
+        if extras := stored.get("extras"):
+            flat |= {name: extras[name] for name in ("compiled", "fused_kernels")}
+            flat["rollout_offload"] = extras["rollout_offload"]
+            flat["zero_plus_plus"] = list(filter(None, extras["zero_plus_plus"].split("+")))
+            if extras["on_spike"]:
+                flat["spike_guard"] = {"on_spike": extras["on_spike"]}
+        if flat.get("dpo") and "method" not in flat:
+            flat["method"] = "dpo"
+        return cls.from_dict(flat)
 
     @property
     def format(self) -> Format:
@@ -185,10 +168,11 @@ def resolve(
         max_grad_norm=MAX_GRAD_NORM,
         max_seq_len=length,
         eval_steps=_eval_steps(training, total_steps),
-        reinforcement=rl.settled(asked, length) if asked else None,
+        checkpoint_seconds=training.checkpoint_seconds,
+        method=training.method,
         answers=training.answers if training.ranked else 2,
         warnings=warnings,
-        **{name: getattr(training, name) for name in _AS_ASKED},
+        **(training.options | {"reinforcement": asked and rl.settled(asked, length)}),
     )
 
 
@@ -210,10 +194,9 @@ def check(training: Training, *, examples: int, arch: Architecture) -> None:
 
 def zero_stages(training: Training) -> range:
     """Those that go with everything else."""
-    extras, offload = training.extras or NO_EXTRAS, training.savings.offload
-    lowest = 1 if training.precision != "fp32" or offload or extras.rollout_offload else 0
-    quantized = training.lora is not None and training.lora.quantized
-    highest = 2 if quantized or extras.rollout_offload else 3
+    offload, aside = training.offload, training.rollout_offload
+    lowest = 1 if training.precision != "fp32" or offload or aside else 0
+    highest = 2 if training.is_quantized or aside else 3
     return range(3 if offload == "parameters" else lowest, highest + 1)
 
 
@@ -222,9 +205,9 @@ def _stages_rule(training: Training) -> str:
     if not stages:
         return "left to us; but nothing goes with all that is asked for together"
     rule = f"{stages[0]} to {stages[-1]} with precision {training.precision}"
-    if training.savings.offload:
-        rule += f" and offload {training.savings.offload}"
-    if training.extras and training.extras.rollout_offload:
+    if training.offload:
+        rule += f" and offload {training.offload}"
+    if training.rollout_offload:
         return rule + " and rollout_offload"
     return rule + (" and adapter qlora" if 3 not in stages else "")
 
@@ -275,7 +258,8 @@ def _peak_learning_rate(training: Training, multiplier: float, global_batch: int
     usual, rate = METHODS[training.method], training.learning_rate
     if rate is None:
         rate = usual.lora_learning_rate if training.lora else usual.learning_rate
-    return (training.extras or NO_EXTRAS).scaled(rate * multiplier, global_batch)
+    scaling = training.learning_rate_scaling
+    return scaling.scaled(rate * multiplier, global_batch) if scaling else rate * multiplier
 
 
 def _eval_steps(training: Training, total_steps: int) -> int:

@@ -12,9 +12,9 @@ from service.domain.catalogue import Sku
 from service.domain.method import METHODS, keeps_reference, models_trained
 from service.domain.reinforcement import at_once, expected_tokens, passes, with_replay
 from service.domain.rollout import Rollout, cpu_seconds, gpu_seconds
-from service.domain.savings import NONE, Savings, trained_parameters
+from service.domain.savings import trained_parameters
 from service.domain.stack import HUGGING_FACE, Speed, Stack
-from trainer.contract import Reinforcement
+from trainer.contract import TrainingOptions
 
 OURS = HUGGING_FACE
 _UNKNOWN_GPU = Speed(share=0.5, width=800, attention=0.15)
@@ -54,14 +54,9 @@ class Work:
     micro_batch: int
     accumulation: int
     tokens_per_sequence: int
-    lora_rank: int | None
-    checkpointing: bool
-    precision: str
+    options: TrainingOptions
     method: Method = "supervised"
     sequences: int | None = None  # of a sample; None: as many as the method says
-    quantized: bool = False  # the base, below adapters
-    savings: Savings = NONE
-    reinforcement: Reinforcement | None = None
     judge: int = 0  # parameters of the reward model that grades
 
     @property
@@ -69,30 +64,28 @@ class Work:
         """Tokens of one micro-step."""
         sequences = self.sequences or METHODS[self.method].sequences
         tokens = self.micro_batch * self.tokens_per_sequence * sequences
-        return round(tokens * with_replay(self.reinforcement)) if self.reinforcement else tokens
+        asked = self.options.reinforcement
+        return round(tokens * with_replay(asked)) if asked else tokens
 
     @property
     def reference(self) -> bool:
         """True when a frozen model scores every sequence as well."""
-        return keeps_reference(self.method, self.reinforcement)
+        return keeps_reference(self.method, self.options.reinforcement)
 
     @property
     def trained(self) -> int:
         """Parameters that have a gradient."""
-        rank = self.lora_rank
-        if rank is not None:
-            return self.arch.lora_parameters(rank)
-        return trained_parameters(self.arch, None, self.savings)
+        return trained_parameters(self.arch, self.options)
 
     @property
     def models(self) -> int:
         """That are trained side by side."""
-        return models_trained(self.reinforcement)
+        return models_trained(self.options.reinforcement)
 
     @property
     def rollout(self) -> Rollout | None:
         """The answers that are written first, if any are."""
-        asked = self.reinforcement
+        asked = self.options.reinforcement
         if asked is None:
             return None
         answer, steps = expected_tokens(asked), asked.steps_per_rollout
@@ -110,7 +103,7 @@ class Work:
     @property
     def width(self) -> int:
         """Bytes of one weight."""
-        return 4 if self.precision == "fp32" else 2
+        return 4 if self.options.precision == "fp32" else 2
 
 
 def gpu_step(
@@ -194,14 +187,16 @@ def _micro_step(work: Work, sku: Sku, stack: Stack, speed: Speed) -> float:
     compute = _weight_flops(work) / _weight_rate(work, sku, speed)
     compute += _CAUSAL * _attention_flops(work) / (speed.attention * peak)
     compute += _adapter_bytes(work, stack) / (sku.memory_gbytes * 1e9)
-    passes = 2 + work.checkpointing + work.reference
-    unpacking = passes * work.arch.linear_parameters * stack.unpack if work.quantized else 0.0
+    passes = 2 + work.options.gradient_checkpointing + work.reference
+    unpacking = (
+        passes * work.arch.linear_parameters * stack.unpack if work.options.is_quantized else 0.0
+    )
     launches = work.arch.layers * _launch(work, stack) * (1 + _FORWARD * work.reference)
     return float(((compute + unpacking) ** _SHARP + launches**_SHARP) ** (1 / _SHARP))
 
 
 def _launch(work: Work, stack: Stack) -> float:
-    if work.quantized:
+    if work.options.is_quantized:
         return stack.launch_quantized
     return stack.launch_sharded if work.zero_stage == 3 else stack.launch
 
@@ -209,29 +204,30 @@ def _launch(work: Work, stack: Stack) -> float:
 def _passes_more(work: Work) -> int:
     """Forward passes beside the one that is learnt from: once again, the reference's, and what is
     asked of answers before."""
-    before = passes(work.reinforcement) if work.reinforcement else 0
-    return work.checkpointing + work.reference + before
+    asked = work.options.reinforcement
+    before = passes(asked) if asked else 0
+    return work.options.gradient_checkpointing + work.reference + before
 
 
 def _weight_flops(work: Work) -> float:
     """Of one micro-step on one process: 2 per weight and token forward, 4 backward."""
     weights = 4 + 2 * _passes_more(work)  # frozen ones need no gradient of their own
-    own = 2 * _trained_matrices(work) if work.lora_rank is None else 6 * work.trained
+    own = 2 * _trained_matrices(work) if work.options.lora is None else 6 * work.trained
     per_token = weights * work.arch.matrix_parameters + own
     return work.models * work.micro_tokens * per_token + _judging(work)
 
 
 def _fetching(work: Work) -> float:
     """Seconds that the weights take from the machine's memory, were they all of one process."""
-    if work.savings.offload != "parameters":
+    if work.options.offload != "parameters":
         return 0.0
     weights = work.models * work.arch.parameters * work.width
-    return work.accumulation * (2 + work.checkpointing) * weights / _HOST_LINK
+    return work.accumulation * (2 + work.options.gradient_checkpointing) * weights / _HOST_LINK
 
 
 def _trained_matrices(work: Work) -> int:
     """Trained parameters whose gradients are products; those of a looked-up embedding are not."""
-    looked_up = work.savings.train_embeddings and not work.arch.tied
+    looked_up = work.options.train_embeddings and not work.arch.tied
     return work.trained - (work.arch.embedding_parameters if looked_up else 0)
 
 
@@ -243,7 +239,7 @@ def _attention_flops(work: Work) -> float:
 
 def _adapter_bytes(work: Work, stack: Stack) -> float:
     """What the inputs of adapted layers cost beside the adapters' own products."""
-    if work.lora_rank is None:
+    if work.options.lora is None:
         return 0.0
     inputs = sum(i for i, _ in work.arch.linear_layers())
     return work.models * work.micro_tokens * work.arch.layers * inputs * stack.adapters
@@ -251,13 +247,13 @@ def _adapter_bytes(work: Work, stack: Stack) -> float:
 
 def _judging(work: Work) -> float:
     """The reward model reads every new answer with its prompt once."""
-    asked = work.reinforcement
+    asked = work.options.reinforcement
     return 2.0 * work.judge * work.micro_tokens / with_replay(asked) if asked else 0.0
 
 
 def _host_update(work: Work) -> float:
     """Seconds that one machine's cores would take for all of torch's AdamW."""
-    return work.trained * _HOST_ADAM_SECONDS if work.savings.offload else 0.0
+    return work.trained * _HOST_ADAM_SECONDS if work.options.offload else 0.0
 
 
 def _peak(work: Work, sku: Sku) -> float:

@@ -17,7 +17,6 @@ def verify_seconds(training: Training, arch: Architecture) -> float:
     """
     if not training.verify:
         return 0.0
-    quantized = training.lora is not None and training.lora.quantized
     width = 4 if training.precision == "fp32" else 2
-    loads = 3 if quantized else 2  # the export, the base model, and that in 4 bits
+    loads = 3 if training.is_quantized else 2  # the export, the base model, and that in 4 bits
     return START_SECONDS + loads * width * arch.parameters / READ_BYTES

@@ -73,27 +73,21 @@ def quickest(request: PlanRequest, sku: Sku, layouts: Iterable[Layout]) -> tuple
 
 def _trained(request: PlanRequest) -> int:
     training = request.training
-    one = trained_parameters(request.arch, training.lora, training.savings)
+    one = trained_parameters(request.arch, training)
     return models_trained(training.reinforcement) * one
 
 
 def step_time(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
     """Predict one optimizer step of the layout on machines of this size."""
-    lora = request.training.lora
     work = Work(
         arch=request.arch,
         zero_stage=layout.zero_stage,
         micro_batch=layout.micro_batch,
         accumulation=layout.accumulation,
         tokens_per_sequence=_tokens_of_sequence(request, layout),
-        lora_rank=lora.rank if lora else None,
-        checkpointing=layout.recipe.gradient_checkpointing,
-        precision=layout.recipe.precision,
+        options=layout.recipe,
         method=layout.recipe.method,
         sequences=layout.recipe.sequences,
-        quantized=lora is not None and lora.quantized,
-        savings=layout.recipe.savings,
-        reinforcement=layout.recipe.reinforcement,
         judge=request.needs.judge,
     )
     if request.accelerator == "cpu":

@@ -1,6 +1,6 @@
 """What may be asked of jobs."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
@@ -22,7 +22,6 @@ from service.domain.errors import (
     InvalidState,
     JobNotFound,
 )
-from service.domain.extras import NO_EXTRAS
 from service.domain.ids import earliest, new_id
 from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
@@ -270,31 +269,17 @@ def run_spec(
         min_lr_ratio=recipe.min_lr_ratio,
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.max_grad_norm,
-        precision=recipe.precision,
         zero_stage=chosen.zero_stage,
-        lora=recipe.lora,
-        dpo=recipe.dpo,
-        reinforcement=recipe.reinforcement,
         reward_model=judge,
-        ema_decay=recipe.ema_decay,
-        packing=recipe.packing,
-        ranked=recipe.ranked,
         answers_per_row=recipe.answers,
         labels=_labels(recipe.method, files[job.training_file]),
-        mix=recipe.mix,
-        curriculum=recipe.curriculum,
-        gradient_checkpointing=recipe.gradient_checkpointing,
         checkpoint_seconds=recipe.checkpoint_seconds or chosen.checkpoint_seconds,
         cadence=chosen.cadence,
         eval_steps=recipe.eval_steps,
-        split_answers=recipe.split_answers,
         nodes=chosen.nodes,
         processes_per_node=chosen.processes_per_node,
-        keep_checkpoints=recipe.keep_checkpoints,
-        milestone_every_steps=recipe.milestone_every_steps,
         verify=chosen.verify_seconds > 0,
-        **asdict(recipe.savings),
-        **(recipe.extras or NO_EXTRAS).members(),
+        **recipe.options,
         date=job.created_at.astimezone(UTC).date().isoformat(),
     )
 

@@ -11,9 +11,8 @@ from service.domain.errors import InvalidRequest
 from service.domain.layout import Misfit, Needs, fit, refusal
 from service.domain.memory import MicroStep, estimate
 from service.domain.recipe import Hyperparameters, Training, resolve
-from service.domain.savings import Savings
 from tests.unit.test_reinforcement_plan import PPO
-from trainer.contract import Lora
+from trainer.contract import Lora, TrainingOptions
 
 LORA = Lora(rank=16, alpha=32, dropout=0.0)
 PPO_OF_CHATS = Training(method="reinforcement", reinforcement=PPO, max_seq_len=1024)
@@ -85,7 +84,7 @@ def test_positions_that_a_model_cannot_use_are_not_planned_with() -> None:
 
 
 def test_logits_that_something_happens_to_are_not_made_in_chunks() -> None:
-    chunked = Training(savings=Savings(loss_chunk=1024))
+    chunked = Training(loss_chunk=1024)
 
     with pytest.raises(InvalidRequest, match="with this base model"):
         resolve(Hyperparameters(), chunked, examples=9, arch=shape("google/gemma-2-2b"), world=1)
@@ -106,9 +105,7 @@ def test_attention_that_writes_down_every_pair_needs_memory_with_the_square_of_t
             MicroStep(samples=1, seq_len=seq_len),
             zero_stage=1,
             world=1,
-            lora=Lora(rank=8, alpha=16, dropout=0.0),
-            checkpointing=True,
-            precision="bf16",
+            options=TrainingOptions(lora=Lora(rank=8, alpha=16, dropout=0.0)),
         )
         return found.activations
 

@@ -14,8 +14,7 @@ from service.api.job_requests import hyperparameters_of, method_of, training_of
 from service.domain.errors import InvalidRequest
 from service.domain.method import METHODS
 from service.domain.recipe import Hyperparameters, Training
-from service.domain.savings import Savings
-from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora
+from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora, TrainingOptions
 
 LEAST = {"model": "m", "training_file": "file-1"}
 LEAST_OPTIONS: dict[str, dict[str, Any]] = {"reinforcement": {"grader": {}}}
@@ -173,13 +172,11 @@ def test_a_base_in_four_bits_is_an_adapter_of_another_type() -> None:
 
 
 def test_what_saves_memory_is_off_unless_asked_for() -> None:
-    told = {"train_last_n_layers": 2, "train_embeddings": False, "loss_chunk": 512}
+    told: dict[str, Any] = {"train_last_n_layers": 2, "train_embeddings": False, "loss_chunk": 512}
     saving = training_of(asked(training={**told, "offload": "optimizer"}))
 
-    assert training_of(asked()).savings == Savings()
-    assert saving.savings == Savings(
-        train_last_n_layers=2, train_embeddings=False, loss_chunk=512, offload="optimizer"
-    )
+    assert training_of(asked()).options == TrainingOptions().options
+    assert saving.options == TrainingOptions(**told, offload="optimizer").options
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Memory: ZeRO's closed form, against published measurements, never too little."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,7 @@ from contract.choices import Method
 from service.domain.architecture import Architecture
 from service.domain.memory import MemoryEstimate, MicroStep, estimate
 from service.domain.method import METHODS
-from service.domain.savings import NONE, Offload, Savings
-from trainer.contract import Lora
+from trainer.contract import Lora, TrainingOptions
 
 LORA_64 = Lora(rank=64, alpha=16, dropout=0.05)
 QLORA_64 = replace(LORA_64, quantized=True)
@@ -46,21 +46,15 @@ def needs(
     world: int = 8,
     micro_batch: int = 1,
     seq_len: int = 2048,
-    lora: Lora | None = None,
-    checkpointing: bool = True,
-    precision: str = "bf16",
     method: Method = "supervised",
-    savings: Savings = NONE,
+    **options: Any,  # noqa: ANN401 - of TrainingOptions
 ) -> MemoryEstimate:
     return estimate(
         arch,
         MicroStep(samples=micro_batch, seq_len=seq_len, method=method),
         zero_stage=zero_stage,
         world=world,
-        lora=lora,
-        checkpointing=checkpointing,
-        precision=precision,
-        savings=savings,
+        options=TrainingOptions(**options),
     )
 
 
@@ -126,7 +120,7 @@ def test_a_base_in_four_bits_is_a_quarter_but_for_embedding_and_head() -> None:
 
 
 def test_frozen_layers_have_no_gradients_masters_or_moments() -> None:
-    last = needs(world=1, savings=Savings(train_last_n_layers=2, train_embeddings=False))
+    last = needs(world=1, train_last_n_layers=2, train_embeddings=False)
 
     trained = 2 * QWEN_7B.layer_parameters + QWEN_7B.embedding_parameters + QWEN_7B.hidden_size
     assert (last.gradients, last.optimizer) == (4 * trained, 12 * trained)
@@ -135,18 +129,18 @@ def test_frozen_layers_have_no_gradients_masters_or_moments() -> None:
 
 
 def test_frozen_layers_keep_their_activations_while_the_embeddings_below_are_trained() -> None:
-    assert needs(savings=Savings(train_last_n_layers=2)).activations == needs().activations
+    assert needs(train_last_n_layers=2).activations == needs().activations
 
 
 def test_logits_of_a_chunk_are_all_that_there_are_at_once() -> None:
-    chunked, whole = needs(savings=Savings(loss_chunk=512)), needs()
+    chunked, whole = needs(loss_chunk=512), needs()
 
     assert 4 * chunked.logits == whole.logits
-    assert needs(savings=Savings(loss_chunk=10**6)).logits == whole.logits
+    assert needs(loss_chunk=10**6).logits == whole.logits
 
 
 def test_an_optimizer_on_the_host_costs_the_gpu_nothing_and_the_host_what_it_holds() -> None:
-    there = needs(savings=Savings(offload="optimizer"))
+    there = needs(offload="optimizer")
 
     assert (there.optimizer, there.update) == (0, 0)
     assert there.host == pytest.approx(22 * QWEN_7B.parameters / 8, abs=1)
@@ -154,8 +148,7 @@ def test_an_optimizer_on_the_host_costs_the_gpu_nothing_and_the_host_what_it_hol
 
 
 def test_weights_on_the_host_leave_the_gpu_what_is_gathered_of_them() -> None:
-    saved = Savings(offload="parameters")
-    here, there = needs(zero_stage=3), needs(zero_stage=3, savings=saved)
+    here, there = needs(zero_stage=3), needs(zero_stage=3, offload="parameters")
 
     assert (there.parameters, there.optimizer, there.buffers) == (0, 0, here.buffers)
     assert there.host == pytest.approx((22 + 2) * QWEN_7B.parameters / 8, abs=2)
@@ -197,7 +190,10 @@ def test_a_reward_model_takes_pairs_without_a_reference_and_says_no_words(
 
 
 def test_checkpointing_trades_activations_for_time() -> None:
-    assert needs(checkpointing=True).activations < needs(checkpointing=False).activations / 5
+    assert (
+        needs(gradient_checkpointing=True).activations
+        < needs(gradient_checkpointing=False).activations / 5
+    )
 
 
 def test_the_optimizer_step_and_the_backward_pass_do_not_meet() -> None:
@@ -234,7 +230,7 @@ def test_need_grows_with_rows_and_shrinks_with_the_world(
             micro_batch=rows,
             seq_len=length,
             lora=lora,
-            checkpointing=checkpointing,
+            gradient_checkpointing=checkpointing,
             method=method,
         ).needed
 
@@ -259,9 +255,7 @@ def test_a_reward_model_that_grades_is_whole_on_every_gpu() -> None:
             MicroStep(samples=1, seq_len=1024, judge=judge),
             zero_stage=3,
             world=8,
-            lora=None,
-            checkpointing=True,
-            precision="bf16",
+            options=TrainingOptions(),
         )
         for judge in (0, 1_000_000_000)
     )
@@ -271,17 +265,14 @@ def test_a_reward_model_that_grades_is_whole_on_every_gpu() -> None:
 
 
 @pytest.mark.parametrize(("offload", "where"), [("", "optimizer"), ("optimizer", "host")])
-def test_an_average_of_the_weights_lies_with_the_moments(offload: Offload, where: str) -> None:
+def test_an_average_of_the_weights_lies_with_the_moments(offload: str, where: str) -> None:
     plain, averaged = (
         estimate(
             QWEN_7B,
             MicroStep(samples=1, seq_len=1024, averaged=kept),
             zero_stage=2,
             world=8,
-            lora=None,
-            checkpointing=True,
-            precision="bf16",
-            savings=Savings(offload=offload),
+            options=TrainingOptions(offload=offload),
         )
         for kept in (False, True)
     )

@@ -17,7 +17,6 @@ from service.domain.option import Option
 from service.domain.plan import Plan, make_plan
 from service.domain.plan_request import Offer, PlanRequest
 from service.domain.recipe import Hyperparameters, Training
-from service.domain.savings import Savings
 from service.domain.states import CapacityType
 from trainer.contract import Dpo, Lora
 
@@ -66,7 +65,7 @@ PREFERRING = Training(method="dpo", dpo=Dpo(beta=0.1))
 REWARDING = Training(method="reward")
 PACKED = Training(packing=True)
 QLORA = replace(LORA, quantized=True)
-OFFLOADED = Training(max_seq_len=2048, savings=Savings(offload="optimizer"))
+OFFLOADED = Training(max_seq_len=2048, offload="optimizer")
 
 
 def offer(

@@ -6,9 +6,8 @@ from typing import Literal
 import pytest
 
 from service.domain.errors import InvalidRequest
-from service.domain.extras import Extras
 from service.domain.plan import make_plan
-from service.domain.recipe import Precision, Training
+from service.domain.recipe import Training
 from tests.unit.test_plan import REQUEST, TINY
 
 
@@ -34,7 +33,7 @@ def test_the_local_stack_plans_on_cpu_with_its_own_processes() -> None:
 
 
 def test_a_plan_on_cpus_warns_that_most_of_them_cannot_compute_in_fp16() -> None:
-    def warned(accelerator: Literal["cpu", "cuda"], precision: Precision) -> bool:
+    def warned(accelerator: Literal["cpu", "cuda"], precision: str) -> bool:
         request = replace(
             REQUEST,
             arch=TINY,
@@ -49,7 +48,7 @@ def test_a_plan_on_cpus_warns_that_most_of_them_cannot_compute_in_fp16() -> None
 
 
 def test_what_only_gpus_can_do_is_refused_before_machines_on_a_service_of_cpus() -> None:
-    training = Training(zero_stage=3, extras=Extras(zero_plus_plus="hpz"))
+    training = Training(zero_stage=3, zero_plus_plus=("hpz",))
     request = replace(REQUEST, arch=TINY, training=training, accelerator="cpu")
 
     with pytest.raises(InvalidRequest, match="needs GPUs") as refused:

@@ -8,11 +8,10 @@ import pytest
 from service.domain.errors import InvalidRequest
 from service.domain.plan import Plan, make_plan
 from service.domain.recipe import Training
-from service.domain.savings import Savings
 from tests.unit.test_plan import LLAMA_70B, LORA, NC24, ND40, OFFLOADED, QLORA, REQUEST, offer
 
 ALIKE = Training(max_seq_len=2048, zero_stage=1, micro_batch=1)
-LAST = Savings(train_last_n_layers=2, train_embeddings=False, loss_chunk=512)
+LAST = Training(train_last_n_layers=2, train_embeddings=False, loss_chunk=512)
 
 
 def test_what_the_host_cannot_hold_is_no_plan_either() -> None:
@@ -46,8 +45,8 @@ def test_adapters_over_four_bits_take_less_room_and_more_time() -> None:
 
 
 def test_what_a_plan_saves_is_read_again_and_the_release_before_is_spared_the_usual() -> None:
-    saving = make_plan(replace(REQUEST, training=Training(savings=LAST)))
+    saving = make_plan(replace(REQUEST, training=LAST))
     adapters = make_plan(replace(REQUEST, training=Training(lora=LORA))).as_dict()["recipe"]
 
-    assert Plan.from_dict(json.loads(json.dumps(saving.as_dict()))).recipe.savings == LAST
+    assert Plan.from_dict(json.loads(json.dumps(saving.as_dict()))).recipe.options == LAST.options
     assert adapters["lora"] == {"rank": 16, "alpha": 32, "dropout": 0.05}

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import Auto, Hyperparameters, Precision, Recipe, Training, resolve
+from service.domain.recipe import Auto, Hyperparameters, Recipe, Training, resolve
 from service.domain.row import Format
-from service.domain.savings import Savings, trained_parameters
-from trainer.contract import Dpo, Lora
+from service.domain.savings import trained_parameters
+from trainer.contract import Dpo, Lora, TrainingOptions
 
 LORA = Lora(rank=16, alpha=32, dropout=0.0)
 DPO = Dpo(beta=0.1)
@@ -55,18 +55,6 @@ KNOWN = {
 }
 ARCH = Architecture.from_config(LLAMA_3_8B)
 QLORA = replace(LORA, quantized=True)
-CHUNKED = Savings(loss_chunk=1024)
-
-
-def saving(
-    lora: Lora | None = None,
-    precision: Precision = "bf16",
-    zero_stage: int | None = None,
-    **savings: Any,  # noqa: ANN401 - of Savings
-) -> Training:
-    return Training(
-        lora=lora, precision=precision, zero_stage=zero_stage, savings=Savings(**savings)
-    )
 
 
 def recipe(
@@ -214,18 +202,22 @@ def test_rows_are_at_most_as_long_as_the_base_model_takes() -> None:
             replace(PREFERRING, dpo=replace(DPO, loss="ipo", label_smoothing=0.1)),
             "method.dpo.label_smoothing",
         ),
-        (Hyperparameters(), saving(train_last_n_layers=33), "training.train_last_n_layers"),
+        (Hyperparameters(), Training(train_last_n_layers=33), "training.train_last_n_layers"),
         (
             Hyperparameters(),
-            saving(lora=LORA, train_last_n_layers=2),
+            Training(lora=LORA, train_last_n_layers=2),
             "training.train_last_n_layers",
         ),
-        (Hyperparameters(), saving(lora=LORA, train_embeddings=False), "training.train_embeddings"),
-        (Hyperparameters(), saving(loss_chunk=8), "training.loss_chunk"),
-        (Hyperparameters(), replace(PREFERRING, savings=CHUNKED), "training.loss_chunk"),
         (
             Hyperparameters(),
-            saving(precision="fp32", zero_stage=0, offload="optimizer"),
+            Training(lora=LORA, train_embeddings=False),
+            "training.train_embeddings",
+        ),
+        (Hyperparameters(), Training(loss_chunk=8), "training.loss_chunk"),
+        (Hyperparameters(), replace(PREFERRING, loss_chunk=1024), "training.loss_chunk"),
+        (
+            Hyperparameters(),
+            Training(precision="fp32", zero_stage=0, offload="optimizer"),
             "training.zero_stage",
         ),
         (Hyperparameters(), Training(lora=QLORA, zero_stage=3), "training.zero_stage"),
@@ -244,7 +236,7 @@ def test_what_cannot_go_together_is_said_with_what_can() -> None:
     with pytest.raises(InvalidRequest, match="1 to 2 with precision bf16 and adapter qlora"):
         recipe(training=Training(lora=QLORA, zero_stage=3))
     with pytest.raises(InvalidRequest, match="1 to 3 with precision fp32 and offload optimizer"):
-        recipe(training=saving(precision="fp32", zero_stage=0, offload="optimizer"))
+        recipe(training=Training(precision="fp32", zero_stage=0, offload="optimizer"))
 
 
 @pytest.mark.parametrize(("known", "size"), KNOWN.values(), ids=KNOWN)
@@ -252,13 +244,14 @@ def test_all_layers_with_embedding_and_head_are_the_whole_model(
     known: dict[str, Any], size: int
 ) -> None:
     arch = Architecture.from_config(known)
-    last = Savings(train_last_n_layers=1, train_embeddings=False)
+    last = TrainingOptions(train_last_n_layers=1, train_embeddings=False)
+    layers = TrainingOptions(train_last_n_layers=arch.layers)
 
-    assert trained_parameters(arch, None) == size
-    assert trained_parameters(arch, None, Savings(train_last_n_layers=arch.layers)) == size
+    assert trained_parameters(arch, TrainingOptions()) == size
+    assert trained_parameters(arch, layers) == size
     head = 0 if arch.tied else arch.embedding_parameters
     least = arch.layer_parameters + head + arch.hidden_size
-    assert trained_parameters(arch, None, last) == least
+    assert trained_parameters(arch, last) == least
 
 
 def test_fp32_may_go_without_zero() -> None:

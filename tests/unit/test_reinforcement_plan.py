@@ -19,8 +19,8 @@ from tests.unit.test_memory import LORA_64, QWEN_2B, QWEN_7B, QWEN_14B, QWEN_72B
 from tests.unit.test_plan import LLAMA_70B, REQUEST
 from tests.unit.test_recipe import ARCH
 from tests.unit.test_reinforcement_requests import GRADER
-from tests.unit.test_throughput import ND, WORK
-from trainer.contract import Lora, Reinforcement
+from tests.unit.test_throughput import ND, WORK, with_options
+from trainer.contract import Lora, Reinforcement, TrainingOptions
 
 GRPO = Reinforcement(algorithm="grpo", grader=json.dumps(GRADER), answers=8, max_answer_tokens=256)
 PPO = replace(GRPO, algorithm="ppo")
@@ -104,9 +104,7 @@ def needs(settings: Reinforcement, lora: Lora | None = None) -> MemoryEstimate:
         micro_step,
         zero_stage=2,
         world=8,
-        lora=lora,
-        checkpointing=True,
-        precision="bf16",
+        options=TrainingOptions(lora=lora),
     )
 
 
@@ -175,14 +173,13 @@ def test_sequences_side_by_side_are_written_in_nearly_the_time_of_one() -> None:
 
 def test_a_step_waits_for_its_answers() -> None:
     """Half of what is allowed is expected, and all 64 of a process are written side by side."""
-    work = replace(
-        WORK, method="reinforcement", sequences=8, reinforcement=GRPO, tokens_per_sequence=512
-    )
+    grouped = replace(WORK, method="reinforcement", sequences=8, tokens_per_sequence=512)
+    work = with_options(grouped, reinforcement=GRPO)
     longer = replace(GRPO, max_answer_tokens=512)
 
-    plain = gpu_step(replace(work, reinforcement=None), ND, nodes=1, processes_per_node=8)
+    plain = gpu_step(with_options(work, reinforcement=None), ND, nodes=1, processes_per_node=8)
     graded = gpu_step(work, ND, nodes=1, processes_per_node=8)
-    long = gpu_step(replace(work, reinforcement=longer), ND, nodes=1, processes_per_node=8)
+    long = gpu_step(with_options(work, reinforcement=longer), ND, nodes=1, processes_per_node=8)
     sharded = gpu_step(replace(work, zero_stage=3), ND, nodes=1, processes_per_node=8)
 
     assert graded.seconds > plain.seconds + 128 * 0.0246
@@ -194,9 +191,10 @@ def test_a_step_waits_for_its_answers() -> None:
 def test_prompts_of_several_micro_batches_are_answered_at_once() -> None:
     """Sixty-four answers side by side, so four micro-batches of sixteen, or two steps of two."""
     work = replace(WORK, method="reinforcement", sequences=8, micro_batch=2, accumulation=4)
-    once = replace(work, reinforcement=GRPO).rollout
-    twice = replace(work, accumulation=2, reinforcement=replace(GRPO, steps_per_rollout=2)).rollout
-    many = replace(work, accumulation=6, reinforcement=GRPO).rollout
+    once = with_options(work, reinforcement=GRPO).rollout
+    asked = replace(GRPO, steps_per_rollout=2)
+    twice = with_options(replace(work, accumulation=2), reinforcement=asked).rollout
+    many = with_options(replace(work, accumulation=6), reinforcement=GRPO).rollout
 
     assert once is not None
     assert twice is not None
@@ -215,8 +213,8 @@ def test_prompts_of_several_micro_batches_are_answered_at_once() -> None:
     ],
 )
 def test_each_look_at_an_answer_is_a_forward_pass(change: dict[str, Any], more: int) -> None:
-    work = replace(WORK, method="reinforcement", sequences=8, reinforcement=GRPO)
-    asked = replace(work, reinforcement=replace(GRPO, **change))
+    work = with_options(replace(WORK, method="reinforcement", sequences=8), reinforcement=GRPO)
+    asked = with_options(work, reinforcement=replace(GRPO, **change))
 
     plain, found = (
         cpu_step(w, flops=1e9).seconds - cpu_seconds(w.rollout, flops=1e9) - CPU_STEP
@@ -228,10 +226,10 @@ def test_each_look_at_an_answer_is_a_forward_pass(change: dict[str, Any], more: 
 
 
 def test_a_critic_takes_as_long_again() -> None:
-    work = replace(WORK, method="reinforcement", sequences=8, reinforcement=GRPO)
+    work = with_options(replace(WORK, method="reinforcement", sequences=8), reinforcement=GRPO)
 
     alone, both = (
-        cpu_step(replace(work, reinforcement=settings), flops=1e12).seconds
+        cpu_step(with_options(work, reinforcement=settings), flops=1e12).seconds
         for settings in (GRPO, PPO)
     )
 
@@ -265,12 +263,12 @@ def test_what_does_not_fit_is_advised_whatever_its_answers_are() -> None:
 
 def test_a_reward_model_reads_every_new_answer_once() -> None:
     settings = replace(PPO, algorithm="grpo", beta=0.0)
-    plain = replace(WORK, method="reinforcement", reinforcement=settings)
+    plain = with_options(replace(WORK, method="reinforcement"), reinforcement=settings)
     asked, replayed = replace(plain, judge=10**9), replace(settings, replay_share=0.5)
 
     alone, judged = (cpu_step(work, flops=1e12).seconds for work in (plain, asked))
     without, half = (
-        cpu_step(replace(work, reinforcement=replayed), flops=1e12).seconds
+        cpu_step(with_options(work, reinforcement=replayed), flops=1e12).seconds
         for work in (plain, asked)
     )
 

@@ -1,14 +1,15 @@
 """Step times: published speeds within the stated interval, and physics the right way round."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from service.domain.architecture import Architecture
 from service.domain.catalogue import SKUS, Sku, lookup
-from service.domain.savings import Savings
 from service.domain.stack import HUGGING_FACE, LLM_FOUNDRY
 from service.domain.throughput import Work, cpu_step, gpu_step
+from trainer.contract import Lora, TrainingOptions
 
 
 def sku(name: str) -> Sku:
@@ -35,10 +36,16 @@ WORK = Work(
     micro_batch=4,
     accumulation=2,
     tokens_per_sequence=2048,
-    lora_rank=None,
-    checkpointing=True,
-    precision="bf16",
+    options=TrainingOptions(),
 )
+
+
+def with_options(work: Work, **options: Any) -> Work:  # noqa: ANN401 - of TrainingOptions
+    return replace(work, options=replace(work.options, **options))
+
+
+def adapters_of(rank: int | None) -> Lora | None:
+    return Lora(rank=rank, alpha=rank, dropout=0.0) if rank else None
 
 
 # Seconds of a step of 8 rows on one A100-80GB, from QwenLM/Qwen's README (LoRA of rank 64).
@@ -46,7 +53,8 @@ WORK = Work(
     ("tokens", "measured"), [(512, 1.5), (1024, 2.8), (2048, 5.2), (4096, 10.1), (8192, 21.3)]
 )
 def test_published_steps_lie_within_the_interval(tokens: int, measured: float) -> None:
-    one_row = replace(WORK, micro_batch=1, accumulation=8, lora_rank=64, tokens_per_sequence=tokens)
+    row = replace(WORK, micro_batch=1, accumulation=8, tokens_per_sequence=tokens)
+    one_row = with_options(row, lora=adapters_of(64))
 
     step = gpu_step(one_row, ND, nodes=1, processes_per_node=1)
 
@@ -58,8 +66,9 @@ def test_published_steps_lie_within_the_interval(tokens: int, measured: float) -
 def test_published_steps_over_a_base_in_four_bits_lie_within_the_interval(
     tokens: int, measured: float
 ) -> None:
-    one_row = replace(WORK, micro_batch=1, accumulation=8, lora_rank=64, tokens_per_sequence=tokens)
-    quantized = replace(one_row, quantized=True)
+    row = replace(WORK, micro_batch=1, accumulation=8, tokens_per_sequence=tokens)
+    one_row = with_options(row, lora=adapters_of(64))
+    quantized = with_options(row, lora=Lora(rank=64, alpha=64, dropout=0.0, quantized=True))
 
     step = gpu_step(quantized, ND, nodes=1, processes_per_node=1)
 
@@ -68,7 +77,7 @@ def test_published_steps_over_a_base_in_four_bits_lie_within_the_interval(
 
 
 def test_an_optimizer_on_the_host_takes_a_machines_cores_longer_the_fewer_machines() -> None:
-    offloaded = replace(WORK, savings=Savings(offload="optimizer"))
+    offloaded = with_options(WORK, offload="optimizer")
 
     one, two = (
         gpu_step(offloaded, ND, nodes=n, processes_per_node=8).compute
@@ -82,7 +91,7 @@ def test_an_optimizer_on_the_host_takes_a_machines_cores_longer_the_fewer_machin
 
 def test_weights_on_the_host_are_fetched_for_every_pass() -> None:
     sharded = replace(WORK, zero_stage=3)
-    there = replace(sharded, savings=Savings(offload="parameters"))
+    there = with_options(sharded, offload="parameters")
     near, far = (gpu_step(w, ND, nodes=1, processes_per_node=8) for w in (sharded, there))
 
     fetched = 2 * 3 * 2 * QWEN_7B.parameters / 8 / 15e9
@@ -91,7 +100,7 @@ def test_weights_on_the_host_are_fetched_for_every_pass() -> None:
 
 def test_frozen_layers_save_a_third_of_the_work_at_most() -> None:
     whole = gpu_step(WORK, ND, nodes=1, processes_per_node=8)
-    last = replace(WORK, savings=Savings(train_last_n_layers=1, train_embeddings=False))
+    last = with_options(WORK, train_last_n_layers=1, train_embeddings=False)
 
     assert whole.compute > gpu_step(last, ND, nodes=1, processes_per_node=8).compute
     assert gpu_step(last, ND, nodes=1, processes_per_node=8).compute > whole.compute * 2 / 3
@@ -104,7 +113,7 @@ def test_more_nodes_make_the_promise_vaguer() -> None:
 
 
 def test_a_promise_is_as_vague_as_the_share_of_the_network_in_it() -> None:
-    adapters = replace(WORK, lora_rank=16)
+    adapters = with_options(WORK, lora=adapters_of(16))
     alone, several = (gpu_step(adapters, ND, nodes=n, processes_per_node=8) for n in (1, 2))
     sharded = gpu_step(replace(WORK, zero_stage=3), ND, nodes=2, processes_per_node=8)
 
@@ -136,7 +145,7 @@ def test_one_process_sends_nothing() -> None:
 
 
 def test_adapters_send_less_and_move_more_memory_than_the_whole_model() -> None:
-    adapters = gpu_step(replace(WORK, lora_rank=16), ND, nodes=1, processes_per_node=8)
+    adapters = gpu_step(with_options(WORK, lora=adapters_of(16)), ND, nodes=1, processes_per_node=8)
     whole = gpu_step(WORK, ND, nodes=1, processes_per_node=8)
 
     assert adapters.network < whole.network / 50
@@ -146,7 +155,13 @@ def test_adapters_send_less_and_move_more_memory_than_the_whole_model() -> None:
 def test_products_of_adapted_models_ask_for_a_quarter_less() -> None:
     free = replace(HUGGING_FACE, adapters=0.0)
     adapters, whole = (
-        gpu_step(replace(WORK, lora_rank=rank), ND, nodes=1, processes_per_node=1, stack=free)
+        gpu_step(
+            with_options(WORK, lora=adapters_of(rank)),
+            ND,
+            nodes=1,
+            processes_per_node=1,
+            stack=free,
+        )
         for rank in (1, None)
     )
 
@@ -166,7 +181,9 @@ def test_short_rows_wait_for_kernel_launches() -> None:
 
 def test_checkpointing_costs_a_third_more_compute() -> None:
     plain, again = (
-        gpu_step(replace(WORK, checkpointing=c), ND, nodes=1, processes_per_node=1).compute
+        gpu_step(
+            with_options(WORK, gradient_checkpointing=c), ND, nodes=1, processes_per_node=1
+        ).compute
         for c in (False, True)
     )
 
@@ -180,7 +197,7 @@ def test_checkpointing_costs_a_third_more_compute() -> None:
 def test_a_pair_costs_two_sequences_and_a_forward_pass_of_the_reference(
     lora_rank: int | None, checkpointing: bool, before: int, after: int
 ) -> None:
-    work = replace(WORK, lora_rank=lora_rank, checkpointing=checkpointing)
+    work = with_options(WORK, lora=adapters_of(lora_rank), gradient_checkpointing=checkpointing)
 
     one, pair = (
         cpu_step(replace(work, method=m), flops=1e9).seconds for m in ("supervised", "dpo")
@@ -251,14 +268,8 @@ MPT_7B = Architecture(
 def test_published_speeds_of_another_program_are_met_with_its_coefficients(
     vm_size: str, micro_batch: int, checkpointing: bool, measured: float
 ) -> None:
-    pretraining = replace(
-        WORK,
-        arch=MPT_7B,
-        zero_stage=3,
-        micro_batch=micro_batch,
-        accumulation=1,
-        checkpointing=checkpointing,
-    )
+    alike = replace(WORK, arch=MPT_7B, zero_stage=3, micro_batch=micro_batch, accumulation=1)
+    pretraining = with_options(alike, gradient_checkpointing=checkpointing)
 
     step = gpu_step(pretraining, sku(vm_size), nodes=1, processes_per_node=8, stack=LLM_FOUNDRY)
 

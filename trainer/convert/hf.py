@@ -18,7 +18,6 @@ from trainer.contract import RunSpec
 from trainer.convert.adapters import merged, name_of_head, names_of_trained, write_adapter
 from trainer.convert.shards import LIMIT, write_model
 from trainer.convert.whole import Whole
-from trainer.freeze import freezes
 from trainer.heads import has_head
 from trainer.precision import dtype_of
 from trainer.tokenizer import load_tokenizer
@@ -68,7 +67,7 @@ class _Model:
 
     def __init__(self, whole: Whole, spec: RunSpec, dtype: torch.dtype, base: _Base) -> None:
         self._whole, self._lora, self._dtype, self._base = whole, spec.lora, dtype, base
-        self._frozen = freezes(spec)  # else what the checkpoint lacks is lost, not the base's
+        self._frozen = spec.freezes  # else what the checkpoint lacks is lost, not the base's
 
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
         """ValueError unless everything has a source, and everything that was trained a place."""

@@ -120,7 +120,7 @@ def _dtypes(model: Any, spec: RunSpec) -> tuple[str, ...]:  # noqa: ANN401
     saved = model.state_dict().keys()  # without buffers that are computed anew at every start
     tensors = chain(model.named_parameters(), model.named_buffers())
     own = _floating((name, tensor) for name, tensor in tensors if name in saved)
-    quantized = spec.lora is not None and spec.lora.quantized  # exported over the original weights
+    quantized = spec.is_quantized  # exported over the original weights
     found = own | ({dtype_of(spec)} if quantized else set())
     return tuple(sorted(NAMES.get(dtype, str(dtype)) for dtype in found))
 

@@ -1,4 +1,4 @@
-"""What may be asked of the trainer beside what is trained, from the request to the run spec."""
+"""Options of the trainer, from the request to the run spec."""
 
 import json
 from dataclasses import replace
@@ -8,10 +8,8 @@ import pytest
 
 from service.api.job_requests import training_of
 from service.domain.errors import InvalidRequest
-from service.domain.extras import NO_EXTRAS, Extras
 from service.domain.plan import Plan, make_plan
 from service.domain.recipe import Hyperparameters, Training, resolve, zero_stages
-from service.domain.savings import Savings
 from tests.unit.test_job_requests import parse
 from tests.unit.test_plan import REQUEST
 from tests.unit.test_recipe import ARCH
@@ -40,14 +38,10 @@ def test_what_is_asked_for_comes_to_the_trainer() -> None:
     recipe = resolve(BATCH, asked(**EVERYTHING), examples=640, arch=ARCH)
 
     assert recipe.precision == "fp16"
-    assert recipe.extras is not None
-    assert recipe.extras.members() == {
-        "spike_guard": SpikeGuard(on_spike="stop"),
-        "compiled": True,
-        "fused_kernels": True,
-        "zero_plus_plus": ("hpz", "qgz"),
-        "rollout_offload": False,
-    }
+    assert recipe.spike_guard == SpikeGuard(on_spike="stop")
+    assert recipe.compiled
+    assert recipe.fused_kernels
+    assert recipe.zero_plus_plus == ("hpz", "qgz")
 
 
 def test_plans_keep_what_was_asked_for_and_say_nothing_where_nothing_was() -> None:
@@ -55,13 +49,35 @@ def test_plans_keep_what_was_asked_for_and_say_nothing_where_nothing_was() -> No
     plan, plain = make_plan(replace(REQUEST, training=training)), make_plan(REQUEST)
 
     assert Plan.from_dict(json.loads(json.dumps(plan.as_dict()))).recipe == plan.recipe
-    assert "extras" not in plain.as_dict()["recipe"], "the release before reads plans too"
+    assert "compiled" not in plain.as_dict()["recipe"], "an earlier release reads it too"
 
 
-def test_nothing_is_asked_for_unless_it_is_told() -> None:
-    assert asked().extras is None
-    assert NO_EXTRAS.members()["spike_guard"] is None
-    assert NO_EXTRAS.members()["zero_plus_plus"] == ()
+def test_plans_of_an_earlier_release_are_read() -> None:
+    """That release kept these options in groups."""
+    plan = make_plan(replace(REQUEST, training=Training(offload="optimizer", zero_stage=3)))
+    stored = plan.as_dict()
+    recipe = stored["recipe"]
+    recipe["savings"] = {"train_last_n_layers": None, "loss_chunk": 64, "offload": "optimizer"}
+    recipe["extras"] = {
+        "on_spike": "warn",
+        "compiled": True,
+        "fused_kernels": False,
+        "base_batch": 16,
+        "zero_plus_plus": "hpz+qgz",
+        "rollout_offload": False,
+        "scaling": "linear",
+    }
+    del recipe["offload"]
+
+    read = Plan.from_dict(json.loads(json.dumps(stored))).recipe
+
+    assert read == replace(
+        plan.recipe,
+        loss_chunk=64,
+        compiled=True,
+        zero_plus_plus=("hpz", "qgz"),
+        spike_guard=SpikeGuard(on_spike="warn"),
+    )
 
 
 @pytest.mark.parametrize(("rule", "times"), [("linear", 4.0), ("square_root", 2.0)])
@@ -78,13 +94,13 @@ def test_a_learning_rate_grows_with_the_batch_from_the_one_it_was_found_with(
 @pytest.mark.parametrize(
     ("training", "param"),
     [
-        (Training(extras=Extras(zero_plus_plus="hpz")), "training.zero_plus_plus"),
-        (Training(extras=Extras(rollout_offload=True)), "training.rollout_offload"),
+        (Training(zero_plus_plus=("hpz",)), "training.zero_plus_plus"),
+        (Training(rollout_offload=True), "training.rollout_offload"),
         (Training(precision="fp16", zero_stage=0), "training.zero_stage"),
-        (Training(savings=Savings(offload="parameters"), zero_stage=2), "training.zero_stage"),
+        (Training(offload="parameters", zero_stage=2), "training.zero_stage"),
         (
             Training(
-                savings=Savings(offload="parameters"),
+                offload="parameters",
                 lora=Lora(rank=4, alpha=8, dropout=0.0, quantized=True),
             ),
             "training.offload",
@@ -99,11 +115,11 @@ def test_what_cannot_be_is_named(training: Training, param: str) -> None:
 
 
 def test_stages_are_those_that_go_with_what_is_asked_for() -> None:
-    aside = Training(precision="fp32", extras=Extras(rollout_offload=True))
+    aside = Training(precision="fp32", rollout_offload=True)
 
-    assert list(zero_stages(Training(savings=Savings(offload="parameters")))) == [3]
+    assert list(zero_stages(Training(offload="parameters"))) == [3]
     assert list(zero_stages(aside)) == [1, 2]
-    assert list(zero_stages(replace(aside, extras=None))) == [0, 1, 2, 3]
+    assert list(zero_stages(replace(aside, rollout_offload=False))) == [0, 1, 2, 3]
 
 
 def test_layers_or_sequences_split_over_gpus_are_refused_with_what_to_do() -> None:
