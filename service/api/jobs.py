@@ -21,6 +21,7 @@ from service.db import jobs as rows
 from service.db.job_facts import Around
 from service.db.keys import Caller
 from service.domain.errors import InvalidRequest
+from service.domain.limits import Limits
 from service.domain.terms import Terms
 from service.operations import jobs, tiers
 from service.operations.jobs import Sending
@@ -58,7 +59,7 @@ async def create(
     )
     if dry_run:
         ready = await submissions.planned(parts, sending, asked)
-        plan = plan_views.judged(ready.plan, ready.terms, now)
+        plan = plan_views.judged(ready.plan, Limits.of(ready.terms, parts.allowance, now))
         return JobPlan(model=ready.model, plan=Plan(**plan))
     sent = await submissions.submitted(parts, sending, asked, now)
     if sent.is_new:

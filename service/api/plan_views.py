@@ -9,25 +9,26 @@ from service.api.job_requests import terms_of
 from service.api.schemas import plans as schemas
 from service.api.schemas.plans import Option, StoredPlan, Suggestion
 from service.db.plans import PlanRow
-from service.domain import advice, forecast, option
+from service.domain import forecast, option
+from service.domain.budget import Allowance
 from service.domain.cost import cents
+from service.domain.limits import Limits
 from service.domain.plan import Plan
-from service.domain.terms import Terms
 
 
-def judged(plan: Plan, terms: Terms, now: datetime) -> dict[str, Any]:
+def judged(plan: Plan, limits: Limits) -> dict[str, Any]:
     """The plan, with what each option means for budget and deadline."""
     shown = plan.as_dict()
     for name, options in (("options", plan.options), ("alternatives", plan.alternatives)):
-        shown[name] = [option.as_dict() | _verdict(option, terms, now) for option in options]
+        shown[name] = [option.as_dict() | _verdict(option, limits) for option in options]
     return shown
 
 
-def stored(row: PlanRow, now: datetime) -> StoredPlan:
+def stored(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan:
     """A plan that is kept: the chosen option, the next ones, and what would change them."""
     plan = Plan.from_dict(row.plan)
     terms = terms_of(JobRequest.model_validate_json(json.dumps(row.request)))
-    shown = judged(plan, terms, now)
+    shown = judged(plan, Limits.of(terms, allowance, now))
     return StoredPlan(
         id=row.id,
         created_at=int(row.created_at.timestamp()),
@@ -35,18 +36,18 @@ def stored(row: PlanRow, now: datetime) -> StoredPlan:
         model=row.model,
         chosen=Option(**shown["options"][0]),
         next=[Option(**option) for option in shown["options"][1:4]],
-        suggestions=[Suggestion(**vars(found)) for found in advice.suggestions(plan)],
+        suggestions=[Suggestion(**found) for found in row.plan.get("suggestions", [])],
         plan=schemas.Plan(**shown),
     )
 
 
-def _verdict(option: option.Option, terms: Terms, now: datetime) -> dict[str, Any]:
+def _verdict(option: option.Option, limits: Limits) -> dict[str, Any]:
     """None where nothing was asked for."""
     to_come = forecast.whole(option)
-    left = forecast.left_until(terms.deadline, now) if terms.deadline else None
+    left = limits.deadline_seconds
     return {
         "eta_seconds": {"p50": round(to_come.p50), "p90": round(to_come.p90)},
         "cost": {"p50": str(cents(option.cost_p50)), "p90": str(cents(option.cost_p90))},
-        "fits_budget": None if terms.budget is None else option.cost_p90 <= terms.budget,
+        "fits_budget": None if limits.budget is None else limits.fits_budget(option),
         "meets_deadline": None if left is None else to_come.odds(left),
     }

@@ -10,6 +10,7 @@ from service.api.deps import CallerDep, Now, PartsDep
 from service.api.examples import JOB_REQUESTS
 from service.api.requests import JsonRoute
 from service.api.schemas.plans import StoredPlan
+from service.db import plans as rows
 from service.operations import plans
 from service.operations.jobs import Sending
 
@@ -22,9 +23,10 @@ async def create(parts: PartsDep, caller: CallerDep, now: Now, asked: Asked) -> 
     """Plan a job and create nothing. To create it as planned, send the same body and `plan`."""
     sending = Sending(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
     ready = await submissions.planned(parts, sending, asked)
+    row = plans.made(ready, now)
     async with parts.engine.begin() as conn:
-        row = await plans.keep(conn, ready, now)
-    return plan_views.stored(row, now)
+        await rows.add(conn, row)
+    return plan_views.stored(row, parts.allowance, now)
 
 
 @router.get("/{plan_id}", operation_id="retrieveFineTuningPlan")
@@ -32,4 +34,4 @@ async def get(parts: PartsDep, caller: CallerDep, now: Now, plan_id: str) -> Sto
     """A plan that was made before; it is usable until `expires_at`."""
     async with parts.reading.connect() as conn:
         row = await plans.get(conn, caller.project_id, plan_id)
-    return plan_views.stored(row, now)
+    return plan_views.stored(row, parts.allowance, now)

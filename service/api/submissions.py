@@ -66,7 +66,8 @@ async def replanned(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> 
     asked = JobRequest.model_validate_json(json.dumps(row.request))
     material = await _material(parts, caller, asked, None)
     nodes = plan.chosen.nodes if terms_of(asked).deadline is None else None
-    return await _plan(parts, caller, asked, material, checked=checked, nodes=nodes)
+    question = await _question(parts, caller, asked, material, checked=checked, nodes=nodes)
+    return _plan(question, material, checked, parts.now())
 
 
 async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: datetime) -> Submitted:
@@ -105,8 +106,10 @@ async def submission(
     """
     material = await _material(parts, sending.caller, asked, unstaged)
     checked = None if unstaged else await _check(parts, asked, material, wait)
-    plan = await _stored_plan(parts, sending.caller, asked)
-    plan = plan or await _plan(parts, sending.caller, asked, material, checked=checked)
+    plan, question = await _stored_plan(parts, sending.caller, asked), None
+    if plan is None:
+        question = await _question(parts, sending.caller, asked, material, checked=checked)
+        plan = _plan(question, material, checked, parts.now())
     if unstaged:
         plan = replace(plan, warnings=(*plan.warnings, _stage_it(unstaged)))
     elif wait and checked is None:
@@ -119,6 +122,7 @@ async def submission(
         validation_file=material.validation,
         plan=plan,
         terms=terms_of(asked),
+        planned=question,
     )
 
 
@@ -272,7 +276,7 @@ async def base_model(
     return await find() if lineage.is_made(name) else await parts.facts.of(("base", name), find)
 
 
-async def _plan(
+async def _question(
     parts: Parts,
     caller: Caller,
     asked: JobRequest,
@@ -280,16 +284,16 @@ async def _plan(
     *,
     checked: Checked | None,
     nodes: int | None = None,
-) -> Plan:
-    """The plan, or InvalidRequest for a model that cannot fit or terms that cannot be kept."""
+) -> PlanRequest:
+    """Everything that the plan depends on."""
     training, validation = material.training, material.validation
     base, judge = material.base, material.judge
     data = checked.training if checked else None
     defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
     answers = max(2, training.answers, validation.answers if validation else 0)
     accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
-    terms, now = terms_of(asked), parts.now()
-    request = PlanRequest(
+    terms = terms_of(asked)
+    return PlanRequest(
         arch=base.staged.arch,
         judge=judge.staged.arch if judge else None,
         hyperparameters=hyperparameters_of(asked),
@@ -312,15 +316,21 @@ async def _plan(
         model=base.name,
         past=await _past(parts, caller),
         longest=() if data else tuple(tokens for _, tokens in training.longest),
-        limits=Limits.of(terms, parts.allowance, now),
+        limits=Limits.of(terms, parts.allowance, parts.now()),
     )
+
+
+def _plan(
+    request: PlanRequest, material: _Material, checked: Checked | None, now: datetime
+) -> Plan:
+    """The plan, or InvalidRequest for a model that cannot fit or terms that cannot be kept."""
     plan = make_plan(request)
     feasibility.refuse_hopeless(plan, request.limits, now, partial(_freed, request))
     if checked is None:
         return plan
-    told = preflight.sentences((training.filename, checked.training))
-    if validation and checked.validation:
-        told += preflight.sentences((validation.filename, checked.validation))
+    told = preflight.sentences((material.training.filename, checked.training))
+    if material.validation and checked.validation:
+        told += preflight.sentences((material.validation.filename, checked.validation))
     return replace(plan, warnings=(*plan.warnings, *told))
 
 

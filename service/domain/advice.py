@@ -1,15 +1,24 @@
 """What would make a planned job cheaper or faster. Pure."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from service.domain.cost import cents
+from service.domain.errors import InvalidRequest
 from service.domain.option import Option
-from service.domain.plan import Plan
+from service.domain.plan import Plan, make_plan
+from service.domain.plan_request import PlanRequest
+from service.domain.recipe import Training
+from trainer.contract import Lora
 
 Aim = Literal["cheaper", "faster"]
+Way = tuple[str, Option]  # what to change in the request, and the option that follows
 _WORTH = 0.95  # of the cost or the time: less of a difference is within the estimates' error
+_SHOWN = 3  # suggestions of an aim
+_RANK = 16
+_ENOUGH = 64  # tokens; a shorter limit for sequences is not suggested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,36 +33,42 @@ class Suggestion:
     duration_p90: float
 
 
-def suggestions(plan: Plan) -> list[Suggestion]:
-    """The cheapest and the fastest option that the plan knows, where they differ from its own."""
-    others = (*plan.options[1:], *plan.alternatives)
-    return [*_cheaper(plan.chosen, others), *_faster(plan.chosen, others)]
+def suggestions(request: PlanRequest, plan: Plan) -> list[Suggestion]:
+    """The best changes of the request for each aim, best first; at most three of each."""
+    chosen = plan.chosen
+    ways = [*_places(plan), *_trainings(request)]
+    cheaper = [way for way in ways if float(way[1].cost_p50) < _WORTH * float(chosen.cost_p50)]
+    faster = [way for way in ways if way[1].duration_p50 < _WORTH * chosen.duration_p50]
+    cheaper.sort(key=lambda way: way[1].cost_p50)
+    faster.sort(key=lambda way: way[1].duration_p50)
+    return [
+        *(_suggestion("cheaper", *way) for way in cheaper[:_SHOWN]),
+        *(_suggestion("faster", *way) for way in faster[:_SHOWN]),
+    ]
 
 
-def _cheaper(chosen: Option, others: Sequence[Option]) -> Iterator[Suggestion]:
-    best = min(others, key=lambda o: o.cost_p50, default=chosen)
-    if float(best.cost_p50) < _WORTH * float(chosen.cost_p50):
-        yield _suggestion("cheaper", chosen, best)
-
-
-def _faster(chosen: Option, others: Sequence[Option]) -> Iterator[Suggestion]:
-    best = min(others, key=lambda o: o.duration_p50, default=chosen)
-    if best.duration_p50 < _WORTH * chosen.duration_p50:
-        yield _suggestion("faster", chosen, best)
-
-
-def _suggestion(aim: Aim, chosen: Option, other: Option) -> Suggestion:
+def _suggestion(aim: Aim, change: str, option: Option) -> Suggestion:
     return Suggestion(
         aim=aim,
-        change=_change(chosen, other),
-        cost_p50=str(cents(other.cost_p50)),
-        cost_p90=str(cents(other.cost_p90)),
-        duration_p50=other.duration_p50,
-        duration_p90=other.duration_p90,
+        change=change,
+        cost_p50=str(cents(option.cost_p50)),
+        cost_p90=str(cents(option.cost_p90)),
+        duration_p50=option.duration_p50,
+        duration_p90=option.duration_p90,
     )
 
 
-def _change(chosen: Option, other: Option) -> str:
+def _places(plan: Plan) -> Iterator[Way]:
+    """The cheapest and the fastest other place or number of nodes that the plan knows."""
+    others = (*plan.options[1:], *plan.alternatives)
+    if others:
+        cheapest = min(others, key=lambda o: o.cost_p50)
+        fastest = min(others, key=lambda o: o.duration_p50)
+        for option in dict.fromkeys((cheapest, fastest)):
+            yield _change_of_place(plan.chosen, option), option
+
+
+def _change_of_place(chosen: Option, other: Option) -> str:
     """The members of ``infrastructure`` that lead to the other option."""
     changes = []
     if other.nodes != chosen.nodes:
@@ -62,3 +77,44 @@ def _change(chosen: Option, other: Option) -> str:
         changes.append(f'infrastructure.regions ["{other.offering.region}"]')
     place = f"{other.nodes} x {other.offering}"
     return f"{' and '.join(changes)}: {place}" if changes else place
+
+
+def _trainings(request: PlanRequest) -> Iterator[Way]:
+    """The same job with one option of the training changed, where that can be planned."""
+    for change, training in _changes(request):
+        try:
+            plan = make_plan(replace(request, training=training))
+        except InvalidRequest:
+            continue
+        yield change, plan.chosen
+
+
+def _changes(request: PlanRequest) -> Iterator[tuple[str, Training]]:
+    training = request.training
+    if not training.packing:
+        yield "training.packing true", replace(training, packing=True)
+    if training.lora is None:
+        lora = Lora(rank=_RANK, alpha=2 * _RANK, dropout=0.0)
+        plain = replace(training, train_last_n_layers=None, train_embeddings=True)
+        yield f"training.adapter lora (of rank {_RANK}, not all weights)", replace(plain, lora=lora)
+    if training.gradient_checkpointing:
+        kept = replace(training, gradient_checkpointing=False)
+        yield "training.gradient_checkpointing false", kept
+    if shorter := _shorter(request):
+        length, share = shorter
+        what = f"training.max_seq_len {length} (cuts {share:.0%} of the sequences)"
+        yield what, replace(training, max_seq_len=length)
+
+
+def _shorter(request: PlanRequest) -> tuple[int, float] | None:
+    """A power of two below the longest sequence that cuts a tenth of them at most, and the share.
+
+    None where the rows were not counted, or no such length is shorter.
+    """
+    if request.data is None or request.training.reinforcement:
+        return None
+    lengths = request.data.lengths
+    tenth = lengths[math.ceil(0.9 * (len(lengths) - 1))]
+    length = max(_ENOUGH, 1 << (tenth - 1).bit_length())
+    share = sum(n > length for n in lengths) / len(lengths)
+    return (length, share) if share else None

@@ -120,7 +120,7 @@ def _tokens_of_sequence(request: PlanRequest, layout: Layout) -> int:
 def _lengths(request: PlanRequest, recipe: Recipe) -> Sequence[int]:
     """Lengths of sequences after the cut: counted, or guessed from what the upload noted."""
     if request.data is not None:
-        lengths: Sequence[int] = request.data.lengths
+        lengths: Sequence[int] = cut(request.data.lengths, recipe.context)
     else:
         mean = request.mean_tokens / _in_file(recipe)
         lengths = cut(estimate_lengths(mean, request.longest, request.examples), recipe.context)

@@ -24,6 +24,7 @@ from service.domain.errors import (
 )
 from service.domain.ids import earliest, new_id
 from service.domain.plan import Plan
+from service.domain.plan_request import PlanRequest
 from service.domain.states import JOB_TERMINAL, JobState
 from service.domain.terms import NO_TERMS, Terms
 from service.operations import budgets as money
@@ -73,6 +74,7 @@ class Submission:
     validation_file: File | None
     plan: Plan
     terms: Terms = NO_TERMS
+    planned: PlanRequest | None = None  # what the plan answers; None: it was stored before
 
     @property
     def sources(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from contract.job import JobRequest
 from service.db import plans
 from service.db.plans import PlanRow
+from service.domain import advice
 from service.domain.errors import InvalidRequest, PlanNotFound
 from service.domain.ids import new_id
 from service.operations.jobs import Submission
@@ -22,19 +23,18 @@ _OWN = {
 }  # members of a job's request that a plan does not depend on
 
 
-async def keep(conn: AsyncConnection, ready: Submission, now: datetime) -> PlanRow:
-    """Store the plan of a checked request."""
-    row = PlanRow(
+def made(ready: Submission, now: datetime) -> PlanRow:
+    """The plan of a checked request, with what would make it cheaper or faster. Pure."""
+    found = advice.suggestions(ready.planned, ready.plan) if ready.planned else []
+    return PlanRow(
         id=new_id("plan", now),
         project_id=ready.sending.caller.project_id,
         created_at=now,
         expires_at=now + LIFE,
         model=ready.model,
         request=ready.request,
-        plan=ready.plan.as_dict(),
+        plan=ready.plan.as_dict() | {"suggestions": [vars(each) for each in found]},
     )
-    await plans.add(conn, row)
-    return row
 
 
 async def get(conn: AsyncConnection, project_id: str, plan_id: str) -> PlanRow:
