@@ -1,6 +1,7 @@
 """What handlers depend on. One request is one transaction, committed before the answer is sent."""
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -67,6 +68,7 @@ class Parts:
     secret: str  # that node tokens are derived from
     outage: timedelta  # how long a node may go on without hearing from us
     now: Callable[[], datetime]
+    wall: Callable[[], float] = time.time  # this machine's clock, held against PostgreSQL's
     cloud: CloudProvider | None = None  # for operators alone; None: this face cannot ask it
     operator_project: str = "operators"  # its keys may see what belongs to all projects
     allowance: Allowance = USUAL  # that budgets keep for the end of machines

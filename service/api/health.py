@@ -1,10 +1,6 @@
 """Is this process alive, and can it do its work?"""
 
-import time
-from collections.abc import Callable
-from typing import Annotated
-
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from service.api.deps import PartsDep
@@ -28,27 +24,20 @@ async def alive() -> Health:
     return Health(status="ok")
 
 
-async def get_wall_clock() -> Callable[[], float]:
-    """This machine's own, and not ``Parts.now``: it is held against PostgreSQL's."""
-    return time.time
-
-
 @router.get(
     "/readyz",
     operation_id="readyz",
     response_model=Health,
     responses={503: {"model": Health | ErrorResponse, "description": "It cannot do its work."}},
 )
-async def ready(
-    parts: PartsDep, wall: Annotated[Callable[[], float], Depends(get_wall_clock)]
-) -> JSONResponse:
+async def ready(parts: PartsDep) -> JSONResponse:
     """200 when it can do its work, or 503.
 
     The database is there and takes writes, its schema is ours and its clock agrees with this
     machine's; and the loops turn, where they run.
     """
     async with parts.engine.connect() as conn:
-        fault = await health.fault(conn, wall)
+        fault = await health.fault(conn, parts.wall)
         if not fault and parts.schema:
             fault = await parts.schema.fault(conn)
     if late := parts.pulse.late() if parts.pulse else []:

@@ -1,7 +1,6 @@
 """/readyz tells the truth: database, schema, and the loops where they run."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,7 +9,6 @@ import pytest
 from sqlalchemy import text
 
 from service import console
-from service.api import health
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts
 from service.db.engine import make_engine
@@ -105,18 +103,13 @@ async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
 async def test_a_process_whose_clock_is_not_that_of_postgresql_is_not_ready(
     world: World, ahead: float, says: str
 ) -> None:
-    app = make_app(world.parts)
-    app.dependency_overrides[health.get_wall_clock] = _clock(ahead)
-    async with client(app) as http:
+    ahead_of_it = replace(world.parts, wall=lambda: time.time() + ahead)
+    async with client(make_app(ahead_of_it)) as http:
         answer = await http.get("/readyz")
 
     assert answer.status_code == (200 if says == "ok" else 503)
     assert says in answer.json()["status"]
     assert ("NTP" in answer.json()["status"]) == (says != "ok")
-
-
-def _clock(ahead: float) -> Callable[[], Callable[[], float]]:
-    return lambda: lambda: time.time() + ahead
 
 
 async def test_a_reconciler_without_a_database_is_not_ready(world: World) -> None:
