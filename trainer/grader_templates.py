@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_HOLE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_PLACE = re.compile(r"[0-9]{1,9}")  # in a list; int() refuses numbers of thousands of digits
 _PATH = re.compile(r"\s*[A-Za-z_]\w*(\.\w+)*\s*", re.ASCII)
 
 
@@ -27,12 +27,13 @@ class Hole:
 
 def parse_template(template: str, where: str) -> tuple[str | Hole, ...]:
     """Its text and holes in order; raise ValueError that begins with ``where``."""
-    parts: list[str | Hole] = []
-    end = 0
-    for match in _HOLE.finditer(template):
-        parts += [_plain(template[end : match.start()], where), _hole(match[1], where)]
-        end = match.end()
-    parts.append(_plain(template[end:], where))
+    text, *rest = template.split("{{")
+    parts: list[str | Hole] = [text]
+    for piece in rest:
+        inside, end, text = piece.partition("}}")
+        if not end:
+            raise ValueError(f"{where}: a `{{{{` has no `}}}}`")
+        parts += [_hole(inside, where), text]
     return tuple(part for part in parts if part)
 
 
@@ -41,7 +42,7 @@ def find_member(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - 
     for name in path:
         if isinstance(document, dict):
             document = document.get(name)
-        elif isinstance(document, list) and name.isdigit() and int(name) < len(document):
+        elif isinstance(document, list) and _PLACE.fullmatch(name) and int(name) < len(document):
             document = document[int(name)]
         else:
             document = None
@@ -53,12 +54,6 @@ def find_member(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - 
 def item_paths(parts: tuple[str | Hole, ...]) -> Iterator[tuple[str, ...]]:
     """The members of the row that a template reads."""
     return (p.path for p in parts if isinstance(p, Hole) and p.namespace == "item")
-
-
-def _plain(text: str, where: str) -> str:
-    if "{{" in text:
-        raise ValueError(f"{where}: a `{{{{` has no `}}}}`")
-    return text
 
 
 def _hole(inside: str, where: str) -> Hole:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from trainer.contract import missing_fields, parse_grader, template_fields
+from trainer.contract import missing_fields, parse_grader, sources, template_fields
 from trainer.grader_formula import compute
+from trainer.grader_source import check_sources
 
 CHECK = {
     "type": "string_check",
@@ -143,5 +144,5 @@ def test_formulas_are_computed_as_written(formula: str, value: float) -> None:
 
 def _refusal(grader: object) -> str:
     with pytest.raises(ValueError, match="grader") as refused:
-        parse_grader(grader)
+        check_sources(sources(parse_grader(grader), "grader"))
     return str(refused.value)
