@@ -16,7 +16,7 @@ from service.domain.errors import InvalidRequest, ServiceUnavailable
 from service.preflight.process import child_environment
 
 PROGRAM = "trainer.graders.limited"
-AT_ONCE = 2
+AT_ONCE = 2  # runs, and as many checks: trying graders holds up no new job
 CPU_SECONDS = 10  # of one child
 SECONDS = 30.0  # by the clock, the wait for a turn included
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ class GraderProcess:
     """Starts a child for each request, and few of them at a time."""
 
     def __init__(self, cpu_seconds: int = CPU_SECONDS, seconds: float = SECONDS) -> None:
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._runs, self._checks = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AT_ONCE)
         self._cpu_seconds, self._seconds = cpu_seconds, seconds
 
     async def run(self, grader: Json, sample: str, item: Json) -> Json:
@@ -35,17 +35,18 @@ class GraderProcess:
         Raises InvalidRequest for a grader that cannot run here or takes too long, and
         ServiceUnavailable.
         """
-        return await self._ask({"grader": grader, "model_sample": sample, "item": item}, "grader")
+        request = {"grader": grader, "model_sample": sample, "item": item}
+        return await self._ask(request, self._runs, "grader")
 
     async def check_sources(self, sources: dict[str, str]) -> None:
         """Compile the sources of python graders, by their places; raises as ``run`` does."""
         if sources:
-            await self._ask({"sources": sources}, next(iter(sources)))
+            await self._ask({"sources": sources}, self._checks, next(iter(sources)))
 
-    async def _ask(self, request: Json, where: str) -> Json:
+    async def _ask(self, request: Json, turns: asyncio.Semaphore, where: str) -> Json:
         request["cpu_seconds"] = self._cpu_seconds
         try:
-            async with asyncio.timeout(self._seconds), self._turns:
+            async with asyncio.timeout(self._seconds), turns:
                 code, output, errors = await _run_child(json.dumps(request).encode())
         except TimeoutError:
             raise ServiceUnavailable(
