@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_PLACE = re.compile(r"[0-9]{1,9}")  # in a list; int() refuses numbers of thousands of digits
+_MOST_HOLES = 1000
+_LONGEST_HOLE = 1000  # characters
 _PATH = re.compile(r"\s*[A-Za-z_]\w*(\.\w+)*\s*", re.ASCII)
 
 
@@ -28,6 +29,8 @@ class Hole:
 def parse_template(template: str, where: str) -> tuple[str | Hole, ...]:
     """Its text and holes in order; raise ValueError that begins with ``where``."""
     text, *rest = template.split("{{")
+    if len(rest) > _MOST_HOLES:
+        raise ValueError(f"{where}: more than {_MOST_HOLES} pairs of braces")
     parts: list[str | Hole] = [text]
     for piece in rest:
         inside, end, text = piece.partition("}}")
@@ -42,7 +45,7 @@ def find_member(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - 
     for name in path:
         if isinstance(document, dict):
             document = document.get(name)
-        elif isinstance(document, list) and _PLACE.fullmatch(name) and int(name) < len(document):
+        elif isinstance(document, list) and name.isdigit() and int(name) < len(document):
             document = document[int(name)]
         else:
             document = None
@@ -57,7 +60,7 @@ def item_paths(parts: tuple[str | Hole, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _hole(inside: str, where: str) -> Hole:
-    if not _PATH.fullmatch(inside):
+    if len(inside) > _LONGEST_HOLE or not _PATH.fullmatch(inside):
         raise ValueError(
             f"{where}: {inside.strip()!r:.80} cannot stand in braces; write a member's name with"
             " dots, such as `item.reference` or `sample.output_text`"

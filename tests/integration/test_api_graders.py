@@ -143,8 +143,8 @@ async def test_an_error_is_told_by_its_kind_and_in_words(
         ({"type": "reward_model", "model": "ft:mine"}, "grader", "a model on a GPU"),
         (multi("a", a={"type": "score_model"}), "grader.graders.a.type", "asks another model"),
         (multi("a", **CHECK), "grader.graders", "give it the name that the formula uses"),
-        (CHECK | {"input": "{{ " * 100_000}, "grader.input", "has no `}}`"),
-        (CHECK | {"input": "{{ item.long }}" * 60_000}, "grader", "MiB of memory"),
+        (CHECK | {"input": "{{ item.x " * 900}, "grader.input", "has no `}}`"),
+        (CHECK | {"input": "{{ " * 100_000}, "grader.input", "more than 1000 pairs of braces"),
     ],
 )
 async def test_what_cannot_run_here_is_refused_with_what_to_do(
@@ -155,6 +155,16 @@ async def test_what_cannot_run_here_is_refused_with_what_to_do(
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, param)
     assert said in error["message"]
+
+
+async def test_templates_that_repeat_a_long_text_are_refused(world: World) -> None:
+    grader = CHECK | {"input": "{{item.x}}" * 1000}
+    asked = {"grader": grader, "model_sample": "", "item": {"x": "x" * 1_025_000}}
+
+    answer = await world.call("POST", RUN, json=asked)
+
+    assert answer.status_code == 400
+    assert "MiB of memory" in answer.json()["error"]["message"]
 
 
 async def test_a_source_is_compiled_before_a_job_is_made(world: World) -> None:

@@ -52,6 +52,8 @@ def test_the_members_that_templates_read_are_known() -> None:
         ({"reference": "{{ sample.output_tools }}"}, "nothing is called 'sample.output_tools'"),
         ({"reference": "{{ item.x | upper }}"}, "grader.reference: 'item.x | upper' cannot stand"),
         ({"reference": "{{ item.x "}, "grader.reference: a `{{` has no `}}`"),
+        ({"reference": "{{ item.x }}" * 1001}, "grader.reference: more than 1000 pairs of braces"),
+        ({"reference": f"{{{{ item.{'x' * 1000} }}}}"}, "cannot stand in braces"),
     ],
 )
 def test_a_wrong_string_check_is_refused(changes: dict[str, Any], said: str) -> None:
