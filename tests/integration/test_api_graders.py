@@ -159,7 +159,8 @@ async def test_what_cannot_run_here_is_refused_with_what_to_do(
 
 async def test_templates_that_repeat_a_long_text_are_refused(world: World) -> None:
     grader = CHECK | {"input": "{{item.x}}" * 1000}
-    asked = {"grader": grader, "model_sample": "", "item": {"x": "x" * 1_025_000}}
+    wide = "x" * 1_000_000 + "😀"  # which makes every character four bytes
+    asked = {"grader": grader, "model_sample": "", "item": {"x": wide}}
 
     answer = await world.call("POST", RUN, json=asked)
 
