@@ -76,3 +76,14 @@ class ValidateGraderRequest(Strict):
 
     grader: dict[str, JsonValue]
     """Grader in OpenAI's form."""
+
+
+class RunGraderRequest(Strict):
+    """A grader to try on one answer."""
+
+    grader: dict[str, JsonValue]
+    """Grader in OpenAI's form, of type string_check, text_similarity, exact_answer or multi."""
+    model_sample: str
+    """Answer to grade: `{{ sample.output_text }}`, and where it is JSON `sample.output_json`."""
+    item: dict[str, JsonValue] | None = None
+    """Row of the training file that it answers: `{{ item.x }}`."""

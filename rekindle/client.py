@@ -18,18 +18,25 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from openai import AsyncOpenAI, OpenAI
+from openai import APIError, AsyncOpenAI, OpenAI, RequestOptions
 from openai._legacy_response import HttpxBinaryResponseContent
+from openai.resources.fine_tuning import jobs as openai_jobs
 
 from rekindle.answers import Attempt, AttemptList, Cost, Job, Plan
 from rekindle.cli.connection import Asked, Connection, connect
+from rekindle.patience import Patience
 
 OVER = ("succeeded", "failed", "cancelled")
 _JOBS = "/fine_tuning/jobs"
-_LONG_POLL = 30.0  # seconds
 _LOG_PAUSE = 2.0  # seconds between two looks at a log that is followed
+_OPTIONS = {  # of each call of OpenAI's client, and their names one floor below
+    "extra_headers": "headers",
+    "extra_query": "params",
+    "extra_body": "extra_json",
+    "timeout": "timeout",
+}
 _IDEMPOTENCY = "Idempotency-Key"
 _decoder = partial(codecs.getincrementaldecoder("utf-8"), errors="replace")  # across two answers
 
@@ -78,25 +85,24 @@ class AsyncClient(AsyncOpenAI):
         return AsyncJobs(self)
 
 
-class Jobs:
-    """Calls of the synchronous client. Each raises OpenAI's errors."""
+class Jobs(openai_jobs.Jobs):
+    """OpenAI's calls for jobs, and ours. Each raises OpenAI's errors."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def plan(self, *, model: str, training_file: str, **members: object) -> Plan:
+    def plan(self, *, model: str, training_file: str, **members: Any) -> Plan:  # noqa: ANN401
         """Plan a job and create nothing. Members are those of the request for a job."""
-        body = {"model": model, "training_file": training_file, **members}
-        return self._client.post("/fine_tuning/plans", body=body, cast_to=Plan)
+        body, options = _body(model, training_file, members), _options(members)
+        url = "/fine_tuning/plans"
+        return self._client.post(url, body=body, options=options, cast_to=Plan)
 
-    def create(self, *, model: str, training_file: str, **members: object) -> Job:
+    def create(self, *, model: str, training_file: str, **members: Any) -> Job:  # noqa: ANN401
         """Create a job; ``plan`` may name a plan of the same request."""
-        body = {"model": model, "training_file": training_file, **members}
-        return self._client.post(_JOBS, body=body, cast_to=Job)
+        body, options = _body(model, training_file, members), _options(members)
+        return self._client.post(_JOBS, body=body, options=options, cast_to=Job)
 
-    def retrieve(self, job_id: str) -> Job:
+    def retrieve(self, fine_tuning_job_id: str, **options: Any) -> Job:  # noqa: ANN401
         """Return the job as it is now."""
-        return self._client.get(f"{_JOBS}/{job_id}", cast_to=Job)
+        url = f"{_JOBS}/{fine_tuning_job_id}"
+        return self._client.get(url, options=_options(options), cast_to=Job)
 
     def cost(self, job_id: str) -> Cost:
         """Return what the job has cost and will cost."""
@@ -113,16 +119,23 @@ class Jobs:
         timeout: float | None = None,
         on_change: Callable[[Job], None] | None = None,
     ) -> Job:
-        """Return the job once it is over; raise TimeoutError after ``timeout`` seconds.
+        """Return the job once it is over or paused; raise TimeoutError after ``timeout`` seconds.
 
-        ``on_change`` gets the job whenever something changed.
+        A paused job goes on when it is resumed: look at its ``phase`` and ``status_reason``.
+        ``on_change`` gets the job whenever something changed. The service may be away for half an
+        hour. Ctrl-C ends the waiting and not the job.
         """
-        until = None if timeout is None else time.monotonic() + timeout
+        patience = Patience(job_id, timeout)
         job = self.retrieve(job_id)
-        while job.status not in OVER:
-            left = _left(job_id, until, time.monotonic())
-            query = {"wait": left, "version": job.version}
-            news = self._client.get(f"{_JOBS}/{job_id}", options={"params": query}, cast_to=Job)
+        while not _is_settled(job):
+            time.sleep(patience.pause())
+            options = patience.poll(job.version)
+            try:
+                news = self._client.get(f"{_JOBS}/{job_id}", options=options, cast_to=Job)
+            except APIError as error:
+                time.sleep(patience.pause_after(error))
+                continue
+            patience.heard()
             if on_change and news.version != job.version:
                 on_change(news)
             job = news
@@ -132,13 +145,20 @@ class Jobs:
         self, job_id: str, *, attempt: str | None = None, rank: int = 0, follow: bool = False
     ) -> Iterator[str]:
         """Yield what a rank printed; with ``follow`` until its attempt is over."""
-        offset, complete, decoder = 0, False, _decoder()
+        offset, complete, decoder, patience = 0, False, _decoder(), Patience(job_id)
         while not complete:
-            response = self._client.get(
-                f"{_JOBS}/{job_id}/logs",
-                options={"params": _log_query(attempt, rank, offset)},
-                cast_to=HttpxBinaryResponseContent,
-            )
+            try:
+                response = self._client.get(
+                    f"{_JOBS}/{job_id}/logs",
+                    options={"params": _log_query(attempt, rank, offset)},
+                    cast_to=HttpxBinaryResponseContent,
+                )
+            except APIError as error:
+                if not follow:
+                    raise
+                time.sleep(patience.pause_after(error))
+                continue
+            patience.heard()
             text = decoder.decode(response.content)
             offset, complete = _place(response)
             if response.content:
@@ -149,25 +169,24 @@ class Jobs:
                 time.sleep(_LOG_PAUSE)
 
 
-class AsyncJobs:
+class AsyncJobs(openai_jobs.AsyncJobs):
     """The same calls of the asynchronous client."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-
-    async def plan(self, *, model: str, training_file: str, **members: object) -> Plan:
+    async def plan(self, *, model: str, training_file: str, **members: Any) -> Plan:  # noqa: ANN401
         """Plan a job and create nothing. Members are those of the request for a job."""
-        body = {"model": model, "training_file": training_file, **members}
-        return await self._client.post("/fine_tuning/plans", body=body, cast_to=Plan)
+        body, options = _body(model, training_file, members), _options(members)
+        url = "/fine_tuning/plans"
+        return await self._client.post(url, body=body, options=options, cast_to=Plan)
 
-    async def create(self, *, model: str, training_file: str, **members: object) -> Job:
+    async def create(self, *, model: str, training_file: str, **members: Any) -> Job:  # noqa: ANN401
         """Create a job; ``plan`` may name a plan of the same request."""
-        body = {"model": model, "training_file": training_file, **members}
-        return await self._client.post(_JOBS, body=body, cast_to=Job)
+        body, options = _body(model, training_file, members), _options(members)
+        return await self._client.post(_JOBS, body=body, options=options, cast_to=Job)
 
-    async def retrieve(self, job_id: str) -> Job:
+    async def retrieve(self, fine_tuning_job_id: str, **options: Any) -> Job:  # noqa: ANN401
         """Return the job as it is now."""
-        return await self._client.get(f"{_JOBS}/{job_id}", cast_to=Job)
+        url = f"{_JOBS}/{fine_tuning_job_id}"
+        return await self._client.get(url, options=_options(options), cast_to=Job)
 
     async def cost(self, job_id: str) -> Cost:
         """Return what the job has cost and will cost."""
@@ -185,18 +204,23 @@ class AsyncJobs:
         timeout: float | None = None,  # noqa: ASYNC109 - as the synchronous client has it
         on_change: Callable[[Job], None] | None = None,
     ) -> Job:
-        """Return the job once it is over; raise TimeoutError after ``timeout`` seconds.
+        """Return the job once it is over or paused; raise TimeoutError after ``timeout`` seconds.
 
-        ``on_change`` gets the job whenever something changed.
+        A paused job goes on when it is resumed: look at its ``phase`` and ``status_reason``.
+        ``on_change`` gets the job whenever something changed. The service may be away for half an
+        hour. Cancelling the task ends the waiting and not the job.
         """
-        until = None if timeout is None else time.monotonic() + timeout
+        patience = Patience(job_id, timeout)
         job = await self.retrieve(job_id)
-        while job.status not in OVER:
-            left = _left(job_id, until, time.monotonic())
-            query = {"wait": left, "version": job.version}
-            news = await self._client.get(
-                f"{_JOBS}/{job_id}", options={"params": query}, cast_to=Job
-            )
+        while not _is_settled(job):
+            await asyncio.sleep(patience.pause())
+            options = patience.poll(job.version)
+            try:
+                news = await self._client.get(f"{_JOBS}/{job_id}", options=options, cast_to=Job)
+            except APIError as error:
+                await asyncio.sleep(patience.pause_after(error))
+                continue
+            patience.heard()
             if on_change and news.version != job.version:
                 on_change(news)
             job = news
@@ -206,13 +230,20 @@ class AsyncJobs:
         self, job_id: str, *, attempt: str | None = None, rank: int = 0, follow: bool = False
     ) -> AsyncIterator[str]:
         """Yield what a rank printed; with ``follow`` until its attempt is over."""
-        offset, complete, decoder = 0, False, _decoder()
+        offset, complete, decoder, patience = 0, False, _decoder(), Patience(job_id)
         while not complete:
-            response = await self._client.get(
-                f"{_JOBS}/{job_id}/logs",
-                options={"params": _log_query(attempt, rank, offset)},
-                cast_to=HttpxBinaryResponseContent,
-            )
+            try:
+                response = await self._client.get(
+                    f"{_JOBS}/{job_id}/logs",
+                    options={"params": _log_query(attempt, rank, offset)},
+                    cast_to=HttpxBinaryResponseContent,
+                )
+            except APIError as error:
+                if not follow:
+                    raise
+                await asyncio.sleep(patience.pause_after(error))
+                continue
+            patience.heard()
             text = decoder.decode(response.content)
             offset, complete = _place(response)
             if response.content:
@@ -223,16 +254,27 @@ class AsyncJobs:
                 await asyncio.sleep(_LOG_PAUSE)
 
 
-def _found(api_key: str | None, base_url: str | None) -> Connection:
-    return connect(Asked(url=base_url, key=api_key), os.environ, Path.cwd())
+def _found(api_key: str | None, base_url: object) -> Connection:
+    """The service; ``base_url`` is a text, or the URL object of a client that is copied."""
+    url = None if base_url is None else str(base_url)
+    return connect(Asked(url=url, key=api_key), os.environ, Path.cwd())
 
 
-def _left(job_id: str, until: float | None, now: float) -> float:
-    """Seconds of the next long poll; raise TimeoutError when there are none."""
-    left = _LONG_POLL if until is None else min(_LONG_POLL, until - now)
-    if left <= 0:
-        raise TimeoutError(f"Job {job_id} is not over yet. It goes on; wait again to follow it.")
-    return left
+def _body(model: str, training_file: str, members: dict[str, Any]) -> dict[str, Any]:
+    """A request for a job."""
+    named = {name: value for name, value in members.items() if name not in _OPTIONS}
+    return {"model": model, "training_file": training_file, **named}
+
+
+def _options(members: dict[str, Any]) -> RequestOptions:
+    """OpenAI's options of a call, which its clients take beside the members of the request."""
+    found = {_OPTIONS[name]: value for name, value in members.items() if name in _OPTIONS}
+    return cast("RequestOptions", found)
+
+
+def _is_settled(job: Job) -> bool:
+    """Whether nothing changes any more unless somebody asks for it."""
+    return job.status in OVER or job.phase == "paused"
 
 
 def _log_query(attempt: str | None, rank: int, offset: int) -> dict[str, object]:

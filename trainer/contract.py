@@ -22,6 +22,7 @@ from trainer.grader_spec import (
     missing_fields as missing_fields,
     parse_grader as parse_grader,
     reward_models as reward_models,
+    sources as sources,
     template_fields as template_fields,
 )
 from trainer.head import (

@@ -4,9 +4,16 @@ Part of the contract: the service refuses a source that cannot work before a job
 """
 
 import ast
+from collections.abc import Mapping
 
 LARGEST_SOURCE = 256 * 1024  # characters; OpenAI's limit is in bytes
 _ASKED = "define `def grade(sample, item):` at the top of the source"
+
+
+def check_sources(sources: Mapping[str, str]) -> None:
+    """Check each of the sources, which are named by the members that they stand in."""
+    for where, source in sources.items():
+        check_source(source, where)
 
 
 def check_source(source: str, where: str) -> None:

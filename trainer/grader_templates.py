@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_HOLE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_MOST_HOLES = 1000
+_LONGEST_HOLE = 1000  # characters
 _PATH = re.compile(r"\s*[A-Za-z_]\w*(\.\w+)*\s*", re.ASCII)
 
 
@@ -27,12 +28,15 @@ class Hole:
 
 def parse_template(template: str, where: str) -> tuple[str | Hole, ...]:
     """Its text and holes in order; raise ValueError that begins with ``where``."""
-    parts: list[str | Hole] = []
-    end = 0
-    for match in _HOLE.finditer(template):
-        parts += [_plain(template[end : match.start()], where), _hole(match[1], where)]
-        end = match.end()
-    parts.append(_plain(template[end:], where))
+    text, *rest = template.split("{{")
+    if len(rest) > _MOST_HOLES:
+        raise ValueError(f"{where}: more than {_MOST_HOLES} pairs of braces")
+    parts: list[str | Hole] = [text]
+    for piece in rest:
+        inside, end, text = piece.partition("}}")
+        if not end:
+            raise ValueError(f"{where}: a `{{{{` has no `}}}}`")
+        parts += [_hole(inside, where), text]
     return tuple(part for part in parts if part)
 
 
@@ -55,14 +59,8 @@ def item_paths(parts: tuple[str | Hole, ...]) -> Iterator[tuple[str, ...]]:
     return (p.path for p in parts if isinstance(p, Hole) and p.namespace == "item")
 
 
-def _plain(text: str, where: str) -> str:
-    if "{{" in text:
-        raise ValueError(f"{where}: a `{{{{` has no `}}}}`")
-    return text
-
-
 def _hole(inside: str, where: str) -> Hole:
-    if not _PATH.fullmatch(inside):
+    if len(inside) > _LONGEST_HOLE or not _PATH.fullmatch(inside):
         raise ValueError(
             f"{where}: {inside.strip()!r:.80} cannot stand in braces; write a member's name with"
             " dots, such as `item.reference` or `sample.output_text`"

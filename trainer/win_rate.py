@@ -25,9 +25,8 @@ from rendering.rows import prompt
 from rendering.tokens import prompt_ids
 from trainer import loading
 from trainer.contract import Reinforcement
-from trainer.data.prompts import CHAT
 from trainer.data.rows import Rows
-from trainer.graders.answer import Answer
+from trainer.graders.answer import CHAT, Answer
 from trainer.graders.judge import Judge
 from trainer.rollout.sampler import Sampler
 from trainer.tokenizer import load_tokenizer

@@ -34,6 +34,7 @@ from service.operations.pulse import Pulse
 from service.operations.registrations import Registering
 from service.operations.tiers import Outside
 from service.operations.waits import Waits
+from service.preflight.graders import GraderProcess
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore
 from trainer.contract import LONG_POLL_SECONDS
@@ -74,6 +75,7 @@ class Parts:
     allowance: Allowance = USUAL  # that budgets keep for the end of machines
     account: Account = field(default_factory=Account)  # that the jobs' containers are in
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
+    graders: GraderProcess = field(default_factory=GraderProcess)
     schema: Schema | None = None  # that /readyz looks for
     pulse: Pulse | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)

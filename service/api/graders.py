@@ -1,30 +1,48 @@
 """/v1/fine_tuning/alpha/graders: whether a grader is right, before a job is made with it."""
 
-from typing import NoReturn
-
 from fastapi import APIRouter
 
-from contract.reinforcement import ValidateGraderRequest
-from service.api.deps import CallerDep
+from contract.reinforcement import RunGraderRequest, ValidateGraderRequest
+from service.api.deps import CallerDep, PartsDep
 from service.api.job_requests import check_grader
 from service.api.requests import JsonRoute
-from service.api.schemas.graders import ValidGrader
-from service.domain.errors import NotImplementedHere
+from service.api.schemas.graders import GraderErrors, GraderMetadata, GraderRun, ValidGrader
 
 router = APIRouter(prefix="/fine_tuning/alpha/graders", tags=["Fine-tuning"], route_class=JsonRoute)
+_NO_ERRORS: dict[str, bool | None] = {
+    name: False if member.annotation is bool else None
+    for name, member in GraderErrors.model_fields.items()
+}
 
 
 @router.post("/validate", operation_id="validateGrader")
-async def validate(caller: CallerDep, asked: ValidateGraderRequest) -> ValidGrader:
+async def validate(parts: PartsDep, caller: CallerDep, asked: ValidateGraderRequest) -> ValidGrader:
     """Return the grader as it came, or what is wrong with it."""
-    check_grader(asked.grader, "grader")
+    await parts.graders.check_sources(check_grader(asked.grader, "grader"))
     return ValidGrader(grader=asked.grader)
 
 
-@router.post("/run", operation_id="runGrader", response_model=None)
-async def run(caller: CallerDep) -> NoReturn:
-    """Refused: graders may be programs, and programs of users run on their jobs' machines only."""
-    raise NotImplementedHere(
-        "This service runs no graders itself. Try yours on your own machine: "
-        "python -m trainer.graders --help."
+@router.post("/run", operation_id="runGrader")
+async def run(parts: PartsDep, caller: CallerDep, asked: RunGraderRequest) -> GraderRun:
+    """Grade one answer as a training run would.
+
+    Graders of type `python` and `reward_model` are refused, alone and in a `multi`: no code of
+    users runs here. Try those with `python -m trainer.graders` on your own machine.
+    """
+    told = await parts.graders.run(asked.grader, asked.model_sample, asked.item or {})
+    faults = _NO_ERRORS | dict.fromkeys(told["faults"], True)
+    errors = GraderErrors.model_validate(faults | {"details": told["details"] or None})
+    return GraderRun(
+        reward=told["reward"],
+        metadata=GraderMetadata(
+            name=str(asked.grader.get("name", "")),
+            type=str(asked.grader["type"]),
+            errors=errors,
+            execution_time=told["seconds"],
+            scores=told["rewards"],
+            token_usage=None,
+            sampled_model_name=None,
+        ),
+        sub_rewards=told["rewards"],
+        model_grader_token_usage_per_model={},
     )

@@ -22,6 +22,7 @@ from service.domain.recipe import (
 from service.domain.reinforcement import ANSWERS, BETAS, LEFT_TO_US
 from service.domain.terms import NO_TERMS, Terms
 from service.operations.jobs import UNCHANGED, Unchanged
+from service.preflight.graders import refused_grader
 from trainer.contract import (
     Curriculum,
     Dpo,
@@ -31,6 +32,7 @@ from trainer.contract import (
     Reinforcement,
     SpikeGuard,
     parse_grader,
+    sources,
 )
 
 _AT = "method.reinforcement"
@@ -111,13 +113,21 @@ def new_metadata(asked: JobPatch) -> dict[str, str] | Unchanged | None:
     return asked.metadata if "metadata" in asked.model_fields_set else UNCHANGED
 
 
-def check_grader(grader: dict[str, Any], where: str) -> None:
-    """Raise InvalidRequest that names the member at fault."""
+def check_grader(grader: dict[str, Any], where: str) -> dict[str, str]:
+    """The sources of its python graders, which are to be checked by ``GraderProcess``.
+
+    Raises InvalidRequest that names the member at fault.
+    """
     try:
-        parse_grader(grader, where)
+        return sources(parse_grader(grader, where), where)
     except ValueError as fault:
-        message = str(fault)
-        raise InvalidRequest(message, param=message.split(": ", maxsplit=1)[0][:200]) from None
+        raise refused_grader(str(fault)) from None
+
+
+def sources_of(asked: JobRequest) -> dict[str, str]:
+    """The sources of the python graders in a request for a job."""
+    learnt = asked.method.reinforcement if asked.method else None
+    return check_grader(learnt.grader, f"{_AT}.grader") if learnt else {}
 
 
 def _lora(asked: LoraRequest) -> Lora:

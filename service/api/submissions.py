@@ -9,7 +9,13 @@ from functools import partial
 
 from contract.job import JobRequest
 from service.api.deps import Parts
-from service.api.job_requests import hyperparameters_of, method_of, terms_of, training_of
+from service.api.job_requests import (
+    hyperparameters_of,
+    method_of,
+    sources_of,
+    terms_of,
+    training_of,
+)
 from service.db import files as file_rows
 from service.db import market, paces
 from service.db.files import File
@@ -105,6 +111,7 @@ async def submission(
     many seconds at most, and refused where they cannot train.
     """
     material = await _material(parts, sending.caller, asked, unstaged)
+    await parts.graders.check_sources(sources_of(asked))
     checked = None if unstaged else await _check(parts, asked, material, wait)
     plan, question = await _stored_plan(parts, sending.caller, asked), None
     if plan is None:

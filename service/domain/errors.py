@@ -30,7 +30,6 @@
     +-- UnsupportedMediaType  415  unsupported_media_type
     +-- NotSeenYet            425  not_seen_yet
     +-- RateLimited           429  rate_limit_exceeded
-    +-- NotImplementedHere    501  not_implemented
     +-- ServiceUnavailable    503  service_unavailable
     +-- LeaseLost             500  never leaves the reconciler
     +-- NothingTrained        500  never leaves the reconciler
@@ -269,15 +268,6 @@ class RateLimited(ServiceError):
     status = 429
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
-
-
-class NotImplementedHere(ServiceError):
-    """OpenAI's API has it and we have not, on purpose."""
-
-    status = 501
-    type = "invalid_request_error"
-    code = "not_implemented"
-    retry = False
 
 
 class ServiceUnavailable(ServiceError):

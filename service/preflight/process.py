@@ -120,7 +120,7 @@ class ProcessChecker:
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            env=_environment(),
+            env=child_environment(),
             cwd=task.folder,
             start_new_session=True,
             limit=_LINE_BYTES,
@@ -222,7 +222,7 @@ async def _raise_fault(feeding: "asyncio.Task[None]", code: int, errors: bytes) 
     raise _ChildFault(last[-1])
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """No secret of the service; as many threads as leave the machine responsive."""
     return {
         "PATH": os.defpath,

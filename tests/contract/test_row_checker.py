@@ -242,4 +242,4 @@ async def test_a_file_that_cannot_be_read_to_its_end_is_not_the_rows_fault() -> 
 
 
 def test_the_child_is_told_no_setting_of_the_service() -> None:
-    assert not [name for name in process._environment() if name.startswith("REKINDLE")]
+    assert not [name for name in process.child_environment() if name.startswith("REKINDLE")]

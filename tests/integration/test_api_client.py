@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from openai import AsyncOpenAI, BadRequestError, ConflictError, InternalServerError, OpenAI, omit
+from openai import AsyncOpenAI, BadRequestError, ConflictError, OpenAI, omit
 from openai.types.fine_tuning import FineTuningJob
 from openai.types.graders import StringCheckGrader, StringCheckGraderParam
 
@@ -186,7 +186,7 @@ async def test_a_job_that_learns_from_grades_is_known_to_the_client(client: Asyn
     assert job.method.reinforcement.model_extra["answers"] == 4
 
 
-async def test_graders_are_checked_and_not_run(client: AsyncOpenAI) -> None:
+async def test_graders_are_checked_and_run(client: AsyncOpenAI) -> None:
     graders = client.fine_tuning.alpha.graders
     good = StringCheckGraderParam(**GRADER)  # type: ignore[typeddict-item] # of plain strings
     bad = good | {"operation": "gt"}
@@ -194,12 +194,14 @@ async def test_graders_are_checked_and_not_run(client: AsyncOpenAI) -> None:
     checked = await graders.validate(grader=good)
     with pytest.raises(BadRequestError) as refused:
         await graders.validate(grader=bad)
-    with pytest.raises(InternalServerError) as unknown:
-        await graders.run(grader=good, model_sample="four", item={"answer": "four"})
+    right = await graders.run(grader=good, model_sample="four", item={"answer": "four"})
+    wrong = await graders.run(grader=good, model_sample="four")
 
     assert isinstance(checked.grader, StringCheckGrader)
     assert (refused.value.param, refused.value.status_code) == ("grader.operation", 400)
-    assert (unknown.value.code, unknown.value.status_code) == ("not_implemented", 501)
+    assert (right.reward, right.metadata.type, right.sub_rewards) == (1.0, "string_check", {})
+    assert (wrong.reward, wrong.metadata.errors.invalid_variable_error) == (0.0, True)
+    assert not wrong.metadata.errors.sample_parse_error
 
 
 async def test_the_deprecated_hyperparameters_still_work(client: AsyncOpenAI) -> None:

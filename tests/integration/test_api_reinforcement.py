@@ -139,19 +139,6 @@ async def test_a_grader_is_checked_without_a_job(world: World) -> None:
     assert more.json()["error"]["code"] == "unknown_parameter"
 
 
-async def test_no_grader_is_run_by_the_service(world: World) -> None:
-    answer = await world.call(
-        "POST",
-        "/v1/fine_tuning/alpha/graders/run",
-        json={"grader": GRADER, "model_sample": "four", "item": {"answer": "four"}},
-    )
-
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"]) == (501, "not_implemented")
-    assert answer.headers["x-should-retry"] == "false"
-    assert "python -m trainer.graders" in error["message"]
-
-
 async def test_nobody_checks_graders_without_a_key(world: World) -> None:
     for path in (VALIDATE, "/v1/fine_tuning/alpha/graders/run"):
         answer = await world.call(

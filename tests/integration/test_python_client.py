@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from openai import NotFoundError
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 import rekindle
 from rekindle.cli.trouble import Trouble
@@ -42,11 +45,57 @@ async def test_a_job_is_planned_created_and_waited_for(world: World, url: str) -
         assert (await client.jobs.cost(job.id)).spent == over.cost.spent
 
 
-async def test_waiting_ends_when_the_time_is_up(world: World, url: str) -> None:
+async def test_waiting_outlives_a_service_that_is_away_and_ends_at_a_pause(world: World) -> None:
+    """A proxy answers in place of the service, which is being replaced."""
     job = (await world.submit())["id"]
-    async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
+    app, away, missed = make_app(world.parts), asyncio.Event(), asyncio.Event()
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        if not away.is_set():
+            await app(scope, receive, send)
+            return
+        missed.set()
+        await PlainTextResponse("bad gateway", 502)(scope, receive, send)
+
+    async with (
+        served(proxy) as url,
+        rekindle.AsyncClient(api_key=world.key, base_url=url, timeout=3) as client,
+    ):
+        found = asyncio.create_task(client.jobs.wait(job, timeout=20))
+        stopped = asyncio.create_task(client.jobs.wait(job))
+        await asyncio.sleep(0)
+        stopped.cancel()
+        away.set()
+        await asyncio.wait_for(missed.wait(), 20)
+        away.clear()
+        assert (await client.jobs.pause(job)).id == job
+        await world.tick(2)
+        paused = await found
+
+        assert (paused.status, paused.phase) == ("queued", "paused")
+        with pytest.raises(asyncio.CancelledError):
+            await stopped
+        with pytest.raises(NotFoundError):
+            await client.jobs.wait("ftjob-gone")
+
+
+async def test_a_short_time_out_of_the_client_makes_no_storm_of_requests(world: World) -> None:
+    """The service answers five seconds before the client would give up: here at once."""
+    job = (await world.submit())["id"]
+    async with (
+        served(make_app(world.parts)) as url,
+        rekindle.AsyncClient(api_key=world.key, base_url=url).with_options(timeout=3) as client,
+    ):
+        sent: list[object] = []
+
+        async def note(request: object) -> None:
+            sent.append(request)
+
+        client._client.event_hooks["request"].append(note)
         with pytest.raises(TimeoutError, match="is not over yet"):
-            await client.jobs.wait(job, timeout=0.1)
+            await client.jobs.wait(job, timeout=1.5)
+
+    assert len(sent) <= 3
 
 
 async def test_a_log_is_read_in_pieces_of_whole_characters(world: World, url: str) -> None:
@@ -91,8 +140,8 @@ async def test_the_synchronous_client_does_the_same(world: World, url: str) -> N
 
     def use() -> tuple[str, int, str]:
         with rekindle.Client(api_key=world.key, base_url=f"{url}/v1/") as client:
-            shown = client.jobs.retrieve(job)
-            listed = client.fine_tuning.jobs.list(limit=1).data[0].id
+            shown = client.jobs.retrieve(job, timeout=9, extra_headers={"prefer": "wait=0"})
+            listed = client.jobs.list(limit=1).data[0].id
             return shown.phase, len(client.jobs.attempts(job)), listed
 
     phase, attempts, listed = await asyncio.to_thread(use)

@@ -15,6 +15,7 @@ import yaml
 from docker import lock
 from service import console
 from service.cloud.cloud_init import USER
+from service.preflight import graders
 from service.settings import Settings
 from tests.repository.sources import ROOT, files, text
 from trainer.supervisor.main import WORK_DIR
@@ -88,7 +89,8 @@ def test_what_an_image_copies_is_there_and_is_let_through(dockerfile: str) -> No
 
 def test_the_service_image_has_every_module_that_the_service_imports() -> None:
     """It could not start once: the contract had been split into files that were not copied."""
-    script = "import sys, service.main; print(*(m.__file__ for m in sys.modules.values() if m))"
+    script = f"import sys, service.main, {graders.PROGRAM}; "
+    script += "print(*(m.__file__ for m in sys.modules.values() if m))"
     command = [sys.executable, "-c", script.replace("m.__file__", "getattr(m, '__file__', '')")]
     told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     ours = {str(file) for file in files()}
@@ -101,8 +103,9 @@ def test_the_service_image_has_every_module_that_the_service_imports() -> None:
 
     missing = [m for m in used if not any(m == c or m.startswith(f"{c}/") for c in copied)]
 
-    assert "trainer/run_spec.py" in used
+    assert {"trainer/run_spec.py", "trainer/graders/text.py"} <= used
     assert missing == []
+    assert not {"trainer", "trainer/graders", "trainer/graders/sandbox.py"} & {*copied}
 
 
 def test_packages_come_by_hash_and_without_scripts_of_their_own(dockerfile: str) -> None:

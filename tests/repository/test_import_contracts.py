@@ -28,6 +28,10 @@ PLANTS = {
     "Rendering needs neither our other parts nor torch": ("rendering/rows.py", "import numpy"),
     "A job's request knows none of our other parts": ("contract/job.py", "import trainer.contract"),
     "The contract needs only the standard library": ("trainer/contract.py", "import torch"),
+    "What tries graders in the service runs no code of users": (
+        "trainer/graders/text.py",
+        "import trainer.graders.sandbox",
+    ),
     "The emulator is a program of its own": ("emulator/__init__.py", "import rekindle"),
     "Floors of the emulator: imports only go down": (
         "emulator/state.py",

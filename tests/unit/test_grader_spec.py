@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from trainer.contract import missing_fields, parse_grader, template_fields
+from trainer.contract import missing_fields, parse_grader, sources, template_fields
 from trainer.grader_formula import compute
+from trainer.grader_source import check_sources
 
 CHECK = {
     "type": "string_check",
@@ -51,6 +52,8 @@ def test_the_members_that_templates_read_are_known() -> None:
         ({"reference": "{{ sample.output_tools }}"}, "nothing is called 'sample.output_tools'"),
         ({"reference": "{{ item.x | upper }}"}, "grader.reference: 'item.x | upper' cannot stand"),
         ({"reference": "{{ item.x "}, "grader.reference: a `{{` has no `}}`"),
+        ({"reference": "{{ item.x }}" * 1001}, "grader.reference: more than 1000 pairs of braces"),
+        ({"reference": f"{{{{ item.{'x' * 1000} }}}}"}, "cannot stand in braces"),
     ],
 )
 def test_a_wrong_string_check_is_refused(changes: dict[str, Any], said: str) -> None:
@@ -143,5 +146,5 @@ def test_formulas_are_computed_as_written(formula: str, value: float) -> None:
 
 def _refusal(grader: object) -> str:
     with pytest.raises(ValueError, match="grader") as refused:
-        parse_grader(grader)
+        check_sources(sources(parse_grader(grader), "grader"))
     return str(refused.value)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainer.grader_spec import Metric
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Answer, Fault, Grade
 from trainer.graders.choose import make_grader
 from trainer.graders.final_answer import same_answer
 from trainer.graders.seccomp import program
@@ -51,18 +51,27 @@ def test_templates_are_filled_in(template: str, text: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("template", "error"),
+    ("template", "error", "fault"),
     [
-        ("{{ item.none.x }}", "item.none.x: missing or null"),
-        ("{{ sample.output_json.x }}", "sample.output_json: the answer is not JSON"),
+        ("{{ item.none.x }}", "item.none.x: missing or null", Fault.INVALID_VARIABLE),
+        (
+            "{{ sample.output_json.x }}",
+            "sample.output_json: the answer is not JSON",
+            Fault.SAMPLE_PARSE,
+        ),
+        (
+            f"{{{{ item.list.{'9' * 900} }}}}",
+            f"item.list.{'9' * 900}: missing or null",
+            Fault.INVALID_VARIABLE,
+        ),
     ],
 )
 def test_what_a_template_does_not_find_is_an_error_and_no_points(
-    template: str, error: str, tmp_path: Path
+    template: str, error: str, fault: Fault, tmp_path: Path
 ) -> None:
-    assert _grade(_check("ne", template, "x"), "[" * 9999, {"none": None}, tmp_path) == Grade(
-        0.0, error
-    )
+    grade = _grade(_check("ne", template, "x"), "[" * 9999, {"none": None, "list": [1]}, tmp_path)
+
+    assert grade == Grade(0.0, error, fault)
 
 
 # "the cat sat" against "the cat ate it": 2 of 3 words and of 4 words, 1 of 2 and of 3 pairs.
@@ -138,9 +147,10 @@ def test_a_multi_grader_computes_from_its_parts(tmp_path: Path) -> None:
 def test_a_part_that_errs_takes_the_whole_grade(tmp_path: Path) -> None:
     grader = _multi("1 - long + cat", long="{{ item.gone }}")
 
-    assert _grade(grader, "cat", {"n": 0}, tmp_path) == Grade(
-        0.0, "long: item.gone: missing or null"
-    )
+    grade = _grade(grader, "cat", {"n": 0}, tmp_path)
+
+    assert grade == Grade(0.0, "long: item.gone: missing or null", Fault.INVALID_VARIABLE)
+    assert grade.parts["cat"] == Grade(1.0)
 
 
 @pytest.mark.parametrize("formula", ["cat / long", "log(long) + cat", "(cat + 9 + long) ^ 999"])
@@ -149,6 +159,7 @@ def test_a_formula_without_a_value_is_an_error(formula: str, tmp_path: Path) -> 
 
     assert grade.score == 0.0
     assert grade.error.startswith("calculate_output: ")
+    assert grade.fault == Fault.FORMULA
 
 
 def test_a_machine_whose_system_calls_are_not_known_gets_no_filter() -> None:

@@ -10,8 +10,7 @@ from rendering.tokenizer import Tokenizer
 from rendering.tokens import prompt_ids
 from trainer.contract import RunSpec
 from trainer.data.rows import Rows
-
-CHAT = ("messages", "tools")  # members of a row that the model sees; the others the grader sees
+from trainer.graders.answer import divide_row
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ class Prompts:
         (found,) = self._rows[row]
         with self._rows.named(row):
             ids = prompt_ids(self._tokenizer, found, self._today)
-        item = {name: value for name, value in found.items() if name not in CHAT}
-        return Prompt(ids, item, {name: found[name] for name in CHAT if name in found})
+        return Prompt(ids, *divide_row(found))
 
     def place(self, row: int) -> str:
         """File and line of the row."""

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Answer, Grade, divide_row
 from trainer.graders.choose import make_grader
 from trainer.graders.sandbox import SandboxError
 
@@ -54,7 +54,7 @@ def _answer(number: int, line: str) -> Answer:
         raise ValueError(f"line {number}: {e}") from None
     if not isinstance(row, dict) or not isinstance(row.get("output_text"), str):
         raise ValueError(f"line {number}: an object with a text `output_text` is needed")
-    return Answer(row.pop("output_text"), row)
+    return Answer(row.pop("output_text"), *divide_row(row))
 
 
 if __name__ == "__main__":

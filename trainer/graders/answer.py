@@ -1,8 +1,11 @@
 """What a grader gets and gives: an answer of the model with its row, and a grade."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
+
+CHAT = ("messages", "tools")  # members of a row that the model sees; graders see the others
 
 
 @dataclass(frozen=True)
@@ -11,7 +14,22 @@ class Answer:
 
     text: str
     item: dict[str, Any]
-    chat: dict[str, Any] = field(default_factory=dict)  # what was asked: `messages`, `tools`
+    chat: dict[str, Any] = field(default_factory=dict)  # what was asked: the members CHAT
+
+
+def divide_row(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a grader sees of a row of prompts as `item`, and the chat that the model sees."""
+    item = {name: value for name, value in row.items() if name not in CHAT}
+    return item, {name: row[name] for name in CHAT if name in row}
+
+
+class Fault(StrEnum):
+    """Kinds of errors, by OpenAI's names for them."""
+
+    INVALID_VARIABLE = "invalid_variable_error"  # a template reads a member that is not there
+    SAMPLE_PARSE = "sample_parse_error"  # a template reads JSON, and the answer is none
+    FORMULA = "formula_parse_error"  # calculate_output has no value
+    OTHER = "other_error"
 
 
 @dataclass(frozen=True)
@@ -20,6 +38,16 @@ class Grade:
 
     score: float
     error: str = ""
+    fault: Fault = Fault.OTHER  # the kind of the error, where there is one
+    parts: Mapping[str, "Grade"] = field(default_factory=dict, compare=False)  # of a multi grader
+
+
+class UngradableAnswer(ValueError):
+    """A template cannot be filled in for this answer and row."""
+
+    def __init__(self, message: str, fault: Fault) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class Grader(Protocol):

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+from trainer.grader_source import check_sources
 from trainer.grader_spec import (
     GraderSpec,
     MultiGrader,
     PythonGrader,
     RewardModelGrader,
     parse_grader,
+    sources,
 )
 from trainer.graders.answer import Grader
 from trainer.graders.multi import Multi
@@ -17,14 +19,16 @@ from trainer.graders.text import Text
 
 
 def make_grader(spec_json: str, folder: Path, judge: Grader | None = None) -> Grader:
-    """Make it; raise ValueError for an object that `parse_grader` refuses.
+    """Make it; raise ValueError for an object that `parse_grader` or `check_sources` refuses.
 
     ``judge`` is the reward model where the machine has one.
 
     ``folder`` is this rank's own: python graders get folders below it, which are emptied. Processes
     start at the first grade, from the thread that asks for it, and end with that thread or `close`.
     """
-    return _made(parse_grader(json.loads(spec_json)), folder, judge)
+    spec = parse_grader(json.loads(spec_json))
+    check_sources(sources(spec, "grader"))
+    return _made(spec, folder, judge)
 
 
 def _made(spec: GraderSpec, folder: Path, judge: Grader | None) -> Grader:

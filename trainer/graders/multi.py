@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from trainer.grader_formula import compute
-from trainer.graders.answer import Answer, Grade, Grader
+from trainer.graders.answer import Answer, Fault, Grade, Grader
 
 
 class Multi:
@@ -26,13 +26,14 @@ class Multi:
             part.close()
 
     def _whole(self, grades: Mapping[str, Grade]) -> Grade:
-        errors = [f"{name}: {grade.error}" for name, grade in grades.items() if grade.error]
-        if errors:
-            return Grade(0.0, "; ".join(errors))
+        wrong = {name: grade for name, grade in grades.items() if grade.error}
+        if wrong:
+            errors = "; ".join(f"{name}: {grade.error}" for name, grade in wrong.items())
+            return Grade(0.0, errors, next(iter(wrong.values())).fault, grades)
         try:
             score = compute(self._formula, {name: grade.score for name, grade in grades.items()})
         except (ArithmeticError, ValueError) as e:
-            return Grade(0.0, f"calculate_output: {e}")
+            return Grade(0.0, f"calculate_output: {e}", Fault.FORMULA, grades)
         if not math.isfinite(score):
-            return Grade(0.0, f"calculate_output: {score} is not finite")
-        return Grade(score)
+            return Grade(0.0, f"calculate_output: {score} is not finite", Fault.FORMULA, grades)
+        return Grade(score, parts=grades)

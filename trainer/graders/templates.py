@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from trainer.grader_templates import Hole, find_member, parse_template
-from trainer.graders.answer import Answer
+from trainer.graders.answer import Answer, Fault, UngradableAnswer
 
 
 class Template:
@@ -15,7 +15,7 @@ class Template:
         self._parts = parse_template(template, "template")
 
     def fill(self, answer: Answer) -> str:
-        """The text; raise ValueError where the row or the answer lacks what it asks for."""
+        """The text; raise UngradableAnswer where row or answer lack what it asks for."""
         return "".join(p if isinstance(p, str) else _filled(p, answer) for p in self._parts)
 
 
@@ -26,7 +26,7 @@ def _filled(hole: Hole, answer: Answer) -> str:
     try:
         value = find_member(document, hole.path)
     except KeyError:
-        raise ValueError(f"{hole}: missing or null") from None
+        raise UngradableAnswer(f"{hole}: missing or null", Fault.INVALID_VARIABLE) from None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -34,4 +34,6 @@ def _json(text: str) -> Any:  # noqa: ANN401 - what json.loads gives
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError("sample.output_json: the answer is not JSON") from None
+        raise UngradableAnswer(
+            "sample.output_json: the answer is not JSON", Fault.SAMPLE_PARSE
+        ) from None

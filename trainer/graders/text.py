@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from trainer.grader_spec import ExactAnswer, Operation, StringCheck, TextGrader, TextSimilarity
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Answer, Grade, UngradableAnswer
 from trainer.graders.final_answer import same_answer
 from trainer.graders.similarity import similarity
 from trainer.graders.templates import Template
@@ -34,8 +34,8 @@ class Text:
     def _one(self, answer: Answer) -> Grade:
         try:
             text, reference = self._input.fill(answer), self._reference.fill(answer)
-        except ValueError as e:
-            return Grade(0.0, str(e))
+        except UngradableAnswer as e:
+            return Grade(0.0, str(e), e.fault)
         return Grade(float(self._compare(text, reference)))
 
 

@@ -1,0 +1,212 @@
+"""Graders are tried by the service as a training run would use them, and no code of users is."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.preflight.graders import GraderProcess
+from tests.integration.test_api_preferences import create
+from tests.integration.test_api_reinforcement import VALIDATE, learning, prompts
+from tests.world import World
+from trainer.graders.answer import Answer
+from trainer.graders.choose import make_grader
+
+RUN = "/v1/fine_tuning/alpha/graders/run"
+Json = dict[str, Any]
+PYTHON = {"type": "python", "source": "def grade(sample, item):\n    return 1.0\n"}
+HOSTILE = {"type": "python", "source": PYTHON["source"] + "lambda: 0\n" * 20_000}  # compiles slowly
+SAMPLE = '{"word": "The cat sat", "n": 3, "list": ["a"]}'
+ITEM = {
+    "messages": [{"role": "user", "content": "?"}],
+    "word": "the cat ate it",
+    "answer": "#### 3",
+    "deep": {"list": [{"x": "cat"}]},
+    "long": "word " * 2000,
+}
+
+
+def comparing(kind: str, **members: str) -> Json:
+    return {
+        "type": kind,
+        "input": "{{ sample.output_json.word }}",
+        "reference": "{{ item.word }}",
+    } | members
+
+
+def multi(formula: str, **graders: Json) -> Json:
+    return {"type": "multi", "name": "all", "graders": graders, "calculate_output": formula}
+
+
+CHECK = comparing("string_check", operation="ilike", reference="{{item.deep.list.0.x}}")
+EXACT = comparing("exact_answer", input="{{sample.output_json.n}}", reference="{{item.answer}}")
+GRADERS = [
+    CHECK,
+    EXACT,
+    *(
+        comparing("text_similarity", evaluation_metric=metric)
+        for metric in ("fuzzy_match", "bleu", "gleu", "rouge_1", "rouge_5", "rouge_l")
+    ),
+    comparing("text_similarity", evaluation_metric="rouge_l", reference="{{item.long}}"),
+    comparing("string_check", operation="ne", input="{{ sample.output_text }}"),
+    comparing("string_check", operation="eq", input="{{ sample.output_json.none }}"),
+    comparing("string_check", operation="eq", input="{{ item.messages.0.role }}"),
+    multi("max(check, 0.5) ^ 2 - exact / 4", check=CHECK, exact=EXACT),
+    multi("1 / (check - exact)", check=CHECK, exact=EXACT),
+    multi("check + gone", check=CHECK, gone=CHECK | {"reference": "{{ item.gone }}"}),
+]
+
+
+async def test_the_service_grades_as_a_training_run_does(world: World, tmp_path: Path) -> None:
+    item = {name: value for name, value in ITEM.items() if name != "messages"}
+    for grader in GRADERS:
+        made = make_grader(json.dumps(grader), tmp_path)
+        (expected,) = made.grade([Answer(SAMPLE, item)])
+
+        told = await run(world, grader)
+
+        assert told["reward"] == expected.score, grader
+        assert (told["metadata"]["errors"]["details"] or "") == expected.error
+        rewards = {name: part.score for name, part in expected.parts.items()}
+        assert told["sub_rewards"] == told["metadata"]["scores"] == rewards
+
+
+async def test_the_answer_is_openais(world: World) -> None:
+    both = multi("check + 2 * exact", check=CHECK, exact=EXACT)
+
+    told = await run(world, both)
+
+    seconds = told["metadata"].pop("execution_time")
+    assert 0 <= seconds < 5
+    assert told == {
+        "reward": 3.0,
+        "metadata": {
+            "name": "all",
+            "type": "multi",
+            "errors": dict.fromkeys(
+                (
+                    *("formula_parse_error", "sample_parse_error", "truncated_observation_error"),
+                    *("unresponsive_reward_error", "invalid_variable_error", "other_error"),
+                    *("python_grader_server_error", "python_grader_runtime_error"),
+                    *("model_grader_server_error", "model_grader_refusal_error"),
+                    "model_grader_parse_error",
+                ),
+                False,
+            )
+            | dict.fromkeys(
+                (
+                    *("python_grader_server_error_type", "python_grader_runtime_error_details"),
+                    *("model_grader_server_error_details", "details"),
+                )
+            ),
+            "scores": {"check": 1.0, "exact": 1.0},
+            "token_usage": None,
+            "sampled_model_name": None,
+        },
+        "sub_rewards": {"check": 1.0, "exact": 1.0},
+        "model_grader_token_usage_per_model": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("grader", "sample", "wrong"),
+    [
+        (CHECK | {"reference": "{{item.gone}}"}, SAMPLE, {"invalid_variable_error"}),
+        (CHECK, "no JSON", {"sample_parse_error"}),
+        (multi("1 / (a - 1)", a=CHECK), SAMPLE, {"formula_parse_error"}),
+        (
+            multi("a + b", a=CHECK, b=CHECK | {"input": "{{ item.gone }}"}),
+            "no JSON",
+            {"sample_parse_error", "invalid_variable_error"},
+        ),
+    ],
+)
+async def test_an_error_is_told_by_its_kind_and_in_words(
+    world: World, grader: Json, sample: str, wrong: set[str]
+) -> None:
+    told = await run(world, grader, sample)
+
+    errors = told["metadata"]["errors"]
+    assert told["reward"] == 0.0
+    assert {name for name, value in errors.items() if value is True} == wrong
+    assert errors["details"]
+
+
+@pytest.mark.parametrize(
+    ("grader", "param", "said"),
+    [
+        (PYTHON, "grader", "python -m trainer.graders"),
+        (multi("a + b", a=CHECK, b=PYTHON), "grader.graders.b", "python -m trainer.graders"),
+        ({"type": "reward_model", "model": "ft:mine"}, "grader", "a model on a GPU"),
+        (multi("a", a={"type": "score_model"}), "grader.graders.a.type", "asks another model"),
+        (multi("a", **CHECK), "grader.graders", "give it the name that the formula uses"),
+        (CHECK | {"input": "{{ item.x " * 900}, "grader.input", "has no `}}`"),
+        (CHECK | {"input": "{{ " * 100_000}, "grader.input", "more than 1000 pairs of braces"),
+    ],
+)
+async def test_what_cannot_run_here_is_refused_with_what_to_do(
+    world: World, grader: Json, param: str, said: str
+) -> None:
+    answer = await world.call("POST", RUN, json=body(grader))
+
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
+    assert said in error["message"]
+
+
+async def test_templates_that_repeat_a_long_text_are_refused(world: World) -> None:
+    grader = CHECK | {"input": "{{item.x}}" * 1000}
+    wide = "x" * 1_000_000 + "😀"  # which makes every character four bytes
+    asked = {"grader": grader, "model_sample": "", "item": {"x": wide}}
+
+    answer = await world.call("POST", RUN, json=asked)
+
+    assert answer.status_code == 400
+    assert "MiB of memory" in answer.json()["error"]["message"]
+
+
+async def test_a_source_is_compiled_before_a_job_is_made(world: World) -> None:
+    broken = PYTHON | {"source": "def grade(sample, item):\n    return 1 +"}
+
+    checked = await world.call("POST", VALIDATE, json={"grader": multi("a", a=broken)})
+    made = await create(world, await world.upload(prompts()), method=learning(grader=broken))
+
+    assert checked.json()["error"]["param"] == "grader.graders.a.source"
+    assert made["error"]["param"] == "method.reinforcement.grader.source"
+    assert "line 2: invalid syntax" in made["error"]["message"]
+
+
+async def test_slow_graders_are_ended_and_hold_up_nobody(world: World) -> None:
+    """Without a process each of them would hold Python's lock for many seconds."""
+    tries = GraderProcess(cpu_seconds=1)
+    texts = ["abcdefgh" * 60_000, "hgfedcba" * 60_000]
+    similar = comparing("text_similarity", evaluation_metric="fuzzy_match", input=texts[0])
+    slow = asyncio.gather(
+        tries.run(similar | {"reference": texts[1]}, "", {}),
+        tries.check_sources({"grader.source": HOSTILE["source"]}),
+        return_exceptions=True,
+    )
+    longest = 0.0
+    while not slow.done():
+        began = time.monotonic()
+        assert (await world.http.get("/livez")).status_code == 200
+        longest = max(longest, time.monotonic() - began)
+        await asyncio.sleep(0)
+
+    codes = [getattr(error, "code", error) for error in await slow]
+    assert codes == ["grader_too_slow"] * 2
+    assert longest < 0.5
+
+
+async def run(world: World, grader: Json, sample: str = SAMPLE) -> Json:
+    answer = await world.call("POST", RUN, json=body(grader, sample))
+    assert answer.status_code == 200, answer.text
+    told: Json = answer.json()
+    return told
+
+
+def body(grader: Json, sample: str = SAMPLE) -> Json:
+    return {"grader": grader, "model_sample": sample, "item": ITEM}
