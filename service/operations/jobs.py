@@ -76,8 +76,8 @@ class Submission:
     terms: Terms = NO_TERMS
 
     @property
-    def sources(self) -> frozenset[str]:
-        """The jobs whose models it reads."""
+    def sources(self) -> frozenset[lineage.Source]:
+        """What of other jobs it reads."""
         return lineage.sources(self.model, self.plan.recipe.reinforcement)
 
 
