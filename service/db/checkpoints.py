@@ -74,8 +74,9 @@ async def _kept(conn: AsyncConnection, which: ColumnElement[bool]) -> list[Kept]
 async def paths_of_step(conn: AsyncConnection, job_id: str, step: int) -> dict[str, bool]:
     """The folders of all checkpoints that were committed of a step, and whether each is kept."""
     c = checkpoints.c
-    query = select(c.path, c.dropped_at.is_(None)).where(c.job_id == job_id, c.step == step)
-    return dict((await conn.execute(query.order_by(c.path))).tuples().all())
+    query = select(c.path, c.dropped_at.is_(None).label("kept"))
+    mine = query.where(c.job_id == job_id, c.step == step).order_by(c.path)
+    return {row.path: row.kept for row in await conn.execute(mine)}
 
 
 async def drop(conn: AsyncConnection, job_id: str, step: int, now: datetime) -> None:

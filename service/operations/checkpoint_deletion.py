@@ -28,20 +28,17 @@ async def delete(
     source = lineage.source(name)
     async with engine.begin() as conn:
         job = await checkpoint_models.named(conn, project_id, name)
-        step = source.step
-        paths = (
-            await checkpoints.paths_of_step(conn, job.id, step) if job and step is not None else {}
-        )
-        if job is None or step is None or not paths:
+        if job is None or source.step is None:
             raise ModelNotFound(f"No checkpoint {name!r} of a job of yours. See GET /v1/models.")
         _must_be_over(job, name)
+        paths = await checkpoints.paths_of_step(conn, job.id, source.step)
         await _must_be_free(conn, project_id, source, list(paths), name)
         if any(paths.values()):
-            await _mark(conn, job, step, name, now)
+            await _mark(conn, job, source.step, name, now)
     await _let_go(store, job.id, paths)
     freed = sum([await _delete_folder(store, job.id, path) for path in paths])
     if not freed and not any(paths.values()):
-        raise ModelNotFound(f"The checkpoint {name!r} was deleted before. See GET /v1/models.")
+        raise ModelNotFound(f"There is no checkpoint {name!r} any more. See GET /v1/models.")
     return freed
 
 
