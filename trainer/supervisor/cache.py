@@ -117,7 +117,7 @@ class Cache:
     def drop_starting_checkpoint(self, base: BaseModel) -> None:
         """Free the disk of what was converted: it is not read again."""
         assert base.checkpoint is not None
-        for file in (*base.checkpoint.files, *base.files):
+        for file in (*base.checkpoint.files, base.checkpoint.run_spec, *base.files):
             inside(self._inputs, file.path).unlink(missing_ok=True)
 
     def adopt(self, made: ConvertedBase, folder: Path) -> None:
