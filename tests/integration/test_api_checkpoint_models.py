@@ -12,8 +12,10 @@ from service.storage.store import StorageError
 from tests.integration.checkpointed import FILES, cancel, cancelled, seal, training
 from tests.integration.made import READ, make
 from tests.integration.stored import moves
+from tests.integration.test_api_judges import asking
 from tests.integration.test_api_lineage import refused
 from tests.integration.test_api_preferences import JOBS, told
+from tests.integration.test_api_reinforcement import prompts
 from tests.world import MODEL, World
 from trainer.contract import (
     CONVERTED_BASE,
@@ -115,9 +117,8 @@ async def test_a_name_of_no_checkpoint_is_refused_with_those_that_there_are(worl
     misspelt = await refused(world, model=name.replace("::", ":x:"))
     theirs = await world.call("GET", f"/v1/models/{name}", headers=key)
     deleted = await world.call("DELETE", f"/v1/models/{name}", headers=key)
-    grader = {"type": "reward_model", "model": name}
-    learn = {"type": "reinforcement", "reinforcement": {"grader": grader}}
-    judging = await refused(world, method=learn)
+    rows = await world.upload(prompts())
+    judging = await refused(world, model=MODEL, training_file=rows, method=asking(name))
 
     assert (missing["code"], missing["param"]) == ("unsupported_model", "model")
     assert "There are those of step 3, 2." in missing["message"]
