@@ -27,9 +27,9 @@ async def trained(product: Product, **body: Any) -> dict[str, Any]:  # noqa: ANN
 @pytest.mark.long
 @pytest.mark.timeout(420)
 async def test_a_job_begins_with_the_model_of_the_step_that_it_names(product: Product) -> None:
-    """Of a whole model, then of adapters on what was made of it."""
+    """Of a whole model to the bit; of adapters but for the rounding of the merged weights."""
     job = await trained(product, training=EACH_STEP)
-    for settings in (EACH_STEP | LORA, EACH_STEP):
+    for settings, tolerance in ((EACH_STEP | LORA, 0.0), (EACH_STEP, 1e-3)):
         series = (await product.get(f"/fine_tuning/jobs/{job['id']}/metrics"))["data"]
         losses = {row["step"]: row["valid_loss"] for row in series}
         kept = (await product.get(f"/fine_tuning/jobs/{job['id']}/checkpoints"))["data"]
@@ -38,5 +38,6 @@ async def test_a_job_begins_with_the_model_of_the_step_that_it_names(product: Pr
         report = await product.get(f"/fine_tuning/jobs/{job['id']}/model/report.json")
 
         assert 1 < start["step_number"] < max(losses)
-        assert report["validation"]["before"] == losses[start["step_number"]]
+        expected = pytest.approx(losses[start["step_number"]], rel=tolerance, abs=0.0)
+        assert report["validation"]["before"] == expected
         assert report["validation"]["after"] < report["validation"]["before"]
