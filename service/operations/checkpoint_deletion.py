@@ -35,7 +35,8 @@ async def delete(
         await _must_be_free(conn, project_id, source, list(paths), name)
         if any(paths.values()):
             await _mark(conn, job, source.step, name, now)
-    await _let_go(store, job.id, paths)
+    if paths:
+        await _let_go(store, job.id, paths)
     freed = sum([await _delete_folder(store, job.id, path) for path in paths])
     if not freed and not any(paths.values()):
         raise ModelNotFound(f"There is no checkpoint {name!r} any more. See GET /v1/models.")

@@ -157,12 +157,13 @@ async def test_a_deleted_checkpoint_is_gone_with_its_bytes(world: World) -> None
 
     gone = (await world.call("DELETE", f"/v1/models/{name}")).json()
     again = await error_of(world, "DELETE", name)
+    never = await error_of(world, "DELETE", name.replace("step-2", "step-7"))
     head, _ = await world.store.read(made["id"], HEAD)
     left = await world.store.list_blobs(made["id"], "checkpoints/")
 
     assert (gone["id"], gone["deleted"]) == (name, True)
     assert gone["bytes_freed"] > 200 * 1024
-    assert (again["status"], again["code"]) == (404, "model_not_found")
+    assert [(e["status"], e["code"]) for e in (again, never)] == [(404, "model_not_found")] * 2
     assert [c.step for c in Head.from_json(head).checkpoints] == [3]
     assert {"step-00000002" in blob.name for blob in left} == {False}
     assert name not in await listed(world)
