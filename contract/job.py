@@ -17,7 +17,7 @@ class JobRequest(Strict):
     """The body of POST /v1/fine_tuning/jobs."""
 
     model: str = Field(min_length=1, max_length=512)
-    """Base model, or a model that a job has made: ft:..."""
+    """Base model, or the final model or a checkpoint of a job: ft:..."""
     training_file: str = Field(min_length=1)
     """Id of an uploaded file of rows to train on."""
     validation_file: str | None = Field(default=None, min_length=1)

@@ -31,7 +31,7 @@ from trainer.contract import (
 )
 from trainer.supervisor.blobs import Access
 from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.launch import Command, Launcher, World
+from trainer.supervisor.launch import CONVERTER, Command, Launcher, World
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.metadata import Metadata
 from trainer.supervisor.node import Node
@@ -168,6 +168,7 @@ class Scene:
     job: Job
     folder: Path
     access: Access
+    converter: Sequence[str] = CONVERTER  # of starting checkpoints
     modes: dict[str, str] = field(default_factory=dict)  # of the stand-in trainers; by node id
     supervisors: dict[str, Supervisor] = field(default_factory=dict)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -228,7 +229,11 @@ class Scene:
         config = node_config(self)
         mark = str(work)
         launcher = Launcher(
-            command=command, environment={"PYTHONPATH": str(ROOT)}, accelerator="cpu", mark=mark
+            command=command,
+            environment={"PYTHONPATH": str(ROOT)},
+            accelerator="cpu",
+            mark=mark,
+            converter=self.converter,
         )
         async with (
             Service(config, long_poll=limits.long_poll) as service,

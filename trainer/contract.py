@@ -41,6 +41,7 @@ from trainer.head import (
 )
 from trainer.run_spec import (
     BaseModel as BaseModel,
+    ConvertedBase as ConvertedBase,
     Curriculum as Curriculum,
     Dpo as Dpo,
     InputFile as InputFile,
@@ -53,6 +54,7 @@ from trainer.run_spec import (
     Rung as Rung,
     SpikeGuard as SpikeGuard,
     TrainingOptions as TrainingOptions,
+    StartingCheckpoint as StartingCheckpoint,
 )
 from trainer.wire import LATER as LATER, Message as Message
 
@@ -65,7 +67,14 @@ ERROR_TAIL_BYTES = 64 * 1024
 UNDERSTANDS = "cadence"  # a heartbeat's ?understands=: older nodes refuse an answer with that in it
 NOT_THE_MODEL = "verification failed"  # what a hopeless error of a wrong export begins with
 RUN_SPEC = "run-spec.json"
+BASE_FOLDER = "base"  # in the container of a job that begins with a checkpoint
+CONVERTED_BASE = f"{BASE_FOLDER}/{MANIFEST}"
 MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service had not answered yet
+
+
+def converted_base_path(generation: int) -> str:
+    """The folder where a generation leaves the model that it made of a starting checkpoint."""
+    return f"{BASE_FOLDER}/generation-{generation:05d}"
 
 
 def log_path(attempt_id: str, rank: int) -> str:

@@ -27,12 +27,35 @@ class InputFile(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartingCheckpoint(Message):
+    """A committed checkpoint of an earlier job, and what is needed to make a model of it."""
+
+    files: tuple[InputFile, ...]  # its manifest and every file that the manifest lists, one folder
+    run_spec: InputFile  # the earlier job's
+
+
+@dataclass(frozen=True, kw_only=True)
 class BaseModel(Message):
-    """A base model pinned to a revision and staged into Blob; safetensors only."""
+    """A base model pinned to a revision and staged into Blob; safetensors only.
+
+    With ``checkpoint`` the files are the base model of the earlier job, and the job begins with
+    what the checkpoint makes of them: see ConvertedBase.
+    """
 
     name: str
     revision: str
     files: tuple[InputFile, ...]
+    checkpoint: StartingCheckpoint | None = field(default=None, metadata=LATER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertedBase(Message):
+    """The model that was made of a starting checkpoint, once: every attempt reads these files.
+
+    It is the blob CONVERTED_BASE in the job's container, written last and never changed.
+    """
+
+    files: tuple[InputFile, ...]  # in the job's container, in one folder below BASE_FOLDER
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     generation.json         the generation row
     run-spec.json           what to train
     inputs/CONTAINER/NAME   base model and data files
+    base                    the base model that was made of a starting checkpoint: a link
     checkpoint/             the checkpoint to load: manifest and indexes, verified, and what has
                             come of the tensors (trainer/partial.py). After `ready`; absent when
                             fresh. A link to the node's own copies (trainer/supervisor/cache.py)
@@ -151,6 +152,11 @@ class RunDir:
     def input(self, path: str) -> Path:
         """Where the input blob "container/name" lies."""
         return self.root / "inputs" / path
+
+    @property
+    def converted_base(self) -> Path:
+        """The base model that was made of a starting checkpoint."""
+        return self.root / "base"
 
     @property
     def checkpoint(self) -> Path:

@@ -10,6 +10,8 @@ from trainer.rundir import RunDir
 
 def base_folder(rundir: RunDir, base: BaseModel) -> Path:
     """The folder where the files of the base model lie, or ValueError."""
+    if base.checkpoint is not None:
+        return rundir.converted_base
     folders = {rundir.input(file.path).parent for file in base.files}
     if len(folders) != 1:
         raise ValueError(f"the files of {base.name} must lie in one folder, not {len(folders)}")

@@ -125,7 +125,7 @@ class Named:
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", help="Base model of the service, or the model of a job: ft:..."
+            "--model", "-m", help="Base model, or the final model or a checkpoint of a job: ft:..."
         ),
     ] = None
     suffix: Annotated[

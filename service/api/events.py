@@ -17,9 +17,10 @@ from service.api.schemas.events import (
 )
 from service.db import checkpoints, events
 from service.db.jobs import JobRow
+from service.domain import lineage
 from service.domain.states import JOB_TERMINAL
 from service.operations import jobs
-from service.operations.bases import full_name
+from service.operations.models import full_name
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 _MOST = 100
@@ -96,7 +97,7 @@ def _checkpoint(job: JobRow, checkpoint: checkpoints.Checkpoint) -> Checkpoint:
     return Checkpoint(
         id=checkpoint.id,
         created_at=int(checkpoint.committed_at.timestamp()),
-        fine_tuned_model_checkpoint=f"{full_name(job)}:ckpt-step-{checkpoint.step}",
+        fine_tuned_model_checkpoint=lineage.checkpoint_name(full_name(job), checkpoint.step),
         fine_tuning_job_id=job.id,
         step_number=checkpoint.step,
         metrics=CheckpointMetrics(step=checkpoint.step, **finite),

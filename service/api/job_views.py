@@ -18,7 +18,7 @@ from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.story import Story
 from service.domain.terms import Terms
-from service.operations.bases import full_name
+from service.operations.models import full_name
 
 
 def listed(around: Around) -> JobSummary:

@@ -15,9 +15,10 @@ from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.domain import tiers as tier_rules
 from service.domain.errors import ModelNotFound
-from service.domain.lineage import is_deleted
+from service.domain.lineage import is_deleted, is_made, source
 from service.domain.tiers import Presence
-from service.operations import jobs, model_deletion, models, tiers
+from service.operations import checkpoint_models, jobs, model_deletion, models, tiers
+from service.operations.checkpoint_models import CheckpointModel, UnusableCheckpoint
 from service.operations.models import Base
 from service.storage.store import BlobArchived, BlobNotFound
 from trainer.contract import MANIFEST, Manifest
@@ -29,13 +30,18 @@ _FROM = re.compile(r"bytes=(\d{1,18})-")
 
 @router.get("/models", operation_id="listModels", tags=["Models"])
 async def list_models(parts: PartsDep, caller: CallerDep) -> ModelList:
-    """Base models that a job may start from, and what the project's jobs have made."""
+    """Base models, and final models and checkpoints of the project: all that a job can start from.
+
+    Checkpoints of a job that is not over are listed if they are milestones: it may delete others.
+    """
     return ModelList(data=await _models(parts, caller))
 
 
 @router.get("/models/{model:path}", operation_id="retrieveModel", tags=["Models"])
 async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> Model:
     """One of them, by its name: a project's own needs no store, a base model just its HEAD."""
+    if is_made(model) and source(model).is_checkpoint:
+        return await _checkpoint(parts, caller, model)
     async with parts.engine.connect() as conn:
         job = await models.made_as(conn, caller.project_id, model)
     if job is not None and fine_tuned_model(job) == model and not is_deleted(job.result):
@@ -47,7 +53,7 @@ async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> Model:
 
 @router.delete("/models/{model:path}", operation_id="deleteModel", tags=["Models"])
 async def delete_model(parts: PartsDep, caller: CallerDep, now: Now, model: str) -> ModelDeleted:
-    """Delete what a job has made, and free its bytes; base models stay."""
+    """Delete the final model of a job, or a checkpoint of a job that is over; base models stay."""
     engine, store, project = parts.engine, parts.store, caller.project_id
     freed = await model_deletion.delete(engine, store, project, model, now)
     return ModelDeleted(id=model, bytes_freed=freed)
@@ -94,7 +100,32 @@ async def get_model_file(
 async def _models(parts: PartsDep, caller: Caller) -> list[Model]:
     async with parts.engine.connect() as conn:
         made = await models.made(conn, caller.project_id)
-    return [*map(_made, made), *map(_base, await models.staged(parts.store))]
+        checkpoints = await checkpoint_models.usable(conn, caller.project_id)
+    return [
+        *map(_made, made),
+        *map(_of_checkpoint, checkpoints),
+        *map(_base, await models.staged(parts.store)),
+    ]
+
+
+async def _checkpoint(parts: Parts, caller: Caller, name: str) -> Model:
+    async with parts.engine.connect() as conn:
+        try:
+            found = await checkpoint_models.find(conn, caller.project_id, name)
+        except UnusableCheckpoint as error:
+            raise ModelNotFound(str(error)) from None
+    return _of_checkpoint(found)
+
+
+def _of_checkpoint(found: CheckpointModel) -> Model:
+    return Model(
+        id=found.name,
+        created=int(found.kept.committed_at.timestamp()),
+        owned_by=found.job.project_id,
+        base_model=found.job.model,
+        job=found.job.id,
+        step=found.kept.step,
+    )
 
 
 def _base(base: Base) -> Model:

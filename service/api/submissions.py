@@ -270,6 +270,7 @@ async def _models(
         return base, None
     if not lineage.is_made(named):
         lineage.refuse_no_judge(named, None)
+    lineage.refuse_checkpoint_as_judge(named)
     judge = await base_model(parts, caller, named, lineage.OF_GRADER)
     lineage.refuse_no_judge(judge.name, judge.method)
     return base, judge

@@ -5,15 +5,16 @@ Their order is that of their steps, not of their ids: several may be learnt at t
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
-from sqlalchemy import and_, case, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, case, or_, select, tuple_, update
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.columns import among
-from service.db.tables import checkpoints, metrics
+from service.db.tables import checkpoints, jobs, metrics
 from service.domain.ids import new_id
 from trainer.contract import Committed
 
@@ -34,6 +35,55 @@ class Checkpoint:
     valid_loss: float | None
     accuracy: float | None
     kept_as: str  # "recent", "best" or "milestone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A committed checkpoint that is there; of several of one step the newest."""
+
+    id: str
+    job_id: str
+    path: str
+    step: int
+    kept_as: str  # "recent", "best" or "milestone"
+    committed_at: datetime
+
+
+async def kept_of(conn: AsyncConnection, job_id: str) -> list[Kept]:
+    """The job's, newest first."""
+    return await _kept(conn, checkpoints.c.job_id == job_id)
+
+
+async def kept_in_project(conn: AsyncConnection, project_id: str) -> list[Kept]:
+    """Those of all jobs of the project, newest job first."""
+    of_project = select(jobs.c.id).where(jobs.c.project_id == project_id)
+    return await _kept(conn, checkpoints.c.job_id.in_(of_project))
+
+
+async def _kept(conn: AsyncConnection, which: ColumnElement[bool]) -> list[Kept]:
+    c = checkpoints.c
+    query = (
+        select(*(c[f.name] for f in fields(Kept)))
+        .where(which, c.dropped_at.is_(None), c.broken_because.is_(None))
+        .ext(distinct_on(c.job_id, c.step))
+        .order_by(c.job_id.desc(), c.step.desc(), c.generation.desc())
+    )
+    return [Kept(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def paths_of_step(conn: AsyncConnection, job_id: str, step: int) -> dict[str, bool]:
+    """The folders of all checkpoints that were committed of a step, and whether each is kept."""
+    c = checkpoints.c
+    query = select(c.path, c.dropped_at.is_(None).label("kept"))
+    mine = query.where(c.job_id == job_id, c.step == step).order_by(c.path)
+    return {row.path: row.kept for row in await conn.execute(mine)}
+
+
+async def drop(conn: AsyncConnection, job_id: str, step: int, now: datetime) -> None:
+    """Show and use the checkpoints of a step no more; HEAD is to be written next."""
+    c = checkpoints.c
+    mine = update(checkpoints).where(c.job_id == job_id, c.step == step, c.dropped_at.is_(None))
+    await conn.execute(mine.values(dropped_at=now))
 
 
 async def add(

@@ -276,6 +276,12 @@ async def mark_model_deleted(conn: AsyncConnection, job_id: str, now: datetime) 
     await conn.execute(mine.values(result=result, collected_generation=0))
 
 
+async def collect_again(conn: AsyncConnection, job_id: str) -> None:
+    """Have the sweep of checkpoints look at the job once more, although it is over."""
+    mine = update(jobs).where(jobs.c.id == job_id)
+    await conn.execute(mine.values(collected_generation=0))
+
+
 async def is_model_deleted(conn: AsyncConnection, job_id: str) -> bool:
     """Whether ``mark_model_deleted`` was committed, as of now."""
     query = select(jobs.c.result.has_key("deleted_at")).where(jobs.c.id == job_id)

@@ -1,10 +1,13 @@
 """From one model to the next: the names of models that jobs have made, and what a job is based on.
 
 A name is `ft:{base model}:{project}:{suffix}:{job}`; whatever its parts hold, it ends with the job.
+A checkpoint's name is its job's, with `:ckpt-step-{step}` behind it.
 """
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from contract.choices import Method
@@ -15,10 +18,45 @@ PREFIX: Final = "ft:"
 JOB: Final = "ftjob-"
 OF_BASE: Final = "model"  # the parameters that name a model
 OF_GRADER: Final = "method.reinforcement.grader.model"
+_CHECKPOINT = re.compile(r"(.*):ckpt-step-(0|[1-9]\d{0,8})", re.DOTALL)
 _WITH_A_HEAD: Final[dict[Method, str]] = {
     "reward": "a reward model, which rates answers",
     "classification": "a classifier, which labels texts",
 }
+
+
+@dataclass(frozen=True)
+class Source:
+    """A job's final model (``step`` None), or its checkpoint of that step."""
+
+    job_id: str
+    step: int | None = None
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it must be converted before it can be loaded."""
+        return self.step is not None
+
+
+def source(model: str) -> Source:
+    """What a name means that `is_made`."""
+    named, step = _split(model)
+    return Source(named.rpartition(":")[2], step)
+
+
+def without_step(model: str) -> str:
+    """The name of the job's final model, or the job's id, of a checkpoint's name."""
+    return _split(model)[0]
+
+
+def checkpoint_name(model: str, step: int) -> str:
+    """The name of the checkpoint of this step of the job whose model has, or will have, a name."""
+    return f"{model}:ckpt-step-{step}"
+
+
+def _split(model: str) -> tuple[str, int | None]:
+    found = _CHECKPOINT.fullmatch(model)
+    return (found[1], int(found[2])) if found else (model, None)
 
 
 def model_name(base: str, project_id: str, suffix: str | None, job_id: str) -> str:
@@ -45,7 +83,7 @@ def is_deleted(result: Mapping[str, Any] | None) -> bool:
 
 def maker(model: str) -> str:
     """The id of the job that has made it, in either way of naming it."""
-    return model.rpartition(":")[2]
+    return source(model).job_id
 
 
 def judge(settings: Reinforcement | None) -> str | None:
@@ -55,10 +93,32 @@ def judge(settings: Reinforcement | None) -> str | None:
     return next(iter(reward_models(parse_grader(json.loads(settings.grader)))), None)
 
 
-def sources(model: str, settings: Reinforcement | None) -> frozenset[str]:
-    """The jobs whose models a job with this base model and these settings reads."""
+def sources(model: str, settings: Reinforcement | None) -> frozenset[Source]:
+    """What of other jobs a job with this base model and these settings names."""
     named = (model, judge(settings))
-    return frozenset(maker(name) for name in named if name is not None and is_made(name))
+    return frozenset(source(name) for name in named if name is not None and is_made(name))
+
+
+def base_of(maker: str) -> Source | None:
+    """What is read besides a checkpoint of a job whose ``model`` is this: the model of another job.
+
+    None for a staged base model. None as well where the job began with a checkpoint: what was made
+    of it lies in the job's own container.
+    """
+    if not is_made(maker) or source(maker).is_checkpoint:
+        return None
+    return source(maker)
+
+
+def refuse_checkpoint_as_judge(name: str) -> None:
+    """Raise InvalidRequest where a grader asks a checkpoint."""
+    if is_made(name) and source(name).is_checkpoint:
+        raise InvalidRequest(
+            f"{name} is a checkpoint, and a grader takes final models only. Name the model of a "
+            "job of method reward that has succeeded: ft:... .",
+            code="unsupported_model",
+            param=OF_GRADER,
+        )
 
 
 def refuse_other_head(name: str, made_by: Method, method: Method) -> None:

@@ -92,7 +92,7 @@ class Standing:
     newer: int | None  # checkpoints of the job that are newer than this one; None: the model
     milestone: bool  # kept for as long as the job is
     redundancy: str
-    needed_by: tuple[str, ...] = ()  # jobs that are not over and read the model
+    needed_by: tuple[str, ...] = ()  # jobs that are not over and read it
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from service.domain.errors import InvalidRequest
 from service.domain.lineage import OF_BASE
 from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
-from service.operations import models
-from service.operations.models import StagedModel
+from service.operations import checkpoint_bases, checkpoint_models, models
+from service.operations.checkpoint_bases import CONFIG
+from service.operations.checkpoint_models import CheckpointModel, UnusableCheckpoint
+from service.operations.models import StagedModel, full_name
 from service.operations.tiers import Outside, gone, look, must_be_online
 from service.storage.store import BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, BaseModel, InputFile, Manifest
 
-CONFIG = "config.json"
 _READ = {".jinja", ".json", ".md", ".model", ".safetensors", ".txt"}  # as rekindle/stage.py, a card
 
 
@@ -59,6 +60,11 @@ async def find(
     """
     if not lineage.is_made(name):
         return Basis(staged=await models.find(store, name), method=None)
+    if lineage.source(name).is_checkpoint:
+        async with engine.connect() as conn:
+            found = await _checkpoint(conn, project_id, name, param)
+        staged = await checkpoint_bases.read(store, found, param)
+        return Basis(staged=staged, method=Plan.from_dict(found.job.plan).recipe.method)
     async with engine.connect() as conn:
         job = await _maker(conn, project_id, name, param)
     manifest = await _manifest(store, job, param)
@@ -77,10 +83,34 @@ async def readable(
 ) -> Basis:
     """The same, and raise Archived, with the ways back, where it is not online as a whole."""
     if lineage.is_made(name):
-        async with engine.connect() as conn:
-            job = await _maker(conn, project_id, name, param)
-        must_be_online(await look(engine, outside, project_id, job.id, None))
+        for job_id, checkpoint_id in await _read_by(engine, project_id, name, param):
+            must_be_online(await look(engine, outside, project_id, job_id, checkpoint_id))
     return await find(engine, outside.store, project_id, name, param)
+
+
+async def _read_by(
+    engine: AsyncEngine, project_id: str, name: str, param: str
+) -> list[tuple[str, str | None]]:
+    """Jobs whose folders are read, and the id of the checkpoint; None for the final model."""
+    async with engine.connect() as conn:
+        if not lineage.source(name).is_checkpoint:
+            return [((await _maker(conn, project_id, name, param)).id, None)]
+        found = await _checkpoint(conn, project_id, name, param)
+    base = lineage.base_of(found.job.model)
+    return [(found.job.id, found.kept.id), *([(base.job_id, None)] if base else [])]
+
+
+async def _checkpoint(
+    conn: AsyncConnection, project_id: str, name: str, param: str
+) -> CheckpointModel:
+    """The checkpoint, whose job's own base model is there too; InvalidRequest else."""
+    try:
+        found = await checkpoint_models.find(conn, project_id, name)
+    except UnusableCheckpoint as error:
+        raise _refused(str(error), param) from None
+    if lineage.base_of(found.job.model) is not None:
+        await _maker(conn, project_id, found.job.model, param)
+    return found
 
 
 async def _maker(conn: AsyncConnection, project_id: str, name: str, param: str) -> JobRow:
@@ -100,11 +130,6 @@ async def _maker(conn: AsyncConnection, project_id: str, name: str, param: str) 
     raise _refused(
         f"Job {job.id} is {job.state}: it has no model yet. Wait until it has succeeded.", param
     )
-
-
-def full_name(job: JobRow) -> str:
-    """The name that the job's model has, or will have."""
-    return lineage.model_name(job.model, job.project_id, job.request.get("suffix"), job.id)
 
 
 async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:

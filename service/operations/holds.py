@@ -1,17 +1,18 @@
-"""Models of jobs that other jobs read: who needs one, and that it stays readable until then.
+"""What other jobs have made and a job reads: who needs it, and that it stays readable until then.
 
-Nothing of a model is copied, so archiving it would stop whoever begins with it. Both sides take the
-same turn: one that writes a job, and one that asks for the archive (tier_moves.py).
+Nothing is copied, so archiving or deleting it would stop whoever begins with it. All sides take the
+same turn: one that writes a job, one that asks for the archive (tier_moves.py), one that deletes.
 """
 
 from collections.abc import Iterable
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import jobs, tiers
+from service.db import checkpoints, jobs, tiers
 from service.db.jobs import JobRow
 from service.domain import lineage
 from service.domain.errors import Archived, InvalidRequest
+from service.domain.lineage import Source
 from service.domain.plan import Plan
 from service.domain.tiers import Tier
 
@@ -21,37 +22,62 @@ def turn(job_id: str, path: str) -> str:
     return f"tier:{job_id}:{path}"
 
 
-async def hold(conn: AsyncConnection, project_id: str, sources: Iterable[str]) -> None:
-    """Have the models of these jobs stay readable for a job that this transaction writes.
+async def hold(conn: AsyncConnection, project_id: str, sources: Iterable[Source]) -> None:
+    """Have what these name stay readable for a job that this transaction writes.
 
-    Raises Archived where one is on its way to the archive.
+    Raises Archived where one is on its way to the archive, InvalidRequest where one was deleted.
     """
-    for source in sorted(sources):
-        job = await jobs.find(conn, source, project_id)
+    for source in sorted(await _with_bases(conn, sources), key=str):
+        job = await jobs.find(conn, source.job_id, project_id)
         assert job is not None, "jobs are never deleted"
-        assert job.result is not None, "it has succeeded"
-        path = str(job.result["path"])
-        await jobs.take_turn(conn, turn(source, path))
-        if await jobs.is_model_deleted(conn, source):
-            raise InvalidRequest(
-                f"The model of job {source} was deleted. Take another one.",
-                code="unsupported_model",
-                param=lineage.OF_BASE,
-            )
-        move = await tiers.open_for(conn, source, path)
+        path, _ = await _folder(conn, job, source)
+        await jobs.take_turn(conn, turn(job.id, path))
+        _, option = await _folder(conn, job, source)
+        move = await tiers.open_for(conn, job.id, path)
         if move is not None and move.tier is Tier.ARCHIVE:
             raise Archived(
-                f"The final model of {source} is on its way to the archive. Bring it back first: "
-                f"rekindle tier {source} hot."
+                f"{_named(source)} is on its way to the archive. Bring it back first: "
+                f"rekindle tier {job.id} hot{option}."
             )
 
 
-async def needed_by(conn: AsyncConnection, project_id: str, job_id: str) -> tuple[str, ...]:
-    """The jobs that are not over and read this one's model, by id."""
+async def needed_by(conn: AsyncConnection, project_id: str, source: Source) -> tuple[str, ...]:
+    """The jobs that are not over and read it, by id."""
     alive = await jobs.alive(conn, project_id)
-    return tuple(sorted(job.id for job in alive if job_id in sources(job)))
+    return tuple(sorted([job.id for job in alive if await _reads(conn, job, source)]))
 
 
-def sources(job: JobRow) -> frozenset[str]:
-    """The jobs whose models it reads."""
-    return lineage.sources(job.model, Plan.from_dict(job.plan).recipe.reinforcement)
+async def _reads(conn: AsyncConnection, job: JobRow, source: Source) -> bool:
+    named = lineage.sources(job.model, Plan.from_dict(job.plan).recipe.reinforcement)
+    return source in named or source in await _with_bases(conn, named)
+
+
+async def _with_bases(conn: AsyncConnection, sources: Iterable[Source]) -> set[Source]:
+    """These, and the models that the jobs of checkpoints began with."""
+    found = set(sources)
+    for source in [each for each in found if each.is_checkpoint]:
+        job = await jobs.find(conn, source.job_id)
+        if job is not None and (base := lineage.base_of(job.model)):
+            found.add(base)
+    return found
+
+
+async def _folder(conn: AsyncConnection, job: JobRow, source: Source) -> tuple[str, str]:
+    """Where it lies, and how `rekindle tier` names it; InvalidRequest where it was deleted."""
+    if not source.is_checkpoint:
+        assert job.result is not None, "it has succeeded"
+        if not await jobs.is_model_deleted(conn, job.id):
+            return str(job.result["path"]), ""
+    for kept in await checkpoints.kept_of(conn, job.id):
+        if kept.step == source.step:
+            return kept.path, f" --checkpoint {kept.id}"
+    raise InvalidRequest(
+        f"{_named(source)} was deleted. Take another one.",
+        code="unsupported_model",
+        param=lineage.OF_BASE,
+    )
+
+
+def _named(source: Source) -> str:
+    what = "final model" if source.step is None else f"checkpoint of step {source.step}"
+    return f"The {what} of {source.job_id}"

@@ -77,8 +77,8 @@ class Submission:
     planned: PlanRequest | None = None  # what the plan answers; None: it was stored before
 
     @property
-    def sources(self) -> frozenset[str]:
-        """The jobs whose models it reads."""
+    def sources(self) -> frozenset[lineage.Source]:
+        """What of other jobs it reads."""
         return lineage.sources(self.model, self.plan.recipe.reinforcement)
 
 

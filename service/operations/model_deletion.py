@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db import events, jobs
 from service.domain import lineage
 from service.domain.errors import Conflict, ModelNotFound
-from service.operations import bases, holds, models
+from service.operations import checkpoint_deletion, holds, models
 from service.storage.store import BlobStore
 from trainer.contract import MANIFEST
 
@@ -21,13 +21,15 @@ async def delete(
     has left is deleted by the next request or by the sweep of checkpoints. Raises ModelNotFound,
     and Conflict while another job reads the model.
     """
+    if lineage.source(name).is_checkpoint:
+        return await checkpoint_deletion.delete(engine, store, project_id, name, now)
     async with engine.begin() as conn:
         job = await models.made_as(conn, project_id, name)
-        if job is None or job.result is None or bases.full_name(job) != name:
+        if job is None or job.result is None or models.full_name(job) != name:
             raise ModelNotFound(f"No model {name!r} of a job of yours. See GET /v1/models.")
         path = str(job.result["path"])
         await jobs.take_turn(conn, holds.turn(job.id, path))
-        if needed := await holds.needed_by(conn, project_id, job.id):
+        if needed := await holds.needed_by(conn, project_id, lineage.source(name)):
             raise Conflict(
                 f"{name} is read by {', '.join(needed)}: cancel it, or wait for its end."
             )

@@ -113,6 +113,11 @@ async def staged(store: BlobStore) -> list[Base]:
     return sorted((b for b in found if b is not None), key=lambda b: b.name)
 
 
+def full_name(job: JobRow) -> str:
+    """The name that the job's model has, or will have."""
+    return lineage.model_name(job.model, job.project_id, job.request.get("suffix"), job.id)
+
+
 async def made(conn: AsyncConnection, project_id: str) -> list[JobRow]:
     """The project's jobs that have a model, newest first."""
     found = await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
@@ -121,7 +126,7 @@ async def made(conn: AsyncConnection, project_id: str) -> list[JobRow]:
 
 async def made_as(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
     """The project's job that a model of this name would be of: a name ends with its job."""
-    return await jobs.find(conn, name.rpartition(":")[2], project_id)
+    return await jobs.find(conn, lineage.maker(name), project_id)
 
 
 async def base(store: BlobStore, name: str) -> Base | None:

@@ -17,6 +17,7 @@ from service.domain import storage_cost
 from service.domain import tiers as rules
 from service.domain.errors import Archived, Conflict
 from service.domain.ids import new_id
+from service.domain.lineage import Source
 from service.domain.storage_cost import Quote
 from service.domain.tiers import Presence, Priority, Standing, StoredBlob, Tier
 from service.operations import holds
@@ -81,17 +82,15 @@ async def move(
             before = await tiers.open_for(conn, folder.job_id, folder.path)
             if before is not None and before.tier is wish.tier:
                 return seen, made, await _again(conn, seen, wish, before, now())
-            if wish.tier is Tier.ARCHIVE and await _is_needed_now(conn, wish):
+            if wish.tier is Tier.ARCHIVE and await _is_needed_now(conn, wish, folder.source):
                 continue
             if await _still(conn, seen, before, now()):
                 return seen, made, await _ask(conn, seen, wish, made, before, now())
 
 
-async def _is_needed_now(conn: AsyncConnection, wish: Wish) -> bool:
-    """Whether a job has come that reads the model, since it was seen that none does."""
-    if wish.checkpoint_id is not None:
-        return False
-    return bool(await holds.needed_by(conn, wish.project_id, wish.job_id))
+async def _is_needed_now(conn: AsyncConnection, wish: Wish, source: Source) -> bool:
+    """Whether a job has come that reads the folder, since it was seen that none does."""
+    return bool(await holds.needed_by(conn, wish.project_id, source))
 
 
 async def _still(conn: AsyncConnection, seen: Look, before: TierMove | None, now: datetime) -> bool:

@@ -15,6 +15,7 @@ from service.db.tiers import Mark, TierMove
 from service.domain import lineage, storage_cost
 from service.domain import tiers as rules
 from service.domain.errors import Archived, CheckpointNotFound, ModelNotFound
+from service.domain.lineage import Source
 from service.domain.states import JOB_TERMINAL
 from service.domain.storage_cost import StoragePrices
 from service.domain.tiers import Account, Presence, Priority, StoredBlob
@@ -57,6 +58,11 @@ class Folder:
     job_is_over: bool
 
     @property
+    def source(self) -> Source:
+        """As other jobs name it."""
+        return Source(self.job_id, self.step)
+
+    @property
     def name(self) -> str:
         """As a sentence has it."""
         return "the final model" if self.step is None else f"the checkpoint of step {self.step}"
@@ -83,7 +89,7 @@ class Look:
     prices: StoragePrices
     under_way: TierMove | None
     mark: Mark | None = None  # of the folder's moves, before the blobs were listed
-    needed_by: tuple[str, ...] = ()  # jobs that are not over and read the model
+    needed_by: tuple[str, ...] = ()  # jobs that are not over and read it
 
     @property
     def presence(self) -> Presence:
@@ -140,7 +146,7 @@ async def look(
             raise _not_found(job, checkpoint_id)
         mark = await tiers.mark(conn, job_id, found[0].path)
         under_way = await tiers.open_for(conn, job_id, found[0].path)
-        needed_by = () if checkpoint_id else await holds.needed_by(conn, project_id, job_id)
+        needed_by = await holds.needed_by(conn, project_id, found[0].source)
     return Look(
         folder=found[0],
         blobs=await outside.store.list_stored(job_id, f"{found[0].path}/"),

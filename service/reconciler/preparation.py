@@ -156,4 +156,6 @@ def _what_changed(before: Plan, after: Plan) -> str:
 def _inputs(spec: RunSpec) -> list[str]:
     data = [spec.training_file, *([spec.validation_file] if spec.validation_file else [])]
     judge = spec.reward_model.files if spec.reward_model else ()
-    return [f.path for f in (*spec.base_model.files, *judge, *data)]
+    start = spec.base_model.checkpoint
+    converted = (*start.files, start.run_spec) if start else ()
+    return [f.path for f in (*spec.base_model.files, *converted, *judge, *data)]

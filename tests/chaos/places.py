@@ -38,6 +38,10 @@ EXCUSED = {  # no play comes there, and why
     "commit operations/price_memory.py doubt": "a life's prices come from a table that has no"
     " doubts: tests/contract/test_price_memory.py",
     "delete operations/model_deletion.py delete": "as its commit, below",
+    "write operations/checkpoint_deletion.py _let_go": "as its commit, below",
+    "delete operations/checkpoint_deletion.py _delete_folder": "as its commit, below",
+    "commit operations/checkpoint_deletion.py delete": "no life deletes a checkpoint by name;"
+    " killed anywhere it is done again: tests/integration/test_api_checkpoint_models.py",
     "commit operations/model_deletion.py delete": "no life deletes its model; done twice it is"
     " harmless: tests/integration/test_api_model_deletion.py",
     "commit api/plans.py create": "a plan that was kept and never told of expires after a day, and"

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain import lineage
+from service.domain.lineage import Source
 from tests.unit.test_reinforcement_requests import GRADER
 from trainer.contract import Reinforcement
 
@@ -32,6 +33,34 @@ def test_a_line_keeps_its_base_and_names_its_newest_job(base: str, suffix: str) 
     assert lineage.is_made(first)
 
 
+@given(suffix=st.text(), step=st.integers(0, 10**9 - 1))
+def test_a_checkpoint_is_named_by_its_job_and_step(suffix: str, step: int) -> None:
+    model = lineage.model_name("a/b", PROJECT, suffix, JOB)
+
+    for name in (model, JOB):
+        checkpoint = lineage.checkpoint_name(name, step)
+
+        assert lineage.source(checkpoint) == Source(JOB, step)
+        assert lineage.without_step(checkpoint) == name
+        assert lineage.source(name) == Source(JOB)
+    made = lineage.model_name(lineage.checkpoint_name(model, step), PROJECT, None, "ftjob-03")
+    assert made == f"ft:a/b:{PROJECT}::ftjob-03", "the line keeps its base"
+
+
+@pytest.mark.parametrize("step", ["", "-1", "07", "1.0", "1\n", "9999999999"])
+def test_only_a_number_as_it_was_written_names_a_step(step: str) -> None:
+    assert not lineage.source(f"{JOB}:ckpt-step-{step}").is_checkpoint
+
+
+def test_a_checkpoint_needs_the_model_that_its_job_began_with() -> None:
+    """Unless that was a checkpoint: what was made of it lies in the job's own container."""
+    model = lineage.model_name("a/b", PROJECT, None, JOB)
+
+    assert lineage.base_of("a/b") is None
+    assert lineage.base_of(model) == Source(JOB)
+    assert lineage.base_of(lineage.checkpoint_name(model, 3)) is None
+
+
 def test_a_base_model_is_nobodys() -> None:
     assert not lineage.is_made("rekindle/tiny-llama")
     assert lineage.first_base("rekindle/tiny-llama", PROJECT) == "rekindle/tiny-llama"
@@ -46,7 +75,7 @@ def test_a_job_reads_what_it_begins_with_and_what_its_grader_asks(named: str) ->
         "calculate_output": "right + liked",
     }
 
-    assert lineage.sources(named, None) == {JOB}
-    assert lineage.sources(named, settings(GRADER)) == {JOB}
-    assert lineage.sources(named, settings(ASKING)) == {JOB, "ftjob-09"}
-    assert lineage.sources("a/b", settings(multi)) == {"ftjob-09"}
+    assert lineage.sources(named, None) == {Source(JOB)}
+    assert lineage.sources(named, settings(GRADER)) == {Source(JOB)}
+    assert lineage.sources(named, settings(ASKING)) == {Source(JOB), Source("ftjob-09")}
+    assert lineage.sources("a/b", settings(multi)) == {Source("ftjob-09")}

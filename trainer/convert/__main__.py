@@ -18,19 +18,27 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # noqa: TID251 - an entry point
 
 from trainer.convert.source import Source, find
 from trainer.convert.whole import Whole
+from trainer.room import advice
 from trainer.supervisor.blobs import BlobError
 from trainer.supervisor.transfer import Corrupt
 
+TRY_AGAIN = 75  # EX_TEMPFAIL
 FORMS = ("hf", "dcp", "universal")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the arguments and convert; exit status 1 and one line when it cannot be done."""
+    """Read the arguments and convert; one line and exit status 1 when it cannot be done.
+
+    TRY_AGAIN: what stopped it lies in the machine or the network.
+    """
     asked = _arguments(arguments)
     try:
         _convert(asked)
-    except (ValueError, OSError, BlobError, Corrupt) as e:
+    except ValueError as e:
         sys.exit(f"not converted: {e}")
+    except (OSError, BlobError, Corrupt) as e:
+        sys.stderr.write(f"not converted: {advice(e)}\n")
+        sys.exit(TRY_AGAIN)
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

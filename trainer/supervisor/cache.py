@@ -9,13 +9,17 @@ not find them makes them.
 
 import asyncio
 import logging
+import shutil
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from trainer.contract import (
     MANIFEST,
     RUN_SPEC,
+    BaseModel,
     Committed,
+    ConvertedBase,
     FileEntry,
     Grants,
     InputFile,
@@ -29,10 +33,12 @@ from trainer.supervisor.blobs import BlobError, JobContainer
 from trainer.supervisor.commit import read_head
 from trainer.supervisor.inputs import (
     fetch_input,
+    fetch_own,
     fetch_shard,
     inputs_of,
     inside,
     needed,
+    read_converted_base,
     read_manifest,
 )
 from trainer.supervisor.memory import Memory
@@ -45,6 +51,15 @@ from trainer.supervisor.transfer import Corrupt
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Where a starting checkpoint, its run spec and its base model lie on this node."""
+
+    checkpoint: Path
+    run_spec: Path
+    base: Path
+
+
 class Cache:
     """Copies below one folder; it outlives generations and supervisors."""
 
@@ -55,7 +70,7 @@ class Cache:
         self._tokens = folder.resolve() / "tokens"
         self._spilled = folder.resolve() / "checkpoints"  # for want of memory
         self._memory = memory
-        self._container = container
+        self.container = container
         self._processes = processes  # of this node
         self._under_way = UnderWay()
         self._shards = Shards(container, memory, self._spilled, self._under_way)
@@ -64,10 +79,12 @@ class Cache:
     async def prefetch(self, grants: Grants) -> None:
         """Fetch what a generation will most likely ask for. It is no error when that fails."""
         try:
-            data, _ = await self._container.read(RUN_SPEC)
-            head, _ = await read_head(self._container)
+            data, _ = await self.container.read(RUN_SPEC)
+            head, _ = await read_head(self.container)
             spec = RunSpec.from_json(data)
             calls = [self._input(f, grants) for f in inputs_of(spec)]
+            if spec.base_model.checkpoint is not None and spec.nodes == 1:
+                calls.append(self._starting_model(spec.base_model, grants))
             alone = range(self._processes)
             if head.newest is not None and self._wanted is None and spec.nodes == 1:
                 calls.append(self._ahead(head.newest, alone))
@@ -85,6 +102,36 @@ class Cache:
         self._tokens.mkdir(parents=True, exist_ok=True)
         _link(folder.cache, self._tokens)
         self._begin_tokens(spec)
+
+    async def starting_checkpoint(self, base: BaseModel, grants: Grants) -> Sources:
+        """Bring a starting checkpoint, and what it is converted with."""
+        assert base.checkpoint is not None
+        files, spec = base.checkpoint.files, base.checkpoint.run_spec
+        await together(self._input(file, grants) for file in (*files, *base.files, spec))
+        return Sources(
+            checkpoint=inside(self._inputs, files[0].path).parent,
+            run_spec=inside(self._inputs, spec.path),
+            base=inside(self._inputs, base.files[0].path).parent,
+        )
+
+    def drop_starting_checkpoint(self, base: BaseModel) -> None:
+        """Free the disk of what was converted: it is not read again."""
+        assert base.checkpoint is not None
+        for file in (*base.checkpoint.files, base.checkpoint.run_spec, *base.files):
+            inside(self._inputs, file.path).unlink(missing_ok=True)
+
+    def adopt(self, made: ConvertedBase, folder: Path) -> None:
+        """Take over the files of a base model that was converted into ``folder`` on this node."""
+        for file in made.files:
+            path = inside(self._inputs, file.path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (folder / file.name).replace(path)
+        shutil.rmtree(folder)
+
+    async def converted_base(self, made: ConvertedBase, folder: RunDir) -> None:
+        """Link the base model that was made of a starting checkpoint into the folder."""
+        await self._own(made)
+        _link(folder.converted_base, inside(self._inputs, made.files[0].path).parent)
 
     async def checkpoint(
         self, committed: Committed, folder: RunDir, world_size: int, ranks: range
@@ -128,8 +175,22 @@ class Cache:
 
     async def _input(self, file: InputFile, grants: Grants) -> None:
         path = inside(self._inputs, file.path)
-        work = partial(fetch_input, self._container, grants, file, path)
+        work = partial(fetch_input, self.container, grants, file, path)
         await self._under_way.once(path, work)
+
+    async def _own(self, made: ConvertedBase) -> None:
+        paths = {inside(self._inputs, file.path): file for file in made.files}
+        await together(
+            self._under_way.once(path, partial(fetch_own, self.container, file, path))
+            for path, file in paths.items()
+        )
+
+    async def _starting_model(self, base: BaseModel, grants: Grants) -> None:
+        """What was converted, or what it will be made of."""
+        if (made := await read_converted_base(self.container)) is not None:
+            await self._own(made)
+        else:
+            await self.starting_checkpoint(base, grants)
 
     async def _ahead(self, committed: Committed, ranks: range) -> None:
         """All that the ranks will read, if they are those of the world that saved."""
@@ -140,7 +201,7 @@ class Cache:
     async def _checkpoint(self, committed: Committed, world_size: int, ranks: range) -> Laid:
         folder = self._folder_of(committed)
         data = await asyncio.to_thread(_kept, folder / MANIFEST)
-        data = data or await read_manifest(self._container, committed)
+        data = data or await read_manifest(self.container, committed)
         manifest = Manifest.from_json(data)
         whole = needed(manifest, world_size, ranks)
         laid = [self._shards.lay(file, folder) for file in manifest.files if file.blocks]
@@ -157,18 +218,18 @@ class Cache:
         if await asyncio.to_thread(self._memory.give, file, target):
             return
         try:
-            await fetch_shard(self._container, path, file, target)
+            await fetch_shard(self.container, path, file, target)
         except OSError as e:
             if not is_full(e):
                 raise
             spilled = self._spilled / target.parent.name / target.name
-            await fetch_shard(self._container, path, file, spilled)
+            await fetch_shard(self.container, path, file, spilled)
             _link(target, spilled)
 
     def _begin_tokens(self, spec: RunSpec) -> None:
         for file in data_files(spec):
             path = self._tokens / tokens_name(spec, file)
-            self._under_way.begin(path, partial(fetch_tokens, self._container, path))
+            self._under_way.begin(path, partial(fetch_tokens, self.container, path))
 
     def _folder_of(self, committed: Committed) -> Path:
         """The manifest names every byte of a checkpoint, and its hash the manifest."""

@@ -8,11 +8,15 @@ import hashlib
 from collections.abc import Awaitable
 from pathlib import Path, PurePosixPath
 
+from azure.storage.blob import BlobClient
+
 from trainer.contract import (
+    CONVERTED_BASE,
     MANIFEST,
     RUN_SPEC,
     BrokenCheckpoint,
     Committed,
+    ConvertedBase,
     FileEntry,
     Generation,
     Grants,
@@ -21,7 +25,7 @@ from trainer.contract import (
     RunSpec,
 )
 from trainer.rundir import RunDir, is_tensors, tensors_name, write_whole
-from trainer.supervisor.blobs import BlobNotFound, JobContainer, PreconditionFailed
+from trainer.supervisor.blobs import Access, BlobNotFound, JobContainer, PreconditionFailed
 from trainer.supervisor.together import together
 from trainer.supervisor.transfer import Corrupt, download, download_part, sha256_of
 
@@ -47,19 +51,40 @@ async def fetch_run_spec(
 
 
 def inputs_of(spec: RunSpec) -> list[InputFile]:
-    """Every file that the job's trainer reads."""
+    """Every file that the job's trainer reads, but for a base model that is made of others."""
     validation = [spec.validation_file] if spec.validation_file is not None else []
     judge = spec.reward_model.files if spec.reward_model is not None else ()
-    return [*spec.base_model.files, *judge, spec.training_file, *validation]
+    base = spec.base_model.files if spec.base_model.checkpoint is None else ()
+    return [*base, *judge, spec.training_file, *validation]
 
 
 async def fetch_input(container: JobContainer, grants: Grants, file: InputFile, path: Path) -> None:
     """Bring one file onto the node; it gets its name once it is verified."""
     if file.path not in grants.inputs:
         raise Corrupt(f"{file.path}: the run spec names it, but no grant to read it came")
+    await _fetch(container.access, container.access.blob(grants.inputs[file.path]), file, path)
+
+
+async def read_converted_base(container: JobContainer) -> ConvertedBase | None:
+    """What was made of the checkpoint that the job begins with; None where it is not made yet."""
+    try:
+        data, _ = await container.read(CONVERTED_BASE)
+    except BlobNotFound:
+        return None
+    made = ConvertedBase.from_json(data)
+    if not made.files:
+        raise Corrupt(f"{CONVERTED_BASE}: names no file")
+    return made
+
+
+async def fetch_own(container: JobContainer, file: InputFile, path: Path) -> None:
+    """Bring one file of the job's own container onto the node, as `fetch_input` does."""
+    await _fetch(container.access, container.blob(file.path.split("/", 1)[1]), file, path)
+
+
+async def _fetch(access: Access, blob: BlobClient, file: InputFile, path: Path) -> None:
     part = path.with_name(f".{path.name}.part")
-    blob = container.access.blob(grants.inputs[file.path])
-    crc = await download(container.access, blob, part, file.size)
+    crc = await download(access, blob, part, file.size)
     if file.crc64nvme and crc != file.crc64nvme:
         raise Corrupt(f"{file.path}: crc64nvme is {crc}, not {file.crc64nvme}")
     if file.sha256:

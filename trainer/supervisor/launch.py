@@ -40,6 +40,11 @@ Command = Callable[[World], Sequence[str]]
 
 
 TRAINER = ("-m", "trainer.train")
+CONVERTER = (sys.executable, "-m", "trainer.convert")
+
+
+class NotConvertible(Exception):
+    """A checkpoint cannot be made into a model, on whatever machine; says why."""
 
 
 def torchrun(world: World, program: Sequence[str] = TRAINER) -> Sequence[str]:
@@ -70,6 +75,31 @@ class Launcher:
     environment: Mapping[str, str]  # the supervisor's own
     accelerator: str
     mark: str
+    converter: Sequence[str] = CONVERTER
+
+    async def convert(self, checkpoint: Path, target: Path, base: Path, run_spec: Path) -> None:
+        """Write the model that a checkpoint is to a folder, which appears whole or not at all.
+
+        Raises NotConvertible, and OSError where another try may help.
+        """
+        options = ("--to", "hf", "--base", str(base), "--run-spec", str(run_spec))
+        process = await asyncio.create_subprocess_exec(
+            *(*self.converter, *options, str(checkpoint), str(target)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env={**self.environment, MARK: self.mark},
+        )
+        try:
+            _, said = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if process.returncode:
+            why = said.decode(errors="replace").strip().rpartition("\n")[2]
+            text = f"the checkpoint that the job begins with: {why or process.returncode}"
+            raise NotConvertible(text) if process.returncode == 1 else OSError(text)
 
     async def start(self, world: World) -> Process:
         """Start this node's ranks in a session of their own."""

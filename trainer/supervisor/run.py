@@ -26,13 +26,14 @@ from trainer.supervisor.cache import Cache
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import read_head
 from trainer.supervisor.inputs import CheckpointBroken, fetch_run_spec
-from trainer.supervisor.launch import Launcher, World
+from trainer.supervisor.launch import Launcher, NotConvertible, World
 from trainer.supervisor.logs import Logs
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.patience import Patience
 from trainer.supervisor.reports import Reports
 from trainer.supervisor.results import hopeless, how_it_ended, out_of_memory, result_of
 from trainer.supervisor.sharing import share
+from trainer.supervisor.starting_model import bring
 from trainer.supervisor.stopping import Stopping
 from trainer.supervisor.tails import Follower
 from trainer.supervisor.together import first_of
@@ -138,6 +139,9 @@ class Run:
             await self._tools.launcher.kill_all()
             broken = e.finding if isinstance(e, CheckpointBroken) else None
             return Ending(how=NodePhase.STOPPED, error=f"not started: {advice(e)}", broken=broken)
+        except NotConvertible as e:
+            await self._tools.launcher.kill_all()
+            return Ending(how=NodePhase.FAILED, error=str(e), hopeless=True)
         await self._tools.launcher.kill_all()
         return Ending(how=NodePhase.STOPPED)
 
@@ -184,6 +188,8 @@ class Run:
         spec, size = written.on(generation.rung), generation.world_size
         self._stopping.micro_steps = micro_steps(spec.global_batch, spec.micro_batch, size)
         await cache.inputs(spec, self._grants, folder)
+        if spec.base_model.checkpoint is not None:
+            await bring(spec, self._grants, self._world, cache, self._tools.launcher)
         self._spent("fetch_inputs")
         write_whole(folder.ready, "")
         if generation.checkpoint is not None:

@@ -8,7 +8,7 @@ from service.api.schemas.base import Answer, UnixTime, is_none
 
 
 class Model(Answer):
-    """A base model, or one that a job has made."""
+    """A base model, the final model of a job, or a checkpoint that a job can start from."""
 
     id: str
     object: Literal["model"] = "model"
@@ -16,7 +16,11 @@ class Model(Answer):
     owned_by: str
     """`base`, or the project whose job made it."""
     base_model: str | None = Field(default=None, exclude_if=is_none)
+    """The `model` of the job that made it."""
     job: str | None = Field(default=None, exclude_if=is_none)
+    """The job that made it."""
+    step: int | None = Field(default=None, exclude_if=is_none)
+    """Training step of a checkpoint; final models have none."""
 
 
 class ModelList(Answer):

@@ -1,0 +1,128 @@
+"""Base models that nodes make of a checkpoint: the files that they read, facts for the planner.
+
+HEAD names the manifest by its hash, the manifest the files by their sums and the run spec by its
+hash. The run spec names the base model that the checkpoint's job began with.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from service.domain.errors import InvalidRequest
+from service.operations import heads
+from service.operations.checkpoint_models import CheckpointModel
+from service.operations.models import StagedModel
+from service.operations.tiers import gone
+from service.storage.store import BlobNotFound, BlobStore
+from trainer.contract import (
+    BASE_FOLDER,
+    CONVERTED_BASE,
+    MANIFEST,
+    RUN_SPEC,
+    BaseModel,
+    ConvertedBase,
+    InputFile,
+    Manifest,
+    RunSpec,
+    StartingCheckpoint,
+)
+
+CONFIG = "config.json"
+
+
+async def read(store: BlobStore, found: CheckpointModel, param: str) -> StagedModel:
+    """The base model as a run spec names it; InvalidRequest with ``param`` where it is damaged.
+
+    Raises BlobArchived where it cannot be read now, and StorageError.
+    """
+    try:
+        return await _read(store, found)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"The checkpoint {found.name} cannot be used: {error}. Take another one, or train "
+            "again.",
+            code="unsupported_model",
+            param=param,
+        ) from None
+
+
+async def _read(store: BlobStore, found: CheckpointModel) -> StagedModel:
+    """As `read`, but raises ValueError."""
+    job, path = found.job, found.kept.path
+    manifest_data = await _manifest(store, found)
+    manifest = Manifest.from_json(manifest_data)
+    if manifest.run_spec_sha256 != job.run_spec_sha256:
+        raise ValueError(f"its {MANIFEST} names another run spec than the job's")
+    spec_data = await _blob(store, f"{job.id}/{RUN_SPEC}")
+    _require_sha256(spec_data, job.run_spec_sha256, RUN_SPEC)
+    spec = RunSpec.from_json(spec_data)
+    base = await _base_files(store, job.id, spec)
+    names = {file.name for file in manifest.files}
+    if any("/" in name or name in ("", ".", "..", MANIFEST) for name in names):  # may be hostile
+        raise ValueError(f"its {MANIFEST} names a file outside its folder")
+    folder = f"{job.id}/{path}"
+    files = [
+        InputFile(path=f"{folder}/{f.name}", size=f.size, sha256="", crc64nvme=f.crc64nvme)
+        for f in manifest.files
+    ]
+    starting = StartingCheckpoint(
+        files=(_hashed(f"{folder}/{MANIFEST}", manifest_data), *files),
+        run_spec=_hashed(f"{job.id}/{RUN_SPEC}", spec_data),
+    )
+    revision = hashlib.sha256(manifest_data).hexdigest()
+    model = BaseModel(name=found.name, revision=revision, files=base, checkpoint=starting)
+    return StagedModel(model=model, config=await _config(store, base, spec))
+
+
+async def _manifest(store: BlobStore, found: CheckpointModel) -> bytes:
+    """That HEAD names now."""
+    job_id, kept = found.job.id, found.kept
+    head, _ = await heads.read(store, job_id)
+    entry = next((c for c in head.checkpoints if c.path == kept.path), None)
+    if entry is None:
+        raise ValueError(f"HEAD of container {job_id} does not name it any more")
+    data = await _blob(store, f"{job_id}/{kept.path}/{MANIFEST}")
+    _require_sha256(data, entry.manifest_sha256, f"{kept.path}/{MANIFEST}")
+    return data
+
+
+async def _base_files(store: BlobStore, job_id: str, spec: RunSpec) -> tuple[InputFile, ...]:
+    """The model that the checkpoint's job began with; what was converted lies in its container."""
+    if spec.base_model.checkpoint is None:
+        return spec.base_model.files
+    made = ConvertedBase.from_json(await _blob(store, f"{job_id}/{CONVERTED_BASE}"))
+    folders = {file.path.rpartition("/")[0] for file in made.files}
+    inside = all(f.startswith(f"{job_id}/{BASE_FOLDER}/") and ".." not in f for f in folders)
+    if len(folders) != 1 or not inside:  # nodes wrote it, and nodes may be hostile
+        raise ValueError(f"{CONVERTED_BASE} of container {job_id} names files outside its folder")
+    return made.files
+
+
+async def _config(store: BlobStore, base: tuple[InputFile, ...], spec: RunSpec) -> dict[str, Any]:
+    """What the planner must know of the model; its head is the one of the checkpoint's job."""
+    file = next((file for file in base if file.name == CONFIG), None)
+    if file is None:
+        raise ValueError(f"its base model has no {CONFIG}")
+    config = json.loads(await _blob(store, file.path))
+    if not isinstance(config, dict):
+        raise ValueError(f"{CONFIG} of its base model holds no object")
+    if spec.method == "classification":
+        config |= {"id2label": {str(number): name for number, name in enumerate(spec.labels)}}
+    return config
+
+
+async def _blob(store: BlobStore, path: str) -> bytes:
+    container, name = path.split("/", 1)
+    try:
+        return (await store.read(container, name))[0]
+    except BlobNotFound:
+        raise ValueError(gone(container, f"blob {name}").removesuffix(".")) from None
+
+
+def _require_sha256(data: bytes, expected: str | None, what: str) -> None:
+    if (digest := hashlib.sha256(data).hexdigest()) != expected:
+        raise ValueError(f"{what} is not what the job has committed: its sha256 is {digest}")
+
+
+def _hashed(path: str, data: bytes) -> InputFile:
+    return InputFile(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
