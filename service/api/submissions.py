@@ -2,12 +2,12 @@
 
 import json
 import secrets
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 from contract.job import JobRequest
+from service.api import submission_files
 from service.api.deps import Parts
 from service.api.job_requests import (
     hyperparameters_of,
@@ -16,32 +16,27 @@ from service.api.job_requests import (
     terms_of,
     training_of,
 )
-from service.db import files as file_rows
 from service.db import market, paces
 from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.keys import Caller
-from service.domain import base_models, feasibility, lineage, preflight, results
+from service.domain import base_models, feasibility, lineage, preflight
 from service.domain.base_models import BaseModel as KnownModel
 from service.domain.calibration import Past
 from service.domain.choice import gpus_of
 from service.domain.errors import FileJustDeleted, InvalidRequest
 from service.domain.limits import Limits
 from service.domain.market import prior
-from service.domain.method import learning_from
 from service.domain.plan import Plan, make_plan
 from service.domain.plan_request import Accelerator, Offer, PlanRequest
 from service.domain.preflight import Data
-from service.domain.ranking import formats
-from service.domain.recipe import Training, resolve
-from service.domain.reinforcement import lacking
+from service.domain.recipe import resolve
 from service.domain.terms import Terms
 from service.domain.traces import place_of
 from service.operations import bases, jobs, models, plans
 from service.operations.bases import Basis
 from service.operations.jobs import Sending, Submission, Submitted
 from service.operations.preflights import Checked, UnderWay, readings
-from trainer.contract import Reinforcement
 
 PLAN_WAIT_SECONDS = 5.0  # for a check of the rows
 ESTIMATED = (
@@ -86,7 +81,9 @@ async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: date
         return await _submit(parts, await submission(parts, sending, asked), now)
     except FileJustDeleted:
         named = (asked.training_file, asked.validation_file)
-        kept = [parts.facts.forget(_of_file(sending.caller, name)) for name in named]
+        kept = [
+            parts.facts.forget(submission_files.kept_as(sending.caller, name)) for name in named
+        ]
         if not any(kept):
             raise
     return await _submit(parts, await submission(parts, sending, asked), now)
@@ -159,93 +156,13 @@ class _Material:
 async def _material(
     parts: Parts, caller: Caller, asked: JobRequest, unstaged: KnownModel | None
 ) -> _Material:
-    training, validation = await _files(parts, caller, asked)
+    training, validation = await submission_files.find(parts, caller, asked)
     base, judge = await _models(parts, caller, asked, training, unstaged)
     return _Material(training=training, validation=validation, base=base, judge=judge)
 
 
 def _seed(asked: JobRequest) -> int:
     return secrets.randbelow(2**31) if asked.seed is None else asked.seed
-
-
-async def _files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File, File | None]:
-    found = []
-    for param in ("training_file", "validation_file"):
-        file_id = getattr(asked, param)
-        file = await _file(parts, caller, file_id) if file_id else None
-        if file_id and file is None:
-            raise InvalidRequest(
-                f"{param}: no file {file_id}. Upload it with POST /v1/files first.",
-                code="file_not_found",
-                param=param,
-            )
-        if file and file.purpose == results.PURPOSE:
-            raise InvalidRequest(
-                f"{param}: {file_id} is a job's result, not a dataset. Upload one with "
-                "POST /v1/files.",
-                param=param,
-            )
-        if file:
-            _check_format(file, param, training_of(asked))
-            _check_members(file, param, training_of(asked).reinforcement)
-        found.append(file)
-    training, validation = found
-    assert training is not None, "training_file is required"
-    if method_of(asked) == "classification":
-        _check_labels(training, validation)
-    return training, validation
-
-
-async def _file(parts: Parts, caller: Caller, file_id: str) -> File | None:
-    async def read() -> File | None:
-        async with parts.reading.connect() as conn:
-            return await file_rows.find(conn, caller.project_id, file_id)
-
-    return await parts.facts.of(_of_file(caller, file_id), read)
-
-
-def _of_file(caller: Caller, file_id: str | None) -> Hashable:
-    return ("file", caller.project_id, file_id)
-
-
-def _check_format(file: File, param: str, training: Training) -> None:
-    wanted = formats(training.method, training.ranked)
-    if file.format not in wanted:
-        others = " or ".join(learning_from(file.format))
-        plural = " or ".join(rows.plural for rows in wanted)
-        raise InvalidRequest(
-            f"{param}: {file.id} holds {file.format.plural}, and method {training.method} learns "
-            f"from {plural}. Give a file of {plural}, or choose method {others}.",
-            code="wrong_file_format",
-            param=param,
-        )
-
-
-def _check_labels(training: File, validation: File | None) -> None:
-    if len(training.labels) < 2:
-        raise InvalidRequest(
-            f"training_file: every row of {training.id} has the label {training.labels[0]!r}. "
-            "There must be at least two to tell apart.",
-            code="too_few_labels",
-            param="training_file",
-        )
-    unknown = sorted(set(validation.labels if validation else ()) - set(training.labels))
-    if validation and unknown:
-        raise InvalidRequest(
-            f"validation_file: {validation.id} has the label {unknown[0]!r}, and no row of the "
-            "training file has it. Leave those rows out, or train on some.",
-            code="unknown_label",
-            param="validation_file",
-        )
-
-
-def _check_members(file: File, param: str, settings: Reinforcement | None) -> None:
-    if settings is not None and (what := lacking(settings, file.members)):
-        raise InvalidRequest(
-            f"{param}: {what}. Add it to every row of {file.id}, or change the grader.",
-            code="missing_grader_input",
-            param=param,
-        )
 
 
 def _stage_it(model: KnownModel) -> str:
