@@ -63,9 +63,14 @@ def database_url(migrated: str) -> Iterator[str]:
         test_postgres.empty(connection)
 
 
+@pytest.fixture(scope="session")
+def shared_engine(migrated: str) -> AsyncEngine:
+    """An engine that keeps its compiled statements from test to test."""
+    return make_engine(migrated, pool_size=10)
+
+
 @pytest.fixture
-async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
-    """An engine on the test's database."""
-    made = make_engine(database_url, pool_size=10)
-    yield made
-    await made.dispose()
+async def engine(shared_engine: AsyncEngine, database_url: str) -> AsyncIterator[AsyncEngine]:  # noqa: ARG001 - empties it
+    """An engine on the test's database; its connections belong to the test's event loop."""
+    yield shared_engine
+    await shared_engine.dispose()
