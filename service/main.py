@@ -185,6 +185,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         allowance=settings.allowance,
         limits=Limits(
             max_bytes=settings.file_max_bytes,
+            max_upload_bytes=settings.upload_max_bytes,
             max_line_bytes=settings.file_max_line_bytes,
             max_examples=settings.file_max_examples,
         ),

@@ -84,6 +84,7 @@ class Settings(DatabaseSettings):
     trainer_image: str = "rekindle-trainer:latest"
 
     file_max_bytes: int = Field(default=Limits.max_bytes, ge=1)
+    upload_max_bytes: int = Field(default=Limits.max_upload_bytes, ge=1)
     file_max_line_bytes: int = Field(default=Limits.max_line_bytes, ge=1)
     file_max_examples: int = Field(default=Limits.max_examples, ge=1)
 

@@ -70,7 +70,7 @@ def shared_engine(migrated: str) -> AsyncEngine:
 
 
 @pytest.fixture
-async def engine(shared_engine: AsyncEngine, database_url: str) -> AsyncIterator[AsyncEngine]:  # noqa: ARG001 - empties it
+async def engine(shared_engine: AsyncEngine, database_url: str) -> AsyncIterator[AsyncEngine]:
     """An engine on the test's database; its connections belong to the test's event loop."""
     yield shared_engine
     await shared_engine.dispose()

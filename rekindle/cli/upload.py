@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 FILES = "/files"
+IN_PARTS_BEYOND = 64 * 1024**2  # bytes; the largest part that the service takes
 _SHOWN_WARNINGS = 3
 _SECONDS_TO_JUDGE = 600.0  # what the service may need once it has the last byte
 
@@ -51,8 +52,7 @@ def upload(cli: Cli, path: Path, *, same_once: bool = False) -> Json:
             cli.note(f"{path.name} is there already as {there['id']}")
             return there
     with _Bar(cli, path) as bar:
-        answer = cli.client.repeated(lambda: _send(cli, path, name, bar.at), before=bar.again)
-    file: Json = answer.json()
+        file = _sent(cli, path, name, bar)
     cli.note(f"uploaded {path.name} ({_described(file)}) as {file['id']}")
     tell_warnings(cli, file, path.name)
     return file
@@ -111,7 +111,7 @@ class _Bar:
 
         self._cli = cli
         self._progress = Progress(
-            TextColumn("uploading"),
+            TextColumn("{task.description}"),
             BarColumn(),
             DownloadColumn(),
             TimeRemainingColumn(),
@@ -119,7 +119,7 @@ class _Bar:
             transient=True,
             disable=cli.as_json or not cli.err.is_terminal,
         )
-        self._task = self._progress.add_task("", total=path.stat().st_size)
+        self._task = self._progress.add_task("uploading", total=path.stat().st_size)
 
     def __enter__(self) -> "_Bar":
         self._progress.start()
@@ -132,9 +132,24 @@ class _Bar:
         """So many bytes are sent."""
         self._progress.update(self._task, completed=done)
 
+    def checking(self, done: int) -> None:
+        """All bytes are sent and so many are checked."""
+        self._progress.update(self._task, description="checking rows", completed=done)
+
     def again(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
         """The service did not take it: the next try begins."""
         self._cli.note(f"{attempt.outcome.exception()} Sending it again.")
+
+
+def _sent(cli: Cli, path: Path, name: str, bar: _Bar) -> Json:
+    """The file object; a file that is larger than one part of an upload goes in parts."""
+    if path.stat().st_size > IN_PARTS_BEYOND:
+        from rekindle.cli.upload_parts import send_in_parts
+
+        return send_in_parts(cli.client, path, name, bar)
+    answer = cli.client.repeated(lambda: _send(cli, path, name, bar.at), before=bar.again)
+    file: Json = answer.json()
+    return file
 
 
 def _send(cli: Cli, path: Path, name: str, at: Callable[[int], object]) -> "httpx.Response":

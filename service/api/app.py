@@ -33,6 +33,7 @@ from service.api import (
     simulations,
     tiers,
     traces,
+    uploads,
 )
 from service.api.deps import Parts
 from service.api.drain import Draining
@@ -46,7 +47,7 @@ _LONGEST_ID = 128
 # FastAPI's own, which nothing here sets up, looks for it at every request.
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
 _OF_USERS = [
-    *[files, previews, jobs, plans, graders, events, attempts, costs, logs, tiers, models],
+    *[files, uploads, previews, jobs, plans, graders, events, attempts, costs, logs, tiers, models],
     *[api_keys, audit, calendars, project_costs, project_savings, projects, reconciliations],
     *[simulations, traces],
 ]

@@ -33,6 +33,7 @@ from service.operations.preflights import Preflights
 from service.operations.pulse import Pulse
 from service.operations.registrations import Registering
 from service.operations.tiers import Outside
+from service.operations.uploads import Staging
 from service.operations.waits import Waits
 from service.preflight.graders import GraderProcess
 from service.pricing.source import PriceSource
@@ -76,6 +77,7 @@ class Parts:
     account: Account = field(default_factory=Account)  # that the jobs' containers are in
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)
+    staging: Staging = field(default_factory=Staging)  # of parts of uploads
     schema: Schema | None = None  # that /readyz looks for
     pulse: Pulse | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.api.schemas.files import File, Warning
+from service.api.schemas.files import File, UploadProgress, Warning
 from service.db import files
 from service.db.uploads import Upload
 from service.domain import results
@@ -28,6 +28,7 @@ def _members(file: files.File) -> dict[str, Any]:
         "status": "processed",
         **({} if file.purpose == results.PURPOSE else {"format": file.format}),
         **({"labels": file.labels} if file.labels else {}),
+        **({"expires_at": int(file.expires_at.timestamp())} if file.expires_at else {}),
         "examples": file.examples,
         "counts": {
             "examples": file.examples,
@@ -40,9 +41,8 @@ def _members(file: files.File) -> dict[str, Any]:
 
 def under_way(upload: Upload) -> File:
     """The file that an upload will be, and how far it is."""
-    expected, received = upload.expected_bytes, upload.received_bytes
-    percent = round(min(100.0, 100 * received / expected), 1) if expected else None
-    share = "" if percent is None else f" ({percent} %)"
+    received, how_far = upload.received_bytes, progress(upload)
+    share = "" if how_far.percent is None else f" ({how_far.percent} %)"
     members: dict[str, Any] = {
         "id": upload.id,
         "bytes": received,
@@ -51,12 +51,18 @@ def under_way(upload: Upload) -> File:
         "purpose": upload.purpose,
         "status": "uploaded",
         "status_details": f"{received} bytes have come{share}, {upload.examples} examples checked.",
-        "progress": {
-            "bytes": received,
-            "expected_bytes": expected,
-            "percent": percent,
-            "examples": upload.examples,
-            "updated_at": int(upload.touched_at.timestamp()),
-        },
+        "progress": how_far,
     }
     return File(**members)
+
+
+def progress(upload: Upload) -> UploadProgress:
+    """How much has come, or of an upload in parts how much is checked."""
+    expected, received = upload.expected_bytes, upload.received_bytes
+    return UploadProgress(
+        bytes=received,
+        expected_bytes=expected,
+        percent=round(min(100.0, 100 * received / expected), 1) if expected else None,
+        examples=upload.examples,
+        updated_at=int(upload.touched_at.timestamp()),
+    )

@@ -16,6 +16,13 @@ from service.db import files as rows
 from service.db import uploads
 from service.db.files import CONTAINER
 from service.domain.errors import InvalidRequest
+from service.domain.file_expiry import (
+    ANCHOR,
+    ANCHOR_FIELD,
+    LONGEST_SECONDS,
+    SECONDS_FIELD,
+    SHORTEST_SECONDS,
+)
 from service.domain.results import PURPOSE as PURPOSE_OF_RESULTS
 from service.operations import files
 from service.storage.store import BlobNotFound
@@ -31,6 +38,12 @@ _FORM = {  # read as it comes, so FastAPI cannot know it
     "properties": {
         FILE: {"type": "string", "format": "binary"},
         PURPOSE: {"type": "string", "enum": list(files.PURPOSES)},
+        ANCHOR_FIELD: {"type": "string", "enum": [ANCHOR]},
+        SECONDS_FIELD: {
+            "type": "integer",
+            "minimum": SHORTEST_SECONDS,
+            "maximum": LONGEST_SECONDS,
+        },
     },
 }
 _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, "required": True}}

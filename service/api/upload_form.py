@@ -4,15 +4,20 @@ Who sends it decides nothing about our memory: what is not the file's content ha
 parser's own for headers: eight a part, of 4 KiB each).
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from email.message import Message
+from typing import Any
 
 from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from service.domain import file_expiry
 from service.domain.errors import InvalidRequest
+from service.domain.file_expiry import ANCHOR_FIELD, SECONDS_FIELD
 
 FILE, PURPOSE = "file", "purpose"
+FIELDS = (PURPOSE, ANCHOR_FIELD, SECONDS_FIELD)
 _LONGEST_FIELD = 4096
 _LONGEST_NAME = 255  # of the file
 _ENCODINGS = (b"base64", b"quoted-printable")  # RFC 7578 lets nobody send them
@@ -22,13 +27,17 @@ _LONGEST_END = 64 * 1024  # after the last boundary
 class UploadForm:
     """What is known of a form so far. Fields may come before the file or after it."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(
+        self, request: Request, *, file: str = FILE, fields: Sequence[str] = FIELDS
+    ) -> None:
+        self._file, self._fields = file, fields
+        self._needs = " and ".join(f"`{name}`" for name in (*fields[:1], file))
         kind, options = parse_options_header(request.headers.get("content-type"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
-            raise InvalidRequest("Send multipart/form-data with `purpose` and `file`.", param=FILE)
+            raise InvalidRequest(f"Send multipart/form-data with {self._needs}.", param=file)
         self.filename = "upload"
-        self.purpose: str | None = None
         self.expected_bytes = _length(request)
+        self._values: dict[str, str] = {}
         self._stream = request.stream()
         self._pieces: list[bytes] = []  # of the file, parsed but not handed on yet
         self._name: str | None = None  # of the part under way
@@ -38,11 +47,24 @@ class UploadForm:
         self._has_file = self._is_whole = False
         self._parser = self._make_parser(options[b"boundary"])
 
+    @property
+    def purpose(self) -> str | None:
+        """What the file is for, as far as it is known."""
+        return self._values.get(PURPOSE)
+
+    def expires_after(self) -> int | None:
+        """Return the file's life in seconds, or raise InvalidRequest; known at the form's end."""
+        return file_expiry.of_form(self._values.get(ANCHOR_FIELD), self._values.get(SECONDS_FIELD))
+
     async def find_file(self) -> None:
         """Read up to the file's first byte."""
         while not self._has_file:
             if not await self._read_on():
-                raise InvalidRequest("file: missing", code="missing_required_parameter", param=FILE)
+                raise InvalidRequest(
+                    f"{self._file}: missing. Send {self._needs}.",
+                    code="missing_required_parameter",
+                    param=self._file,
+                )
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The file's bytes, then whatever follows in the form; a form that breaks off is refused.
@@ -56,7 +78,7 @@ class UploadForm:
             self._pieces.clear()
             more = await self._read_on()
         if not self._is_whole:
-            raise InvalidRequest("The form breaks off before its last boundary.", param=FILE)
+            raise InvalidRequest("The form breaks off before its last boundary.", param=self._file)
 
     async def _read_on(self) -> bool:
         """Parse the next piece of the body; False at its end."""
@@ -64,12 +86,12 @@ class UploadForm:
         if self._is_whole:
             self._end_bytes += len(chunk)
             if self._end_bytes > _LONGEST_END:
-                raise InvalidRequest("The form goes on after its last boundary.", param=FILE)
+                raise InvalidRequest("The form goes on after its last boundary.", param=self._file)
             return bool(chunk)
         try:
             self._parser.write(chunk)
         except FormParserError as error:
-            raise InvalidRequest(f"The form cannot be read: {error}", param=FILE) from None
+            raise InvalidRequest(f"The form cannot be read: {error}", param=self._file) from None
         return bool(chunk)
 
     def _make_parser(self, boundary: bytes) -> MultipartParser:
@@ -106,7 +128,7 @@ class UploadForm:
         elif name == b"content-transfer-encoding" and value.strip().lower() in _ENCODINGS:
             raise InvalidRequest(
                 f"The form sends a part as {value.strip().decode()}. Send the bytes as they are.",
-                param=FILE,
+                param=self._file,
             )
 
     def _begin_field(self, disposition: bytes) -> None:
@@ -114,27 +136,31 @@ class UploadForm:
         name = options.get(b"name", b"").decode(errors="replace")
         if self._name is not None:
             raise InvalidRequest("A part of the form has two names.", param=name or None)
-        if name not in (FILE, PURPOSE):
+        if name not in (self._file, *self._fields):
             raise InvalidRequest(
-                f"{name!a:.60}: not supported. Send `purpose` and `file` only.",
+                f"{name!a:.60}: not supported. Send {self._needs} only.",
                 code="unknown_parameter",
                 param=name[:60] or None,
             )
-        if name == PURPOSE and self.purpose is not None:
-            raise InvalidRequest("purpose: send it once in a request.", param=PURPOSE)
+        if name in self._values:
+            raise InvalidRequest(f"{name}: send it once in a request.", param=name)
         self._name = name
-        if name == FILE:
-            self._begin_file(options.get(b"filename", b"").decode(errors="replace"))
+        if name == self._file:
+            plain = options.get(b"filename", b"").decode(errors="replace")
+            plain = plain.replace("%22", '"')  # as browsers write it
+            self._begin_file(_extended_filename(disposition) or plain)
 
     def _begin_file(self, filename: str) -> None:
         if self._has_file:
-            raise InvalidRequest("file: send one file in a request.", param=FILE)
+            raise InvalidRequest(f"{self._file}: send one file in a request.", param=self._file)
         if any(c < " " or c == "\x7f" for c in filename):
-            raise InvalidRequest("file: its name holds a control character.", param=FILE)
+            raise InvalidRequest(
+                f"{self._file}: its name holds a control character.", param=self._file
+            )
         if len(filename) > _LONGEST_NAME:
             raise InvalidRequest(
-                f"file: its name is longer than {_LONGEST_NAME} characters. Shorten it.",
-                param=FILE,
+                f"{self._file}: its name is longer than {_LONGEST_NAME} characters. Shorten it.",
+                param=self._file,
             )
         self.filename = filename or self.filename
         self._has_file = True
@@ -142,11 +168,11 @@ class UploadForm:
     def _end_headers(self) -> None:
         if self._name is None:
             raise InvalidRequest(
-                "A part of the form has no name. Send `purpose` and `file`.", param=FILE
+                f"A part of the form has no name. Send {self._needs}.", param=self._file
             )
 
     def _add_data(self, data: bytes, start: int, end: int) -> None:
-        if self._name == FILE:
+        if self._name == self._file:
             self._pieces.append(data[start:end])
             return
         self._value += data[start:end]
@@ -154,11 +180,32 @@ class UploadForm:
             raise InvalidRequest(f"{self._name}: too long.", param=self._name)
 
     def _end_part(self) -> None:
-        if self._name == PURPOSE:
-            self.purpose = self._value.decode(errors="replace")
+        if self._name is not None and self._name != self._file:
+            self._values[self._name] = self._value.decode(errors="replace")
+            if ANCHOR_FIELD in self._values and SECONDS_FIELD in self._values:
+                self.expires_after()  # before the file comes
 
     def _end(self) -> None:
         self._is_whole = True
+
+
+def _extended_filename(disposition: bytes) -> str:
+    """Return the value of ``filename*`` (RFC 5987), "" where there is none that can be read.
+
+    RFC 7578 forbids it in forms, and clients send it: requests, .NET, Java. Where both are, it is
+    the better one (RFC 6266).
+    """
+    message = Message()
+    message["content-disposition"] = disposition.decode("latin-1")
+    found: list[tuple[str, Any]] = message.get_params([], header="content-disposition")
+    for name, value in found:
+        if name.lower() == "filename" and isinstance(value, tuple):
+            charset, _, encoded = value
+            try:
+                return str(encoded.encode("latin-1"), charset or "ascii")
+            except (UnicodeError, LookupError):
+                return ""
+    return ""
 
 
 def _length(request: Request) -> int | None:

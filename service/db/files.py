@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import RowMapping, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.tables import files, jobs, uploads
+from service.db.file_tables import files, uploads
+from service.db.tables import jobs
 from service.domain.row import Format
 from service.domain.states import JOB_TERMINAL
 
@@ -37,6 +38,7 @@ class File:
     members: dict[str, int] = field(default_factory=dict)  # of prompts: see DatasetSummary
     answers: int = 0  # of rankings: the most that a row has
     labels: list[str] = field(default_factory=list)  # of labelled texts, sorted
+    expires_at: datetime | None = None  # a sweep deletes it then, unless a job reads it
 
     @property
     def tokens(self) -> int:
@@ -104,6 +106,13 @@ async def in_use(conn: AsyncConnection, file_id: str) -> bool:
     goes_on = (jobs.c.state.not_in(JOB_TERMINAL), jobs.c.cancel_requested_at.is_(None))
     query = select(exists().where(reads, *goes_on))
     return bool((await conn.execute(query)).scalar_one())
+
+
+async def expired(conn: AsyncConnection, now: datetime) -> list[tuple[str, str]]:
+    """Return projects and ids of files whose time is over, in the order of their ids."""
+    query = select(files.c.project_id, files.c.id).where(files.c.expires_at <= now)
+    query = query.where(files.c.expires_at.is_not(None), files.c.deleted_at.is_(None))
+    return [(project, file) for project, file in await conn.execute(query.order_by(files.c.id))]
 
 
 async def mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> None:

@@ -13,7 +13,8 @@ from sqlalchemy import Row, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import metrics, versions
-from service.db.tables import files, jobs
+from service.db.file_tables import files
+from service.db.tables import jobs
 from service.domain import results
 from service.domain.ids import new_id
 

@@ -22,6 +22,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from service.db import (  # noqa: F401 - one schema
     cloud_tables,
     columns,
+    file_tables,
     market_tables,
     plan_tables,
     queue_tables,
@@ -29,7 +30,6 @@ from service.db import (  # noqa: F401 - one schema
     storage_tables,
 )
 from service.db.columns import Moment, Money, leased, one_of, partial_index
-from service.domain.row import Format
 from service.domain.states import AttemptState, CapacityType, JobState, Outcome
 from trainer.contract import DirectiveKind, NodePhase
 
@@ -60,47 +60,6 @@ api_keys = Table(
     Column("revoked_at", Moment),
     Column("last_used_at", Moment),  # to within some minutes
     Index("api_keys_listing", "project_id", "id"),
-)
-
-files = Table(
-    "files",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("project_id", ForeignKey("projects.id"), nullable=False),
-    Column("filename", Text, nullable=False),
-    Column("purpose", Text, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("sha256", Text, nullable=False),
-    Column("examples", Integer, nullable=False),
-    Column("characters", BigInteger, nullable=False),
-    Column("mean_tokens", Integer, nullable=False),  # of one example, a guess
-    Column("created_at", Moment, nullable=False),
-    Column("deleted_at", Moment),
-    Column("warnings", JSONB, nullable=False, server_default="[]"),  # the first, with their lines
-    Column("warning_counts", JSONB, nullable=False, server_default="{}"),  # all of them, by code
-    Column("longest", JSONB, nullable=False, server_default="[]"),  # rows: [line, tokens]
-    Column("format", Text, nullable=False, server_default=Format.CHAT),  # of every row
-    one_of("format", Format),
-    Column("members", JSONB, nullable=False, server_default="{}"),  # of prompts
-    Column("answers", Integer, nullable=False, server_default="0"),  # of rankings, the most
-    Column("labels", JSONB, nullable=False, server_default="[]"),  # of labelled texts
-    Index("files_listing", "project_id", "id"),
-)
-
-uploads = Table(  # with its last byte an upload becomes a row of files
-    "uploads",
-    metadata,
-    Column("id", Text, primary_key=True),  # the file's to be
-    Column("project_id", ForeignKey("projects.id"), nullable=False),
-    Column("filename", Text, nullable=False),
-    Column("purpose", Text, nullable=False),
-    Column("expected_bytes", BigInteger),  # of the whole request
-    Column("received_bytes", BigInteger, nullable=False),
-    Column("examples", Integer, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("touched_at", Moment, nullable=False),
-    Column("given_up_at", Moment),  # its blob, if there is one, is to be deleted
-    Index("uploads_listing", "project_id", "id"),
 )
 
 jobs = Table(

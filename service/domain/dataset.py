@@ -31,7 +31,8 @@ _TOKENS_PER_SEQUENCE = tokens_of(0)
 class Limits:
     """What one file may hold; settings of the service (REKINDLE_FILE_MAX_...)."""
 
-    max_bytes: int = 8 * 1024**3  # OpenAI's largest file
+    max_bytes: int = 8 * 1024**3  # in one request
+    max_upload_bytes: int = 8 * 1024**3  # in parts; OpenAI's largest upload
     max_line_bytes: int = 16 * 1024**2
     max_examples: int = 5_000_000
 
@@ -312,10 +313,12 @@ class _Findings:
 
 
 def too_large(limits: Limits) -> PayloadTooLarge:
-    """The refusal of a file that is too large."""
+    """Return the refusal of a file that is too large for one request."""
+    most = limits.max_upload_bytes
     return PayloadTooLarge(
-        f"The file is larger than {limits.max_bytes} bytes, the most that this service takes "
-        "(REKINDLE_FILE_MAX_BYTES). Send fewer rows, or ask who runs it to raise the setting.",
+        f"The file is larger than {limits.max_bytes} bytes, the most that this service takes in "
+        "one request (REKINDLE_FILE_MAX_BYTES). Send it in parts with the Uploads API "
+        f"(POST /v1/uploads), which takes up to {most} bytes (REKINDLE_UPLOAD_MAX_BYTES).",
         param="file",
     )
 

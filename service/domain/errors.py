@@ -11,6 +11,7 @@
     |   +-- UnknownUrl             unknown_url
     |   +-- JobNotFound            job_not_found
     |   +-- FileNotFound           file_not_found
+    |   +-- UploadNotFound         upload_not_found
     |   +-- ModelNotFound          model_not_found
     |   +-- PlanNotFound           plan_not_found
     |   +-- AttemptNotFound        attempt_not_found
@@ -18,9 +19,11 @@
     |   +-- NodeNotFound           node_not_found
     |   +-- ProjectNotFound        project_not_found
     |   +-- KeyNotFound            api_key_not_found
+    +-- RequestTimedOut       408  request_timeout
     +-- Conflict              409
     |   +-- InvalidState           invalid_job_state
     |   +-- FileInUse              file_in_use
+    |   +-- UploadIsOver           invalid_upload_state
     |   +-- Archived               archived
     |   +-- IdempotencyMismatch    idempotency_key_reused
     |   +-- GenerationIsStale      stale_generation
@@ -141,6 +144,12 @@ class FileNotFound(NotFound):
     code = "file_not_found"
 
 
+class UploadNotFound(NotFound):
+    """No upload in parts of this id."""
+
+    code = "upload_not_found"
+
+
 class ModelNotFound(NotFound):
     """No model of this name."""
 
@@ -183,6 +192,14 @@ class KeyNotFound(NotFound):
     code = "api_key_not_found"
 
 
+class RequestTimedOut(ServiceError):
+    """The body of a request stopped coming."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+
 class Conflict(ServiceError):
     """The thing exists, but not in a shape that allows this. Trying again does not help."""
 
@@ -202,6 +219,12 @@ class FileInUse(Conflict):
     """A job that is not over needs the file."""
 
     code = "file_in_use"
+
+
+class UploadIsOver(Conflict):
+    """The upload is completed, cancelled or expired, or is being completed."""
+
+    code = "invalid_upload_state"
 
 
 class Archived(Conflict):

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 PURPOSES = ("fine-tune",)
 PROGRESS_EVERY = timedelta(seconds=2)
 
-_FORM_BYTES = 64 * 1024  # of a request beside its file: the form's own
+FORM_BYTES = 64 * 1024  # of a request beside its file: the form's own
 
 
 class Incoming(Protocol):
@@ -41,6 +42,8 @@ class Incoming(Protocol):
 
     @property
     def expected_bytes(self) -> int | None: ...
+
+    def expires_after(self) -> int | None: ...  # seconds
 
     def chunks(self) -> AsyncIterator[bytes]: ...
 
@@ -69,7 +72,7 @@ async def upload(
         checked = _checked(incoming, validator, verdict, watch)
         await store.upload(CONTAINER, watch.upload.id, checked)
         (summary,) = verdict
-        return await _keep(engine, store, _file(watch.upload, incoming, summary))
+        return await _keep(engine, store, file_of(_whole(watch.upload, incoming), summary))
     except BaseException:
         with suppress(SQLAlchemyError):  # also a pool that is used up; the sweep takes what is left
             async with engine.begin() as conn:
@@ -95,16 +98,36 @@ async def delete(
     """
     async with engine.begin() as conn:
         if await files.lock(conn, project_id, file_id) is not None:
-            if await files.in_use(conn, file_id):
+            if not await _hide(conn, file_id, now):
                 raise FileInUse(
                     f"File {file_id} is read by a job that is not over. "
                     "Cancel the job or wait for it."
                 )
-            await files.mark_deleted(conn, file_id, now)
-            await results.forget(conn, file_id, now)
         elif not await files.was_deleted(conn, project_id, file_id):
             raise _not_found(file_id)
     await _delete_bytes(store, file_id)
+
+
+async def expire(engine: AsyncEngine, now: datetime) -> list[str]:
+    """Hide the files whose time is over and that no live job reads; a sweep deletes their bytes."""
+    async with engine.connect() as conn:
+        due = await files.expired(conn, now)
+    hidden = []
+    for project_id, file_id in due:
+        async with engine.begin() as conn:
+            there = await files.lock(conn, project_id, file_id) is not None
+            if there and await _hide(conn, file_id, now):
+                hidden.append(file_id)
+    return hidden
+
+
+async def _hide(conn: AsyncConnection, file_id: str, now: datetime) -> bool:
+    """Mark a locked file as deleted; False while a live job reads it."""
+    if await files.in_use(conn, file_id):
+        return False
+    await files.mark_deleted(conn, file_id, now)
+    await results.forget(conn, file_id, now)
+    return True
 
 
 class _Watch:
@@ -136,7 +159,7 @@ def _check_early(incoming: Incoming, limits: Limits) -> None:
     """Refuse what is known to be wrong before the first byte of the file is taken."""
     if incoming.purpose is not None:
         _known(incoming.purpose)
-    if (incoming.expected_bytes or 0) > limits.max_bytes + _FORM_BYTES:
+    if (incoming.expected_bytes or 0) > limits.max_bytes + FORM_BYTES:
         raise too_large(limits)
 
 
@@ -165,15 +188,24 @@ async def _checked(
         yield chunk
         await watch.look(received, validator.examples)
     _known(incoming.purpose)
+    incoming.expires_after()
     verdict.append(validator.finish())
 
 
-def _file(upload: Upload, incoming: Incoming, summary: DatasetSummary) -> File:
+def _whole(upload: Upload, incoming: Incoming) -> Upload:
+    """Return the upload with what its form said after the file."""
+    expires_after = incoming.expires_after()
+    return replace(upload, purpose=_known(incoming.purpose), expires_after=expires_after)
+
+
+def file_of(upload: Upload, summary: DatasetSummary) -> File:
+    """Return the file that an upload becomes."""
+    life = upload.expires_after
     return File(
         id=upload.id,
         project_id=upload.project_id,
         filename=upload.filename,
-        purpose=_known(incoming.purpose),
+        purpose=upload.purpose,
         bytes=summary.bytes,
         sha256=summary.sha256,
         examples=summary.examples,
@@ -187,6 +219,7 @@ def _file(upload: Upload, incoming: Incoming, summary: DatasetSummary) -> File:
         members=summary.members,
         answers=summary.answers,
         labels=list(summary.labels),
+        expires_at=None if life is None else upload.created_at + timedelta(seconds=life),
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from io import BytesIO
@@ -31,13 +31,16 @@ from service.storage.store import (
     BlobStore,
     Container,
     PreconditionFailed,
+    StagedPart,
     StorageError,
 )
 
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCKS_IN_FLIGHT = 2
+PART_BLOCK_BYTES = 2 * 1024 * 1024  # many parts come at once, and each holds four blocks
 
 _MISSING = frozenset({"BlobNotFound", "ContainerNotFound"})
+_MISSING_TOO = _MISSING | {"InvalidBlockList"}
 _WHOLE = frozenset({None, "success"})  # None: it was written, not copied
 _UNDER_WAY = "pending"
 _ARCHIVED = frozenset({"BlobArchived", "BlobBeingRehydrated"})
@@ -107,11 +110,38 @@ class AzureBlobStore:
         """Stage blocks, then name them in one Put Block List: that is when the blob appears."""
         async with _translated(f"{container}/{name}"):
             blob = self._blob(container, name)
-            block_ids, size = await _stage(blob, chunks)
+            block_ids, size = await _stage(blob, chunks, uuid4().hex, BLOCK_BYTES)
             answer: dict[str, Any] = await blob.commit_block_list(
                 [BlobBlock(block_id=i) for i in block_ids]
             )
             return Blob(name=name, size=size, etag=_bare(answer["etag"]))
+
+    async def stage(
+        self, container: str, name: str, part: str, chunks: AsyncIterator[bytes]
+    ) -> StagedPart:
+        async with _translated(f"{container}/{name}"):
+            blob = self._blob(container, name)
+            block_ids, _ = await _stage(blob, chunks, part, PART_BLOCK_BYTES)
+            return StagedPart(name=part, blocks=len(block_ids))
+
+    async def commit(
+        self, container: str, name: str, parts: Sequence[StagedPart], *, if_match: str = ""
+    ) -> str:
+        blob = self._blob(container, name)
+        ids = [_block_id(part.name, number) for part in parts for number in range(part.blocks)]
+        absent = {"match_condition": MatchConditions.IfMissing}
+        condition = _only_if(if_match) if if_match else absent
+        async with _translated(f"{container}/{name}"):
+            answer: dict[str, Any] = await blob.commit_block_list(
+                [BlobBlock(block_id=i) for i in ids], **condition
+            )
+            return _bare(answer["etag"])
+
+    async def discard(self, container: str, name: str) -> None:
+        """Commit no block, which drops all that are staged, and delete the empty blob."""
+        async with _translated(f"{container}/{name}", allow=_MISSING):
+            await self._blob(container, name).commit_block_list([])
+        await self.delete(container, name)
 
     async def copy(
         self, container: str, name: str, source: BlobStore, *, expires_at: datetime
@@ -215,20 +245,22 @@ class AzureBlobStore:
         return str(key)
 
 
-async def _stage(blob: BlobClient, chunks: AsyncIterator[bytes]) -> tuple[list[str], int]:
+async def _stage(
+    blob: BlobClient, chunks: AsyncIterator[bytes], prefix: str, block_bytes: int
+) -> tuple[list[str], int]:
     """Stage every block of ``chunks``, a few at a time; return the block ids and all bytes.
 
-    The ids carry a nonce of this upload: blocks of another upload to the same name, even of
-    one that died, can never get into this blob.
+    The ids begin with ``prefix``, which is fresh: blocks of another upload to the same name, even
+    of one that died, can never get into this blob.
     """
-    nonce, size = uuid4().hex, 0
+    size = 0
     block_ids: list[str] = []
     in_flight: deque[asyncio.Future[Any]] = deque()
     try:
-        async for block in _blocks(chunks):
+        async for block in _blocks(chunks, block_bytes):
             if len(in_flight) == BLOCKS_IN_FLIGHT:
                 await in_flight.popleft()
-            block_ids.append(f"{nonce}-{len(block_ids):05d}")
+            block_ids.append(_block_id(prefix, len(block_ids)))
             in_flight.append(asyncio.ensure_future(blob.stage_block(block_ids[-1], BytesIO(block))))
             size += len(block)
         while in_flight:
@@ -238,16 +270,20 @@ async def _stage(blob: BlobClient, chunks: AsyncIterator[bytes]) -> tuple[list[s
     return block_ids, size
 
 
-async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in pieces of BLOCK_BYTES; the last one is shorter."""
+def _block_id(prefix: str, number: int) -> str:
+    return f"{prefix}-{number:05d}"
+
+
+async def _blocks(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
+    """The same bytes in pieces of this size; the last one is shorter."""
     buffer = bytearray()
     async for chunk in chunks:
         rest = memoryview(chunk)
         while rest:
-            room = BLOCK_BYTES - len(buffer)
+            room = size - len(buffer)
             buffer += rest[:room]
             rest = rest[room:]
-            if len(buffer) == BLOCK_BYTES:
+            if len(buffer) == size:
                 yield bytes(buffer)
                 buffer.clear()
     if buffer:
@@ -277,7 +313,7 @@ async def _translated(what: str, *, allow: frozenset[str] = frozenset()) -> Asyn
         code = _code(error)
         if code in allow:
             return
-        if code in _MISSING:
+        if code in _MISSING_TOO:
             raise BlobNotFound(f"There is no {what}: {code}") from error
         if code in _ARCHIVED:
             raise BlobArchived(f"{what} is archived; bring it back first: {code}") from error

@@ -1,6 +1,6 @@
 """A storage account in memory, held to the same contract tests as the Azure adapter."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -13,6 +13,7 @@ from service.storage.store import (
     BlobStore,
     Container,
     PreconditionFailed,
+    StagedPart,
 )
 
 CHUNK_BYTES = 64 * 1024
@@ -39,6 +40,8 @@ class MemoryStore:
     now: Callable[[], datetime] = lambda: BEGINNING
     slow_archive: bool = False  # what is brought back comes with ``rehydrate``, not at once
     _made: dict[str, datetime] = field(default_factory=dict)
+    # By container and blob, what was staged and what the last commit was made of, by part.
+    _staged: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
 
     async def create_container(self, container: str) -> None:
         self._containers.setdefault(container, {})
@@ -77,6 +80,31 @@ class MemoryStore:
         data = b"".join([chunk async for chunk in chunks])
         etag = await self.write(container, name, data)
         return Blob(name=name, size=len(data), etag=etag)
+
+    async def stage(
+        self, container: str, name: str, part: str, chunks: AsyncIterator[bytes]
+    ) -> StagedPart:
+        self._blobs(container)
+        data = b"".join([chunk async for chunk in chunks])
+        self._staged.setdefault((container, name), {})[part] = data
+        return StagedPart(name=part, blocks=1)
+
+    async def commit(
+        self, container: str, name: str, parts: Sequence[StagedPart], *, if_match: str = ""
+    ) -> str:
+        self._blobs(container)
+        staged = self._staged.get((container, name), {})
+        if missing := [part.name for part in parts if part.name not in staged]:
+            raise BlobNotFound(f"{container}/{name} has no part {missing[0]}")
+        used = {part.name: staged[part.name] for part in parts}
+        data = b"".join(used[part.name] for part in parts)
+        etag = await self.write(container, name, data, if_match=if_match, if_absent=not if_match)
+        self._staged[container, name] = used
+        return etag
+
+    async def discard(self, container: str, name: str) -> None:
+        self._staged.pop((container, name), None)
+        await self.delete(container, name)
 
     async def copy(
         self,

@@ -1,6 +1,6 @@
 """The seam to bytes: containers and blobs, with conditional writes and SAS URLs."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -32,6 +32,14 @@ class Blob:
     size: int
     etag: str
     modified_at: datetime | None = field(default=None, compare=False)  # of one that was listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedPart:
+    """A piece of a blob whose blocks are staged and not committed."""
+
+    name: str
+    blocks: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +85,31 @@ class BlobStore(Protocol):
 
     async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
         """Write a large blob from a stream, memory flat. It appears whole or not at all."""
+        ...
+
+    async def stage(
+        self, container: str, name: str, part: str, chunks: AsyncIterator[bytes]
+    ) -> StagedPart:
+        """Write a piece of a blob that cannot be read before ``commit``, memory flat.
+
+        ``part`` names it: in one blob all names differ and are equally long. Azure drops what is
+        not committed a week after the last piece.
+        """
+        ...
+
+    async def commit(
+        self, container: str, name: str, parts: Sequence[StagedPart], *, if_match: str = ""
+    ) -> str:
+        """Make the blob of these parts, in this order, drop all others, and return its ETag.
+
+        Parts of the last commit may be named again. Only where no blob is, or with ``if_match``
+        only over that ETag; raises PreconditionFailed otherwise, and BlobNotFound when a part is
+        not there.
+        """
+        ...
+
+    async def discard(self, container: str, name: str) -> None:
+        """Delete a blob with all that is staged for it; no harm when there is nothing."""
         ...
 
     async def copy(

@@ -309,7 +309,17 @@ def _tell_that_little_is_left() -> None:
 
 
 WRITES = frozenset(
-    {"create_container", "delete_container", "write", "upload", "copy", "delete", "set_tier"}
+    {
+        "create_container",
+        "delete_container",
+        "write",
+        "upload",
+        "stage",
+        "commit",
+        "discard",
+        "copy",
+    }
+    | {"delete", "set_tier"}
 )
 
 

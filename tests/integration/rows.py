@@ -8,9 +8,9 @@ from sqlalchemy import Table, insert, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import attempts as attempt_rows
+from service.db import file_tables, tables
 from service.db import jobs as job_rows
 from service.db import nodes as node_rows
-from service.db import tables
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.job import Job
@@ -50,7 +50,7 @@ async def add_job(conn: AsyncConnection, now: datetime, **values: Any) -> None: 
     await add(conn, tables.api_keys, id=f"k-{job_id}", created_at=now, **key)
     file = {"filename": "f", "purpose": "fine-tune", "bytes": 1, "sha256": "", "examples": 1}
     file |= {"characters": 1, "mean_tokens": 1, "project_id": f"p-{job_id}"}
-    await add(conn, tables.files, id=f"f-{job_id}", created_at=now, **file)
+    await add(conn, file_tables.files, id=f"f-{job_id}", created_at=now, **file)
     row = {
         "id": job_id,
         "project_id": f"p-{job_id}",

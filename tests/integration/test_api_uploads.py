@@ -28,6 +28,9 @@ PURPOSE = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="purpose"\r\n\r
 FILE = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="t.jsonl"\r\n\r\n'
 END = f"\r\n--{BOUNDARY}--\r\n"
 HEADERS = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+SECONDS = "expires_after[seconds]"
+ANCHOR = PURPOSE.replace("purpose", "expires_after[anchor]").replace("fine-tune", "created_at")
+LIFE = PURPOSE.replace("purpose", SECONDS).replace("fine-tune", "%s")
 BAD_LAST_LINE = DATASET + b'\n{"messages": []}'
 
 
@@ -84,6 +87,8 @@ async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> Non
         ((PURPOSE, FILE, END), "invalid_file_format", "file", "is empty"),
         ((PURPOSE.rstrip(), END), "missing_required_parameter", "file", "file"),
         ((FILE, DATASET, END), "missing_required_parameter", "purpose", "purpose"),
+        ((PURPOSE, ANCHOR, FILE, DATASET, END), "missing_required_parameter", SECONDS, "both"),
+        ((PURPOSE, ANCHOR, LIFE % "60", FILE, DATASET, END), "invalid_value", SECONDS, "3600"),
         (
             (PURPOSE.replace("fine-tune", "batch"), FILE, DATASET, END),
             "invalid_value",
@@ -91,9 +96,9 @@ async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> Non
             "'fine-tune'",
         ),
         (
-            (PURPOSE.replace('"purpose"', '"expires_after[seconds]"'), FILE, DATASET, END),
+            (PURPOSE.replace('"purpose"', '"mime_type"'), FILE, DATASET, END),
             "unknown_parameter",
-            "expires_after[seconds]",
+            "mime_type",
             "not supported",
         ),
         (

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from service.db import tables
+from service.db import file_tables
 from tests.world import ROW, World
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -85,7 +85,7 @@ async def test_a_kind_whose_lines_were_not_kept_is_counted_all_the_same(world: W
     file = await world.upload(jsonl(*(answered(f"answer {i}") for i in range(12))))
     async with world.engine.begin() as conn:
         counts = {"control_character": 7}
-        await conn.execute(update(tables.files).values(warning_counts=counts))
+        await conn.execute(update(file_tables.files).values(warning_counts=counts))
 
     told = await warnings_of(world, training_file=file)
 

@@ -10,7 +10,7 @@ from sqlalchemy import text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import files, jobs, metrics, storage_cost, tables
+from service.db import file_tables, files, jobs, metrics, storage_cost, tables
 from service.domain.row import Format
 from tests import waiting
 from tests.clock import Clock
@@ -95,7 +95,7 @@ async def test_prompts_stay_when_the_release_before_them_is_taken_back(
     members = {"answer": 0, "level": 7}
     async with engine.begin() as conn:
         await add_job(conn, clock(), id="before")
-        await conn.execute(update(tables.files).values(format="prompt", members=members))
+        await conn.execute(update(file_tables.files).values(format="prompt", members=members))
         await metrics.add(conn, "before", 1, [measured(1)])
     await asyncio.to_thread(_again, database_url, "0010")
 
@@ -111,7 +111,9 @@ async def test_a_file_is_of_a_format_that_there_is(engine: AsyncEngine, clock: C
     async with engine.begin() as conn:
         await add_job(conn, clock())
     with pytest.raises(IntegrityError, match="files_format_check"):
-        await transact(engine, lambda conn: conn.execute(update(tables.files).values(format="x")))
+        await transact(
+            engine, lambda conn: conn.execute(update(file_tables.files).values(format="x"))
+        )
 
 
 async def test_each_migration_lets_go_of_its_locks_before_the_next_one(

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.api.app import make_app
-from service.db import files, keys, tables, uploads
+from service.db import file_tables, files, keys, uploads
 from service.db.engine import driver_url
 from service.db.files import CONTAINER
 from service.db.uploads import Upload
@@ -35,7 +35,7 @@ async def blobs(world: World) -> list[str]:
 async def rows(world: World) -> list[str]:
     """Ids of uploads, given up or not."""
     async with world.engine.connect() as conn:
-        return list((await conn.execute(select(tables.uploads.c.id))).scalars())
+        return list((await conn.execute(select(file_tables.uploads.c.id))).scalars())
 
 
 async def upload_row(world: World, upload_id: str) -> None:
@@ -291,7 +291,7 @@ async def test_a_database_that_has_never_seen_a_blob_leaves_it_alone(
     """A new one, one that was restored, or another deployment's on the same storage account."""
     kept = sorted([await world.upload(), await world.upload()])
     async with world.engine.begin() as conn:
-        await conn.execute(tables.files.delete())
+        await conn.execute(file_tables.files.delete())
     sweep = sweep_of(world)
 
     for _ in range(3):

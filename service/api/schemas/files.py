@@ -42,6 +42,8 @@ class File(Answer):
     object: Literal["file"] = "file"
     bytes: int
     created_at: UnixTime
+    expires_at: UnixTime | None = Field(default=None, exclude_if=is_none)
+    """When the file is deleted by itself, unless a job reads it."""
     filename: str
     purpose: str
     status: Literal["uploaded", "processed"]
