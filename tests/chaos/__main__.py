@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from service.main import event_loop
+from service.serving import event_loop
 from tests.chaos import lives, places, points
 from tests.chaos.lives import Storm, say
 from tests.chaos.plays import PLAYS

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from service.main import event_loop
+from service.serving import event_loop
 from tests.chaos import points, storms
 from tests.chaos.points import Share, Strike
 

@@ -183,7 +183,7 @@ def test_our_containers_may_write_nowhere_but_to_their_volumes() -> None:
 
 
 def test_commands_of_the_compose_file_exist() -> None:
-    main = text(Path("service/main.py"))
+    main = text(Path("service/main.py")) + text(Path("service/serving.py"))
     for name in ("migrate", "api", "reconciler"):
         assert f'"{COMPOSE["services"][name]["command"][0]}"' in main
     for name in ("emulator", "prepare"):

@@ -276,6 +276,7 @@ def test_a_world_killed_while_it_saves_leaves_only_whole_saves_or_none(bench: Be
             assert described == [replace(f, block_size=0, blocks=()) for f in record.files]
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_the_last_step_goes_straight_to_export(
     bench: Bench, stopped: Outcome
 ) -> None:

@@ -37,13 +37,14 @@ def silenced(inputs: Path, kept: int) -> RunSpec:
     return replace(spec, global_batch=2, micro_batch=1, total_steps=8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how",
     [
         {"zero_stage": 0, "precision": "fp32"},
-        pytest.param({"packing": True, "global_batch": 3}, marks=pytest.mark.long),
-        pytest.param({"zero_stage": 3, "lora": LORA}, marks=pytest.mark.long),
-        pytest.param({"ema_decay": 0.9, "zero_stage": 3}, marks=pytest.mark.long),
+        {"packing": True, "global_batch": 3},
+        {"zero_stage": 3, "lora": LORA},
+        {"ema_decay": 0.9, "zero_stage": 3},
     ],
     ids=str,
 )

@@ -200,6 +200,7 @@ def test_a_configuration_of_another_model_is_caught(full: Outcome, copy: Path) -
     assert (found.status, "single values differ" in found.reason) == (MISMATCH, True)
 
 
+@pytest.mark.long
 def test_a_broken_adapter_beside_a_right_model_is_caught(adapted: Outcome, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(exported(adapted), tmp_path / "model"))
     edit_json(folder / "adapter" / "adapter_config.json", lambda c: c.update(lora_alpha=16))
@@ -270,6 +271,7 @@ def test_a_trainer_that_exports_another_model_fails_and_keeps_the_trained_weight
     assert (kept.kind, kept.step) == ("stop", 12)
 
 
+@pytest.mark.long
 def test_a_kill_during_the_verification_leaves_nothing_to_upload_and_a_resume_does_it_again(
     bench: Bench, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.scale.parts.line import Line
-from service import main, telemetry
+from service import main, serving, telemetry
 from service.adapters import Adapters, Clock, Opened, inside
 from service.cloud.provider import CloudProvider
 from service.domain.fleet import Price
@@ -81,8 +81,8 @@ def run(socket: Path) -> None:
     options = main.arguments()
     telemetry.set_up("WARNING")
     settings = Settings()  # type: ignore[call-arg]  # the environment fills it
-    with asyncio.Runner(loop_factory=main.event_loop()) as runner:
-        runner.run(main.serve(settings, options, opened(socket)))
+    with asyncio.Runner(loop_factory=serving.event_loop()) as runner:
+        runner.run(serving.serve(settings, options, main.now, opened(socket)))
 
 
 def _profiled(socket: Path, folder: str) -> None:

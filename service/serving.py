@@ -1,0 +1,142 @@
+"""Serves the HTTP API and runs the reconcilers; apart from main, as it takes seconds to import."""
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+
+from service import collector
+from service.adapters import Adapters, Clock, Opened, adapters
+from service.api import submissions
+from service.api.app import make_app, make_probes
+from service.api.deps import Parts, PlanDefaults
+from service.api.drain import Drain
+from service.api.server import Server
+from service.cloud.provider import CloudProvider
+from service.db.listings import ALL
+from service.domain.dataset import Limits
+from service.migration import schema
+from service.operations.grants import Granter
+from service.operations.preflights import Preflights
+from service.operations.pulse import Pulse
+from service.reconciler.polite import PoliteCloud
+from service.reconciler.preparation import Preparation
+from service.settings import Settings
+from service.workers import reconcilers
+
+try:
+    import uvloop
+except ImportError:  # Windows
+    uvloop = None  # type: ignore[assignment]
+
+
+def run(settings: Settings, options: argparse.Namespace, now: Clock) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    with asyncio.Runner(loop_factory=event_loop()) as runner:
+        runner.run(serve(settings, options, now))
+
+
+def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The fast one that comes with uvicorn; None, Python's own, where there is none."""
+    return getattr(uvloop, "new_event_loop", None)
+
+
+async def serve(
+    settings: Settings, options: argparse.Namespace, now: Clock, opened: Opened = adapters
+) -> None:
+    """Run the faces until SIGTERM or SIGINT; then finish the steps under way and stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for wanted in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(wanted, stop.set)
+    async with opened(settings, now) as world:
+        work: list[Coroutine[Any, Any, object]] = []
+        pulse = Pulse(now)
+        parts = replace(_parts(settings, world), pulse=pulse, schema=schema())
+        if options.command in ("reconciler", "all"):
+            work += reconcilers(settings, world, _preparation(parts), stop, pulse)
+        if options.port is not None:
+            make = make_app if options.command in ("api", "all") else make_probes
+            work.append(_http(settings, make(parts), options, stop))
+        await asyncio.gather(*work, collector.in_bites(stop))
+
+
+async def _http(
+    settings: Settings, app: FastAPI, options: argparse.Namespace, stop: asyncio.Event
+) -> None:
+    drain: Drain = app.state.parts.drain
+    server = Server(
+        app,
+        drain,
+        host=options.host,
+        port=options.port,
+        drain_seconds=settings.drain_seconds,
+    )
+    serving = asyncio.create_task(server.serve())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    stop.set()
+    await serving
+
+
+def _parts(settings: Settings, world: Adapters) -> Parts:
+    return Parts(
+        engine=world.engine,
+        store=world.store,
+        prices=world.prices,
+        preflights=Preflights(
+            engine=world.engine, store=world.store, checker=world.checker, now=world.now
+        ),
+        listener=world.listener,
+        granter=Granter(
+            store=world.store,
+            life=timedelta(hours=settings.grant_hours),
+            regional=world.regional,
+        ),
+        plan_defaults=PlanDefaults(
+            offerings=settings.offerings,
+            hazard_per_hour=settings.hazard_per_hour,
+            recovery_seconds=settings.recovery_seconds,
+            accelerator=settings.accelerator,
+            processes_per_node=settings.processes_per_node,
+            cpu_flops=settings.cpu_flops,
+            emulated=settings.emulated,
+        ),
+        cloud=_politely(settings, world),
+        operator_project=settings.operator_project,
+        secret=settings.secret_key.get_secret_value(),
+        outage=timedelta(seconds=settings.outage_seconds),
+        now=world.now,
+        account=settings.account,
+        allowance=settings.allowance,
+        limits=Limits(
+            max_bytes=settings.file_max_bytes,
+            max_upload_bytes=settings.upload_max_bytes,
+            max_line_bytes=settings.file_max_line_bytes,
+            max_examples=settings.file_max_examples,
+        ),
+    )
+
+
+def _preparation(parts: Parts) -> Preparation:
+    """What prepares new jobs; it plans them as the HTTP face does."""
+    return Preparation(
+        engine=parts.engine,
+        store=parts.store,
+        preflights=parts.preflights,
+        replan=partial(submissions.replanned, parts),
+        now=parts.now,
+    )
+
+
+def _politely(settings: Settings, world: Adapters) -> CloudProvider:
+    """For operators, who share Azure's limits with the reconcilers."""
+    times = settings.azure_limits_times
+    return PoliteCloud(engine=world.engine, cloud=world.cloud, now=world.now, times=times).at(ALL)
