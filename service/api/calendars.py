@@ -48,7 +48,7 @@ async def take(
 ) -> Calendar:
     """By the policy that would run it. Hours are UTC. Nothing is stored."""
     brought = None if body.traces is None else await asyncio.to_thread(_traces, body.traces)
-    async with parts.engine.connect() as conn:  # not held while it computes
+    async with parts.reading.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
         options = Plan.from_dict(job.plan).options
         known: Record | Recorded

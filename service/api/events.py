@@ -57,7 +57,7 @@ async def _following(
     parts: Parts, project_id: str, job_id: str, after: str | None
 ) -> tuple[list[Event], int, bool]:
     """Events after the one named, the job's version before they were read, and if it was over."""
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         job = await jobs.get(conn, project_id, job_id)
         found = await events.following(conn, job_id, after=after, limit=streams.PAGE)
     shown = [_event(event) for event in known(found, after)]

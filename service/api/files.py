@@ -107,7 +107,7 @@ async def content(
     parts: PartsDep, caller: CallerDep, file_id: str, accept: Annotated[str, Header()] = ""
 ) -> Response:
     """The bytes as they were uploaded; of a result file, its CSV in base64."""
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         file = await files.get(conn, caller.project_id, file_id)
     if file.purpose == PURPOSE_OF_RESULTS:
         return await results.content(parts, file, accept)

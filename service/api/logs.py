@@ -55,7 +55,7 @@ async def get_logs(
     """Plain text of one rank of one attempt (the newest unless told)."""
     if tail is not None and offset is not None:
         raise InvalidRequest("Give tail or offset: both say where to begin.", param="tail")
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
         tried = await attempts.of_job(conn, job_id)
     chosen = _choose(tried, attempt)
@@ -91,7 +91,7 @@ async def stream_logs(
 ) -> Response:
     """What one rank of one attempt prints, from the beginning, until the attempt is over."""
     begin = _resumed(last_event_id) if last_event_id else 0
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
         tried = await attempts.of_job(conn, job_id)
     return streams.answer(_following(parts, job_id, _choose(tried, attempt), rank, begin))
@@ -112,7 +112,7 @@ async def _following(
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with parts.drain.polling(versions.topic(job_id)) as changed:
         while not parts.drain.begun:
-            async with parts.engine.connect() as conn:
+            async with parts.reading.connect() as conn:
                 tried = await attempts.of_job(conn, job_id)
             over = _choose(tried, attempt.id).state is AttemptState.ENDED
             size = min(await _size(parts, job_id, path), offset + _LONGEST_PIECE)

@@ -42,7 +42,7 @@ async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> Model:
     """One of them, by its name: a project's own needs no store, a base model just its HEAD."""
     if is_made(model) and source(model).is_checkpoint:
         return await _checkpoint(parts, caller, model)
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         job = await models.made_as(conn, caller.project_id, model)
     if job is not None and fine_tuned_model(job) == model and not is_deleted(job.result):
         return _made(job)
@@ -98,7 +98,7 @@ async def get_model_file(
 
 
 async def _models(parts: PartsDep, caller: Caller) -> list[Model]:
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         made = await models.made(conn, caller.project_id)
         checkpoints = await checkpoint_models.usable(conn, caller.project_id)
     return [
@@ -109,7 +109,7 @@ async def _models(parts: PartsDep, caller: Caller) -> list[Model]:
 
 
 async def _checkpoint(parts: Parts, caller: Caller, name: str) -> Model:
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         try:
             found = await checkpoint_models.find(conn, caller.project_id, name)
         except UnusableCheckpoint as error:
@@ -147,7 +147,7 @@ def _made(job: JobRow) -> Model:
 
 
 async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, Manifest]:
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         job = await jobs.get(conn, caller.project_id, job_id)
     if job.result is None:
         raise ModelNotFound(f"Job {job_id} is {job.state}: it has no model yet.")

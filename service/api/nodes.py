@@ -122,7 +122,7 @@ async def directive(
         raise Gone(nodes.OVER)
     if order is not None and not _is_old(parts, order):
         return _answer(_ordered(parts, order))
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         standing = await nodes.standing(conn, node_id)  # refuses whom it must
     return _answer(await _in_full(parts, standing, after))
 
@@ -195,7 +195,7 @@ async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:
     if node.directive_seq <= after:
         kind, number = DirectiveKind.CARRY_ON, 0
     if kind is DirectiveKind.START:
-        async with parts.engine.connect() as conn:
+        async with parts.reading.connect() as conn:
             generation = await nodes.generation_of(conn, node.attempt_id, number)
         if generation is None:  # it has a successor by now
             kind = DirectiveKind.STOP

@@ -65,7 +65,7 @@ async def preview(
     out after the text of a long one. `problems` are what the check of the rows would report. The
     answer has 1 MiB at most: go on at `next_line`.
     """
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         file = await files.get(conn, caller.project_id, file_id)
     chosen = _method(file, method)
     base = await submissions.base_model(parts, caller, model)

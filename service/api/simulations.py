@@ -35,7 +35,7 @@ async def simulate(
     parts: PartsDep, caller: CallerDep, now: Now, job_id: str, body: SimulationRequest
 ) -> Simulation:
     """What its plan may cost and take, by the policy that would run it. Nothing is stored."""
-    async with parts.engine.connect() as conn:  # not held while it computes
+    async with parts.reading.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
         plan = Plan.from_dict(job.plan)
         lived = await experience.of(conn, [option.offering for option in plan.options], now)

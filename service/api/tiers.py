@@ -33,7 +33,7 @@ class TierRequest(BaseModel):
 @router.get("/{job_id}/storage", operation_id="retrieveFineTuningStorage")
 async def get_storage(parts: PartsDep, caller: CallerDep, now: Now, job_id: str) -> Storage:
     """Every checkpoint and the model with tier and state, as Blob lists them now."""
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         job = await jobs.get(conn, caller.project_id, job_id)
         folders = await tiers.folders(conn, job)
         under_way = await open_of(conn, job_id)

@@ -42,7 +42,7 @@ async def get_traces(
     end = now if until is None else min(datetime.fromtimestamp(until, UTC), now)
     window = _window(end, days, gap_seconds)
     limit = clamp(limit, _MOST)
-    async with parts.engine.connect() as conn:
+    async with parts.reading.connect() as conn:
         places = sorted(await rows.places(conn, window.begins, end), key=str)
         if after is not None:
             known(None if after not in map(str, places) else places, after)

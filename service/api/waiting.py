@@ -61,7 +61,7 @@ async def until_news(parts: Parts, job_id: str, project_id: str, known: Known) -
     deadline = loop.time() + known.seconds
     with parts.drain.polling(versions.topic(job_id)) as changed:
         while (left := deadline - loop.time()) > 0 and not parts.drain.begun:
-            async with parts.engine.connect() as conn:
+            async with parts.reading.connect() as conn:
                 version = await versions.current(conn, job_id, project_id)
             if version is None or not known.has(version):
                 return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import rendering
 from rendering.report import DataReport
 from rendering.task import Task
 from service.db import preflights
+from service.db.engine import reading as for_reading
 from service.db.files import CONTAINER, File
 from service.db.preflights import PreflightRow
 from service.domain.errors import InvalidRequest
@@ -102,6 +103,10 @@ class Preflights:
     now: Callable[[], datetime]
     _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
 
+    @cached_property
+    def _reading(self) -> AsyncEngine:
+        return for_reading(self.engine)
+
     async def known(self, wanted: list[Reading]) -> Checked | None:
         """Return what earlier checks found, or None where one is missing."""
         found = await self._find(wanted)
@@ -132,27 +137,27 @@ class Preflights:
         uneven = _uneven(wanted, checked)
         return checked if uneven is None else await self.look(uneven, wait)
 
-    async def preview(self, reading: Reading, first_line: int, rows: int) -> dict[str, Any]:
+    async def preview(self, wanted: Reading, first_line: int, rows: int) -> dict[str, Any]:
         """Show rows as `rendering.preview.preview` does; raises as `RowChecker.preview` does.
 
         Whether answers are split depends on the whole file: what an earlier check found counts.
         """
-        async with self.engine.connect() as conn:
-            found = await preflights.find(conn, [reading.key])
-        report = _report(found.get(reading.key))
+        async with self._reading.connect() as conn:
+            found = await preflights.find(conn, [wanted.key])
+        report = _report(found.get(wanted.key))
         splits = report is not None and report.splits_answers
-        task = replace(reading.task, first_line=first_line, most_rows=rows, splits_answers=splits)
+        task = replace(wanted.task, first_line=first_line, most_rows=rows, splits_answers=splits)
         try:
-            files = await self._model_files(reading.model)
+            files = await self._model_files(wanted.model)
         except BlobNotFound:
             raise InvalidRequest(
-                f"Files of model {reading.model.name} are gone from the storage account. Stage or "
+                f"Files of model {wanted.model.name} are gone from the storage account. Stage or "
                 "train it again.",
                 code="unsupported_model",
                 param="model",
             ) from None
         return await self.checker.preview(
-            files, lambda: self.store.stream(CONTAINER, reading.file.id), task
+            files, lambda: self.store.stream(CONTAINER, wanted.file.id), task
         )
 
     async def _begin(self, missing: list[Reading], wait: float) -> None:
@@ -217,8 +222,8 @@ class Preflights:
         return found
 
     async def _find(self, wanted: list[Reading]) -> dict[str, PreflightRow]:
-        async with self.engine.connect() as conn:
-            found = await preflights.find(conn, [reading.key for reading in wanted])
+        async with self._reading.connect() as conn:
+            found = await preflights.find(conn, [one.key for one in wanted])
         for row in found.values():
             if row.refusal is not None and row.touched_at > self.now() - preflights.REFUSED:
                 told = row.refusal
