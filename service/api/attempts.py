@@ -42,7 +42,9 @@ async def get_attempt(db: Db, caller: CallerDep, now: Now, job_id: str, attempt_
     for record in await _records(db, job_id):
         if attempt_id in (record.row.id, str(record.row.number)):
             return _shown(record, now)
-    raise AttemptNotFound(f"Job {job_id} has no attempt {attempt_id!r}. List them: .../attempts.")
+    raise AttemptNotFound(
+        f"Job {job_id} has no attempt {attempt_id!r:.80}. List them: .../attempts."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> Model:
         return _made(job)
     if (base := await models.base(parts.store, model)) is not None:
         return _base(base)
-    raise ModelNotFound(f"No model {model!r}. See GET /v1/models for those that there are.")
+    raise ModelNotFound(f"No model {model!r:.80}. See GET /v1/models for those that there are.")
 
 
 @router.delete("/models/{model:path}", operation_id="deleteModel", tags=["Models"])
@@ -86,7 +86,7 @@ async def get_model_file(
     file = next((f for f in manifest.files if f.name == name), None)
     if file is None:
         names = ", ".join(f.name for f in manifest.files)
-        raise ModelNotFound(f"The model has no file {name!r}. It has: {names}.")
+        raise ModelNotFound(f"The model has no file {name!r:.80}. It has: {names}.")
     await _must_be_online(parts, caller, job_id, f"{path}/{name}")
     begin = _begin(wanted, file.size)
     stream: AsyncIterator[bytes] = parts.store.stream(job_id, f"{path}/{name}", offset=begin)

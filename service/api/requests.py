@@ -81,7 +81,10 @@ async def read_body(request: Request, most: int) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > most:
-            raise PayloadTooLarge(f"The body is longer than {most} bytes. Send less at a time.")
+            raise PayloadTooLarge(
+                f"The body is longer than {most} bytes, the most for this URL. Shorten it; rows to "
+                "train on belong in a file: POST /v1/files."
+            )
     return bytes(body)
 
 

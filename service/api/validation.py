@@ -58,7 +58,9 @@ def of_members(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 - a
     fault = next((f for f in faults if f["loc"][-1:] != (_AUTO,)), faults[0])
     path, message = tuple(fault["loc"]), fault["msg"]
     if not path:
-        return InvalidRequest(f"The body: {message}. A JSON object is expected.")
+        return InvalidRequest("The body is JSON, but a JSON object is expected.")
+    if fault["type"] == "model_attributes_type":
+        message = f"a JSON object is expected. {_ELSEWHERE.get(str(path[-1]), '')}".rstrip(". ")
     if path[-1] in _NUMBERS:
         path, message = path[:-1], f"{message}, or 'auto'"
     model = _model_at(kind, path[:-1])

@@ -39,6 +39,8 @@ def _explained(line: bytes, error: json.JSONDecodeError) -> str:
     """json's words, and what to do where the cause is a usual one."""
     where = f"{error.msg} at column {error.colno}"
     rest = line.decode()[error.pos :].lstrip()
+    if line.strip().endswith((b".jsonl", b".json")):
+        return "this is a file's name and not its rows; with curl write -F file=@NAME"
     if error.msg == "Extra data":
         if rest.startswith(","):
             return "a comma follows the row; JSONL has none between rows: remove it"

@@ -29,7 +29,9 @@ async def delete(
     async with engine.begin() as conn:
         job = await checkpoint_models.named(conn, project_id, name)
         if job is None or source.step is None:
-            raise ModelNotFound(f"No checkpoint {name!r} of a job of yours. See GET /v1/models.")
+            raise ModelNotFound(
+                f"No checkpoint {name!r:.80} of a job of yours. See GET /v1/models."
+            )
         _must_be_over(job, name)
         paths = await checkpoints.paths_of_step(conn, job.id, source.step)
         await _must_be_free(conn, project_id, source, list(paths), name)
@@ -39,7 +41,7 @@ async def delete(
         await _let_go(store, job.id, paths)
     freed = sum([await _delete_folder(store, job.id, path) for path in paths])
     if not freed and not any(paths.values()):
-        raise ModelNotFound(f"There is no checkpoint {name!r} any more. See GET /v1/models.")
+        raise ModelNotFound(f"There is no checkpoint {name!r:.80} any more. See GET /v1/models.")
     return freed
 
 

@@ -270,4 +270,4 @@ def _known(purpose: str | None) -> str:
 
 
 def _not_found(file_id: str) -> FileNotFound:
-    return FileNotFound(f"No file {file_id}. List your files with GET /v1/files.")
+    return FileNotFound(f"No file {file_id:.80}. List your files with GET /v1/files.")

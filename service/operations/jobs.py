@@ -341,7 +341,7 @@ def _row(submission: Submission, now: datetime) -> JobRow:
 
 
 def _not_found(job_id: str) -> JobNotFound:
-    return JobNotFound(f"No fine-tuning job {job_id}. List yours: GET /v1/fine_tuning/jobs.")
+    return JobNotFound(f"No fine-tuning job {job_id:.80}. List yours: GET /v1/fine_tuning/jobs.")
 
 
 async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime) -> None:

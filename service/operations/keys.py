@@ -48,7 +48,9 @@ async def project(conn: AsyncConnection, name: str) -> str:
     """Id of the project of that name, or raise ProjectNotFound."""
     project_id = await keys.find_project(conn, name)
     if project_id is None:
-        raise ProjectNotFound(f"No project {name!r}. Its first key makes it: key create --project.")
+        raise ProjectNotFound(
+            f"No project {name!r:.80}. Its first key makes it: key create --project."
+        )
     return project_id
 
 
@@ -72,7 +74,7 @@ async def revoke(
     """
     key = await keys.get(conn, project_id, key_id)
     if key is None:
-        raise KeyNotFound(f"No API key {key_id}. List yours with GET /v1/api_keys.")
+        raise KeyNotFound(f"No API key {key_id:.80}. List yours with GET /v1/api_keys.")
     await keys.revoke(conn, key_id, now)
     return key, await keys.count(conn, project_id)
 

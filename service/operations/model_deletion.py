@@ -26,7 +26,7 @@ async def delete(
     async with engine.begin() as conn:
         job = await models.made_as(conn, project_id, name)
         if job is None or job.result is None or models.full_name(job) != name:
-            raise ModelNotFound(f"No model {name!r} of a job of yours. See GET /v1/models.")
+            raise ModelNotFound(f"No model {name!r:.80} of a job of yours. See GET /v1/models.")
         path = str(job.result["path"])
         await jobs.take_turn(conn, holds.turn(job.id, path))
         if needed := await holds.needed_by(conn, project_id, lineage.source(name)):

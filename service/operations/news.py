@@ -50,7 +50,7 @@ def _answered(
 ) -> Heard | Exception:
     """What to answer it; the row after it is the answer's."""
     if speaker is None:
-        return NodeNotFound(f"No node {node}. Register first.")
+        return NodeNotFound(f"No node {node:.80}. Register first.")
     if speaker.over:
         return Gone(OVER)
     after = heard(speaker.record, heartbeat, now.timestamp())

@@ -70,7 +70,7 @@ async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: date
     """Take in a heartbeat; one without news changes nothing. Raises Gone and NodeNotFound."""
     record = await nodes.lock(conn, node)
     if record is None:
-        raise NodeNotFound(f"No node {node}. Register first.")
+        raise NodeNotFound(f"No node {node:.80}. Register first.")
     attempt = await live_attempt(conn, record.attempt_id)
     after = heard(record, heartbeat, now.timestamp())
     if isinstance(after, StaleEpoch):
@@ -98,7 +98,7 @@ async def standing(conn: AsyncConnection, node: str) -> Standing:
     """The node's directive as it stands. Raises Gone and NodeNotFound."""
     record = await nodes.find(conn, node)
     if record is None:
-        raise NodeNotFound(f"No node {node}. Register first.")
+        raise NodeNotFound(f"No node {node:.80}. Register first.")
     attempt = await live_attempt(conn, record.attempt_id)
     return Standing(
         node=record,

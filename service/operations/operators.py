@@ -54,7 +54,7 @@ async def acting(engine: AsyncEngine, caller: Caller, named: str, operators: str
     others = sorted((p for p in found if p is not own), key=lambda project: project.id != named)
     if not others:
         raise ProjectNotFound(
-            f"No project has the id or the name {named!r}. All of them: "
+            f"No project has the id or the name {named!r:.80}. All of them: "
             "GET /v1/organization/projects, or rekindle projects."
         )
     return replace(caller, project_id=others[0].id, operates=True)

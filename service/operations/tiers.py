@@ -255,6 +255,6 @@ def _not_found(job: JobRow, checkpoint_id: str | None) -> CheckpointNotFound | M
     if checkpoint_id is None:
         return ModelNotFound(f"Job {job.id} is {job.state}: it has no model yet.")
     return CheckpointNotFound(
-        f"Job {job.id} has no checkpoint {checkpoint_id!r}. List them: "
+        f"Job {job.id} has no checkpoint {checkpoint_id!r:.80}. List them: "
         f"GET /v1/fine_tuning/jobs/{job.id}/checkpoints."
     )

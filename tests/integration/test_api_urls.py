@@ -33,7 +33,7 @@ WRONG: list[tuple[str, bytes, dict[str, str], int, str | None, str]] = [
         "plain JSON",
     ),
     ("broken JSON", b'{"model": ', JSON, 400, None, "not valid JSON"),
-    ("a list", b"[]", JSON, 400, None, "A JSON object is expected"),
+    ("a list", b"[]", JSON, 400, None, "a JSON object is expected"),
     ("NaN", b'{"model": NaN}', JSON, 400, None, "NaN"),
     (
         "an empty name",
@@ -50,6 +50,14 @@ WRONG: list[tuple[str, bytes, dict[str, str], int, str | None, str]] = [
         400,
         "suffix",
         "control characters",
+    ),
+    (
+        "a number for an object",
+        b'{"model": "m", "training_file": "f", "infrastructure": {"budget": 5}}',
+        JSON,
+        400,
+        "infrastructure.budget",
+        'a JSON object is expected. Use infrastructure.budget: {"amount": "50"}.',
     ),
     ("no file", b'{"model": "m"}', JSON, 400, "training_file", "training_file: missing."),
     (

@@ -52,6 +52,7 @@ def test_another_kind_of_file_is_refused_with_its_first_bytes() -> None:
     ("line", "remedy"),
     [
         (json.dumps(CHAT).encode() + b",", "a comma follows the row"),
+        (b"train.jsonl", "curl write -F file=@NAME"),
         (json.dumps(CHAT).encode() * 2, "one JSON object a line"),
         (json.dumps(CHAT).encode() + b"\r" + json.dumps(CHAT).encode(), "CR alone"),
         (str(CHAT).encode(), "json.dumps"),
