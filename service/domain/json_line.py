@@ -15,6 +15,9 @@ class Problem:
     message: str
 
 
+_NAME = "this is a file's name and not its rows; with curl write -F file=@NAME"
+
+
 def parse(line: bytes) -> dict[str, Any] | Problem:
     """The line's JSON object, or what is wrong with it."""
     try:
@@ -25,6 +28,8 @@ def parse(line: bytes) -> dict[str, Any] | Problem:
             f"byte {error.start + 1} (0x{line[error.start]:02x}) is not UTF-8; save as UTF-8",
         )
     except json.JSONDecodeError as error:
+        if line.strip().endswith((b".jsonl", b".json")):
+            return Problem("invalid_json", _NAME)
         return Problem("invalid_json", _explained(line, error))
     except strict_json.BadText as error:
         return Problem("invalid_encoding", str(error))
@@ -39,8 +44,6 @@ def _explained(line: bytes, error: json.JSONDecodeError) -> str:
     """json's words, and what to do where the cause is a usual one."""
     where = f"{error.msg} at column {error.colno}"
     rest = line.decode()[error.pos :].lstrip()
-    if line.strip().endswith((b".jsonl", b".json")):
-        return "this is a file's name and not its rows; with curl write -F file=@NAME"
     if error.msg == "Extra data":
         if rest.startswith(","):
             return "a comma follows the row; JSONL has none between rows: remove it"
