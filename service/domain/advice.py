@@ -34,9 +34,16 @@ class Suggestion:
 
 
 def suggestions(request: PlanRequest, plan: Plan) -> list[Suggestion]:
-    """The best changes of the request for each aim, best first; at most three of each."""
-    chosen = plan.chosen
-    ways = [*_places(plan), *_trainings(request)]
+    """The best changes of the request for each aim, best first; at most three of each.
+
+    None breaks the budget or the deadline.
+    """
+    chosen, limits = plan.chosen, request.limits
+    ways = [
+        (change, option)
+        for change, option in (*_places(plan), *_trainings(request))
+        if limits.fits_budget(option) and limits.meets_deadline(option)
+    ]
     cheaper = [way for way in ways if float(way[1].cost_p50) < _WORTH * float(chosen.cost_p50)]
     faster = [way for way in ways if way[1].duration_p50 < _WORTH * chosen.duration_p50]
     cheaper.sort(key=lambda way: way[1].cost_p50)

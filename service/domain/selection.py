@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.domain.cost import CURRENCY
+from service.domain.cost import CURRENCY, cents
 from service.domain.limits import Limits, seconds_p90
+from service.domain.option import Option
 from service.domain.weighing import WeighedLayout, by_cost
 from service.domain.wording import duration
 
@@ -64,7 +65,8 @@ def why(selected: Selection, limits: Limits) -> str:
     if not selected.is_sure:
         return (
             f"No layout keeps {kept} {_SURE}. This one is the surest: at P90 it takes "
-            f"{duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}."
+            f"{duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}"
+            f"{_reserved(best, limits)}."
         )
     said = (
         f"It keeps {kept} {_SURE}: at P90 it takes {duration(seconds_p90(best))} and costs "
@@ -76,6 +78,14 @@ def why(selected: Selection, limits: Limits) -> str:
         f"{said} The cheapest of all, {cheapest.nodes} x {cheapest.offering}, does not: it takes "
         f"{duration(seconds_p90(cheapest))} and costs {cheapest.cost_p90} {CURRENCY}."
     )
+
+
+def _reserved(option: Option, limits: Limits) -> str:
+    """What the budget keeps besides, for the end of a sentence."""
+    if limits.budget is None:
+        return ""
+    kept = cents(limits.reserve(option))
+    return f"; the budget keeps {kept} {CURRENCY} more to save the job and delete its machines"
 
 
 def _kept(limits: Limits) -> Sequence[str]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from rendering.report import DataReport
 from service.domain.advice import Suggestion, suggestions
+from service.domain.limits import Limits
 from service.domain.plan import make_plan
 from service.domain.plan_request import PlanRequest
 from service.domain.recipe import Training
@@ -61,3 +62,11 @@ def test_at_most_three_of_each_aim_are_shown_best_first() -> None:
         gains = [float(getattr(each, member)) for each in found if each.aim == aim]
         assert gains == sorted(gains)
         assert 1 <= len(gains) <= 3
+
+
+def test_nothing_beyond_the_budget_is_suggested() -> None:
+    whole = replace(REQUEST, arch=LLAMA_70B)
+    tight = replace(whole, limits=Limits(budget=make_plan(whole).chosen.cost_p90 * 2))
+
+    assert any("checkpointing" in change for change in suggested(whole)), "which costs 4 times"
+    assert not any("checkpointing" in change for change in suggested(tight))
