@@ -55,7 +55,7 @@ class Client(OpenAI):
         base_url: str | None = None,
         **more: Any,  # noqa: ANN401 - OpenAI's own
     ) -> None:
-        found = _found(api_key, base_url)
+        found = _find_service(api_key, base_url)
         super().__init__(api_key=found.key, base_url=found.url, **more)
         self._idempotency_header = _IDEMPOTENCY
 
@@ -75,7 +75,7 @@ class AsyncClient(AsyncOpenAI):
         base_url: str | None = None,
         **more: Any,  # noqa: ANN401 - OpenAI's own
     ) -> None:
-        found = _found(api_key, base_url)
+        found = _find_service(api_key, base_url)
         super().__init__(api_key=found.key, base_url=found.url, **more)
         self._idempotency_header = _IDEMPOTENCY
 
@@ -135,7 +135,7 @@ class Jobs(openai_jobs.Jobs):
             except APIError as error:
                 time.sleep(patience.pause_after(error))
                 continue
-            patience.heard()
+            patience.reset()
             if on_change and news.version != job.version:
                 on_change(news)
             job = news
@@ -158,7 +158,7 @@ class Jobs(openai_jobs.Jobs):
                     raise
                 time.sleep(patience.pause_after(error))
                 continue
-            patience.heard()
+            patience.reset()
             text = decoder.decode(response.content)
             offset, complete = _place(response)
             if response.content:
@@ -220,7 +220,7 @@ class AsyncJobs(openai_jobs.AsyncJobs):
             except APIError as error:
                 await asyncio.sleep(patience.pause_after(error))
                 continue
-            patience.heard()
+            patience.reset()
             if on_change and news.version != job.version:
                 on_change(news)
             job = news
@@ -243,7 +243,7 @@ class AsyncJobs(openai_jobs.AsyncJobs):
                     raise
                 await asyncio.sleep(patience.pause_after(error))
                 continue
-            patience.heard()
+            patience.reset()
             text = decoder.decode(response.content)
             offset, complete = _place(response)
             if response.content:
@@ -254,8 +254,8 @@ class AsyncJobs(openai_jobs.AsyncJobs):
                 await asyncio.sleep(_LOG_PAUSE)
 
 
-def _found(api_key: str | None, base_url: object) -> Connection:
-    """The service; ``base_url`` is a text, or the URL object of a client that is copied."""
+def _find_service(api_key: str | None, base_url: object) -> Connection:
+    """Find the service; ``base_url`` is a text, or the URL object of a client that is copied."""
     url = None if base_url is None else str(base_url)
     return connect(Asked(url=url, key=api_key), os.environ, Path.cwd())
 
@@ -273,7 +273,7 @@ def _options(members: dict[str, Any]) -> RequestOptions:
 
 
 def _is_settled(job: Job) -> bool:
-    """Whether nothing changes any more unless somebody asks for it."""
+    """Tell whether the job is over or paused."""
     return job.status in OVER or job.phase == "paused"
 
 

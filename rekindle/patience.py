@@ -17,9 +17,9 @@ class Patience:
 
     def __init__(self, job_id: str, timeout: float | None = None) -> None:
         self._job_id = job_id
-        self._heard = time.monotonic()
+        self._answered_at = time.monotonic()
         self._asked = float("-inf")
-        self._until = None if timeout is None else self._heard + timeout
+        self._until = None if timeout is None else self._answered_at + timeout
 
     def poll(self, version: int) -> RequestOptions:
         """Options of the next long poll; raise TimeoutError when the time is up.
@@ -41,16 +41,16 @@ class Patience:
         """Seconds until the next look: the service may answer at once although nothing is new."""
         return self._shortened(max(BETWEEN_LOOKS - (time.monotonic() - self._asked), 0.0))
 
-    def heard(self) -> None:
-        """The service answered."""
-        self._heard = time.monotonic()
+    def reset(self) -> None:
+        """Count the outage from now: the service has answered."""
+        self._answered_at = time.monotonic()
 
     def pause_after(self, error: APIError) -> float:
         """Seconds until the next try; raise ``error`` unless the service is only away."""
         away = isinstance(error, APIConnectionError) or (
             isinstance(error, APIStatusError) and error.status_code in _BUSY
         )
-        if not away or time.monotonic() - self._heard > AWAY_SECONDS:
+        if not away or time.monotonic() - self._answered_at > AWAY_SECONDS:
             raise error
         return self._shortened(BETWEEN_TRIES)
 

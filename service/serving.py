@@ -126,7 +126,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
 
 
 def _preparation(parts: Parts) -> Preparation:
-    """What prepares new jobs; it plans them as the HTTP face does."""
+    """Prepare new jobs; plan them as the HTTP API does."""
     return Preparation(
         engine=parts.engine,
         store=parts.store,
@@ -137,6 +137,6 @@ def _preparation(parts: Parts) -> Preparation:
 
 
 def _politely(settings: Settings, world: Adapters) -> CloudProvider:
-    """For operators, who share Azure's limits with the reconcilers."""
+    """The cloud for operators, who share Azure's limits with the reconcilers."""
     times = settings.azure_limits_times
     return PoliteCloud(engine=world.engine, cloud=world.cloud, now=world.now, times=times).at(ALL)

@@ -52,7 +52,7 @@ def upload(cli: Cli, path: Path, *, same_once: bool = False) -> Json:
             cli.note(f"{path.name} is there already as {there['id']}")
             return there
     with _Bar(cli, path) as bar:
-        file = _sent(cli, path, name, bar)
+        file = _send_file(cli, path, name, bar)
     cli.note(f"uploaded {path.name} ({_described(file)}) as {file['id']}")
     tell_warnings(cli, file, path.name)
     return file
@@ -129,20 +129,20 @@ class _Bar:
         self._progress.stop()
 
     def at(self, done: int) -> None:
-        """So many bytes are sent."""
+        """Show the number of bytes sent."""
         self._progress.update(self._task, completed=done)
 
     def checking(self, done: int) -> None:
-        """All bytes are sent and so many are checked."""
+        """Show the number of bytes checked; all of them are sent."""
         self._progress.update(self._task, description="checking rows", completed=done)
 
     def again(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
-        """The service did not take it: the next try begins."""
+        """Show why the upload is sent again."""
         self._cli.note(f"{attempt.outcome.exception()} Sending it again.")
 
 
-def _sent(cli: Cli, path: Path, name: str, bar: _Bar) -> Json:
-    """The file object; a file that is larger than one part of an upload goes in parts."""
+def _send_file(cli: Cli, path: Path, name: str, bar: _Bar) -> Json:
+    """Upload the file, in parts if it is large, and return the file object."""
     if path.stat().st_size > IN_PARTS_BEYOND:
         from rekindle.cli.upload_parts import send_in_parts
 

@@ -34,13 +34,13 @@ class Progress(Protocol):
     """Shows how far an upload is."""
 
     def at(self, done: int) -> None:
-        """So many bytes are sent."""
+        """Show the number of bytes sent."""
 
     def checking(self, done: int) -> None:
-        """All bytes are sent and so many are checked."""
+        """Show the number of bytes checked; all of them are sent."""
 
     def again(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
-        """A request is repeated."""
+        """Show that a request is repeated."""
 
 
 def send_in_parts(
@@ -48,7 +48,7 @@ def send_in_parts(
 ) -> Json:
     """Return the file object; raises Trouble, after which a repetition goes on."""
     note = _Note.of(client, path, name)
-    upload = _begun(client, note) or _begin(client, path, name, note)
+    upload = _find_earlier(client, note) or _begin(client, path, name, note)
     if upload["status"] != "completed":
         known = {part["md5"]: part["id"] for part in upload.get("parts") or []}
         sending = _Sending(client, upload["id"], known, progress)
@@ -160,7 +160,7 @@ def _begin(client: Client, path: Path, name: str, note: _Note) -> Json:
     return upload
 
 
-def _begun(client: Client, note: _Note) -> Json | None:
+def _find_earlier(client: Client, note: _Note) -> Json | None:
     """Return the upload of an earlier command, unless it is over without a file."""
     upload_id = note.read()
     if upload_id is None:

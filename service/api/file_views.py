@@ -57,7 +57,7 @@ def under_way(upload: Upload) -> File:
 
 
 def progress(upload: Upload) -> UploadProgress:
-    """How much has come, or of an upload in parts how much is checked."""
+    """Return the bytes received; for an upload in parts, the bytes checked."""
     expected, received = upload.expected_bytes, upload.received_bytes
     return UploadProgress(
         bytes=received,

@@ -23,7 +23,7 @@ async def create(parts: PartsDep, caller: CallerDep, now: Now, asked: Asked) -> 
     """Plan a job and create nothing. To create it as planned, send the same body and `plan`."""
     sending = Sending(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
     ready = await submissions.planned(parts, sending, asked)
-    row = plans.made(ready, now)
+    row = plans.plan_row(ready, now)
     async with parts.engine.begin() as conn:
         await rows.add(conn, row)
     return plan_views.stored(row, parts.allowance, now)

@@ -49,7 +49,7 @@ class UploadForm:
 
     @property
     def purpose(self) -> str | None:
-        """What the file is for, as far as it is known."""
+        """The purpose, or None if the form has not named it yet."""
         return self._values.get(PURPOSE)
 
     def expires_after(self) -> int | None:

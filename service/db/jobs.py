@@ -277,7 +277,7 @@ async def mark_model_deleted(conn: AsyncConnection, job_id: str, now: datetime) 
 
 
 async def collect_again(conn: AsyncConnection, job_id: str) -> None:
-    """Have the sweep of checkpoints look at the job once more, although it is over."""
+    """Schedule another sweep of the checkpoints of a job that is over."""
     mine = update(jobs).where(jobs.c.id == job_id)
     await conn.execute(mine.values(collected_generation=0))
 

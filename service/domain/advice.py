@@ -87,7 +87,7 @@ def _change_of_place(chosen: Option, other: Option) -> str:
 
 
 def _trainings(request: PlanRequest) -> Iterator[Way]:
-    """The same job with one option of the training changed, where that can be planned."""
+    """Plan the job with one option of the training changed; leave out what cannot be planned."""
     for change, training in _changes(request):
         try:
             plan = make_plan(replace(request, training=training))

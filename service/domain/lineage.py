@@ -39,7 +39,7 @@ class Source:
 
 
 def source(model: str) -> Source:
-    """What a name means that `is_made`."""
+    """Parse the name of a model or checkpoint that a job has made."""
     named, step = _split(model)
     return Source(named.rpartition(":")[2], step)
 
@@ -94,7 +94,7 @@ def judge(settings: Reinforcement | None) -> str | None:
 
 
 def sources(model: str, settings: Reinforcement | None) -> frozenset[Source]:
-    """What of other jobs a job with this base model and these settings names."""
+    """Return the models and checkpoints of other jobs that a job reads."""
     named = (model, judge(settings))
     return frozenset(source(name) for name in named if name is not None and is_made(name))
 

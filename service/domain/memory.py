@@ -194,7 +194,7 @@ def _unpacked(arch: Architecture, options: TrainingOptions, habits: Habits) -> i
 
 
 def _logit_bytes(arch: Architecture, micro_step: MicroStep, options: TrainingOptions) -> int:
-    """Of all tokens that are scored at once."""
+    """Bytes of the logits of all tokens that are scored at once."""
     if not METHODS[micro_step.method].logits:
         return 0
     habits = micro_step.habits

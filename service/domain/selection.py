@@ -81,7 +81,7 @@ def why(selected: Selection, limits: Limits) -> str:
 
 
 def _reserved(option: Option, limits: Limits) -> str:
-    """What the budget keeps besides, for the end of a sentence."""
+    """Name the reserve of the budget, for the end of a sentence."""
     if limits.budget is None:
         return ""
     kept = cents(limits.reserve(option))

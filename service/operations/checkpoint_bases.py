@@ -47,7 +47,7 @@ async def read(store: BlobStore, found: CheckpointModel, param: str) -> StagedMo
 
 
 async def _read(store: BlobStore, found: CheckpointModel) -> StagedModel:
-    """As `read`, but raises ValueError."""
+    """Do what `read` does, but raise ValueError."""
     job, path = found.job, found.kept.path
     manifest_data = await _manifest(store, found)
     manifest = Manifest.from_json(manifest_data)

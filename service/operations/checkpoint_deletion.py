@@ -70,7 +70,7 @@ async def _mark(conn: AsyncConnection, job: JobRow, step: int, name: str, now: d
 
 
 async def _let_go(store: BlobStore, job_id: str, paths: dict[str, bool]) -> None:
-    """Have HEAD name none of them; nobody commits to a job that is over."""
+    """Remove them from HEAD; no node commits to a job that is over."""
     head, etag = await heads.read(store, job_id)
     left = tuple(c for c in head.checkpoints if c.path not in paths)
     if left != head.checkpoints:

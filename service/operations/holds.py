@@ -63,7 +63,7 @@ async def _with_bases(conn: AsyncConnection, sources: Iterable[Source]) -> set[S
 
 
 async def _folder(conn: AsyncConnection, job: JobRow, source: Source) -> tuple[str, str]:
-    """Where it lies, and how `rekindle tier` names it; InvalidRequest where it was deleted."""
+    """Return its folder and its name for `rekindle tier`; InvalidRequest if it was deleted."""
     if not source.is_checkpoint:
         assert job.result is not None, "it has succeeded"
         if not await jobs.is_model_deleted(conn, job.id):

@@ -78,7 +78,7 @@ class Submission:
 
     @property
     def sources(self) -> frozenset[lineage.Source]:
-        """What of other jobs it reads."""
+        """The models and checkpoints of other jobs that it reads."""
         return lineage.sources(self.model, self.plan.recipe.reinforcement)
 
 

@@ -1,4 +1,4 @@
-"""Plans as a resource: made, kept for a day, and taken when a job is created."""
+"""Plans as a resource: plan_row, kept for a day, and taken when a job is created."""
 
 import json
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ _OWN = {
 }  # members of a job's request that a plan does not depend on
 
 
-def made(ready: Submission, now: datetime) -> PlanRow:
+def plan_row(ready: Submission, now: datetime) -> PlanRow:
     """The plan of a checked request, with what would make it cheaper or faster. Pure."""
     found = advice.suggestions(ready.planned, ready.plan) if ready.planned else []
     return PlanRow(

@@ -59,7 +59,7 @@ class Folder:
 
     @property
     def source(self) -> Source:
-        """As other jobs name it."""
+        """The model or checkpoint that it holds."""
         return Source(self.job_id, self.step)
 
     @property

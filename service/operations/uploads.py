@@ -214,7 +214,7 @@ def require_open(upload: Upload | None, upload_id: str, now: datetime) -> Upload
 
 
 def not_found(upload_id: str) -> UploadNotFound:
-    """For an id that is unknown, or was forgotten."""
+    """Return the error for an id that is unknown or forgotten."""
     return UploadNotFound(
         f"No upload {upload_id:.80}. It may have expired, or its file is deleted. "
         "Begin a new one: POST /v1/uploads."

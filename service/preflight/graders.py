@@ -71,7 +71,7 @@ class GraderProcess:
 
 
 def refused_grader(message: str) -> InvalidRequest:
-    """What is wrong with a grader; ``message`` begins with the member at fault."""
+    """Return the error for a grader; ``message`` begins with the member at fault."""
     return InvalidRequest(message, param=message.split(": ", maxsplit=1)[0][:200])
 
 

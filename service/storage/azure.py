@@ -275,7 +275,7 @@ def _block_id(prefix: str, number: int) -> str:
 
 
 async def _blocks(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
-    """The same bytes in pieces of this size; the last one is shorter."""
+    """Yield the bytes in pieces of this size; the last one may be shorter."""
     buffer = bytearray()
     async for chunk in chunks:
         rest = memoryview(chunk)

@@ -1,9 +1,13 @@
 """What the contract suites run against."""
 
 from collections.abc import AsyncIterator, Iterator
+from uuid import uuid4
 
 import pytest
 
+from service.storage.azure import AzureBlobStore
+from service.storage.fake import MemoryStore
+from service.storage.store import BlobStore
 from tests.clock import Clock
 from tests.contract import emulated
 from tests.contract.clouds import World, azure_world, fake_world
@@ -44,3 +48,21 @@ async def world(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[W
         await made.clear()
         await made.cloud.close()
         await made.neighbour.close()
+
+
+@pytest.fixture(params=["memory", "azurite"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
+    """Both adapters of the seam, one after the other."""
+    made: BlobStore = MemoryStore()
+    if request.param == "azurite":
+        made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def container(store: BlobStore) -> str:
+    """Name of a container of the test's own."""
+    name = f"job-{uuid4().hex}"
+    await store.create_container(name)
+    return name

@@ -23,22 +23,6 @@ from tests.clock import Clock
 from tests.waiting import until
 
 
-@pytest.fixture(params=["memory", "azurite"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
-    made: BlobStore = MemoryStore()
-    if request.param == "azurite":
-        made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def container(store: BlobStore) -> str:
-    name = f"job-{uuid4().hex}"
-    await store.create_container(name)
-    return name
-
-
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
     for part in parts:
         yield part

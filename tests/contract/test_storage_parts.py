@@ -2,29 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from uuid import uuid4
 
 import pytest
 
-from service.storage.azure import BLOCK_BYTES, AzureBlobStore
-from service.storage.fake import MemoryStore
+from service.storage.azure import BLOCK_BYTES
 from service.storage.store import BlobNotFound, BlobStore, PreconditionFailed, StagedPart
-
-
-@pytest.fixture(params=["memory", "azurite"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
-    made: BlobStore = MemoryStore()
-    if request.param == "azurite":
-        made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def container(store: BlobStore) -> str:
-    name = f"files-{uuid4().hex}"
-    await store.create_container(name)
-    return name
 
 
 async def chunks(*pieces: bytes) -> AsyncIterator[bytes]:

@@ -18,7 +18,7 @@ class Answer:
 
 
 def divide_row(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a grader sees of a row of prompts as `item`, and the chat that the model sees."""
+    """Split a row into the `item` that a grader sees and the chat that the model sees."""
     item = {name: value for name, value in row.items() if name not in CHAT}
     return item, {name: row[name] for name in CHAT if name in row}
 

@@ -186,7 +186,7 @@ class Cache:
         )
 
     async def _starting_model(self, base: BaseModel, grants: Grants) -> None:
-        """What was converted, or what it will be made of."""
+        """Bring the converted base model, or what it will be converted from."""
         if (made := await read_converted_base(self.container)) is not None:
             await self._own(made)
         else:

@@ -66,7 +66,7 @@ async def fetch_input(container: JobContainer, grants: Grants, file: InputFile, 
 
 
 async def read_converted_base(container: JobContainer) -> ConvertedBase | None:
-    """What was made of the checkpoint that the job begins with; None where it is not made yet."""
+    """Return the base model converted from the starting checkpoint; None if it is not there yet."""
     try:
         data, _ = await container.read(CONVERTED_BASE)
     except BlobNotFound:
