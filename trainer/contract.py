@@ -61,7 +61,7 @@ from trainer.wire import LATER as LATER, Message as Message
 PROTOCOL = 3
 OLDEST_PROTOCOL = 1  # that the service still understands: 1 tells of no troubles, 2 not what broke
 HEARTBEAT_SECONDS = 10.0  # and at once on any change
-LONG_POLL_SECONDS = 20.0
+LONG_POLL_SECONDS = 45.0  # a node says how long it waits; who says nothing is answered after 20
 LOG_FLUSH_SECONDS = 2.0
 ERROR_TAIL_BYTES = 64 * 1024
 UNDERSTANDS = "cadence"  # a heartbeat's ?understands=: older nodes refuse an answer with that in it

@@ -1,15 +1,18 @@
 """/internal/nodes: the node protocol (docs/contract.md). Nodes call; nothing calls them.
 
-It is not part of the public API: its messages are those of ``trainer.contract``. A token is checked
-before the body is read.
+It is not part of the public API: its messages are those of ``trainer.contract``, so its routes are
+Starlette's: FastAPI has nothing to parse here, and nodes ask most. A token is checked before the
+body is read.
 """
 
 import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from service.api.deps import Parts, bearer, parts_of
 from service.api.requests import read_body
@@ -42,14 +45,13 @@ from trainer.contract import (
     Registration,
 )
 
-router = APIRouter(prefix="/internal/nodes", include_in_schema=False)
 M = TypeVar("M", bound=Message)
 _LONGEST_REGISTRATION = 64 * 1024  # decoded before its token can be checked
 _LONGEST_HEARTBEAT = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
 _MOST = 2**31  # of an int in PostgreSQL
+_OLD_WAIT = 20  # seconds that a node of an earlier release waits for an answer, without saying so
 
 
-@router.post("")
 async def register(request: Request) -> Response:
     """Who the node is from now on."""
     parts = parts_of(request)
@@ -77,10 +79,9 @@ async def register(request: Request) -> Response:
     )
 
 
-@router.post("/{node_id}/heartbeat")
-async def heartbeat(request: Request, node_id: str) -> Response:
+async def heartbeat(request: Request) -> Response:
     """Take in what the node says; refuse it only after what it said is kept."""
-    parts = parts_of(request)
+    parts, node_id = parts_of(request), request.path_params["node_id"]
     _check(request, tokens.node_token(parts.secret, node_id))
     message, now = await _read(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
     if beaten := await parts.hearing.beat(node_id, message, now):
@@ -95,17 +96,16 @@ async def heartbeat(request: Request, node_id: str) -> Response:
     return _heard(parts, now, heard.stop_by, heard.node.directive_seq)
 
 
-@router.get("/{node_id}/directive")
-async def directive(
-    request: Request, node_id: str, after: Annotated[int, Query(ge=-_MOST, lt=_MOST)]
-) -> Response:
+async def directive(request: Request) -> Response:
     """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while.
 
     So also when this process is to end: another one tells what came meanwhile.
     """
-    parts = parts_of(request)
+    parts, node_id = parts_of(request), request.path_params["node_id"]
     _check(request, tokens.node_token(parts.secret, node_id))
-    deadline = asyncio.get_running_loop().time() + parts.long_poll.total_seconds()
+    after = _whole_number(request, "after")
+    seconds = min(_whole_number(request, "wait", _OLD_WAIT), parts.long_poll.total_seconds())
+    deadline = asyncio.get_running_loop().time() + seconds
     with parts.drain.polling(f"node:{node_id}") as changed:
         while True:
             order = await parts.hearing.order(node_id, after)
@@ -216,6 +216,19 @@ async def _grants(parts: Parts, standing: Standing, now: datetime) -> Grants:
     return await parts.granter.grant(standing.job, standing.attempt.offering.region, now)
 
 
+def _whole_number(request: Request, name: str, default: int | None = None) -> int:
+    given = request.query_params.get(name, default)
+    if given is None:
+        raise InvalidRequest(f"{name} is missing.", code="missing_required_parameter", param=name)
+    try:
+        number = int(given)
+    except ValueError:
+        raise InvalidRequest(f"{name} is {given!r:.40}, not a whole number.", param=name) from None
+    if not -_MOST <= number < _MOST:
+        raise InvalidRequest(f"{name} is not between -2^31 and 2^31.", param=name)
+    return number
+
+
 async def _read(request: Request, message: type[M], most: int) -> M:
     try:
         return message.from_json(await read_body(request, most))
@@ -238,3 +251,10 @@ def _stop_by(parts: Parts, now: datetime, money_lasts: datetime | None) -> float
 
 def _answer(message: Message) -> Response:
     return Response(message.to_json(), media_type="application/json")
+
+
+ROUTES = [
+    Route("/internal/nodes", register, methods=["POST"]),
+    Route("/internal/nodes/{node_id}/heartbeat", heartbeat, methods=["POST"]),
+    Route("/internal/nodes/{node_id}/directive", directive, methods=["GET"]),
+]

@@ -375,6 +375,21 @@ async def test_without_news_a_long_poll_says_carry_on_and_renews_the_time_to_sto
     assert directive.grants is None
 
 
+async def test_a_node_says_how_long_it_waits_for_a_directive(world: World) -> None:
+    node = (await booted(world))[0]
+    assert node.seat is not None
+    app = make_app(replace(world.parts, long_poll=timedelta(minutes=5)))
+
+    async with client(app) as http, asyncio.timeout(60):
+        answer = await http.get(
+            f"/internal/nodes/{node.seat.node_id}/directive",
+            params={"after": node.directive_seq, "wait": 0},
+            headers={"authorization": f"Bearer {node.seat.node_token}"},
+        )
+
+    assert Directive.from_json(answer.content).kind is DirectiveKind.CARRY_ON
+
+
 async def test_grants_are_renewed_when_half_their_life_is_over(world: World) -> None:
     node = (await booted(world))[0]
     app = make_app(replace(world.parts, long_poll=timedelta(0)))

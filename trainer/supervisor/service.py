@@ -1,5 +1,6 @@
 """The node's side of the node protocol: register, heartbeat, directive. The node always calls."""
 
+import math
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
@@ -84,7 +85,7 @@ class Service:
         request = self._http.build_request(
             "GET",
             f"/internal/nodes/{seat.node_id}/directive",
-            params={"after": after},
+            params={"after": after, "wait": math.ceil(self._long_poll)},
             headers=_headers(seat.node_token),
             timeout=httpx.Timeout(ANSWER_SECONDS, read=self._long_poll + 10.0),
         )

@@ -143,7 +143,7 @@ class Node:
     async def _listen(self) -> None:
         assert self._wire is not None
         while not self.left:
-            path = f"/internal/nodes/{self.id}/directive?after={self.directive}"
+            path = f"/internal/nodes/{self.id}/directive?after={self.directive}&wait=45"
             try:
                 status, data = await self._wire.ask("GET", path, self.token)
             except OSError:
