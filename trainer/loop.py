@@ -83,7 +83,8 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
             if parts.agreement.reach().leaving:
                 break
             return state, True
-        state, agreed = _step(parts, state, save_due=parts.identity.rank == 0 and saves.due())
+        due = parts.identity.rank == 0 and saves.due(state.step + 1)
+        state, agreed = _step(parts, state, save_due=due)
         if agreed.stop:
             break
         if agreed.end:

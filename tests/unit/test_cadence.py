@@ -118,16 +118,16 @@ def test_what_a_save_has_cost_changes_the_interval() -> None:
     clock = iter([0.0, 10.0, 10.0, 12.0, 40.0, 40.0, 100.0, 270.0])
     saver = Saver()
     saves = Saves(saver, TOLD, lambda: next(clock), 0)  # type: ignore[arg-type]
-    first = saves.due()
+    first = saves.due(1)
     saves.periodic(State(step=1), congested=False)
-    on_its_way = saves.due()
+    on_its_way = saves.due(1)
     saver.busy = False
 
     assert first
     assert not on_its_way
-    assert not saves.due()  # 30 s for the upload: from now on every 219 s
-    assert not saves.due()
-    assert saves.due()
+    assert not saves.due(1)  # 30 s for the upload: from now on every 219 s
+    assert not saves.due(1)
+    assert saves.due(1)
 
 
 @dataclass
@@ -157,18 +157,18 @@ class Telling:
         self.saves.periodic(State(step=1), congested=False)
         self.now += upload
         self.saver.busy = False
-        self.saves.due()
+        self.saves.due(1)
 
 
 def test_before_a_save_was_measured_the_interval_goes_by_the_root_of_the_evictions() -> None:
     trainer = Telling()
 
     trainer.told = OFTEN
-    trainer.saves.due()
+    trainer.saves.due(1)
     trainer.told = NEVER
-    trainer.saves.due()
+    trainer.saves.due(1)
     trainer.told = HOURLY
-    trainer.saves.due()
+    trainer.saves.due(1)
 
     assert [round(said.every) for said in trainer.said] == [50, 3600, 100]
     assert [said.cost for said in trainer.said] == [None] * 3
@@ -178,8 +178,8 @@ def test_what_a_trainer_is_told_counts_with_what_its_saves_were_measured_to_cost
     trainer = Telling()
     trainer.save(upload=2.0)
     trainer.told = OFTEN
-    trainer.saves.due()
-    trainer.saves.due()
+    trainer.saves.due(1)
+    trainer.saves.due(1)
 
     measured, told = trainer.said
     best = best_interval(HOURLY, stall=0.5, upload=2.0, blocks=0)
@@ -191,11 +191,11 @@ def test_what_a_trainer_is_told_counts_with_what_its_saves_were_measured_to_cost
 def test_a_save_that_is_overdue_by_what_is_told_is_due_at_once() -> None:
     trainer = Telling()
     trainer.now = 60.0
-    before = trainer.saves.due()
+    before = trainer.saves.due(1)
     trainer.told = OFTEN
 
     assert not before
-    assert trainer.saves.due()
+    assert trainer.saves.due(1)
 
 
 def test_what_rank_0_cannot_read_ends_no_training_and_what_it_heard_last_holds(
@@ -225,8 +225,21 @@ def test_an_interval_that_the_user_fixed_is_never_touched() -> None:
     trainer.told = OFTEN
     trainer.now = 99.0
 
-    assert not trainer.saves.due()
+    assert not trainer.saves.due(1)
     assert trainer.said == []
+
+
+def test_each_multiple_of_a_milestone_is_saved_however_long_the_interval() -> None:
+    saver, spec = Saver(), replace(SPEC, checkpoint_seconds=3600.0, milestone_every_steps=10)
+    saves = Saves(saver, spec, lambda: 0.0, 7)  # type: ignore[arg-type]  # resumed at step 7
+    saved = []
+    for step in range(8, 35):
+        if saves.due(step):
+            congested = step in {20, 21}  # earlier saves are on their way
+            saves.periodic(State(step=step), congested=congested)
+            saved += [] if congested else [step]
+
+    assert saved == [10, 22, 30]
 
 
 @given(st.floats(5.0, 3600.0), st.floats(0.001, 20.0), st.floats(0.001, 20.0))

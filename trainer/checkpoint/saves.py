@@ -26,6 +26,7 @@ class Saves:
         tell: Callable[[Saving], None] = lambda _: None,
     ) -> None:
         self._saver, self._every, self._now = saver, spec.checkpoint_seconds, now
+        self._milestone_every = spec.milestone_every_steps
         self._step, self._at = step, now()  # what is loaded counts as saved
         self._waiting = False
         self._planned = self._cadence = spec.cadence  # None: the user has chosen, whatever is told
@@ -35,13 +36,17 @@ class Saves:
         self._told, self._tell = told, tell
         self._heard: Cadence | None = None
 
-    def due(self) -> bool:
-        """Whether it is time for a periodic save."""
+    def due(self, step: int) -> bool:
+        """Whether it is time to save at ``step``, or a milestone was passed since the last save."""
         if self._on_its_way and not self._saver.busy:
             self._on_its_way = False
             self._learn(self._now() - self._at)
         self._heed(self._told())
-        return self._now() - self._at >= self._every
+        return self._passed_milestone(step) or self._now() - self._at >= self._every
+
+    def _passed_milestone(self, step: int) -> bool:
+        every = self._milestone_every
+        return every > 0 and step // every > self._step // every
 
     def _learn(self, upload: float) -> None:
         """Choose the interval anew from what the last save cost."""
