@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import psycopg
 
+from bench.report import percentile, rounded
 from bench.scale import bare
 from bench.scale.stack import CannotMeasure, Stack
 
@@ -186,6 +187,7 @@ async def _watch(bench: Bench, jobs: int) -> Window:
     )
     bench.say(
         f"{window.nodes} nodes: {len(took) / seconds:.0f} heartbeats/s,"
+        f" p99 {rounded(percentile(took, 99), 3)} s, {failed} failed,"
         f" CPU {window.service_cpu:.2f} s/s, ARM {window.arm / seconds:.1f}/s"
     )
     return window
