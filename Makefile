@@ -11,7 +11,9 @@ TORCH ?=
 KEEP ?=
 REV ?=
 T ?= tests
-JOBS ?= 3
+JOBS ?= 4
+# The tests start our programs hundreds of times: they are compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test long check fmt docs exactness az images mutants chaos upgrade
 
@@ -29,7 +31,7 @@ up: setup ## run the local stack in the foreground (STATE=dir PORT=n MODEL=name 
 	@$(VENV)/python -m rekindle.up --state '$(STATE)' --port $(PORT) $(if $(MODEL),--model '$(MODEL)') $(if $(WEATHER),--weather '$(WEATHER)')
 
 test: check ## lint, types, import contracts and every test that needs no cloud and no GPU (T=path narrows)
-	@$(VENV)/python -m pytest $(T) -q -n $(JOBS) --dist loadgroup -m 'not azure and not gpu and not long'
+	@$(VENV)/python -m pytest $(T) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder -m 'not azure and not gpu and not long'
 
 long: setup ## the tests that need minutes each: partitions, foreign programs, pipelines, more resumes
 	@$(VENV)/python -m pytest tests -q -m long

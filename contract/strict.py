@@ -2,19 +2,18 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from contract.choices import MAX_BATCH, MAX_EPOCHS
+from contract.described import Described
 
 Auto = Literal["auto"]
 
 
-class Strict(BaseModel):
-    """Unknown members and wrong types are errors. The text under a member is its help."""
+class Strict(Described):
+    """Unknown members and wrong types are errors."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class HyperparametersRequest(Strict):

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
+from contract.described import descriptions
 from service.domain.errors import InvalidRequest, ServiceError, UnsupportedMediaType
 
 _AUTO = "literal['auto']"  # how pydantic names the two sides of "auto or a number"
@@ -104,8 +104,7 @@ def _nearest(model: type[BaseModel] | None, path: Path) -> str:
 
 
 def _description(model: type[BaseModel] | None, name: int | str) -> str:
-    field: FieldInfo | None = model.model_fields.get(str(name)) if model else None
-    return field.description or "" if field else ""
+    return descriptions(model).get(str(name), "") if model else ""
 
 
 def _model_at(kind: Any, path: Path) -> type[BaseModel] | None:  # noqa: ANN401 - any annotation

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from contract.described import Described
 
 T = TypeVar("T")
 
@@ -10,16 +12,16 @@ UnixTime = Annotated[int, Field(description="Unix time in seconds.", examples=[1
 Money = Annotated[str, Field(description="US dollars as a decimal string.", examples=["12.3400"])]
 
 
-class Answer(BaseModel):
+class Answer(Described):
     """A JSON object that the service answers with; it holds its declared members and no others."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Stored(BaseModel):
+class Stored(Described):
     """A part of an answer as it was stored; rows of other releases may have other members."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow", frozen=True)
 
 
 def is_none(value: object) -> bool:

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
+from contract.strict import Strict
 from service.api.schemas.base import Answer, UnixTime, is_none
 from service.api.schemas.files import File, UploadProgress
 from service.domain.file_expiry import LONGEST_SECONDS, SHORTEST_SECONDS
@@ -12,13 +13,7 @@ _NAME = r"^[^\x00-\x1f\x7f]+$"
 Md5 = Annotated[str, StringConstraints(pattern="^[0-9a-fA-F]{32}$")]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
-
-
-class ExpiresAfter(_Request):
+class ExpiresAfter(Strict):
     """When the file is deleted by itself."""
 
     anchor: Literal["created_at"]
@@ -26,7 +21,7 @@ class ExpiresAfter(_Request):
     """Life of the file in seconds, from 1 hour to 30 days."""
 
 
-class UploadRequest(_Request):
+class UploadRequest(Strict):
     """A file that will come in parts."""
 
     filename: Annotated[str, StringConstraints(max_length=255, pattern=_NAME)]
@@ -40,7 +35,7 @@ class UploadRequest(_Request):
     expires_after: ExpiresAfter | None = None
 
 
-class UploadCompletion(_Request):
+class UploadCompletion(Strict):
     """The parts of the file in their order."""
 
     part_ids: list[str] = Field(min_length=1)
