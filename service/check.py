@@ -17,7 +17,6 @@ from service.db import health
 from service.db.engine import make_engine
 from service.db.schema import Schema
 from service.settings import Settings
-from service.storage.azure import AzureBlobStore
 from service.storage.store import BlobNotFound, StorageError
 
 _CONTAINER, _BLOB = "files", "check"  # of any name: what is not there is an answer as well
@@ -118,6 +117,8 @@ async def _ready(engine: AsyncEngine, schema: Schema, wall: Callable[[], float])
 
 
 async def _storage(name: str, account: str) -> Part:
+    from service.storage.azure import AzureBlobStore  # noqa: PLC0415 - takes 0.5 s of every start
+
     try:
         store = AzureBlobStore(account, retries=0)
     except ValueError as error:
