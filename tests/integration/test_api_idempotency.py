@@ -180,7 +180,7 @@ async def test_requests_that_are_alike_do_not_wait_for_each_other(world: World) 
         project = (await conn.execute(text("select id from projects"))).scalar_one()
         turn = f"submit:{project}:{hashlib.sha256(content).hexdigest()}"
         await job_rows.take_turn(conn, turn, shared=True)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             answer = await world.call(
                 "POST", JOBS, content=content, headers={"content-type": "application/json"}
             )

@@ -275,7 +275,7 @@ async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: A
         writer.write(form(head, PURPOSE, FILE, DATASET * 2000))  # several blocks of Blob's
         await writer.drain()
         writer.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await over.wait()
 
     after = await store.list_blobs(CONTAINER)

@@ -138,7 +138,6 @@ async def waiting_node(world: World) -> tuple[ScriptedNode, str]:
     return node, job["id"]
 
 
-@pytest.mark.timeout(180)
 async def test_long_polls_are_answered_at_once_when_the_process_is_told_to_stop(
     world: World, database_url: str
 ) -> None:
@@ -181,7 +180,6 @@ async def held(world: World, job_id: str) -> AsyncIterator[None]:
         yield
 
 
-@pytest.mark.timeout(180)
 async def test_what_is_not_done_when_the_drain_is_over_is_told_to_come_again_and_raises_no_alert(
     world: World, database_url: str
 ) -> None:

@@ -152,7 +152,7 @@ def test_two_emulators_do_not_share_a_folder(hollow: Emulator) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
 
     assert second.returncode == 1

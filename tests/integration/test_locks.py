@@ -109,7 +109,7 @@ async def test_a_crowd_does_not_wait_for_a_row_that_is_anothers_by_now(
 
     async with crowd.begin() as another:
         await another.execute(taken)
-        async with crowd.begin() as conn, asyncio.timeout(5):
+        async with crowd.begin() as conn, asyncio.timeout(60):
             released = await leases.release_all(conn, mine, clock())
 
     assert released == {"att-1"}

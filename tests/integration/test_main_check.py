@@ -58,7 +58,6 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
     return look
 
 
-@pytest.mark.timeout(120)
 async def test_a_service_that_would_start_has_nothing_wrong(
     database_url: str, azurite: Azurite
 ) -> None:
@@ -80,7 +79,6 @@ async def test_a_service_that_would_start_has_nothing_wrong(
     ]
 
 
-@pytest.mark.timeout(120)
 async def test_all_that_is_wrong_is_told_at_once_and_no_secret_of_it() -> None:
     bad = {"REKINDLE_SECRET_KEY": "short", "REKINDLE_STORAGE": "AccountKey=nonsense"}
     status, out = await check(**bad, REKINDLE_DATABASE_URL=DEAD)

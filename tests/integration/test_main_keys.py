@@ -36,7 +36,6 @@ async def run(settings: dict[str, str], *words: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), errors.decode()
 
 
-@pytest.mark.timeout(120)
 async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock: Clock) -> None:
     _, secret, _ = await key(database_url, "create", "--project", "p", "--name", "laptop")
     status, listed, _ = await key(database_url, "list", "--project", "p")
@@ -61,7 +60,6 @@ async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock
         await engine.dispose()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -85,7 +83,6 @@ async def test_a_command_on_the_database_needs_its_address_alone(
         assert (status, said in out) == (0, True), (out, errors)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("words", ["migrate", "key list", "budget", "quota"])
 @pytest.mark.parametrize(
     ("settings", "wanted"),
@@ -105,7 +102,6 @@ async def test_a_command_says_in_two_lines_why_it_cannot_use_the_database(
     assert "open-sesame" not in errors
 
 
-@pytest.mark.timeout(120)
 async def test_a_command_on_a_database_without_tables_says_to_migrate(database_url: str) -> None:
     empty = database_url.replace("/rekindle?", "/postgres?")
 
@@ -114,7 +110,6 @@ async def test_a_command_on_a_database_without_tables_says_to_migrate(database_u
     assert (status, "service.main migrate" in errors) == (1, True), errors
 
 
-@pytest.mark.timeout(120)
 async def test_what_is_not_there_is_named(database_url: str) -> None:
     status, _, errors = await key(database_url, "list", "--project", "none")
     assert (status, "No project 'none'" in errors) == (1, True)

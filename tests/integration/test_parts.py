@@ -84,7 +84,7 @@ async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage)
         note = stage.state / "ready" / "echo"
         return note.read_text() if note.exists() else ""
 
-    back = await waiting.until(ready, lambda pid: pid not in ("", str(first)), deadline=20)
+    back = await waiting.until(ready, lambda pid: pid not in ("", str(first)))
 
     assert back == str(stage.pid())
     assert any("no luck this time" in story for story in stage.said)

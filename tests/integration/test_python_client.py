@@ -32,7 +32,7 @@ async def test_a_job_is_planned_created_and_waited_for(world: World, url: str) -
         job = await client.jobs.create(**asked, plan=plan.id)
         seen: list[str] = []
         waiting = asyncio.create_task(
-            client.jobs.wait(job.id, timeout=20, on_change=lambda j: seen.append(j.phase))
+            client.jobs.wait(job.id, timeout=120, on_change=lambda j: seen.append(j.phase))
         )
         await world.tick()
         await client.fine_tuning.jobs.cancel(job.id)
@@ -61,7 +61,7 @@ async def test_waiting_outlives_a_service_that_is_away_and_ends_at_a_pause(world
         served(proxy) as url,
         rekindle.AsyncClient(api_key=world.key, base_url=url, timeout=3) as client,
     ):
-        found = asyncio.create_task(client.jobs.wait(job, timeout=20))
+        found = asyncio.create_task(client.jobs.wait(job, timeout=120))
         stopped = asyncio.create_task(client.jobs.wait(job))
         await asyncio.sleep(0)
         stopped.cancel()

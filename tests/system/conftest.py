@@ -26,5 +26,5 @@ async def opened(folder: Path, **settings: str) -> AsyncIterator[Product]:
         stack = Facts.read(running.state)
         headers = {"Authorization": f"Bearer {stack.api_key}"}
         url = f"{stack.api_url}/v1"
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as http:
             yield Product(stack, http)

@@ -32,7 +32,7 @@ from trainer.contract import Cadence, Curriculum, RunSpec, Saving
 from trainer.report import REPORT, Report
 from trainer.rundir import RankSave, RunDir, write_whole
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from trainer.convert.whole import Whole
 from trainer.engine import parameter_groups
 from trainer.model import load_model
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 ALONE = ("full-zero1", "lora-zero3")
 ALL = [(2, f"{kind}-zero{stage}") for kind in ("full", "lora") for stage in (1, 2, 3)]
 ALL += [(1, name) for name in ALONE]

@@ -13,7 +13,7 @@ from tests.system.worlds import LORA, by_grades, by_preferences, described, make
 from trainer.contract import RunSpec
 from trainer.rundir import RunDir
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def write(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1200)
 async def test_three_phases_hand_their_models_on(product: Product, tmp_path: Path) -> None:
     command = ("pipeline", str(write(tmp_path)), "--json", "--state", str(product.stack.state))
     process = await asyncio.create_subprocess_exec(

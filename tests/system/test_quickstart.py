@@ -82,7 +82,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
         stack = Facts.read(running.state)
         headers = {"Authorization": f"Bearer {stack.api_key}"}
         url = f"{stack.api_url}/v1"
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as http:
             yield Terminal(tmp_path, Product(stack, http))
 
 

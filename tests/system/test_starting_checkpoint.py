@@ -25,7 +25,7 @@ async def trained(product: Product, **body: Any) -> dict[str, Any]:  # noqa: ANN
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1200)
 async def test_a_job_begins_with_the_model_of_the_step_that_it_names(product: Product) -> None:
     """Of a whole model to the bit; of adapters but for the rounding of the merged weights."""
     job = await trained(product, training=EACH_STEP)

@@ -115,7 +115,7 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1200)
 async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_twin(
     product: Product,
 ) -> None:

@@ -18,7 +18,7 @@ from trainer.contract import NOT_THE_MODEL, RunSpec
 from trainer.report import REPORT, Report
 from trainer.verification import MISMATCH, NOT_VERIFIED, OFF, VERIFIED, Verification
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ async def test_what_came_and_stays_is_looked_through_once_within_moments() -> No
         stay = [[n] for n in range(5_000)]  # far from what makes it come by itself
         ids = {id(one) for one in stay}
 
-        await until(_newest, ids.isdisjoint, deadline=10)
+        await until(_newest, ids.isdisjoint)
 
         assert ids <= {id(one) for one in gc.get_objects(generation=1)}
 
@@ -78,7 +78,7 @@ async def test_a_cycle_that_was_held_for_longer_goes_when_all_is_looked_at() -> 
     """Those looks do not come by themselves: Python counts rounds that it began alone."""
     async with looking(every=0.01, rounds=20):
         held = Cycle()
-        await until(_newest, {id(held)}.isdisjoint, interval=0.01, deadline=10)
+        await until(_newest, {id(held)}.isdisjoint, interval=0.01)
 
         gone = held.gone
         del held

@@ -83,9 +83,9 @@ def session(proxy: Proxy) -> Iterator[requests.Session]:
 def test_bodies_of_any_form_arrive_whole(servers: list[str], session: requests.Session) -> None:
     body = bytes(range(256)) * (SIZE // 256)
     url = f"http://{servers[0]}/blob"
-    plain = session.put(url, data=body, timeout=20)
-    chunked = session.put(url, data=iter([body[:1000], body[1000:]]), timeout=20)
-    empty = session.put(url, data=b"", timeout=20)
+    plain = session.put(url, data=body, timeout=120)
+    chunked = session.put(url, data=iter([body[:1000], body[1000:]]), timeout=120)
+    empty = session.put(url, data=b"", timeout=120)
 
     assert (plain.content == body, chunked.content == body, empty.content) == (True, True, b"")
 
@@ -94,14 +94,14 @@ def test_one_connection_of_a_client_serves_several_hosts(
     servers: list[str], session: requests.Session
 ) -> None:
     asked = [servers[0], servers[1], servers[1], servers[0]]
-    told = [session.get(f"http://{host}/a?b=c", timeout=20).text for host in asked]
+    told = [session.get(f"http://{host}/a?b=c", timeout=120).text for host in asked]
 
     assert told == [f"/a?b=c {host}" for host in asked]
 
 
 def test_a_tunnel_passes_bytes_it_does_not_understand(proxy: Proxy, servers: list[str]) -> None:
     host, port = proxy.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as line:
+    with socket.create_connection((host, int(port)), timeout=120) as line:
         line.sendall(f"CONNECT {servers[0]} HTTP/1.1\r\n\r\n".encode())
         established = line.recv(1000)
         line.sendall(b"GET /inside HTTP/1.0\r\nHost: x\r\n\r\n")
@@ -117,9 +117,9 @@ def test_while_it_is_cut_requests_hang_and_arrive_when_it_is_mended(
     proxy.obey(Harm(cuts={servers[0]: "drop"}))
     with pytest.raises(requests.exceptions.ReadTimeout):
         session.get(f"http://{servers[0]}/", timeout=0.3)
-    elsewhere = session.get(f"http://{servers[1]}/", timeout=20).status_code
+    elsewhere = session.get(f"http://{servers[1]}/", timeout=120).status_code
     with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(session.get, f"http://{servers[0]}/late", timeout=20)
+        late = pool.submit(session.get, f"http://{servers[0]}/late", timeout=120)
         proxy.obey(Harm())
         arrived = late.result(20).text
 
@@ -129,20 +129,20 @@ def test_while_it_is_cut_requests_hang_and_arrive_when_it_is_mended(
 def test_a_reset_breaks_what_is_under_way_and_refuses_what_is_new(
     proxy: Proxy, servers: list[str], session: requests.Session
 ) -> None:
-    session.get(f"http://{servers[0]}/", timeout=20)
+    session.get(f"http://{servers[0]}/", timeout=120)
     proxy.obey(Harm(cuts={"127.0.0.*": "reset"}))
     for _ in range(2):
         with pytest.raises(requests.exceptions.ConnectionError):
-            session.get(f"http://{servers[0]}/", timeout=20)
+            session.get(f"http://{servers[0]}/", timeout=120)
     proxy.obey(Harm())
 
-    assert session.get(f"http://{servers[0]}/", timeout=20).status_code == 200
+    assert session.get(f"http://{servers[0]}/", timeout=120).status_code == 200
 
 
 def test_who_is_not_there_breaks_off_and_leaves_the_proxy_alone(
     proxy: Proxy, servers: list[str]
 ) -> None:
-    with httpx.Client(proxy=proxy.url, timeout=20) as client:
+    with httpx.Client(proxy=proxy.url, timeout=120) as client:
         with pytest.raises(httpx.TransportError):
             client.get("http://127.0.0.1:1/")
         assert client.get(f"http://{servers[0]}/").status_code == 200
@@ -152,7 +152,7 @@ def test_the_metadata_service_is_never_cut(servers: list[str]) -> None:
     spared = Proxy(servers[0])
     spared.start()
     spared.obey(Harm(cuts={"*": "reset"}))
-    with httpx.Client(proxy=spared.url, timeout=20) as client:
+    with httpx.Client(proxy=spared.url, timeout=120) as client:
         assert client.get(f"http://{servers[0]}/").status_code == 200
 
 

@@ -32,4 +32,4 @@ def test_the_check_says_it_by_its_exit_code(tmp_path: Path) -> None:
 
 def _check(work: Path) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "trainer.supervisor.alive", str(work)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -80,11 +80,11 @@ def test_what_is_there_is_copied_while_the_rest_is_on_its_way(tmp_path: Path) ->
     with ThreadPoolExecutor(1) as loading:
         copied = [loading.submit(r.tensors.copy, r.begin, r.end, r.into) for r in reads]
         arrive(folder, files, manifest, blocks[:-1])
-        copied[0].result(timeout=10)
+        copied[0].result(timeout=120)
         early = copied[-1].done()
         arrive(folder, files, manifest, blocks[-1:], spill=True)
         for copy in copied:
-            copy.result(timeout=10)
+            copy.result(timeout=120)
 
     assert not early
     assert partitioned.is_filled(fragments)

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from rekindle.cli import check_settings
 from rekindle.cli.check import Check, Verdict
 from service.api.app import make_app
@@ -36,7 +34,6 @@ async def test_a_service_that_is_not_ready_is_shown_with_its_own_reason(shell: S
     assert "API key" not in found
 
 
-@pytest.mark.timeout(120)
 async def test_settings_that_are_there_and_wrong_are_no_settings_that_are_needed(
     shell: Shell,
 ) -> None:
@@ -60,7 +57,6 @@ def test_nothing_is_said_of_settings_where_the_service_does_not_run() -> None:
     assert told() == {}
 
 
-@pytest.mark.timeout(120)
 def test_a_service_that_cannot_even_be_asked_is_a_doubt_with_the_command() -> None:
     broken = told(REKINDLE_DEPLOYMENT="test", PYTHONHOME="/nowhere")
 
