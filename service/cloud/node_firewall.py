@@ -117,7 +117,7 @@ RequiredBy=docker.service
 
 
 def files(user: int) -> list[dict[str, str]]:
-    """What cloud-init writes; ``user`` is the number of the container's."""
+    """Return the files for cloud-init to write; ``user`` is the id of the container's user."""
     script = SCRIPT.format(door=DOOR, user=user)
     return [
         {"path": SCRIPT_PATH, "permissions": "0755", "content": script},

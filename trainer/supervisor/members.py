@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.02
 
 
 class FirewallError(OSError):
-    """The firewall did not let the members in: ranks would wait for each other in vain."""
+    """The firewall did not admit the members; without it no rank may start."""
 
 
 async def admit(generation: Generation, door: Path = DOOR, seconds: float = SECONDS) -> None:
@@ -45,7 +45,7 @@ async def admit(generation: Generation, door: Path = DOOR, seconds: float = SECO
 
 
 async def _until(done: Callable[[], bool]) -> None:
-    """Another program makes it so, and says nothing."""
+    """Look again and again; the firewall gives no signal."""
     while True:
         if done():
             return
@@ -53,7 +53,7 @@ async def _until(done: Callable[[], bool]) -> None:
 
 
 def _ask(fifo: Path, line: str) -> bool:
-    """Write the line whole; False while nobody reads or there is no room."""
+    """Write the line whole; return False while the FIFO has no reader or no room."""
     try:
         pipe = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as e:
