@@ -1,9 +1,11 @@
 """The real torchrun around a program of two lines: where output goes, and who dies with whom."""
 
+import asyncio
 import ctypes
 import errno
 import os
 import socket
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from trainer.rundir import RunDir
 from trainer.supervisor.blobs import Access, JobContainer
 from trainer.supervisor.launch import Launcher, World, find_marked, torchrun
 from trainer.supervisor.logs import Logs
+from trainer.supervisor.members import APPLIED, ASKED
 from trainer.supervisor.ports import free_port
 
 PROGRAM = """
@@ -108,6 +111,32 @@ async def test_a_master_port_that_is_taken_is_called_by_its_name(
         await process.wait()
 
     assert "EADDRINUSE" in (world.logs / "launcher.log").read_text()
+
+
+async def test_no_rank_starts_before_the_firewall_has_let_the_members_in(
+    world: World, tmp_path: Path
+) -> None:
+    door = tmp_path / "door"
+    door.mkdir()
+    os.mkfifo(door / ASKED)
+    (door / APPLIED).write_text("0 10.0.0.9\n")  # of the generation before
+    launcher = Launcher(
+        command=lambda _: (sys.executable, "-c", ""),
+        environment={"PATH": os.defpath},
+        accelerator="cpu",
+        mark=str(tmp_path),
+        door=door,
+    )
+    with (door / ASKED).open("r+b", buffering=0) as firewall:
+        starting = asyncio.create_task(launcher.start(world))
+        asked = await asyncio.to_thread(firewall.read, 4096)
+
+        assert asked == b"1 127.0.0.1\n"
+        assert not starting.done()
+        assert not world.logs.exists()
+        (door / APPLIED).write_bytes(asked)
+        process = await starting
+    assert await process.wait() == 0
 
 
 def _listening(port: int) -> list[str]:
