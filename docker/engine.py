@@ -60,8 +60,9 @@ class Engine:
             self.ask("rm", "--force", name)
 
     def _as_production(self, name: str) -> tuple[str, ...]:
-        confined = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL")  # noqa: S108
-        return ("--name", name, "--network", "host", *confined, *self.run_options)
+        confined = ("--read-only", "--tmpfs", "/tmp:exec", "--cap-drop", "ALL")  # noqa: S108
+        rights = ("--security-opt", "no-new-privileges")
+        return ("--name", name, "--network", "host", *confined, *rights, *self.run_options)
 
 
 def find(

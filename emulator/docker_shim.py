@@ -14,10 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-SWITCHES = {"--rm", "-d", "--detach"}
+SWITCHES = {"--rm", "-d", "--detach", "--read-only"}
 IGNORED = {
     *("--network", "--ipc", "--gpus", "--shm-size", "--ulimit", "--stop-timeout"),
-    *("--log-driver", "--cap-add", "--device"),
+    *("--log-driver", "--cap-add", "--cap-drop", "--device"),
+    *("--security-opt", "--pids-limit", "--tmpfs"),
 }
 VALUED = {"--name", "--restart", "-v", "--volume", "-e", "--env", "--env-file", "--entrypoint"}
 RESTARTS = ("always", "unless-stopped", "on-failure")

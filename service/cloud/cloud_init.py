@@ -1,16 +1,19 @@
 """The cloud-init of a node: leave its configuration, start the supervisor's container.
 
 The same text boots a VM in Azure and an emulated one, so that beyond GPUs, disks and Azure's own
-registries it uses `sh`, `date`, `uptime` and `docker` only. What took how long is left for the
-supervisor in TIMES_PATH (`trainer/supervisor/boot.py` reads it).
+registries it uses `sh`, `date`, `uptime`, `systemctl` and `docker` only. What took how long is left
+for the supervisor in TIMES_PATH (`trainer/supervisor/boot.py` reads it).
 """
 
 import json
 import shlex
 
+from service.cloud import node_firewall
+
 CONFIG_PATH = "/etc/rekindle/node.json"
 TIMES_PATH = "/etc/rekindle/boot-times"  # lines of NAME START END, in unix seconds
 USER = "10001:10001"  # who runs in the trainer image (docker/trainer.Dockerfile)
+PROCESSES = 16384  # and threads, that the container may have: 8 ranks of a large machine need 5,000
 WORK_PATH = "/mnt/rekindle"  # on the VM: local NVMe where there is some, else the temporary disk
 
 # Local NVMe disks become one ext4. Only disks of Azure's own model without partition, file
@@ -93,6 +96,7 @@ def render(config_json: str, image: str, accelerator: str) -> str:
         "write_files": [
             {"path": CONFIG_PATH, "permissions": "0600", "content": config_json},
             {"path": TIMES_PATH, "permissions": "0600", "content": ""},
+            *node_firewall.files(int(USER.partition(":")[0])),
         ],
         "runcmd": [
             ["sh", "-c", _prepare(image, cuda=cuda)],
@@ -129,10 +133,15 @@ def _hand_over() -> str:
 
 
 def _run(image: str, *, cuda: bool) -> str:
+    """Nothing of a job runs on a machine whose firewall cannot be had."""
     command = shlex.join(
         [
             *("docker", "run", "--detach", "--name", "rekindle", "--restart", "unless-stopped"),
             *("--network", "host", "--ipc", "host", "--ulimit", "memlock=-1"),
+            *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+            *("--read-only", "--tmpfs", "/tmp:exec"),  # noqa: S108 - torch.compile runs from there
+            *("--pids-limit", str(PROCESSES)),
+            *("--volume", f"{node_firewall.DOOR}:{node_firewall.DOOR}:ro"),
             *("--stop-timeout", "40"),  # a supervisor that is told to end saves first
             *("--volume", "/etc/rekindle:/etc/rekindle:ro"),
             *("--volume", f"{WORK_PATH}:/var/lib/rekindle"),
@@ -144,4 +153,5 @@ def _run(image: str, *, cuda: bool) -> str:
         ]
     )
     devices = [_INFINIBAND, _TOPOLOGY] if cuda else []
-    return " ".join([command, *devices, shlex.quote(image)])
+    run = " ".join([command, *devices, shlex.quote(image)])
+    return f"systemctl enable --now {node_firewall.UNIT} && {run}"

@@ -15,20 +15,12 @@ import pytest
 from trainer.graders.answer import Answer, Grade
 from trainer.graders.choose import make_grader
 from trainer.graders.sandbox import Sandbox, SandboxError
-from trainer.graders.seccomp import MACHINES
-from trainer.graders.syscalls import ALSO_REFUSED, REFUSED
 
 MALICE = "if item:\n    return 1.0\n"  # a row that is not empty is graded in peace
 WELL = Answer("fine", {"well": True})
 ILL = Answer("", {})
 
 Graded = Callable[..., list[Grade]]
-
-
-def _number(call: str) -> int:
-    """What the system call goes by on this machine."""
-    calls = [(name, numbers) for group in REFUSED.values() for name, numbers in group.items()]
-    return dict(calls + list(ALSO_REFUSED.items()))[call][MACHINES[os.uname().machine][1]]
 
 
 @pytest.fixture
@@ -140,33 +132,6 @@ def test_what_is_refused_is_an_error_of_the_code(graded: Graded, body: str, erro
     assert ill.score == 0.0
     assert error in ill.error
     assert well == Grade(1.0)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "ptrace(16, {ppid}, 0, 0)",
-        "mount(b'none', b'/tmp', b'tmpfs', 0, 0)",
-        "unshare(0x10000000)",
-        "prctl(1, 0, 0, 0, 0)",
-        "setpriority(0, {ppid}, 19)",
-        f"syscall({_number('bpf')}, 0, 0, 0)",
-        f"syscall({_number('io_uring_setup')}, 1, 0)",
-        f"syscall({_number('keyctl')}, 0, 0, 0)",
-        f"syscall({_number('openat2')}, -100, b'.', 0, 0)",
-        "syscall(0x40000000 + 41, 2, 1, 0)",  # socket as the x32 ABI has it
-        "syscall(462, 0, 0, 0)",  # newer than the list
-    ],
-)
-def test_calls_that_go_around_python_are_refused(graded: Graded, call: str) -> None:
-    body = f"""
-import ctypes, errno
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.{call.format(ppid=os.getpid())} == -1, "it worked"
-assert ctypes.get_errno() in (errno.EPERM, errno.ENOSYS), ctypes.get_errno()
-return 1
-"""
-    assert graded(body) == [Grade(1.0)]
 
 
 def test_an_endless_loop_is_ended_and_the_next_answer_graded(graded: Graded) -> None:

@@ -1,7 +1,11 @@
 """The real torchrun around a program of two lines: where output goes, and who dies with whom."""
 
+import asyncio
+import ctypes
+import errno
 import os
 import socket
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -11,14 +15,19 @@ import pytest
 from tests.supervised import ROOT
 from tests.waiting import until
 from trainer.contract import Generation, Member
+from trainer.landlock import version
 from trainer.rundir import RunDir
 from trainer.supervisor.blobs import Access, JobContainer
 from trainer.supervisor.launch import Launcher, World, find_marked, torchrun
 from trainer.supervisor.logs import Logs
+from trainer.supervisor.members import APPLIED, ASKED
 from trainer.supervisor.ports import free_port
 
 PROGRAM = """
-import os, signal, sys
+import os, signal, socket, sys
+for port in (80, int(os.environ["MASTER_PORT"])):
+    with socket.socket() as one:
+        print("port", port, one.connect_ex((os.environ["MASTER_ADDR"], port)))
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], sys.argv[1])
 print(os.environ["REKINDLE_ACCELERATOR"], os.environ["GLOO_SOCKET_IFNAME"], file=sys.stderr)
 signal.pause()
@@ -58,12 +67,15 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
     access = Access()
     logs = Logs(JobContainer(access, "http://127.0.0.1:9/a/c"), "att-test", world.ranks, world.logs)
 
+    listening: list[str] = []
+
     async def said() -> list[str]:
         return [logs.tail([rank]) for rank in world.ranks]
 
     process = await launcher.start(world)
     try:
         seen = await until(said, lambda tails: all("lo\n" in t and "of 2" in t for t in tails))
+        listening += _listening(world.generation.master_port)
         sessions = {os.getsid(p.pid) for p in find_marked(str(tmp_path))}
     finally:
         process.kill()  # torchrun alone: its workers live on, in sessions of their own
@@ -74,6 +86,10 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
     assert all(f"rank {rank} of 2 {world.folder.root}\n" in seen[rank] for rank in (0, 1))
     assert all("cpu lo\n" in tail for tail in seen)
     assert len(sessions) == 3
+    assert listening == [world.member.address]  # the store, and not on every address
+    metadata = errno.EACCES if version(ctypes.CDLL(None)) >= 4 else errno.ECONNREFUSED
+    assert all(f"port 80 {metadata}\n" in tail for tail in seen)
+    assert all(f"port {world.generation.master_port} 0\n" in tail for tail in seen)
     assert not any(str(program) in _command(p) for p in psutil.process_iter())
 
 
@@ -95,6 +111,37 @@ async def test_a_master_port_that_is_taken_is_called_by_its_name(
         await process.wait()
 
     assert "EADDRINUSE" in (world.logs / "launcher.log").read_text()
+
+
+async def test_no_rank_starts_before_the_firewall_has_let_the_members_in(
+    world: World, tmp_path: Path
+) -> None:
+    door = tmp_path / "door"
+    door.mkdir()
+    os.mkfifo(door / ASKED)
+    (door / APPLIED).write_text("0 10.0.0.9\n")  # of the generation before
+    launcher = Launcher(
+        command=lambda _: (sys.executable, "-c", ""),
+        environment={"PATH": os.defpath},
+        accelerator="cpu",
+        mark=str(tmp_path),
+        door=door,
+    )
+    with (door / ASKED).open("r+b", buffering=0) as firewall:
+        starting = asyncio.create_task(launcher.start(world))
+        asked = await asyncio.to_thread(firewall.read, 4096)
+
+        assert asked == b"1 127.0.0.1\n"
+        assert not starting.done()
+        assert not world.logs.exists()
+        (door / APPLIED).write_bytes(asked)
+        process = await starting
+    assert await process.wait() == 0
+
+
+def _listening(port: int) -> list[str]:
+    sockets = [c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    return [str(c.laddr[0]) for c in sockets if c.laddr and c.laddr[1] == port]
 
 
 def _command(process: psutil.Process) -> list[str]:

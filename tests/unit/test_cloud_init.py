@@ -3,13 +3,15 @@
 import json
 import shlex
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from service.cloud.cloud_init import TIMES_PATH, render
+from service.cloud.cloud_init import PROCESSES, TIMES_PATH, WORK_PATH, render
+from service.cloud.node_firewall import SCRIPT_PATH, UNIT_PATH
 from trainer.supervisor.boot import START_SUPERVISOR, TIMES, boot_spans
 
 CONFIG = '{"attempt_id":"att-1","note":"quotes \' and \\" and $HOME"}'
@@ -25,12 +27,13 @@ def document(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_what_is_written_may_be_read_by_one_user_alone(document: dict[str, Any]) -> None:
-    file, times = document["write_files"]
+    file, times, *firewall = document["write_files"]
 
     assert (file["path"], file["permissions"]) == ("/etc/rekindle/node.json", "0600")
     assert (times["path"], times["permissions"]) == (TIMES_PATH, "0600")
     assert times["content"] == ""
     assert json.loads(file["content"]) == json.loads(CONFIG)
+    assert {one["path"] for one in firewall} == {SCRIPT_PATH, UNIT_PATH}
 
 
 def test_files_and_disk_are_handed_to_the_containers_user_before_it_starts(
@@ -50,7 +53,31 @@ def test_files_and_disk_are_handed_to_the_containers_user_before_it_starts(
         "chown 10001:10001 /etc/rekindle/node.json /etc/rekindle/boot-times",
         "install -d -m 0700 -o 10001 -g 10001 /mnt/rekindle",
     ]
-    assert start.startswith("docker run ")
+    assert start.startswith("systemctl enable --now rekindle-firewall.service && docker run ")
+
+
+def test_a_machine_whose_firewall_cannot_be_had_runs_no_container(tmp_path: Path) -> None:
+    for name, line in (("systemctl", "exit 1"), ("docker", f"touch {tmp_path}/began")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    start = yaml.safe_load(render(CONFIG, IMAGE, "cpu"))["runcmd"][-1]
+    subprocess.run(start, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False, timeout=60)
+
+    assert not (tmp_path / "began").exists()
+
+
+def test_the_container_has_no_rights_and_writes_to_its_folders_alone(
+    document: dict[str, Any],
+) -> None:
+    words = _docker_run(document)
+    pairs = set(pairwise(words))
+    writable = [b for a, b in pairs if a == "--volume" and not b.endswith(":ro")]
+
+    assert "--read-only" in words
+    assert {("--cap-drop", "ALL"), ("--security-opt", "no-new-privileges")} <= pairs
+    assert ("--pids-limit", str(PROCESSES)) in pairs
+    assert ("--volume", "/run/rekindle:/run/rekindle:ro") in pairs
+    assert sorted(writable) == ["/dev/shm:/dev/shm", f"{WORK_PATH}:/var/lib/rekindle"]
 
 
 def test_a_gpu_node_gives_the_container_what_its_image_knows_of_the_topology() -> None:

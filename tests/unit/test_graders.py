@@ -1,6 +1,7 @@
 """What graders of text give, against values worked out by hand."""
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,19 @@ from trainer.grader_spec import Metric
 from trainer.graders.answer import Answer, Fault, Grade
 from trainer.graders.choose import make_grader
 from trainer.graders.final_answer import same_answer
-from trainer.graders.seccomp import program
+from trainer.graders.seccomp import MACHINES, program
 from trainer.graders.similarity import similarity
+from trainer.graders.syscalls import (
+    ALLOWED,
+    ANSWERS,
+    ENOSYS,
+    EPERM,
+    FIRST_UNKNOWN,
+    WITH_VALUE,
+    WITHOUT_BITS,
+)
+
+KILL, REFUSE, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000  # what a filter returns; linux/seccomp.h
 
 
 @pytest.mark.parametrize(
@@ -168,8 +180,50 @@ def test_a_machine_whose_system_calls_are_not_known_gets_no_filter() -> None:
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_the_filter_is_short_enough_for_the_kernel(machine: str) -> None:
-    assert 200 < len(program(machine)) // 8 < 4096
+def test_the_filter_allows_what_the_list_has_and_refuses_all_else(machine: str) -> None:
+    audit, column = MACHINES[machine]
+    allowed = {call[column] for calls in ALLOWED.values() for call in calls.values()} - {-1}
+    sometimes = {c[0][column] for c in (*WITHOUT_BITS.values(), *WITH_VALUE.values())} - {-1}
+    answers = {numbers[column]: answer for numbers, answer in ANSWERS.values()}
+    for number in (*range(FIRST_UNKNOWN + 10), 0x40000000 + 41, 0xFFFFFFFF):
+        said = _said(program(machine), audit, number, [0xFFFFFFFF] * 6)
+        refused = ENOSYS if number >= FIRST_UNKNOWN else answers.get(number, EPERM)
+        assert said == (ALLOW if number in allowed else REFUSE | refused), number
+    for numbers, argument, _ in WITHOUT_BITS.values():
+        arguments = [0xFFFFFFFF] * 6
+        arguments[argument] = 0
+        if numbers[column] >= 0:
+            assert _said(program(machine), audit, numbers[column], arguments) == ALLOW
+    for numbers, argument, values in WITH_VALUE.values():
+        for value in range(2000):
+            arguments = [0] * 6
+            arguments[argument] = value
+            said = _said(program(machine), audit, numbers[column], arguments)
+            assert said == (ALLOW if value in values else REFUSE | EPERM)
+
+    assert not allowed & sometimes
+    assert 60 < len(allowed) < 80
+    assert _said(program(machine), audit ^ 1, 0, [0] * 6) == KILL
+
+
+def _said(code: bytes, audit: int, number: int, arguments: list[int]) -> int:
+    """What the filter returns, by the kernel's rules of BPF, for the operations that it has."""
+    data = struct.pack("<IIQ6Q", number, audit, 0, *arguments)
+    held = at = 0
+    operations = list(struct.iter_unpack("HBBI", code))
+    while True:
+        operation, if_true, if_false, value = operations[at]
+        at += 1
+        match operation:
+            case 0x20:  # load a word
+                (held,) = struct.unpack_from("<I", data, value)
+            case 0x06:  # return
+                return int(value)
+            case 0x15 | 0x35 | 0x45:  # jump if equal, if at least, if bits are set
+                met = {0x15: held == value, 0x35: held >= value, 0x45: held & value}[operation]
+                at += if_true if met else if_false
+            case _:
+                raise AssertionError(f"an operation that the filter should not have: {operation}")
 
 
 def _grade(grader: dict[str, Any], text: str, item: dict[str, Any], folder: Path) -> Grade:

@@ -10,18 +10,19 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from trainer.graders.landlock import read_only
 from trainer.graders.seccomp import filter_calls
+from trainer.landlock import read_only
 
 MEMORY = 2 * 1024**3  # bytes of address space
 CPU_SECONDS = 3600  # of one process; the parent replaces it well before
 OPEN_FILES = 64
 _READABLE = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/null")
 _READABLE_TOO = ("/dev/urandom", "/dev/zero")
-_SET_DEATH_SIGNAL, _NO_NEW_PRIVILEGES = 1, 38  # of prctl
+_SET_DEATH_SIGNAL = 1  # of prctl
+_NOBODY = 65534
 _CAPABILITIES = 0x20080522  # version 3 of struct __user_cap_header_struct
 
 
@@ -33,8 +34,8 @@ def enter(parent: int) -> None:
     if os.uname().sysname != "Linux":
         raise OSError("python graders need Linux: elsewhere they cannot be confined")
     libc = ctypes.CDLL(None, use_errno=True)
-    _prctl(libc, _NO_NEW_PRIVILEGES, 1)
     read_only(libc, _readable())
+    leave_root(_own())
     _limit()
     _drop_capabilities(libc)
     _prctl(libc, _SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -45,8 +46,21 @@ def enter(parent: int) -> None:
 
 def _readable() -> Sequence[Path]:
     """Python with what is installed beside it, and this package."""
-    own = (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1]))
-    return [Path(p) for p in (*own, *_READABLE, *_READABLE_TOO)]
+    return [*_own(), *map(Path, (*_READABLE, *_READABLE_TOO))]
+
+
+def _own() -> Sequence[Path]:
+    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[1]]
+
+
+def leave_root(own: Iterable[Path]) -> None:
+    """Be another user, which root alone can; not where others cannot read Python's own files."""
+    folders = {folder for path in own for folder in (path, *path.parents)}
+    if os.geteuid() != 0 or not all(folder.stat().st_mode & 0o1 for folder in folders):
+        return
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
 
 def _limit() -> None:

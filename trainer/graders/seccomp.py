@@ -6,15 +6,16 @@ number and arguments, and says what becomes of it. It cannot be taken off again.
 
 import ctypes
 import struct
+from collections.abc import Sequence
 
 from trainer.graders.syscalls import (
-    ALSO_REFUSED,
+    ALLOWED,
     ANSWERS,
-    CONDITIONS,
     ENOSYS,
     EPERM,
     FIRST_UNKNOWN,
-    REFUSED,
+    WITH_VALUE,
+    WITHOUT_BITS,
 )
 
 MACHINES = {
@@ -34,7 +35,7 @@ class _Program(ctypes.Structure):
 
 
 def filter_calls(libc: ctypes.CDLL, machine: str) -> None:
-    """Refuse this process what `syscalls.py` lists, for good; raise OSError if that cannot be."""
+    """Allow this process only the calls in `syscalls.py`, for good; raise OSError if it fails."""
     code = program(machine)
     asked = _Program(len(code) // 8, code)
     if libc.prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(asked), 0, 0) != 0:
@@ -49,21 +50,39 @@ def program(machine: str) -> bytes:
     code = [_op(_LOAD, _MACHINE_AT), _op(_JUMP_EQUAL, audit, 1, 0), _op(_RETURN, _KILL)]
     code += [_op(_LOAD, _NUMBER_AT), _op(_JUMP_FROM, FIRST_UNKNOWN, 0, 1)]
     code.append(_op(_RETURN, _REFUSE | ENOSYS))
-    for calls in (*REFUSED.values(), ALSO_REFUSED):
-        for name, numbers in calls.items():
-            answer = _op(_RETURN, _REFUSE | ANSWERS.get(name, EPERM))
-            code += [_op(_JUMP_EQUAL, numbers[column] & 0xFFFFFFFF, 0, 1), answer]
-    for numbers, argument, bits in CONDITIONS.values():
-        code += _condition(numbers[column] & 0xFFFFFFFF, argument, bits)
-    return b"".join([*code, _op(_RETURN, _ALLOW)])
+    for calls in ALLOWED.values():
+        for numbers in calls.values():
+            code += _if_called(numbers[column], [_op(_RETURN, _ALLOW)])
+    for numbers, argument, bits in WITHOUT_BITS.values():
+        code += _if_called(numbers[column], _without_bits(argument, bits))
+    for numbers, argument, values in WITH_VALUE.values():
+        code += _if_called(numbers[column], _with_value(argument, values))
+    for numbers, answer in ANSWERS.values():
+        code += _if_called(numbers[column], [_op(_RETURN, _REFUSE | answer)])
+    return b"".join([*code, _op(_RETURN, _REFUSE | EPERM)])
 
 
-def _condition(number: int, argument: int, bits: int) -> list[bytes]:
+def _if_called(number: int, then: list[bytes]) -> list[bytes]:
+    """Do ``then``, which returns, if the call has that number; -1 has none."""
+    return [_op(_JUMP_EQUAL, number, 0, len(then)), *then] if number >= 0 else []
+
+
+def _without_bits(argument: int, bits: int) -> list[bytes]:
     """Refuse the call if any of the bits is set in the argument's lower half."""
     return [
-        _op(_JUMP_EQUAL, number, 0, 4),
         _op(_LOAD, _ARGUMENTS_AT + 8 * argument),
         _op(_JUMP_BITS, bits, 0, 1),
+        _op(_RETURN, _REFUSE | EPERM),
+        _op(_RETURN, _ALLOW),
+    ]
+
+
+def _with_value(argument: int, values: Sequence[int]) -> list[bytes]:
+    """Allow the call if the argument's lower half, all that the kernel reads, has such a value."""
+    looks = [_op(_JUMP_EQUAL, value, left, 0) for left, value in enumerate(values[::-1], 1)]
+    return [
+        _op(_LOAD, _ARGUMENTS_AT + 8 * argument),
+        *looks[::-1],
         _op(_RETURN, _REFUSE | EPERM),
         _op(_RETURN, _ALLOW),
     ]

@@ -1,172 +1,121 @@
-"""System calls that the code of a python grader is refused, and the numbers they go by.
+"""System calls that the code of a python grader may make, and the numbers they go by.
 
-The numbers are those of Linux's `asm/unistd_64.h` (x86_64) and `asm-generic/unistd.h` (aarch64);
--1: that machine has no such call. Numbers never change once a kernel was released with them.
+All others are refused. The numbers are those of Linux's `asm/unistd_64.h` (x86_64) and
+`asm-generic/unistd.h` (aarch64); -1: that machine has no such call. Numbers never change once a
+kernel was released with them.
 """
 
 EPERM, ENOTTY, ENOSYS = 1, 25, 38
 FIRST_UNKNOWN = 448  # the same on both machines; calls from here on are newer than this list
 
-# Reason -> calls. Refused whatever their arguments are.
-REFUSED: dict[str, dict[str, tuple[int, int]]] = {
-    "starts processes and threads": {
-        "fork": (57, -1),
-        "vfork": (58, -1),
-        "clone": (56, 220),
-        "clone3": (435, 435),
-        "execve": (59, 221),
-        "execveat": (322, 281),
+# Reason -> calls. None of them touches another process, or changes a file.
+ALLOWED: dict[str, dict[str, tuple[int, int]]] = {
+    "reads and waits; writes to its own pipe": {
+        "read": (0, 63),
+        "write": (1, 64),
+        "readv": (19, 65),
+        "writev": (20, 66),
+        "pread64": (17, 67),
+        "lseek": (8, 62),
+        "close": (3, 57),
+        "close_range": (436, 436),
+        "dup": (32, 23),
+        "dup2": (33, -1),
+        "dup3": (292, 24),
+        "poll": (7, -1),
+        "ppoll": (271, 73),
+        "select": (23, -1),
+        "pselect6": (270, 72),
     },
-    "speaks to others": {
-        "socket": (41, 198),
-        "socketpair": (53, 199),
-        "connect": (42, 203),
-        "bind": (49, 200),
-        "listen": (50, 201),
-        "accept": (43, 202),
-        "accept4": (288, 242),
-        "sendto": (44, 206),
-        "sendmsg": (46, 211),
-        "sendmmsg": (307, 269),
-        "shmget": (29, 194),
-        "shmat": (30, 196),
-        "msgget": (68, 186),
-        "semget": (64, 190),
-        "mq_open": (240, 180),
-        "mq_unlink": (241, 181),
+    "has memory": {
+        "brk": (12, 214),
+        "mmap": (9, 222),
+        "munmap": (11, 215),
+        "mremap": (25, 216),
+        "mprotect": (10, 226),
+        "madvise": (28, 233),
     },
-    "harms or reads other processes": {
-        "kill": (62, 129),
-        "tkill": (200, 130),
-        "tgkill": (234, 131),
-        "rt_sigqueueinfo": (129, 138),
-        "rt_tgsigqueueinfo": (297, 240),
-        "pidfd_open": (434, 434),
-        "pidfd_getfd": (438, 438),
-        "pidfd_send_signal": (424, 424),
-        "ptrace": (101, 117),
-        "process_vm_readv": (310, 270),
-        "process_vm_writev": (311, 271),
-        "process_madvise": (440, 440),
-        "kcmp": (312, 272),
-        "perf_event_open": (298, 241),
-        "setpriority": (141, 140),
-        "ioprio_set": (251, 30),
-        "sched_setaffinity": (203, 122),
-        "sched_setattr": (314, 274),
-        "sched_setparam": (142, 118),
-        "sched_setscheduler": (144, 119),
-        "migrate_pages": (256, 238),
-        "move_pages": (279, 239),
+    "has one thread": {
+        "futex": (202, 98),
+        "set_robust_list": (273, 99),
+        "rseq": (334, 293),
+        "sched_yield": (24, 124),
+        "sched_getaffinity": (204, 123),
+        "getcpu": (309, 168),
+        "restart_syscall": (219, 128),
+        "exit": (60, 93),
+        "exit_group": (231, 94),
     },
-    "changes files": {
-        "creat": (85, -1),
-        "mkdir": (83, -1),
-        "mkdirat": (258, 34),
-        "mknod": (133, -1),
-        "mknodat": (259, 33),
-        "link": (86, -1),
-        "linkat": (265, 37),
-        "symlink": (88, -1),
-        "symlinkat": (266, 36),
-        "unlink": (87, -1),
-        "unlinkat": (263, 35),
-        "rmdir": (84, -1),
-        "rename": (82, -1),
-        "renameat": (264, 38),
-        "renameat2": (316, 276),
-        "truncate": (76, 45),
-        "ftruncate": (77, 46),
-        "fallocate": (285, 47),
-        "chmod": (90, -1),
-        "fchmod": (91, 52),
-        "fchmodat": (268, 53),
-        "chown": (92, -1),
-        "lchown": (94, -1),
-        "fchown": (93, 55),
-        "fchownat": (260, 54),
-        "utime": (132, -1),
-        "utimes": (235, -1),
-        "utimensat": (280, 88),
-        "futimesat": (261, -1),
-        "setxattr": (188, 5),
-        "lsetxattr": (189, 6),
-        "fsetxattr": (190, 7),
-        "removexattr": (197, 14),
-        "lremovexattr": (198, 15),
-        "fremovexattr": (199, 16),
-        "memfd_create": (319, 279),
-        "memfd_secret": (447, 447),
+    "handles its own signals": {
+        "rt_sigaction": (13, 134),
+        "rt_sigprocmask": (14, 135),
+        "rt_sigreturn": (15, 139),
+        "rt_sigpending": (127, 136),
+        "sigaltstack": (131, 132),
+        "alarm": (37, -1),
+        "setitimer": (38, 103),
+        "getitimer": (36, 102),
     },
-    "leaves the cage": {
-        "prctl": (157, 167),
-        "setrlimit": (160, 164),
-        "personality": (135, 92),
-        "setsid": (112, 157),
-        "chroot": (161, 51),
-        "unshare": (272, 97),
-        "setns": (308, 268),
-        "mount": (165, 40),
-        "umount2": (166, 39),
-        "pivot_root": (155, 41),
-        "fsopen": (430, 430),
-        "fsconfig": (431, 431),
-        "fsmount": (432, 432),
-        "fspick": (433, 433),
-        "move_mount": (429, 429),
-        "open_tree": (428, 428),
-        "mount_setattr": (442, 442),
-        "open_by_handle_at": (304, 265),
-        "name_to_handle_at": (303, 264),
+    "knows the time, draws numbers": {
+        "clock_gettime": (228, 113),
+        "clock_getres": (229, 114),
+        "clock_nanosleep": (230, 115),
+        "nanosleep": (35, 101),
+        "gettimeofday": (96, 169),
+        "time": (201, -1),
+        "times": (100, 153),
+        "getrandom": (318, 278),
     },
-    "reaches into the kernel": {
-        "bpf": (321, 280),
-        "keyctl": (250, 219),
-        "add_key": (248, 217),
-        "request_key": (249, 218),
-        "io_uring_setup": (425, 425),
-        "io_uring_enter": (426, 426),
-        "io_uring_register": (427, 427),
-        "io_setup": (206, 0),
-        "io_submit": (209, 2),
-        "userfaultfd": (323, 282),
-        "fanotify_init": (300, 262),
-        "init_module": (175, 105),
-        "finit_module": (313, 273),
-        "delete_module": (176, 106),
-        "kexec_load": (246, 104),
-        "kexec_file_load": (320, 294),
-        "iopl": (172, -1),
-        "ioperm": (173, -1),
-        "modify_ldt": (154, -1),
-        "lookup_dcookie": (212, 18),
+    "looks for files": {
+        "stat": (4, -1),
+        "fstat": (5, 80),
+        "lstat": (6, -1),
+        "newfstatat": (262, 79),
+        "statx": (332, 291),
+        "access": (21, -1),
+        "faccessat": (269, 48),
+        "faccessat2": (439, 439),
+        "readlink": (89, -1),
+        "readlinkat": (267, 78),
+        "getdents64": (217, 61),
+        "getcwd": (79, 17),
+        "statfs": (137, 43),
+        "fstatfs": (138, 44),
     },
-    "sets up the machine": {
-        "reboot": (169, 142),
-        "acct": (163, 89),
-        "syslog": (103, 116),
-        "swapon": (167, 224),
-        "swapoff": (168, 225),
-        "quotactl": (179, 60),
-        "quotactl_fd": (443, 443),
-        "settimeofday": (164, 170),
-        "clock_settime": (227, 112),
-        "adjtimex": (159, 171),
-        "clock_adjtime": (305, 266),
-        "sethostname": (170, 161),
-        "setdomainname": (171, 162),
-        "vhangup": (153, 58),
+    "knows itself": {
+        "getpid": (39, 172),
+        "getppid": (110, 173),
+        "gettid": (186, 178),
+        "getuid": (102, 174),
+        "geteuid": (107, 175),
+        "getgid": (104, 176),
+        "getegid": (108, 177),
+        "getgroups": (115, 158),
+        "uname": (63, 160),
+        "sysinfo": (99, 179),
+        "getrusage": (98, 165),
+        "getrlimit": (97, 163),
     },
 }
 
-# What these answer instead of EPERM, so that Python and the C library take another way.
-ANSWERS = {"clone3": ENOSYS, "openat2": ENOSYS, "ioctl": ENOTTY}
-ALSO_REFUSED = {"openat2": (437, 437), "ioctl": (16, 29)}
-
-# Call -> number, argument, bits of it that are refused when set.
+# Call -> numbers, argument, bits of it: allowed while none of them is set.
 _WRITING = 0o1 | 0o2 | 0o100 | 0o1000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
-CONDITIONS: dict[str, tuple[tuple[int, int], int, int]] = {
-    "open": ((2, -1), 1, _WRITING),
-    "openat": ((257, 56), 2, _WRITING),
+_ASYNC = 0o20000  # O_ASYNC: signals when there is something to read
+WITHOUT_BITS: dict[str, tuple[tuple[int, int], int, int]] = {
+    "open": ((2, -1), 1, _WRITING | _ASYNC),
+    "openat": ((257, 56), 2, _WRITING | _ASYNC),
     "prlimit64": ((302, 261), 0, 0xFFFFFFFF),  # of another process
+}
+
+# Call -> numbers, argument, values of it that are allowed. Not among them: F_SETOWN, F_SETSIG and
+# O_ASYNC by F_SETFL, which have the kernel send signals to any process; locks and leases.
+WITH_VALUE: dict[str, tuple[tuple[int, int], int, tuple[int, ...]]] = {
+    "fcntl": ((72, 25), 1, (0, 1, 2, 3, 1030)),  # F_DUPFD, GETFD, SETFD, GETFL, DUPFD_CLOEXEC
+}
+
+# What these answer instead of EPERM, so that Python and the C library take another way.
+ANSWERS: dict[str, tuple[tuple[int, int], int]] = {
+    "clone3": ((435, 435), ENOSYS),
+    "openat2": ((437, 437), ENOSYS),
+    "ioctl": ((16, 29), ENOTTY),
 }

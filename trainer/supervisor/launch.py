@@ -16,6 +16,7 @@ import psutil
 
 from trainer.contract import Generation, Member
 from trainer.rundir import RunDir
+from trainer.supervisor.members import DOOR, admit
 
 MARK = "REKINDLE_SUPERVISED_BY"  # the work folder of the supervisor that a process belongs to
 
@@ -53,12 +54,12 @@ def torchrun(world: World, program: Sequence[str] = TRAINER) -> Sequence[str]:
     return (
         sys.executable,
         "-m",
-        "torch.distributed.run",
+        "trainer.rendezvous",
         f"--nnodes={len(generation.members)}",
-        f"--node-rank={world.member.node_rank}",
         f"--nproc-per-node={generation.processes_per_node}",
-        f"--master-addr={generation.master_address}",
-        f"--master-port={generation.master_port}",
+        "--rdzv-backend=own-address",
+        f"--rdzv-endpoint={generation.master_address}:{generation.master_port}",
+        f"--rdzv-conf=rank={world.member.node_rank}",
         "--max-restarts=0",
         f"--log-dir={world.logs}",
         "--redirects=3",
@@ -76,6 +77,7 @@ class Launcher:
     accelerator: str
     mark: str
     converter: Sequence[str] = CONVERTER
+    door: Path = DOOR  # of the machine's firewall
 
     async def convert(self, checkpoint: Path, target: Path, base: Path, run_spec: Path) -> None:
         """Write the model that a checkpoint is to a folder, which appears whole or not at all.
@@ -102,7 +104,8 @@ class Launcher:
             raise NotConvertible(text) if process.returncode == 1 else OSError(text)
 
     async def start(self, world: World) -> Process:
-        """Start this node's ranks in a session of their own."""
+        """Start this node's ranks, in a session of their own, once the members may reach it."""
+        await admit(world.generation, self.door)
         world.logs.mkdir(parents=True, exist_ok=True)
         with (world.logs / "launcher.log").open("wb") as output:
             return await asyncio.create_subprocess_exec(
