@@ -5,6 +5,7 @@ import hashlib
 import pytest
 
 from service.db import attempts as attempt_rows
+from service.db import findings as doubts
 from service.reconciler import findings
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import World
@@ -219,7 +220,9 @@ async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_
     world.clock.advance(seconds=15)
     async with world.engine.begin() as conn:
         ((claim, row),) = await attempt_rows.claim_due(conn, world.clock(), 10)
-    given = (world.engine, world.store, claim, row, frozenset[str](), world.clock())
+    async with world.engine.connect() as conn:
+        known = (await doubts.before(conn, [job_id]))[job_id]
+    given = (world.engine, world.store, claim, row, known, world.clock())
     marked = await findings.broken(*given)
     before = await head_of(world, job_id)  # here it was killed
     shown = await listed(world, job_id)
