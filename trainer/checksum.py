@@ -28,7 +28,7 @@ def describe(path: Path, name: str) -> SavedFile:
 
 
 def difference(path: Path, entry: FileEntry) -> str:
-    """How a file differs from what its manifest says, in one pass; empty if it does not.
+    """Say how a file differs from its entry in a manifest, in one pass; empty if it does not.
 
     Manifests of older releases have no SHA-256: then size and CRC count.
     """

@@ -26,7 +26,7 @@ async def settle(
     StorageError.
     """
     until = now + life
-    chosen = await _chosen(engine, job_id)
+    chosen = await _newest(engine, job_id)
     for _ in range(_TRIES):
         try:
             ends = dict.fromkeys(chosen, until)
@@ -41,6 +41,6 @@ async def settle(
                 return
 
 
-async def _chosen(engine: AsyncEngine, job_id: str) -> Sequence[str]:
+async def _newest(engine: AsyncEngine, job_id: str) -> Sequence[str]:
     async with engine.connect() as conn:
         return (await rows.going_on(conn, job_id))[:POLICIES]

@@ -81,7 +81,7 @@ async def read_input(store: BlobStore, file: InputFile) -> bytes:
 
 
 def difference(data: bytes, sha256: str | None) -> str:
-    """How the hash of the data differs; empty if it does not."""
+    """Say how the hash of the data differs; empty if it does not."""
     found = hashlib.sha256(data).hexdigest()
     return f"its sha256 is {found}" if found != sha256 else ""
 

@@ -36,7 +36,7 @@ async def test_a_policy_is_there_before_the_machines_and_gone_after_them(world: 
 
     assert seat.grants.job == f"memory://{job}?si={attempt}"
     assert before[attempt] <= world.clock() + LIFE
-    await cancel(world, job)
+    await end(world, job)
     revoked = await policies(world).run_once()
     assert revoked == [job]
     assert world.store.policies[job] == {}
@@ -120,7 +120,7 @@ async def test_what_the_store_refuses_is_tried_again(world: World) -> None:
 
     job = (await world.submit())["id"]
     await boot(world, job)
-    await cancel(world, job)
+    await end(world, job)
 
     assert await policies(world, Away()).run_once() == [job]
     assert len(world.store.policies[job]) == 1
@@ -131,10 +131,21 @@ async def test_what_the_store_refuses_is_tried_again(world: World) -> None:
 async def test_a_container_that_is_gone_has_nothing_to_revoke(world: World) -> None:
     job = (await world.submit())["id"]
     await boot(world, job)
-    await cancel(world, job)
+    await end(world, job)
     await world.store.delete_container(job)
 
     assert [await policies(world).run_once() for _ in range(2)] == [[job], []]
+
+
+async def end(world: World, job: str) -> None:
+    """Cancel it, and see its machines be gone."""
+    await cancel(world, job)
+    for _ in range(50):
+        answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/attempts")
+        if {attempt["state"] for attempt in answer.json()["data"]} == {"ended"}:
+            return
+        await world.tick()
+    raise AssertionError(f"{job} has machines yet")
 
 
 async def more_attempts(world: World, job: str, count: int) -> None:

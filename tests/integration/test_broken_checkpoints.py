@@ -1,6 +1,7 @@
 """A checkpoint that cannot be loaded steps aside; no machine's word alone is enough for that."""
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -122,6 +123,27 @@ async def test_training_goes_on_from_the_checkpoint_before_and_the_user_is_told_
     assert (await world.job(job_id))["progress"]["lost_steps"] == 30
     (line,) = [vars(r) for r in caplog.records if r.getMessage() == "checkpoint.broken"]
     assert (line["levelname"], line["job"], line["step"]) == ("ERROR", job_id, 90)  # the operator
+
+
+async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_not_loaded(
+    world: World,
+) -> None:
+    job_id, nodes, saved = await trained(world, 40, 60)
+    first = await opened(world, nodes)
+    data, etag = await world.store.read(job_id, HEAD)
+    head = Head.from_json(data)
+    forged = (saved[0], replace(saved[1], manifest_sha256="f" * 64))
+    await world.store.write(
+        job_id, HEAD, replace(head, checkpoints=forged).to_json().encode(), if_match=etag
+    )
+    await stop_all(nodes, first)
+    second = await opened(world, nodes)
+
+    assert first.checkpoint == saved[1]
+    assert second.checkpoint == saved[0]
+    assert (await head_of(world, job_id)).checkpoints == (saved[0],)
+    (event,) = await events(world, job_id, "checkpoint.broken")
+    assert "manifest.json is another one than HEAD named first" in str(event["message"])
 
 
 async def test_when_none_is_left_training_starts_over_and_the_user_is_told(world: World) -> None:
