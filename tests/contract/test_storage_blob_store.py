@@ -12,7 +12,6 @@ from service.domain.tiers import Presence, Priority, Tier, presence
 from service.storage.azure import BLOCK_BYTES, AzureBlobStore
 from service.storage.fake import MemoryStore
 from service.storage.store import (
-    POLICIES,
     Blob,
     BlobArchived,
     BlobNotFound,
@@ -254,33 +253,6 @@ class TestContainers:
         assert f"{container}?" in of_container
         assert "sp=r&" in of_blob.replace("%3A", ":") + "&"
         assert "se=2026-11-21T12:00:00Z" in of_container.replace("%3A", ":")
-
-
-class TestAccessPolicies:
-    async def test_a_url_names_the_policy_that_it_hangs_on_and_nothing_more(
-        self, store: BlobStore, container: str
-    ) -> None:
-        url = store.policy_url(container, "attempt-1")
-
-        assert f"/{container}?" in url
-        assert "si=attempt-1" in url
-        assert "se=" not in url
-        assert "sp=" not in url
-
-    async def test_a_container_has_as_many_as_azure_allows_and_no_more(
-        self, store: BlobStore, container: str
-    ) -> None:
-        many = {f"attempt-{n}": soon() for n in range(POLICIES + 1)}
-        with pytest.raises(ValueError, match=str(POLICIES)):
-            await store.set_access_policies(container, many, permissions="r")
-        many.popitem()
-
-        await store.set_access_policies(container, many, permissions="r")
-        await store.set_access_policies(container, {}, permissions="r")
-
-    async def test_a_container_that_is_not_there_has_none(self, store: BlobStore) -> None:
-        with pytest.raises(BlobNotFound):
-            await store.set_access_policies("no-such-container", {}, permissions="r")
 
 
 async def _breaking_off() -> AsyncIterator[bytes]:

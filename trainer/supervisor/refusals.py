@@ -45,10 +45,9 @@ def refusal(url: str, status: int | None, code: str) -> BlobError:
         case 409 | 412:
             return PreconditionFailed(said)
         case 401 | 403:
-            ends = parse_qs(parts.query).get("se")
-            until = f"valid until {ends[0]}" if ends else "whose access policy is new or deleted"
+            ends = parse_qs(parts.query).get("se", ["its access policy is deleted"])[0]
             return AccessRefused(
-                f"{said}: the SAS, {until}, does not allow this; "
+                f"{said}: the SAS, valid until {ends}, does not allow this; "
                 "a directive with fresh grants is needed"
             )
         case None | 408 | 429 | 500 | 502 | 503 | 504:
