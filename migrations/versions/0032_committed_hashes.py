@@ -9,7 +9,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Expand only: columns that may be null; the next HEAD that is read fills the hashes."""
+    """Expand only: columns that may be null; the next commit of a job fills its hashes."""
     op.execute("alter table checkpoints add column manifest_sha256 text")
     op.execute("alter table attempts add column access_until timestamptz")
     op.execute(

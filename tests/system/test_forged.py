@@ -1,5 +1,7 @@
 """A finished model of a real job is forged: nobody is served it, and no job trains on it."""
 
+from collections.abc import AsyncIterator
+
 import httpx
 import pytest
 
@@ -9,6 +11,11 @@ from tests.forged import forged
 from tests.system.product import Product
 
 WEIGHTS = "model.safetensors"
+
+
+async def in_pieces(data: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(data), 64 * 1024):
+        yield data[at : at + 64 * 1024]
 
 
 @pytest.mark.slow
@@ -33,7 +40,7 @@ async def test_a_forged_model_is_refused_by_the_download_and_by_the_next_job(
         revoked = await waiting.until(ask, lambda status: status == 403, deadline=120)
     where = f"{job['result']['path']}/{WEIGHTS}"
     true, _ = await store.read(job_id, where)
-    await store.write(job_id, where, forged(true, at=len(true) - 100))
+    await store.upload(job_id, where, in_pieces(forged(true, at=len(true) - 100)))
     await store.close()
     served = await product.http.get(f"/fine_tuning/jobs/{job_id}/model/{WEIGHTS}")
     begun = await product.submit(1, infrastructure={"nodes": 1}, model=job_id)
