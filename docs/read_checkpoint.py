@@ -18,7 +18,7 @@ import numpy as np
 
 U64, ONES = np.uint64, np.uint64(2**64 - 1)
 BITS = U64(1) << np.arange(64, dtype=U64)
-LANES, CHUNK = 1 << 13, 1 << 24  # a file's bytes are summed in many lanes side by side
+LANES, CHUNK = 1 << 13, 1 << 24  # bytes are summed in many lanes side by side
 TABLE = np.arange(1 << 16, dtype=U64)  # of CRC-64/NVME, two bytes at a time
 for _ in range(16):
     TABLE = (TABLE >> U64(1)) ^ (U64(0x9A6C9329AC4BC9B5) * (TABLE & U64(1)))
@@ -55,6 +55,12 @@ def crc64nvme(path: Path) -> str:
     return f"{int(total[0] ^ ONES):016x}"
 
 
+def sha256(path: Path, size: int) -> list[str]:
+    """SHA-256 of each block of this size; of the whole file where it is negative."""
+    with path.open("rb") as file:
+        return [hashlib.sha256(part).hexdigest() for part in iter(lambda: file.read(size), b"")]
+
+
 def verified(folder: str | Path) -> tuple[Path, list[dict]]:
     """The checkpoint's folder and every rank's index, once all digests are found right."""
     folder, told = Path(folder), None
@@ -65,8 +71,10 @@ def verified(folder: str | Path) -> tuple[Path, list[dict]]:
     if told not in (None, hashlib.sha256(raw).hexdigest()):
         raise ValueError(f"{folder}/manifest.json is not the one that HEAD names")
     for file in manifest["files"]:
-        if crc64nvme(folder / file["name"]) != file["crc64nvme"]:
-            raise ValueError(f"{folder / file['name']} is damaged")
+        path, told = folder / file["name"], file.get("block_sha256") or [file.get("sha256")]
+        right = crc64nvme(path) == file["crc64nvme"]
+        if not right or told not in ([None], sha256(path, file.get("block_size", -1))):
+            raise ValueError(f"{path} is damaged")
     names = [folder / f"rank-{rank:05d}.index.json" for rank in range(manifest["world_size"])]
     indexes = [json.loads(name.read_bytes()) for name in names]
     assert all(index["format"] == 1 for index in indexes), "this program reads format 1 only"

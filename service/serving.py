@@ -96,6 +96,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         ),
         listener=world.listener,
         granter=Granter(
+            engine=world.engine,
             store=world.store,
             life=timedelta(hours=settings.grant_hours),
             regional=world.regional,

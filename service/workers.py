@@ -12,6 +12,7 @@ from service.db.queue import TOPIC
 from service.domain.admission import BEAT
 from service.operations.pulse import Pulse
 from service.operations.tiers import Outside
+from service.reconciler.access_policies import AccessPolicies
 from service.reconciler.admission import Admissions
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.bill_watch import BillWatch
@@ -45,6 +46,7 @@ UPLOAD_SWEEP_SECONDS = 600.0
 CONTAINER_SECONDS = 600.0
 CHECKPOINT_SWEEP_SECONDS = 600.0
 COPY_SECONDS = 30.0
+ACCESS_SECONDS = 5.0  # and up to 30 more at Azure, until nodes of an ended attempt write no more
 METER_SECONDS = 10.0
 TIER_SECONDS = 1.0  # rare and slow, and woken by whatever is due
 CORES_SECONDS = 10.0
@@ -149,10 +151,17 @@ def _stored(
     uploads = UploadSweep(engine=world.engine, store=world.store, now=world.now)
     containers = ContainerWatch(engine=world.engine, store=world.store, now=world.now)
     copies = ModelCopies(store=world.store, regional=world.regional, now=world.now)
+    policies = AccessPolicies(
+        engine=world.engine,
+        store=world.store,
+        life=timedelta(hours=settings.grant_hours),
+        now=world.now,
+    )
     saves = CheckpointSweep(engine=world.engine, store=world.store, now=world.now)
     outside = Outside(store=world.store, prices=world.prices, account=settings.account)
     moves = TierMoves(engine=world.engine, store=world.store, now=world.now)
     meters = StorageMeters(engine=world.engine, outside=outside, now=world.now)
+    yield loop.every(ACCESS_SECONDS, "access", policies.run_once)
     yield loop.every(COPY_SECONDS, "copies", copies.run_once)
     yield loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once)
     yield loop.every(CONTAINER_SECONDS, "containers", containers.run_once)

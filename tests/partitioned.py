@@ -13,6 +13,7 @@ import torch
 from awscrt import checksums
 from azure.storage.blob import ContainerClient
 
+from tests.forged import forged
 from trainer.checkpoint.fragments import STATES, Fragment
 from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
 from trainer.checkpoint.randomness import Randomness
@@ -136,13 +137,20 @@ def commit(
     world: int,
     block_size: int,
     flipped: Mapping[str, int],
+    *,
+    forging: bool = False,
 ) -> tuple[Committed, Manifest]:
-    """Put them into Blob; ``flipped``: the bytes of which one bit differs there."""
+    """Put them into Blob; ``flipped``: the bytes of which one bit differs there.
+
+    ``forging``: with other bytes beside it, so that size and CRCs are as told.
+    """
     manifest = manifest_of(files, world, block_size)
     entries = []
     for entry in manifest.files:
         data = bytearray(files[entry.name])
-        if entry.name in flipped:
+        if entry.name in flipped and forging:
+            data = bytearray(forged(bytes(data), flipped[entry.name], block_size))
+        elif entry.name in flipped:
             data[flipped[entry.name]] ^= 1
         blob = client.upload_blob(f"{path}/{entry.name}", bytes(data))
         entries.append(replace(entry, etag=blob.get_blob_properties().etag.strip('"')))
@@ -177,7 +185,8 @@ def _entry(name: str, data: bytes, block_size: int) -> FileEntry:
     crc = in_hex(checksums.crc64nvme(data))
     whole = FileEntry(name=name, size=len(data), etag="", crc64nvme=crc)
     if not block_size or name == index_name(int(name[5:10])):
-        return whole
+        return replace(whole, sha256=hashlib.sha256(data).hexdigest())
     parts = [data[at : at + block_size] for at in range(0, len(data), block_size)]
     blocks = tuple(in_hex(checksums.crc64nvme(part)) for part in parts)
-    return replace(whole, block_size=block_size, blocks=blocks)
+    hashes = tuple(hashlib.sha256(part).hexdigest() for part in parts)
+    return replace(whole, block_size=block_size, blocks=blocks, block_sha256=hashes)

@@ -6,6 +6,7 @@ All local ranks are this one process. Nodes agree to stop through a file in WORL
 as real ranks do by an all-reduce. Its save is always 10 steps after the one it started from.
 """
 
+import hashlib
 import subprocess
 import sys
 import threading
@@ -167,7 +168,7 @@ def save(
     data = data.ljust(slot.stat().st_size if slot.exists() else 0, b".")
     name = f"rank-{rank:05d}.bin"
     write_whole(folder.save_folder(path) / name, data)
-    crc = f"{checksums.crc64nvme(data):016x}"
+    crc, digest = f"{checksums.crc64nvme(data):016x}", hashlib.sha256(data).hexdigest()
     record = RankSave(
         path=path,
         rank=rank,
@@ -178,7 +179,7 @@ def save(
         generation=generation.number,
         kind=kind,
         saved_at=time.time(),
-        files=(SavedFile(name=name, size=len(data), crc64nvme=crc),),
+        files=(SavedFile(name=name, size=len(data), crc64nvme=crc, sha256=digest),),
         parameters_sha256="ab" * 32 if kind == "final" else "",
     )
     write_whole(folder.save_folder(path) / rank_record(rank), record.to_json())

@@ -213,7 +213,7 @@ def parts(
         prices=FixedPrices(table),
         preflights=Preflights(engine=engine, store=store, checker=InlineChecker(), now=clock),
         listener=listener,
-        granter=Granter(store=store, life=timedelta(hours=24)),
+        granter=Granter(engine=engine, store=store, life=timedelta(hours=24)),
         plan_defaults=PlanDefaults(
             offerings=tuple(table),
             hazard_per_hour=0.05,

@@ -1,28 +1,69 @@
-"""What a file is known by on its way to Blob: its size and CRC-64/NVME."""
+"""What a file is known by: its size, its CRC-64/NVME and its SHA-256.
 
+The CRC finds damage, for little CPU. Only the SHA-256 tells a forged file from the true one: anyone
+can make another file of the same size and CRC.
+"""
+
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from awscrt import checksums
 
-from trainer.contract import BLOCK
+from trainer.contract import BLOCK, FileEntry
 from trainer.rundir import SavedFile
 
 CHUNK = 64 << 20
 
 
 def describe(path: Path, name: str) -> SavedFile:
-    """Size and checksum of a file that exists."""
-    crc, size = 0, 0
+    """Size and checksums of a file that exists, in one pass."""
+    crc, size, sha256 = 0, 0, hashlib.sha256()
     with path.open("rb") as f:
         while chunk := f.read(CHUNK):
             crc = checksums.crc64nvme(chunk, crc)
+            sha256.update(chunk)
             size += len(chunk)
-    return SavedFile(name=name, size=size, crc64nvme=f"{crc:016x}")
+    return SavedFile(name=name, size=size, crc64nvme=f"{crc:016x}", sha256=sha256.hexdigest())
+
+
+def difference(path: Path, entry: FileEntry) -> str:
+    """Say how a file differs from its entry in a manifest, in one pass; empty if it does not.
+
+    Manifests of older releases have no SHA-256: then size and CRC count.
+    """
+    crc, size, whole, blocks = 0, 0, hashlib.sha256(), []
+    with path.open("rb") as f:
+        while chunk := f.read(entry.block_size or CHUNK):
+            crc = checksums.crc64nvme(chunk, crc)
+            if entry.sha256:
+                whole.update(chunk)
+            if entry.block_sha256:
+                blocks.append(hashlib.sha256(chunk).hexdigest())
+            size += len(chunk)
+    if size != entry.size:
+        return f"has {size} bytes, not {entry.size}"
+    if (found := in_hex(crc)) != entry.crc64nvme:
+        return f"crc64nvme is {found}, not {entry.crc64nvme}"
+    if entry.sha256 and whole.hexdigest() != entry.sha256:
+        return f"sha256 is {whole.hexdigest()}, not {entry.sha256}"
+    if tuple(blocks) != entry.block_sha256:
+        return "sha256 of a block is not the one that was committed"
+    return ""
+
+
+def sha256_of_part(path: Path, offset: int, length: int) -> str:
+    """SHA-256 of these bytes of a file, in hex."""
+    with path.open("rb") as f:
+        f.seek(offset)
+        return hashlib.sha256(f.read(length)).hexdigest()
 
 
 def describe_blocks(data: memoryview, name: str) -> SavedFile:
-    """The same of bytes in memory, and of each block, so that any can be fetched by itself."""
+    """Size and CRC of bytes in memory, and the CRC of each block: any can be fetched by itself.
+
+    A save's SHA-256 is made while it is uploaded, so that training does not wait for it.
+    """
     parts = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
     crcs = [int(checksums.crc64nvme(part)) for part in parts]
     return SavedFile(

@@ -39,6 +39,8 @@ class FileEntry(Message):
     crc64nvme: str  # 16 hex digits, of the whole file
     block_size: int = field(default=0, metadata=LATER)
     blocks: tuple[str, ...] = field(default=(), metadata=LATER)  # CRC-64/NVME of each; or none
+    sha256: str = field(default="", metadata=LATER)  # of the whole file; "": see block_sha256
+    block_sha256: tuple[str, ...] = field(default=(), metadata=LATER)  # of each block; or none
 
     def span(self, block: int) -> tuple[int, int]:
         """Offset and length of a block; the last one may be shorter."""

@@ -56,6 +56,8 @@ class SavedFile(Message):
     crc64nvme: str  # 16 hex digits
     block_size: int = field(default=0, metadata=LATER)
     blocks: tuple[str, ...] = field(default=(), metadata=LATER)  # as in the manifest
+    sha256: str = field(default="", metadata=LATER)
+    block_sha256: tuple[str, ...] = field(default=(), metadata=LATER)  # once it was uploaded
 
 
 @dataclass(frozen=True, kw_only=True)

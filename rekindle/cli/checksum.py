@@ -1,8 +1,9 @@
-"""CRC-64/NVME of a file, which is what Blob and HEAD note.
+"""SHA-256 of a file, and CRC-64/NVME, which is all that there is of models of older releases.
 
-It takes the awscrt wheel: in pure Python a model of some gigabytes would need most of an hour.
+The CRC takes the awscrt wheel: in pure Python a model of some gigabytes would need most of an hour.
 """
 
+import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,12 @@ _CHUNK = 4 * 1024 * 1024
 def can_check() -> bool:
     """Whether awscrt is there."""
     return find_spec("awscrt") is not None
+
+
+def sha256(path: Path) -> str:
+    """Sixty-four hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def crc64nvme(path: Path) -> str | None:

@@ -1,7 +1,6 @@
 """/v1/models: base models and a project's own; /v1/fine_tuning/jobs/{id}/model: the files."""
 
 import re
-from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header
@@ -17,7 +16,7 @@ from service.domain import tiers as tier_rules
 from service.domain.errors import ModelNotFound
 from service.domain.lineage import is_deleted, is_made, source
 from service.domain.tiers import Presence
-from service.operations import checkpoint_models, jobs, model_deletion, models, tiers
+from service.operations import checkpoint_models, integrity, jobs, model_deletion, models, tiers
 from service.operations.checkpoint_models import CheckpointModel, UnusableCheckpoint
 from service.operations.models import Base
 from service.storage.store import BlobArchived, BlobNotFound
@@ -63,7 +62,10 @@ async def delete_model(parts: PartsDep, caller: CallerDep, now: Now, model: str)
 async def list_model_files(parts: PartsDep, caller: CallerDep, job_id: str) -> ModelFiles:
     """The final model's files, as Hugging Face's from_pretrained wants them."""
     path, manifest = await _manifest(parts, caller, job_id)
-    files = [ModelFile(name=f.name, bytes=f.size, crc64nvme=f.crc64nvme) for f in manifest.files]
+    files = [
+        ModelFile(name=f.name, bytes=f.size, crc64nvme=f.crc64nvme, sha256=f.sha256 or None)
+        for f in manifest.files
+    ]
     return ModelFiles(data=files, path=path, parameters_sha256=manifest.parameters_sha256)
 
 
@@ -80,7 +82,11 @@ async def get_model_file(
     name: str,
     wanted: Annotated[str | None, Header(alias="range")] = None,
 ) -> StreamingResponse:
-    """The bytes of one file of the final model; `Range: bytes=N-` goes on with a download."""
+    """The bytes of one file of the final model; `Range: bytes=N-` goes on with a download.
+
+    What is not as the job committed it is refused with 409 `content_changed`. If that shows at the
+    end of the stream, the connection breaks off before the last bytes.
+    """
     path, manifest = await _manifest(parts, caller, job_id)
     _inside(path, f"{path}/{name}")
     file = next((f for f in manifest.files if f.name == name), None)
@@ -89,7 +95,7 @@ async def get_model_file(
         raise ModelNotFound(f"The model has no file {name!r:.80}. It has: {names}.")
     await _must_be_online(parts, caller, job_id, f"{path}/{name}")
     begin = _begin(wanted, file.size)
-    stream: AsyncIterator[bytes] = parts.store.stream(job_id, f"{path}/{name}", offset=begin)
+    stream = await integrity.open_file(parts.store, job_id, path, file, begin)
     headers = {"content-length": str(file.size - begin), "accept-ranges": "bytes"}
     if begin:
         headers["content-range"] = f"bytes {begin}-{file.size - 1}/{file.size}"
@@ -155,14 +161,13 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
         raise ModelNotFound(f"The model of job {job_id} was deleted.")
     path = _inside("models/", str(job.result["path"]))
     try:
-        data, _ = await parts.store.read(job_id, f"{path}/{MANIFEST}")
+        return path, await integrity.read_manifest(parts.store, job_id, job.result)
     except BlobNotFound:
         raise ModelNotFound(tiers.gone(job_id, f"Blob {path}/{MANIFEST}")) from None
     except BlobArchived:
         seen = await tiers.look(parts.engine, parts.outside, caller.project_id, job_id, None)
         tiers.must_be_online(seen)
         raise  # it came back this moment
-    return path, Manifest.from_json(data)
 
 
 async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) -> None:

@@ -37,7 +37,6 @@ from trainer.contract import (
     Cadence,
     Directive,
     DirectiveKind,
-    Grants,
     Heartbeat,
     HeartbeatAnswer,
     Message,
@@ -74,7 +73,7 @@ async def register(request: Request) -> Response:
             epoch=standing.node.epoch,
             now=now.timestamp(),
             stop_by=_stop_by(parts, now, standing.attempt.stop_by),
-            grants=await _grants(parts, standing, now),
+            grants=await parts.granter.grant(standing, now),
         )
     )
 
@@ -208,12 +207,8 @@ async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:
         stop_by=_stop_by(parts, now, standing.attempt.stop_by),
         number=number,
         generation=generation,
-        grants=await _grants(parts, standing, now) if renew else None,
+        grants=await parts.granter.grant(standing, now) if renew else None,
     )
-
-
-async def _grants(parts: Parts, standing: Standing, now: datetime) -> Grants:
-    return await parts.granter.grant(standing.job, standing.attempt.offering.region, now)
 
 
 def _whole_number(request: Request, name: str, default: int | None = None) -> int:

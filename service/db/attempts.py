@@ -65,6 +65,7 @@ class AttemptRow:
     refilled_at: datetime | None
     seen_at: datetime | None
     stop_by: datetime | None
+    access_until: datetime | None
     created_at: datetime
     ended_at: datetime | None
 
@@ -278,6 +279,7 @@ def _row(r: Row[Any]) -> AttemptRow:
         refilled_at=r.refilled_at,
         seen_at=r.seen_at,
         stop_by=r.stop_by,
+        access_until=r.access_until,
         created_at=r.created_at,
         ended_at=r.ended_at,
     )

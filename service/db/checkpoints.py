@@ -47,6 +47,7 @@ class Kept:
     step: int
     kept_as: str  # "recent", "best" or "milestone"
     committed_at: datetime
+    manifest_sha256: str | None  # as HEAD said first; None: only an older release has seen it
 
 
 async def kept_of(conn: AsyncConnection, job_id: str) -> list[Kept]:
@@ -101,10 +102,21 @@ async def add(
         "world_size": entry.world_size,
         "committed_at": datetime.fromtimestamp(entry.committed_at, UTC),
         "kept_as": kept_as,
+        "manifest_sha256": entry.manifest_sha256,
     }
     statement = upsert(checkpoints).values(row).on_conflict_do_nothing()
     done = await conn.execute(statement.returning(checkpoints.c.id))
     return done.one_or_none() is not None
+
+
+async def anchor(conn: AsyncConnection, job_id: str, hashes: Mapping[str, str]) -> None:
+    """Keep the hash of each manifest, by path, of which an older release has kept none."""
+    if not hashes:
+        return
+    c = checkpoints.c
+    without = (c.job_id == job_id, c.path.in_(hashes), c.manifest_sha256.is_(None))
+    right = case(hashes, value=c.path)
+    await conn.execute(update(checkpoints).where(*without).values(manifest_sha256=right))
 
 
 async def known(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> frozenset[str]:

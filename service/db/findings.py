@@ -1,7 +1,7 @@
 """What nodes said of checkpoints that they could not load."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select, text
@@ -17,7 +17,11 @@ select j.id, j.run_spec_sha256,
   exists (
     select from findings f join checkpoints k on k.job_id = f.job_id and k.path = f.path
     where f.job_id = j.id and k.dropped_at is null and k.broken_because is null
-  ) as doubted
+  ) as doubted,
+  array(
+    select path || ' ' || manifest_sha256 from checkpoints
+    where job_id = j.id and manifest_sha256 is not null and broken_because is null
+  ) as anchors
 from jobs j where j.id = any(:ids)
 """)
 
@@ -29,6 +33,7 @@ class Before:
     run_spec_sha256: str
     broken: frozenset[str]  # where checkpoints lie that must not be loaded any more
     doubted: bool  # whether a node has complained of another one
+    anchors: Mapping[str, str]  # path of each other one -> hash of its manifest, as first seen
 
 
 async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Before]:
@@ -38,6 +43,7 @@ async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Bef
             run_spec_sha256=row.run_spec_sha256,
             broken=frozenset(row.broken),
             doubted=row.doubted,
+            anchors=dict(anchor.rsplit(" ", 1) for anchor in row.anchors),
         )
         for row in await conn.execute(_BEFORE, {"ids": list(job_ids)})
     }

@@ -265,8 +265,9 @@ async def forget_trainer_errors(conn: AsyncConnection, job_id: str) -> None:
 
 
 async def remember_result(conn: AsyncConnection, job_id: str, result: dict[str, Any]) -> None:
-    """Keep what HEAD says of the final model."""
-    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(result=result))
+    """Keep what HEAD says of the final model the first time; nodes may write to HEAD later."""
+    none = func.coalesce(func.jsonb_typeof(jobs.c.result), "null") == "null"  # SQL's or JSON's
+    await conn.execute(update(jobs).where(jobs.c.id == job_id, none).values(result=result))
 
 
 async def mark_model_deleted(conn: AsyncConnection, job_id: str, now: datetime) -> None:

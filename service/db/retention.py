@@ -14,7 +14,8 @@ ALL = 2**31 - 1  # collected_generation of a job that is over and has no garbage
 _DUE = text(f"""
 select j.id job_id, j.finished_at is not null is_over, n.number newest, g.number generation,
   g.opened_at, coalesce(n.content -> 'checkpoint' ->> 'path', '') loaded,
-  case when jsonb_exists(j.result, 'deleted_at') then j.result ->> 'path' end deleted
+  case when jsonb_exists(j.result, 'deleted_at') then j.result ->> 'path' end deleted,
+  case when not jsonb_exists(j.result, 'deleted_at') then j.result ->> 'path' end model
 from jobs j
 join lateral (
   select number, content from generations where job_id = j.id order by number desc limit 1
@@ -42,6 +43,7 @@ class Due:
     opened_at: datetime  # when that one was opened
     loaded: str  # the folder that the newest generation started from
     deleted: str | None = None  # the folder of a model that its user has deleted
+    model: str | None = None  # the folder of the job's model, whatever HEAD says by now
 
 
 async def due(conn: AsyncConnection, *, before: datetime, after: str, limit: int) -> list[Due]:

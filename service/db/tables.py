@@ -168,6 +168,7 @@ attempts = Table(
     Column("seen_at", Moment),  # when its scale set was last looked at, instances and all
     Column("stop_by", Moment),  # nodes that hear nothing go on until then; null: for the outage
     Column("cadence", JSONB),  # what they are told to save by; {}: the user has fixed it
+    Column("access_until", Moment),  # end of the policy by which nodes write; null: none
     Column("created_at", Moment, nullable=False),
     Column("over_at", Moment),  # when the outcome was known; null too where an old release knew it
     Column("ended_at", Moment),
@@ -189,6 +190,9 @@ attempts = Table(
     ),
     partial_index("attempts_due", "due_at", where="state <> 'ended'"),
     Index("attempts_ended", "ended_at"),
+    partial_index(  # policies to be revoked
+        "attempts_access", "job_id", where="state = 'ended' and access_until is not null"
+    ),
     partial_index("attempts_evicted", "over_at", where="outcome = 'evicted'"),
     partial_index("attempts_lives", *_PLACED, where="ran_at is not null"),
     partial_index("attempts_refusals", *_PLACED, where="outcome = 'no_capacity'"),
@@ -283,6 +287,7 @@ checkpoints = Table(
     Column("dropped_at", Moment),  # since when HEAD does not name it any more
     Column("broken_because", Text),  # the next generation takes it out of HEAD
     Column("kept_as", Text, nullable=False, server_default="recent"),
+    Column("manifest_sha256", Text),  # as HEAD said first; null: an older release has seen it
     UniqueConstraint("job_id", "path"),
     one_of("kept_as", ("recent", "best", "milestone")),
     Index("checkpoints_of_job", "job_id", "id"),

@@ -25,6 +25,7 @@
     |   +-- FileInUse              file_in_use
     |   +-- UploadIsOver           invalid_upload_state
     |   +-- Archived               archived
+    |   +-- ContentChanged         content_changed
     |   +-- IdempotencyMismatch    idempotency_key_reused
     |   +-- GenerationIsStale      stale_generation
     |   +-- StaleEpoch             stale_epoch
@@ -231,6 +232,12 @@ class Archived(Conflict):
     """It is in the archive tier, or on its way back: bring it back first, or wait."""
 
     code = "archived"
+
+
+class ContentChanged(Conflict):
+    """What lies in Blob is not what was committed, or uploaded."""
+
+    code = "content_changed"
 
 
 class IdempotencyMismatch(Conflict):

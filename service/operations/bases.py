@@ -4,7 +4,6 @@ A job's model lies in that job's container and stays there: nothing of it is cop
 readable for as long as a job that reads it goes on (holds.py).
 """
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -17,11 +16,11 @@ from service.db import jobs
 from service.db.jobs import JobRow
 from service.domain import lineage
 from service.domain.base_models import BaseModel as KnownModel
-from service.domain.errors import InvalidRequest
+from service.domain.errors import ContentChanged, InvalidRequest
 from service.domain.lineage import OF_BASE
 from service.domain.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
-from service.operations import checkpoint_bases, checkpoint_models, models
+from service.operations import checkpoint_bases, checkpoint_models, integrity, models
 from service.operations.checkpoint_bases import CONFIG
 from service.operations.checkpoint_models import CheckpointModel, UnusableCheckpoint
 from service.operations.models import StagedModel, full_name
@@ -68,7 +67,8 @@ async def find(
     async with engine.connect() as conn:
         job = await _maker(conn, project_id, name, param)
     manifest = await _manifest(store, job, param)
-    staged = StagedModel(model=_made(job, manifest), config=await _config(store, job, param))
+    model = _made(job, manifest)
+    staged = StagedModel(model=model, config=await _config(store, job, model, param))
     return Basis(staged=staged, method=Plan.from_dict(job.plan).recipe.method)
 
 
@@ -138,38 +138,31 @@ async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
     where = f"{result['path']}/{MANIFEST}"
     if not where.startswith("models/") or ".." in where.split("/"):  # nodes may be hostile
         raise _refused(f"HEAD of {job.id} names {where!r}, which is no place for a model.", param)
-    data = await _read(store, job, where, param)
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != result["manifest_sha256"]:
-        raise _refused(
-            f"Blob {where} of container {job.id} is not what the job has committed: its sha256 is "
-            f"{digest}. Restore it (versions), or train again.",
-            param,
-        )
     try:
-        return Manifest.from_json(data)
+        return await integrity.read_manifest(store, job.id, result)
+    except ContentChanged as error:
+        raise _refused(error.message, param) from None
+    except BlobNotFound:
+        raise _refused(gone(job.id, f"Blob {where}"), param) from None
     except ValueError as error:
         raise _senseless(job, where, str(error), param) from None
 
 
-async def _config(store: BlobStore, job: JobRow, param: str) -> dict[str, Any]:
+async def _config(store: BlobStore, job: JobRow, model: BaseModel, param: str) -> dict[str, Any]:
     """What the planner must know of it."""
     assert job.result is not None
     where = f"{job.result['path']}/{CONFIG}"
+    unnamed = InputFile(path=f"{job.id}/{where}", size=0, sha256="")
+    file = next((file for file in model.files if file.name == CONFIG), unnamed)
     try:
-        config = json.loads(await _read(store, job, where, param))
+        config = json.loads(await integrity.read_input(store, file))
+    except BlobNotFound:
+        raise _refused(gone(job.id, f"Blob {where}"), param) from None
     except ValueError as error:
         raise _senseless(job, where, str(error), param) from None
     if not isinstance(config, dict):
         raise _senseless(job, where, "it holds no object", param)
     return config
-
-
-async def _read(store: BlobStore, job: JobRow, where: str, param: str) -> bytes:
-    try:
-        return (await store.read(job.id, where))[0]
-    except BlobNotFound:
-        raise _refused(gone(job.id, f"Blob {where}"), param) from None
 
 
 def _made(job: JobRow, manifest: Manifest) -> BaseModel:
@@ -178,7 +171,10 @@ def _made(job: JobRow, manifest: Manifest) -> BaseModel:
     path = str(job.result["path"])
     files = tuple(
         InputFile(
-            path=f"{job.id}/{path}/{file.name}", size=file.size, sha256="", crc64nvme=file.crc64nvme
+            path=f"{job.id}/{path}/{file.name}",
+            size=file.size,
+            sha256=file.sha256,
+            crc64nvme=file.crc64nvme,
         )
         for file in manifest.files
         if PurePosixPath(file.name).name == file.name and PurePosixPath(file.name).suffix in _READ

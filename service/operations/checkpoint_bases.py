@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from service.domain.errors import InvalidRequest
-from service.operations import heads
+from service.operations import heads, integrity
 from service.operations.checkpoint_models import CheckpointModel
 from service.operations.models import StagedModel
 from service.operations.tiers import gone
@@ -62,7 +62,7 @@ async def _read(store: BlobStore, found: CheckpointModel) -> StagedModel:
         raise ValueError(f"its {MANIFEST} names a file outside its folder")
     folder = f"{job.id}/{path}"
     files = [
-        InputFile(path=f"{folder}/{f.name}", size=f.size, sha256="", crc64nvme=f.crc64nvme)
+        InputFile(path=f"{folder}/{f.name}", size=f.size, sha256=f.sha256, crc64nvme=f.crc64nvme)
         for f in manifest.files
     ]
     starting = StartingCheckpoint(
@@ -82,7 +82,7 @@ async def _manifest(store: BlobStore, found: CheckpointModel) -> bytes:
     if entry is None:
         raise ValueError(f"HEAD of container {job_id} does not name it any more")
     data = await _blob(store, f"{job_id}/{kept.path}/{MANIFEST}")
-    _require_sha256(data, entry.manifest_sha256, f"{kept.path}/{MANIFEST}")
+    _require_sha256(data, kept.manifest_sha256 or entry.manifest_sha256, f"{kept.path}/{MANIFEST}")
     return data
 
 
@@ -103,7 +103,10 @@ async def _config(store: BlobStore, base: tuple[InputFile, ...], spec: RunSpec) 
     file = next((file for file in base if file.name == CONFIG), None)
     if file is None:
         raise ValueError(f"its base model has no {CONFIG}")
-    config = json.loads(await _blob(store, file.path))
+    try:
+        config = json.loads(await integrity.read_input(store, file))
+    except BlobNotFound:
+        raise ValueError(gone(file.path.split("/", 1)[0], f"blob {CONFIG}")) from None
     if not isinstance(config, dict):
         raise ValueError(f"{CONFIG} of its base model holds no object")
     if spec.method == "classification":
@@ -120,8 +123,8 @@ async def _blob(store: BlobStore, path: str) -> bytes:
 
 
 def _require_sha256(data: bytes, expected: str | None, what: str) -> None:
-    if (digest := hashlib.sha256(data).hexdigest()) != expected:
-        raise ValueError(f"{what} is not what the job has committed: its sha256 is {digest}")
+    if fault := integrity.difference(data, expected):
+        raise ValueError(f"{what} is not what the job has committed: {fault}")
 
 
 def _hashed(path: str, data: bytes) -> InputFile:

@@ -1,4 +1,8 @@
-"""SAS URLs for nodes: the job's container to write, its inputs to read."""
+"""SAS URLs for nodes: the job's container to write, its inputs to read.
+
+That of the job's container hangs on a policy, which is deleted when the attempt ends. Its inputs
+lie in containers of many jobs, which have too few policies for all: those URLs end by themselves.
+"""
 
 import asyncio
 import logging
@@ -6,34 +10,43 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from sqlalchemy.ext.asyncio import AsyncEngine
+
 from service.db.jobs import JobRow
-from service.operations import regions
+from service.operations import access_policies, regions
+from service.operations.nodes import Standing
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import Grants
 
 log = logging.getLogger(__name__)
-_WRITE = "racwdl"  # Azure's letters: read, add, create, write, delete, list
 
 
 @dataclass(frozen=True, kw_only=True)
 class Granter:
     """Makes grants of one length of life."""
 
+    engine: AsyncEngine
     store: BlobStore
     life: timedelta
     regional: Mapping[str, BlobStore] = field(default_factory=dict)  # region -> account there
     patience: float = 3.0  # seconds for a look at that account; the node waits for its answer
 
-    async def grant(self, job: JobRow, region: str, now: datetime) -> Grants:
-        """Fresh URLs for one node of the job: the base model's from the region if it is there."""
-        expires_at = now + self.life
-        near, held = await self._nearby(job, region)
+    async def grant(self, standing: Standing, now: datetime) -> Grants:
+        """Fresh URLs for one node: the base model's from its region if it is there.
+
+        Its attempt has a policy by now, as a rule. Who comes again may have found it refused.
+        Raises StorageError.
+        """
+        job, attempt, expires_at = standing.job, standing.attempt, now + self.life
+        if attempt.access_until is None or standing.came_again:
+            await access_policies.settle(self.engine, self.store, job.id, self.life, now)
+        near, held = await self._nearby(job, attempt.offering.region)
         inputs = {}
         for path in job.inputs:
             container, name = path.split("/", 1)
             store = near if path in held else self.store
             inputs[path] = store.sas_url(container, name, permissions="r", expires_at=expires_at)
-        job_url = self.store.sas_url(job.id, permissions=_WRITE, expires_at=expires_at)
+        job_url = self.store.policy_url(job.id, attempt.id)
         return Grants(job=job_url, inputs=inputs, expires_at=expires_at.timestamp())
 
     def wears_out(self, granted_at: datetime, now: datetime) -> bool:

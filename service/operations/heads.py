@@ -3,14 +3,19 @@
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import checkpoints, events, jobs, locks, tables, versions
 from service.storage.store import BlobNotFound, BlobStore, PreconditionFailed, StorageError
-from trainer.contract import HEAD, MEASURED, Committed, Head, StepMetrics
+from trainer.contract import HEAD, MANIFEST, MEASURED, Committed, Head, StepMetrics
 
 log = logging.getLogger(__name__)
+
+
+class Rewritten(StorageError):
+    """HEAD names a checkpoint by another hash than it did first."""
 
 
 class HeadUnreadable(StorageError):
@@ -50,6 +55,7 @@ async def fence(
     after: int,
     broken: Collection[str] = (),
     forgotten: Callable[[Head], Awaitable[bool]] | None = None,
+    anchors: Mapping[str, str] = MappingProxyType({}),
 ) -> Head:
     """Take HEAD for the generation that follows number ``after``; return HEAD as it is then.
 
@@ -62,6 +68,8 @@ async def fence(
 
     ``forgotten`` is asked of a HEAD that is ahead: True where it is of a generation that began and
     that the database does not know any more. Then the number is the one beyond it.
+
+    ``anchors``: by path, the first hash of each manifest; raises Rewritten where HEAD has another.
     """
     head, etag = await read(store, job_id)
     number = after + 1
@@ -70,6 +78,8 @@ async def fence(
     if head.generation > number:
         raise PreconditionFailed(f"HEAD is generation {head.generation}'s, beyond {number}")
     fenced = head.fenced(number, broken)
+    if changed := rewritten(fenced, anchors):
+        raise Rewritten(f"HEAD of {job_id} names another {MANIFEST} of {changed[0].path}")
     # Even where nothing is new: only the condition tells that nobody has committed meanwhile.
     await store.write(job_id, HEAD, fenced.to_json().encode(), if_match=etag)
     return fenced
@@ -107,6 +117,7 @@ async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -
     known = await checkpoints.known(conn, job_id, kept)
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
+    await checkpoints.anchor(conn, job_id, {c.path: c.manifest_sha256 for c in head.checkpoints})
     if await checkpoints.match(conn, job_id, kept, now):
         await versions.raise_one(conn, job_id, now)
     for entry in news:
@@ -116,6 +127,12 @@ async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -
     if head.model is not None:
         await jobs.remember_result(conn, job_id, head.model.to_plain())
     return bool(news)
+
+
+def rewritten(head: Head, anchors: Mapping[str, str]) -> list[Committed]:
+    """Its checkpoints that it names by another hash than ``anchors`` has, by path."""
+    entries = head.checkpoints
+    return [c for c in entries if anchors.get(c.path, c.manifest_sha256) != c.manifest_sha256]
 
 
 def named(head: Head) -> dict[str, str]:

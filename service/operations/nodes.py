@@ -55,6 +55,7 @@ class Standing:
     attempt: AttemptRow
     job: JobRow
     registered_at: float = 0.0  # unix seconds of the last fresh registration
+    came_again: bool = False  # it has registered before
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
@@ -30,6 +30,7 @@ from service.db.preflights import PreflightRow
 from service.domain.errors import InvalidRequest
 from service.domain.recipe import Recipe
 from service.domain.row import Format
+from service.operations import integrity
 from service.preflight.checker import CheckInterrupted, RowChecker
 from service.storage.store import BlobNotFound, BlobStore, StorageError
 from trainer.contract import BaseModel, InputFile
@@ -185,7 +186,7 @@ class Preflights:
         try:
             report = await self.checker.check(
                 await self._model_files(reading.model),
-                lambda: self.store.stream(CONTAINER, reading.file.id),
+                lambda: self._rows(reading.file),
                 reading.task,
                 progress.add,
             )
@@ -215,11 +216,27 @@ class Preflights:
                     await preflights.touch(conn, key, progress.rows, self.now())
 
     async def _model_files(self, model: BaseModel) -> Mapping[str, bytes]:
+        """Raises InvalidRequest where one is not what was committed."""
         found = {}
         for file in _without_weights(model):
-            container, _, name = file.path.partition("/")
-            found[file.name], _ = await self.store.read(container, name)
+            try:
+                found[file.name] = await integrity.read_input(self.store, file)
+            except ValueError as error:
+                raise InvalidRequest(
+                    f"Model {model.name} cannot be used: {error}. Take another one.",
+                    code="unsupported_model",
+                    param="model",
+                ) from None
         return found
+
+    def _rows(self, file: File) -> AsyncIterator[bytes]:
+        """The file as it was uploaded."""
+        fault = InvalidRequest(
+            f"File {file.id} in the storage account is not what was uploaded: its sha256 is "
+            "another one. Upload it again.",
+            code="content_changed",
+        )
+        return integrity.verified(self.store.stream(CONTAINER, file.id), file.sha256, fault)
 
     async def _find(self, wanted: list[Reading]) -> dict[str, PreflightRow]:
         async with self._reading.connect() as conn:

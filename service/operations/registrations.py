@@ -134,7 +134,7 @@ async def register_again(conn: AsyncConnection, said: Registration, now: datetim
     if before != record:
         await _welcome_back(conn, record, said, attempt, now)
     job = await nodes_operations.job_of(conn, attempt)
-    return Standing(node=record, attempt=attempt, job=job)
+    return Standing(node=record, attempt=attempt, job=job, came_again=True)
 
 
 async def _welcome_back(

@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import findings
 from service.db.attempts import AttemptRow
+from service.db.findings import Before
 from service.db.leases import Claim
 from service.domain.attempt import Move
 from service.domain.findings import Doubt, Fault, judge
@@ -14,8 +15,9 @@ from service.domain.states import AttemptState, Outcome
 from service.operations import findings as operations
 from service.operations import heads
 from service.storage.store import BlobStore
-from trainer.contract import Committed
+from trainer.contract import MANIFEST, Committed
 
+_FORGED = Fault(file=MANIFEST, reason="is another one than HEAD named first")
 log = logging.getLogger(__name__)
 
 
@@ -24,20 +26,23 @@ async def broken(
     store: BlobStore,
     claim: Claim,
     row: AttemptRow,
-    marked: frozenset[str],
+    known: Before,
     now: datetime,
 ) -> frozenset[str] | Move:
     """Where they lie; or, where one machine alone says so, the move that lets others look.
 
-    Blob is looked at, as a node has complained of what it was to load. ``marked``: those that are
-    given up already. Raises LeaseLost.
+    Blob is looked at, as a node has complained of what it was to load, or HEAD names a checkpoint
+    by another hash than at first. Raises LeaseLost.
     """
+    marked = known.broken
     async with engine.connect() as conn:
         said = await findings.open_of(conn, row.job_id)
     head, _ = await heads.read(store, row.job_id)
-    given_up: list[tuple[Committed, Fault]] = []
+    fenced = head.fenced(head.generation, marked)
+    forged = heads.rewritten(fenced, known.anchors)
+    given_up = [(entry, _FORGED) for entry in reversed(forged)]
     doubt: Move | None = None
-    for entry in reversed(head.fenced(head.generation, marked).checkpoints):
+    for entry in (e for e in reversed(fenced.checkpoints) if e not in forged):
         if entry.path not in said and not given_up:
             break  # nobody complains of the newest
         seen = await operations.look(store, row.job_id, entry)

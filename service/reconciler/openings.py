@@ -49,15 +49,19 @@ class Openings:
         known = await self._reads.do(row.job_id)
         assert known.run_spec_sha256, "a job is prepared before its first attempt"
         broken: frozenset[str] | Move = known.broken
+        given = (self.engine, self.store, claim, row, known, self.now())
         if known.doubted:
-            given = (self.engine, self.store, claim, row, known.broken, self.now())
             broken = await findings.broken(*given)
         if isinstance(broken, Move):
             return broken
         try:
             forgotten = partial(self._is_forgotten, claim, row, seen, after)
-            head = await heads.fence(self.store, row.job_id, after, broken, forgotten)
+            fencing = (self.store, row.job_id, after, broken, forgotten, known.anchors)
+            head = await heads.fence(*fencing)
         except PreconditionFailed:
+            return False
+        except heads.Rewritten:
+            await findings.broken(*given)
             return False
         if head.model is not None:
             return False

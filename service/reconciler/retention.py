@@ -111,4 +111,4 @@ def _is_old(blobs: Sequence[Blob], found: Due, now: datetime) -> bool:
 async def _is_garbage(store: BlobStore, found: Due, path: str) -> bool:
     """Asked of HEAD itself, just before: what it names, and what is loaded from it, stays."""
     head, _ = await heads.read(store, found.job_id)
-    return path == found.deleted or path not in head.paths | {found.loaded}
+    return path == found.deleted or path not in head.paths | {found.loaded, found.model}

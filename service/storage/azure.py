@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from io import BytesIO
@@ -12,6 +12,7 @@ from uuid import uuid4
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.storage.blob import (
+    AccessPolicy,
     BlobBlock,
     BlobSasPermissions,
     BlobType,
@@ -74,13 +75,15 @@ class AzureBlobStore:
             download = await self._blob(container, name).download_blob()
             return await download.readall(), _bare(download.properties.etag)
 
-    async def stream(self, container: str, name: str, *, offset: int = 0) -> AsyncIterator[bytes]:
+    async def stream(
+        self, container: str, name: str, *, offset: int = 0, if_match: str = ""
+    ) -> AsyncIterator[bytes]:
         """Block by block. A log may grow meanwhile; any other blob must stay the one it was.
 
         Nothing where the blob ends at or before ``offset``.
         """
         blob, data = self._blob(container, name), bytes(BLOCK_BYTES)
-        unchanged: dict[str, Any] = {}
+        unchanged = _only_if(if_match) if if_match else {}
         async with _translated(f"{container}/{name}", allow=frozenset({"InvalidRange"})):
             while len(data) == BLOCK_BYTES:
                 part = await blob.download_blob(offset=offset, length=BLOCK_BYTES, **unchanged)
@@ -213,13 +216,7 @@ class AzureBlobStore:
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:
         """Valid at once: without a start time, no clock that runs behind can refuse it."""
-        common: dict[str, Any] = {
-            "account_name": self._service.account_name,
-            "container_name": container,
-            "account_key": self._account_key(),
-            "expiry": expires_at,
-            "protocol": "https" if self._service.url.startswith("https:") else "https,http",
-        }
+        common = {"expiry": expires_at, **self._signing(container)}
         if name:
             letters = BlobSasPermissions.from_string(permissions)
             sas = generate_blob_sas(blob_name=name, permission=letters, **common)
@@ -229,11 +226,35 @@ class AzureBlobStore:
         )
         return f"{self._service.get_container_client(container).url}?{sas}"
 
+    async def set_access_policies(
+        self, container: str, policies: Mapping[str, datetime], *, permissions: str
+    ) -> None:
+        """The end is in the policy: Azurite knows no other one."""
+        letters = ContainerSasPermissions.from_string(permissions)
+        given = {
+            name: AccessPolicy(permission=letters, expiry=end) for name, end in policies.items()
+        }
+        async with _translated(container):
+            of_container = self._service.get_container_client(container)
+            await of_container.set_container_access_policy(given)
+
+    def policy_url(self, container: str, policy: str) -> str:
+        sas = generate_container_sas(policy_id=policy, **self._signing(container))
+        return f"{self._service.get_container_client(container).url}?{sas}"
+
     async def close(self) -> None:
         await self._service.close()
 
     def _blob(self, container: str, name: str) -> BlobClient:
         return self._service.get_blob_client(container, name)
+
+    def _signing(self, container: str) -> dict[str, Any]:
+        return {
+            "account_name": self._service.account_name,
+            "container_name": container,
+            "account_key": self._account_key(),
+            "protocol": "https" if self._service.url.startswith("https:") else "https,http",
+        }
 
     def _account_key(self) -> str:
         key = getattr(self._service.credential, "account_key", None)

@@ -1,12 +1,13 @@
 """A storage account in memory, held to the same contract tests as the Azure adapter."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
 from service.domain.tiers import Priority, StoredBlob, Tier
 from service.storage.store import (
+    POLICIES,
     Blob,
     BlobArchived,
     BlobNotFound,
@@ -39,6 +40,7 @@ class MemoryStore:
     url: str = "memory:/"
     now: Callable[[], datetime] = lambda: BEGINNING
     slow_archive: bool = False  # what is brought back comes with ``rehydrate``, not at once
+    policies: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by container
     _made: dict[str, datetime] = field(default_factory=dict)
     # By container and blob, what was staged and what the last commit was made of, by part.
     _staged: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
@@ -55,8 +57,13 @@ class MemoryStore:
         content = self._online(container, name)
         return content.data, content.etag
 
-    async def stream(self, container: str, name: str, *, offset: int = 0) -> AsyncIterator[bytes]:
-        data = self._online(container, name).data
+    async def stream(
+        self, container: str, name: str, *, offset: int = 0, if_match: str = ""
+    ) -> AsyncIterator[bytes]:
+        content = self._online(container, name)
+        if if_match and content.etag != if_match:
+            raise PreconditionFailed(f"{container}/{name} was written meanwhile")
+        data = content.data
         for start in range(offset, len(data), CHUNK_BYTES):
             yield data[start : start + CHUNK_BYTES]
 
@@ -181,6 +188,21 @@ class MemoryStore:
     ) -> str:
         path = f"{container}/{quote(name)}" if name else container
         return f"{self.url}/{path}?sp={permissions}&se={expires_at:%Y-%m-%dT%H:%M:%SZ}"
+
+    async def set_access_policies(
+        self,
+        container: str,
+        policies: Mapping[str, datetime],
+        *,
+        permissions: str,  # noqa: ARG002 - nobody comes by a URL
+    ) -> None:
+        self._blobs(container)
+        if len(policies) > POLICIES:
+            raise ValueError(f"{container}: more than {POLICIES} access policies")
+        self.policies[container] = dict(policies)
+
+    def policy_url(self, container: str, policy: str) -> str:
+        return f"{self.url}/{container}?si={policy}"
 
     async def close(self) -> None:
         """Nothing to let go of."""

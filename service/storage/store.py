@@ -1,11 +1,13 @@
 """The seam to bytes: containers and blobs, with conditional writes and SAS URLs."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from service.domain.tiers import Priority, StoredBlob, Tier
+
+POLICIES = 5  # of one container at a time, says Azure
 
 
 class StorageError(Exception):
@@ -65,8 +67,13 @@ class BlobStore(Protocol):
         """The whole (small) blob and its ETag, or raise BlobNotFound."""
         ...
 
-    def stream(self, container: str, name: str, *, offset: int = 0) -> AsyncIterator[bytes]:
-        """The blob in chunks from ``offset`` on, memory flat; raises BlobNotFound."""
+    def stream(
+        self, container: str, name: str, *, offset: int = 0, if_match: str = ""
+    ) -> AsyncIterator[bytes]:
+        """The blob in chunks from ``offset`` on, memory flat; raises BlobNotFound.
+
+        With ``if_match`` only of that ETag; raises PreconditionFailed otherwise.
+        """
         ...
 
     async def properties(self, container: str, name: str) -> Blob:
@@ -160,6 +167,20 @@ class BlobStore(Protocol):
 
         ``permissions`` are Azure's letters, e.g. "r" or "racwdl".
         """
+        ...
+
+    async def set_access_policies(
+        self, container: str, policies: Mapping[str, datetime], *, permissions: str
+    ) -> None:
+        """Have exactly these policies, by name, each with its end; POLICIES of them at most.
+
+        Whoever holds a URL of a policy that is not among them has no access any more; Azure needs
+        up to 30 seconds. Raises BlobNotFound where the container is not.
+        """
+        ...
+
+    def policy_url(self, container: str, policy: str) -> str:
+        """URL of the container with a SAS that allows what this policy does, while it exists."""
         ...
 
     async def close(self) -> None:

@@ -20,6 +20,7 @@ from service.pricing.bills import FakeBills
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import MarketUnavailable
 from service.pricing.source import PriceSource
+from service.reconciler.access_policies import AccessPolicies
 from service.reconciler.admission import Admissions
 from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
@@ -62,6 +63,7 @@ def of(
     bills = BillWatch(engine=engine, bills=FakeBills([day], fail_next=silent), now=now)
     # Metrics alone: by its events a life is judged.
     pruning = Pruning(engine=engine, keep={Rows.METRICS: timedelta(days=1)}, now=now)
+    access = AccessPolicies(engine=engine, store=store, life=timedelta(days=1), now=now)
     return {
         "cores": queue.read_cores,
         "queue": queue.run_once,
@@ -75,4 +77,5 @@ def of(
         "uploads": UploadSweep(engine=engine, store=store, now=now).run_once,
         "checkpoints": CheckpointSweep(engine=engine, store=store, now=now).run_once,
         "pruning": pruning.run_once,
+        "access": access.run_once,
     }

@@ -157,7 +157,7 @@ async def _when_clean(life: Life) -> None:
         life.done.add("clean")
 
 
-_BLOB = ("tiers", "storage", "uploads", "checkpoints", "pruning")
+_BLOB = ("tiers", "storage", "uploads", "checkpoints", "pruning", "access")
 PLAYS = {
     "poor": Play(poor, chatty=True, beside=("prices", "budgets")),
     "late": Play(late, asks=_deadline, chatty=True, beside=("cadences",)),

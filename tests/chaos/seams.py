@@ -319,7 +319,7 @@ WRITES = frozenset(
         "discard",
         "copy",
     }
-    | {"delete", "set_tier"}
+    | {"delete", "set_tier", "set_access_policies"}
 )
 
 

@@ -68,6 +68,27 @@ class TestSasUrls:
         assert (await http.get(f"{url}&restype=container&comp=list")).status_code == 403
         assert (await store.read(container, "weights"))[0] == b"1"
 
+    async def test_a_url_of_a_policy_opens_the_container_until_the_policy_is_deleted(
+        self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
+    ) -> None:
+        names = ("attempt-1", "attempt-2")
+        one, two = (_below(store.policy_url(container, name), "HEAD") for name in names)
+        before = await http.put(one, content=b"0", headers=BLOCK_BLOB)
+        both = dict.fromkeys(names, soon())
+        await store.set_access_policies(container, both, permissions="racwdl")
+        written = await http.put(one, content=b"1", headers=BLOCK_BLOB)
+        del both["attempt-1"]
+        await store.set_access_policies(container, both, permissions="racwdl")
+        after = await http.put(one, content=b"2", headers=BLOCK_BLOB)
+
+        assert [a.status_code for a in (before, written, after)] == [403, 201, 403]
+        assert (await http.get(one)).status_code == 403
+        assert (await http.get(two)).content == b"1"
+        listed = await http.get(
+            f"{store.policy_url(container, 'attempt-2')}&restype=container&comp=list"
+        )
+        assert "<Name>HEAD</Name>" in listed.text
+
     async def test_a_container_url_opens_no_other_container(
         self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
     ) -> None:

@@ -67,6 +67,16 @@ class TestSmallBlobs:
         with pytest.raises(BlobNotFound):
             await collected(store.stream(container, "missing"))
 
+    async def test_a_blob_that_was_written_again_is_not_streamed_as_the_one_that_was(
+        self, store: BlobStore, container: str
+    ) -> None:
+        old = await store.write(container, "a", b"same")
+        new = await store.write(container, "a", b"same")
+
+        assert await collected(store.stream(container, "a", if_match=new)) == b"same"
+        with pytest.raises(PreconditionFailed):
+            await collected(store.stream(container, "a", if_match=old))
+
     async def test_a_blob_of_a_missing_container_is_not_found(self, store: BlobStore) -> None:
         with pytest.raises(BlobNotFound):
             await store.read("no-such-container", "HEAD")

@@ -1,14 +1,14 @@
 """Jobs that have succeeded, with a model whose files lie in Blob as a trainer leaves them."""
 
-import hashlib
 import json
 from dataclasses import replace
 from typing import Any
 
+from tests.integration.sealed import seal
 from tests.scripted_node import boot, commit, committed, train
 from tests.vocabulary import tokenizer_files
 from tests.world import TINY, World
-from trainer.contract import MANIFEST, FileEntry, Manifest, NodePhase
+from trainer.contract import NodePhase
 
 FILES = {
     "adapter/adapter_model.safetensors": b"adapters",
@@ -32,7 +32,7 @@ async def finish(world: World, job_id: str, files: dict[str, bytes] = FILES) -> 
     number = await train(world, nodes, step=1)
     last = (await world.job(job_id))["progress"]["total_steps"]
     entry = committed(last, number, "final")
-    digest = await put(world, job_id, entry.path, files)
+    digest = await seal(world.store, job_id, entry.path, files)
     await commit(world, job_id, replace(entry, manifest_sha256=digest))
     for node in nodes:
         await node.say(NodePhase.FINISHED, number, step=last)
@@ -40,25 +40,3 @@ async def finish(world: World, job_id: str, files: dict[str, bytes] = FILES) -> 
     job = await world.job(job_id)
     assert job["status"] == "succeeded", job
     return job
-
-
-async def put(world: World, job_id: str, path: str, files: dict[str, bytes]) -> str:
-    """The files with their manifest; its SHA-256."""
-    for name, data in files.items():
-        await world.store.write(job_id, f"{path}/{name}", data)
-    manifest = Manifest(
-        step=10,
-        consumed_samples=80,
-        world_size=2,
-        generation=1,
-        kind="final",
-        files=tuple(
-            FileEntry(name=n, size=len(d), etag="0x1", crc64nvme=f"{number:016x}")
-            for number, (n, d) in enumerate(files.items())
-        ),
-        run_spec_sha256="0" * 64,
-        saved_at=0.0,
-    )
-    data = manifest.to_json().encode()
-    await world.store.write(job_id, f"{path}/{MANIFEST}", data)
-    return hashlib.sha256(data).hexdigest()

@@ -1,14 +1,17 @@
 """Jobs whose checkpoints and model lie in Blob, and the reconcilers of what lies there."""
 
+from dataclasses import replace
+
 from service.domain.tiers import Account, StoredBlob
 from service.operations.tiers import Outside
 from service.pricing.fixed import FixedPrices
 from service.reconciler.storage_cost import StorageMeters
 from service.reconciler.tiers import TierMoves
 from service.storage.store import BlobStore
+from tests.integration.sealed import seal
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import World
-from trainer.contract import MANIFEST, FileEntry, Manifest, NodePhase
+from trainer.contract import NodePhase
 
 SHARD = bytes(200 * 1024)  # large enough to be moved
 FILES = {"model.safetensors": SHARD, "config.json": b"{}"}
@@ -24,7 +27,8 @@ async def training(
     number = await train(world, nodes, step=1)
     for step in steps:
         entry = committed(step, number)
-        await put(world.store, name, entry.path)
+        digest = await put(world.store, name, entry.path)
+        entry = replace(entry, manifest_sha256=digest)
         await commit(world, name, entry)
         await nodes[0].say(NodePhase.RUNNING, number, step=step, committed=(entry,))
         await world.tick()
@@ -35,8 +39,8 @@ async def finished(world: World) -> str:
     """A job that is over, with checkpoints and a model."""
     name, nodes, number = await training(world)
     entry = committed(10, number, "final")
-    await put(world.store, name, entry.path)
-    await commit(world, name, entry)
+    digest = await put(world.store, name, entry.path)
+    await commit(world, name, replace(entry, manifest_sha256=digest))
     for node in nodes:
         await node.say(NodePhase.FINISHED, number, step=10)
     await world.tick(2)
@@ -44,23 +48,9 @@ async def finished(world: World) -> str:
     return name
 
 
-async def put(store: BlobStore, container: str, path: str) -> None:
-    """Files with their manifest."""
-    for file, data in FILES.items():
-        await store.write(container, f"{path}/{file}", data)
-    manifest = Manifest(
-        step=10,
-        consumed_samples=80,
-        world_size=2,
-        generation=1,
-        kind="final",
-        files=tuple(
-            FileEntry(name=n, size=len(d), etag="0x1", crc64nvme="0" * 16) for n, d in FILES.items()
-        ),
-        run_spec_sha256="0" * 64,
-        saved_at=0.0,
-    )
-    await store.write(container, f"{path}/{MANIFEST}", manifest.to_json().encode())
+async def put(store: BlobStore, container: str, path: str) -> str:
+    """Files with their manifest; its SHA-256."""
+    return await seal(store, container, path, FILES)
 
 
 def moves(world: World) -> TierMoves:

@@ -5,7 +5,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import update
+
 from service.db import jobs
+from service.db.tables import checkpoints
 from service.operations import model_deletion
 from service.reconciler.retention import CheckpointSweep
 from service.storage.store import StorageError
@@ -137,6 +140,7 @@ async def test_what_nodes_have_forged_is_refused(world: World) -> None:
     stranger = FileEntry(name="../../../files/x", size=1, etag="0x1", crc64nvme="0" * 16)
     await world.store.write(made["id"], f"{changed.path}/{MANIFEST}", b"{}")
     digest = await seal(world, made["id"], outside.path, stranger)
+    await forget_hash(world, outside.path)  # else it is not what was committed, either
     entries = (changed, replace(outside, manifest_sha256=digest))
     forged = replace(head, checkpoints=entries).to_json().encode()
     await world.store.write(made["id"], HEAD, forged)
@@ -149,6 +153,34 @@ async def test_what_nodes_have_forged_is_refused(world: World) -> None:
     assert "is not what the job has committed" in errors[0]
     assert "names a file outside its folder" in errors[1]
     assert "does not name it any more" in errors[2]
+
+
+async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_refused(
+    world: World,
+) -> None:
+    made = await cancelled(world, 2, 3)
+    data, etag = await world.store.read(made["id"], HEAD)
+    head = Head.from_json(data)
+    digest = await seal(world, made["id"], head.checkpoints[0].path)
+    entries = (replace(head.checkpoints[0], manifest_sha256=digest), head.checkpoints[1])
+    forged = replace(head, checkpoints=entries).to_json().encode()
+    await world.store.write(made["id"], HEAD, forged, if_match=etag)
+    name = f"{made['id']}:ckpt-step-2"
+
+    error = await refused(world, model=name)
+    await forget_hash(world, entries[0].path)
+    older = await world.call("POST", JOBS, json=await world.asked() | {"model": name})
+
+    assert (error["code"], error["param"]) == ("unsupported_model", "model")
+    assert "is not what the job has committed" in error["message"]
+    assert older.status_code == 200, "an older release had kept no hash"
+
+
+async def forget_hash(world: World, path: str) -> None:
+    """As if an older release had seen the checkpoint."""
+    async with world.engine.begin() as conn:
+        mine = update(checkpoints).where(checkpoints.c.path == path)
+        await conn.execute(mine.values(manifest_sha256=None))
 
 
 async def test_a_deleted_checkpoint_is_gone_with_its_bytes(world: World) -> None:

@@ -1,13 +1,15 @@
 """What is shown of a job beside OpenAI's object: attempts, cost, metrics, logs, the model."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from tests.integration.sealed import seal
 from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
 from tests.world import World
-from trainer.contract import MANIFEST, FileEntry, Manifest, NodePhase, log_path
+from trainer.contract import MANIFEST, NodePhase, log_path
 
 JOBS = "/v1/fine_tuning/jobs"
 
@@ -206,23 +208,8 @@ async def test_the_model_is_there_file_by_file_once_it_is_committed(
     before = await world.call("GET", f"{JOBS}/{job['id']}/model")
     entry = committed(10, number, "final")
     files = {"config.json": b"{}", "model.safetensors": b"weights"}
-    for name, data in files.items():
-        await world.store.write(job["id"], f"{entry.path}/{name}", data)
-    manifest = Manifest(
-        step=10,
-        consumed_samples=80,
-        world_size=2,
-        generation=number,
-        kind="final",
-        files=tuple(
-            FileEntry(name=name, size=len(data), etag="0x1", crc64nvme="0" * 16)
-            for name, data in files.items()
-        ),
-        run_spec_sha256="0" * 64,
-        saved_at=0.0,
-        parameters_sha256="1" * 64,
-    )
-    await world.store.write(job["id"], f"{entry.path}/{MANIFEST}", manifest.to_json().encode())
+    digest = await seal(world.store, job["id"], entry.path, files)
+    entry = replace(entry, manifest_sha256=digest)
     await commit(world, job["id"], entry)
     for node in nodes:
         await node.say(NodePhase.FINISHED, number, step=10)

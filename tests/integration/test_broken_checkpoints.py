@@ -1,10 +1,12 @@
 """A checkpoint that cannot be loaded steps aside; no machine's word alone is enough for that."""
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
 from service.db import attempts as attempt_rows
+from service.db import findings as doubts
 from service.reconciler import findings
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import World
@@ -123,6 +125,27 @@ async def test_training_goes_on_from_the_checkpoint_before_and_the_user_is_told_
     assert (line["levelname"], line["job"], line["step"]) == ("ERROR", job_id, 90)  # the operator
 
 
+async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_not_loaded(
+    world: World,
+) -> None:
+    job_id, nodes, saved = await trained(world, 40, 60)
+    first = await opened(world, nodes)
+    data, etag = await world.store.read(job_id, HEAD)
+    head = Head.from_json(data)
+    forged = (saved[0], replace(saved[1], manifest_sha256="f" * 64))
+    await world.store.write(
+        job_id, HEAD, replace(head, checkpoints=forged).to_json().encode(), if_match=etag
+    )
+    await stop_all(nodes, first)
+    second = await opened(world, nodes)
+
+    assert first.checkpoint == saved[1]
+    assert second.checkpoint == saved[0]
+    assert (await head_of(world, job_id)).checkpoints == (saved[0],)
+    (event,) = await events(world, job_id, "checkpoint.broken")
+    assert "manifest.json is another one than HEAD named first" in str(event["message"])
+
+
 async def test_when_none_is_left_training_starts_over_and_the_user_is_told(world: World) -> None:
     job_id, nodes, saved = await trained(world, 40)
     first = await opened(world, nodes)
@@ -219,7 +242,9 @@ async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_
     world.clock.advance(seconds=15)
     async with world.engine.begin() as conn:
         ((claim, row),) = await attempt_rows.claim_due(conn, world.clock(), 10)
-    given = (world.engine, world.store, claim, row, frozenset[str](), world.clock())
+    async with world.engine.connect() as conn:
+        known = (await doubts.before(conn, [job_id]))[job_id]
+    given = (world.engine, world.store, claim, row, known, world.clock())
     marked = await findings.broken(*given)
     before = await head_of(world, job_id)  # here it was killed
     shown = await listed(world, job_id)

@@ -174,6 +174,7 @@ class TestReading:
     async def inputs(self, world: World, account: BlobStore) -> dict[str, str]:
         """The URLs of a node that registers now, by what they are of."""
         granter = Granter(
+            engine=world.engine,
             store=world.store,
             life=timedelta(hours=24),
             regional={SPOT.region: account, "far": MemoryStore(url="memory://far")},

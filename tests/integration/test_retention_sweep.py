@@ -129,6 +129,23 @@ async def test_what_head_names_and_what_the_newest_generation_loads_stays(
     assert await folders(world) == {named.path, loaded.path}
 
 
+async def test_a_model_stays_though_a_node_made_head_forget_it(
+    world: World, sweep: CheckpointSweep
+) -> None:
+    model = "models/step-00000010-committed"
+    await job(world)
+    await opened(world, 1)
+    for path in (model, "models/step-00000010-torn"):
+        await saved(world, path)
+    await over(world)
+    async with world.engine.begin() as conn:
+        await conn.execute(tables.jobs.update().values(result={"path": model}))
+    world.clock.advance(seconds=DAY + 1)
+
+    assert await sweep.run_once() == 15
+    assert await folders(world) == {model}
+
+
 async def test_what_a_machine_that_was_cut_off_wrote_after_the_end_goes_too(
     world: World, sweep: CheckpointSweep
 ) -> None:

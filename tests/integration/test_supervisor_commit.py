@@ -102,6 +102,8 @@ class TestCommit:
         assert entry.manifest_sha256 == _sha256(client, f"{PATH}/manifest.json")
         manifest = Manifest.from_json(client.download_blob(f"{PATH}/manifest.json").readall())
         assert [f.name for f in manifest.files] == ["rank-00000.bin", "rank-00001.bin"]
+        data = client.download_blob(f"{PATH}/rank-00001.bin").readall()
+        assert manifest.files[1].sha256 == hashlib.sha256(data).hexdigest()
         assert (there.checkpoint / "rank-00001.bin").stat().st_size == manifest.files[1].size
         assert committer.idle
         assert not list(folder.outbox.iterdir())

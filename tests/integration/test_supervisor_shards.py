@@ -124,12 +124,12 @@ async def place(azurite: Azurite, client: ContainerClient, tmp_path: Path) -> As
 
 
 def commit(
-    client: ContainerClient, cut: Cut, wrong: Block | None = None
+    client: ContainerClient, cut: Cut, wrong: Block | None = None, *, forging: bool = False
 ) -> tuple[Committed, Manifest]:
     """A checkpoint of two ranks in Blob; ``wrong``: a block in which a byte differs."""
     files = partitioned.files_of(cut, SIZES, 2)
     flipped = {wrong.file: wrong.number * BLOCK + 100} if wrong else {}
-    return partitioned.commit(client, PATH, files, 2, BLOCK, flipped)
+    return partitioned.commit(client, PATH, files, 2, BLOCK, flipped, forging=forging)
 
 
 @pytest.mark.parametrize("cut", [flat, split])
@@ -203,6 +203,21 @@ async def test_a_byte_that_differs_is_told_with_its_file_and_its_block_is_not_ma
 
     assert (told.value.finding.path, told.value.finding.file) == (PATH, wrong.file)
     assert f"of the {BLOCK} bytes at {2 * BLOCK}" in told.value.finding.reason
+    coming = Partial(node.folder.checkpoint / wrong.file, entry_of(manifest, 1))
+    assert coming.at(2) is Mark.MISSING
+
+
+async def test_a_forged_block_of_the_same_crc_is_found_by_its_sha256(
+    client: ContainerClient, place: Place
+) -> None:
+    wrong = Block(tensors_name(1), 2)
+    committed, manifest = commit(client, flat, wrong=wrong, forging=True)
+    node = place(range(1), 1)
+    await node.lay(committed)
+    ask_for_all(node, manifest)
+    with pytest.raises(CheckpointBroken, match=f"{wrong.file}: sha256 of the {BLOCK} bytes"):
+        await node.serve(committed)
+
     coming = Partial(node.folder.checkpoint / wrong.file, entry_of(manifest, 1))
     assert coming.at(2) is Mark.MISSING
 
@@ -323,7 +338,8 @@ async def test_a_checkpoint_without_blocks_comes_whole_before_anybody_asks(
 ) -> None:
     committed, manifest = commit(client, flat)
     old = replace(
-        manifest, files=tuple(replace(f, block_size=0, blocks=()) for f in manifest.files)
+        manifest,
+        files=tuple(replace(f, block_size=0, blocks=(), block_sha256=()) for f in manifest.files),
     )
     data = old.to_json().encode()
     client.upload_blob(f"{PATH}/{MANIFEST}", data, overwrite=True)

@@ -1,5 +1,6 @@
 """Files and small blobs to and from a real Azurite."""
 
+import hashlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -94,8 +95,13 @@ class TestTransfer:
         wrong = told.blocks[::-1]
         with pytest.raises(Corrupt, match="file"):
             await upload(container.access, blob, tmp_path / "file", told.crc64nvme, blocks=wrong)
-        await upload(container.access, blob, tmp_path / "file", told.crc64nvme, blocks=told.blocks)
+        hashes = await upload(
+            container.access, blob, tmp_path / "file", told.crc64nvme, blocks=told.blocks
+        )
 
+        assert list(hashes) == [
+            hashlib.sha256(part).hexdigest() for part in (bytes(BLOCK), b"more")
+        ]
         assert (await container.listing("file"))[""].crc64nvme == told.crc64nvme
 
     async def test_a_blob_of_another_size_is_refused(

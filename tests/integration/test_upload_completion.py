@@ -133,9 +133,9 @@ async def test_progress_is_seen_while_an_upload_is_completed(world: World) -> No
     @dataclass
     class Slow(MemoryStore):
         async def stream(
-            self, container: str, name: str, *, offset: int = 0
+            self, container: str, name: str, *, offset: int = 0, if_match: str = ""
         ) -> AsyncIterator[bytes]:
-            async for chunk in MemoryStore.stream(self, container, name, offset=offset):
+            async for chunk in super().stream(container, name, offset=offset, if_match=if_match):
                 for start in range(0, len(chunk), 1000):
                     yield chunk[start : start + 1000]
                     world.clock.advance(seconds=5)

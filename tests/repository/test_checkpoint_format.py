@@ -94,7 +94,7 @@ def test_the_page_shows_every_form_that_a_checkpoint_can_be_converted_to() -> No
     assert f"deepspeed=={DEEPSPEED}" in text(Path("pyproject.toml"))
 
 
-def test_the_reader_has_100_lines_and_needs_numpy_alone() -> None:
+def test_the_reader_has_110_lines_and_needs_numpy_alone() -> None:
     source = text(READER)
     imports = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import | ast.ImportFrom)]
     names = {
@@ -103,7 +103,7 @@ def test_the_reader_has_100_lines_and_needs_numpy_alone() -> None:
         for alias in node.names
     }
 
-    assert len(source.splitlines()) <= 100
+    assert len(source.splitlines()) <= 110
     assert {n.split(".")[0] for n in names} - sys.stdlib_module_names == {"numpy"}
 
 

@@ -9,6 +9,7 @@ import torch
 from deepspeed.runtime.lr_schedules import WarmupLR
 from safetensors.torch import load_file
 
+from tests.forged import forged
 from tests.system.worlds import place_checkpoint
 from tests.unit.test_trainer_saver import PATH, save
 from tests.unit.trainer_spec import SPEC
@@ -42,7 +43,9 @@ class Container:
             file.write_text(replace(index, run_spec_sha256=digest).to_json())
         manifest = Manifest.from_json((self.checkpoint / MANIFEST).read_bytes())
         described = [(f, describe(self.checkpoint / f.name, f.name)) for f in manifest.files]
-        files = tuple(replace(f, size=d.size, crc64nvme=d.crc64nvme) for f, d in described)
+        files = tuple(
+            replace(f, size=d.size, crc64nvme=d.crc64nvme, sha256=d.sha256) for f, d in described
+        )
         manifest = replace(manifest, files=files, run_spec_sha256=digest)
         (self.checkpoint / MANIFEST).write_text(manifest.to_json())
         entry = Committed(
@@ -157,6 +160,15 @@ class TestRefusals:
 
         said = refused(capsys, target, "--to", "dcp", str(container.root))
         assert f"{tensors_name(0)} is damaged" in said
+
+    def test_a_forged_file_of_the_same_size_and_crc(
+        self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = container.checkpoint / tensors_name(0)
+        file.write_bytes(forged(file.read_bytes(), at=file.stat().st_size - 20))
+
+        said = refused(capsys, target, "--to", "dcp", str(container.root))
+        assert f"{tensors_name(0)} is damaged: sha256" in said
 
     def test_a_file_that_is_missing(
         self, container: Container, target: Path, capsys: pytest.CaptureFixture[str]

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from service.operations.grants import Granter
 from service.storage.fake import MemoryStore
@@ -16,7 +17,8 @@ def test_between_two_renewals_of_one_that_polls_lies_never_more_than_an_hour_or_
     hours: float,
 ) -> None:
     life, poll = timedelta(hours=hours), timedelta(seconds=20)
-    granter = Granter(store=MemoryStore(), life=life)
+    nowhere = create_async_engine("postgresql+psycopg://nobody@localhost:1/none")
+    granter = Granter(engine=nowhere, store=MemoryStore(), life=life)
     polls = [BOOT + poll * n for n in range(1, 2 * life // poll)]
     renewed = [at for at in polls if granter.renews(BOOT, at)]
     between = [later - at for at, later in pairwise(renewed)]

@@ -1,7 +1,7 @@
 """Which checkpoint is converted: out of a job's container behind a SAS, a copy of it, or a folder.
 
 Not one byte is believed: HEAD names the manifest by its hash, the manifest every file by its
-size and CRC, and all of it is looked at before anything is written.
+size and sums, and all of it is looked at before anything is written.
 """
 
 import asyncio
@@ -9,8 +9,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.checksum import describe
-from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, Head, Manifest, RunSpec
+from trainer.checksum import difference
+from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, FileEntry, Head, Manifest, RunSpec
 from trainer.rundir import write_whole
 
 
@@ -68,7 +68,7 @@ def _of_copy(root: Path, step: int | None, run_spec: Path | None) -> Source:
 def _open(folder: Path, run_spec: Path) -> Source:
     manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
     for file in manifest.files:
-        _verify(folder / file.name, file.size, file.crc64nvme)
+        _verify(folder / file.name, file)
     if not run_spec.is_file():
         raise ValueError(f"{run_spec} is missing; say with --run-spec where the job's lies")
     data = run_spec.read_bytes()
@@ -77,15 +77,11 @@ def _open(folder: Path, run_spec: Path) -> Source:
     return Source(folder, manifest, RunSpec.from_json(data))
 
 
-def _verify(path: Path, size: int, crc64nvme: str) -> None:
+def _verify(path: Path, file: FileEntry) -> None:
     if not path.is_file():
         raise ValueError(f"{path} is missing; fetch the checkpoint again")
-    found = describe(path, path.name)
-    if (found.size, found.crc64nvme) != (size, crc64nvme):
-        raise ValueError(
-            f"{path} is damaged: {found.size} bytes with CRC {found.crc64nvme}, "
-            f"the manifest says {size} with {crc64nvme}; fetch it again"
-        )
+    if why := difference(path, file):
+        raise ValueError(f"{path} is damaged: {why}; fetch it again")
 
 
 async def _fetch(url: str, root: Path, step: int | None) -> None:

@@ -248,4 +248,6 @@ def _entry(path: str, file: SavedFile, stored: Mapping[str, Stored]) -> FileEntr
         crc64nvme=file.crc64nvme,
         block_size=file.block_size,
         blocks=file.blocks,
+        sha256=file.sha256,
+        block_sha256=file.block_sha256,
     )

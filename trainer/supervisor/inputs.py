@@ -6,10 +6,12 @@ Everything is verified here, so that the trainer may trust what lies in its fold
 import asyncio
 import hashlib
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from azure.storage.blob import BlobClient
 
+from trainer.checksum import difference, sha256_of_part
 from trainer.contract import (
     CONVERTED_BASE,
     MANIFEST,
@@ -135,8 +137,8 @@ async def fetch_shard(container: JobContainer, path: str, entry: FileEntry, targ
     blob = container.blob(f"{path}/{entry.name}")
     fetching = download(container.access, blob, part, entry.size, entry.etag)
     crc = await _as_committed(path, entry, fetching)
-    if crc != entry.crc64nvme:
-        why = f"crc64nvme is {crc}, not {entry.crc64nvme}"
+    why = f"crc64nvme is {crc}, not {entry.crc64nvme}" if crc != entry.crc64nvme else ""
+    if why := why or await asyncio.to_thread(difference, part, entry):
         raise CheckpointBroken(path, entry.name, why)
     part.replace(target)
 
@@ -152,6 +154,11 @@ async def fetch_block(
         where = f"of the {span[1]} bytes at {span[0]}"
         why = f"crc64nvme is {crc}, not {entry.blocks[number]}, {where}"
         raise CheckpointBroken(path, entry.name, why)
+    if entry.block_sha256:
+        sha256 = await container.access.once(partial(sha256_of_part, target, *span))
+        if entry.block_sha256[number : number + 1] != (sha256,):
+            why = f"sha256 of the {span[1]} bytes at {span[0]} is {sha256}, not as committed"
+            raise CheckpointBroken(path, entry.name, why)
 
 
 async def _as_committed(path: str, entry: FileEntry, fetching: Awaitable[str]) -> str:

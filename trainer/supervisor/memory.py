@@ -6,9 +6,10 @@ save behind, and the next generation on this machine need not fetch it.
 
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
-from trainer.checksum import describe
+from trainer.checksum import difference
 from trainer.contract import FileEntry
 from trainer.rundir import TENSORS, RunDir
 
@@ -55,11 +56,13 @@ class Memory:
         return here is not None
 
     def _find(self, entry: FileEntry) -> Path | None:
+        # The CRC alone: to hash takes longer, and whoever writes to this memory runs the trainer.
+        unsigned = replace(entry, sha256="", block_sha256=())
         for path in self._root.glob(f"gen-*/{entry.name.removesuffix(TENSORS)}.?"):
             if path.parent.name == self._in_use:
                 continue
             try:
-                if path.stat().st_size == entry.size and _crc(path) == entry.crc64nvme:
+                if path.stat().st_size == entry.size and not difference(path, unsigned):
                     return path
             except OSError as e:
                 log.info("memory.unreadable path=%s reason=%s", path, e)
@@ -68,7 +71,3 @@ class Memory:
 
 def _name(number: int) -> str:
     return f"gen-{number:04d}"
-
-
-def _crc(path: Path) -> str:
-    return describe(path, path.name).crc64nvme

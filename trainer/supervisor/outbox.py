@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from trainer.rundir import RankSave, RunDir, SavedFile, rank_record
@@ -58,14 +59,13 @@ class Outbox:
 
     async def _send(self, records: list[RankSave]) -> None:
         folder = self._folder.save_folder(records[0].path)
-        await together(
-            self._send_file(folder, record.path, file)
+        sent = await together(
+            together(self._send_file(folder, record.path, file) for file in record.files)
             for record in records
-            for file in record.files
         )
         self.sent += sum(file.size for record in records for file in record.files)
-        for record in records:
-            data = (folder / record.name).read_bytes()
+        for record, files in zip(records, sent, strict=True):
+            data = replace(record, files=tuple(files)).to_json().encode()
             await self._container.write_new(f"{record.path}/{record.name}", data)
         self._drop(folder)
 
@@ -76,12 +76,16 @@ class Outbox:
         gone = folder.rename(sent / folder.name)
         shutil.rmtree(gone, ignore_errors=True)  # a trainer that makes room deletes it too
 
-    async def _send_file(self, folder: Path, blob_path: str, file: SavedFile) -> None:
+    async def _send_file(self, folder: Path, blob_path: str, file: SavedFile) -> SavedFile:
+        """Upload it; the file as the record in Blob has it, with its SHA-256."""
         access, blob = self._container.access, self._container.blob(f"{blob_path}/{file.name}")
         try:
-            await upload(access, blob, folder / file.name, file.crc64nvme, self._pace, file.blocks)
+            hashes = await upload(
+                access, blob, folder / file.name, file.crc64nvme, self._pace, file.blocks
+            )
         except FileNotFoundError as e:
             raise Corrupt(f"{file.name}: a rank's record names it, but it is not there") from e
+        return replace(file, block_sha256=hashes)
 
 
 def _folders(outbox: Path) -> Iterable[Path]:

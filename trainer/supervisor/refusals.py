@@ -45,7 +45,7 @@ def refusal(url: str, status: int | None, code: str) -> BlobError:
         case 409 | 412:
             return PreconditionFailed(said)
         case 401 | 403:
-            ends = parse_qs(parts.query).get("se", ["an unknown time"])[0]
+            ends = parse_qs(parts.query).get("se", ["its access policy is deleted"])[0]
             return AccessRefused(
                 f"{said}: the SAS, valid until {ends}, does not allow this; "
                 "a directive with fresh grants is needed"

@@ -94,7 +94,7 @@ def _named(spec: RunSpec, path: str, files: list[SavedFile]) -> ConvertedBase:
             InputFile(
                 path=f"{spec.job_id}/{path}/{f.name}",
                 size=f.size,
-                sha256="",
+                sha256=f.sha256,
                 crc64nvme=f.crc64nvme,
             )
             for f in files

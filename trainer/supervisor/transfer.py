@@ -36,23 +36,25 @@ async def upload(
     crc64nvme: str,
     pace: Pace | None = None,
     blocks: Sequence[str] = (),
-) -> None:
+) -> tuple[str, ...]:
     """Upload a file that never changes; no harm when an earlier try of ours got through.
 
-    Raises Corrupt if its CRC is another one, or that of a block where those of ``blocks`` are told.
+    Return the SHA-256 of each of ``blocks``, if these are given: their CRCs. Raises Corrupt if the
+    CRC of the file, or of a block, is another one.
     """
     data = await asyncio.to_thread(_mapped, path)
     spans = _spans(len(data))
 
-    async def stage(offset: int, length: int) -> int:
+    async def stage(offset: int, length: int) -> tuple[int, str]:
         if pace is not None:
             await pace.turn(length)
         block = data[offset : offset + length]
-        return await access.stubbornly(
-            partial(access.blocks.put, blob.url, _block_id(offset), block)
-        )
+        put = partial(access.blocks.put, blob.url, _block_id(offset), block)
+        crc = await access.stubbornly(put)
+        return crc, await access.once(partial(_sha256, block)) if blocks else ""
 
-    staged = await together(stage(offset, length) for offset, length in spans)
+    sums = await together(stage(offset, length) for offset, length in spans)
+    staged = [crc for crc, _ in sums]
     as_told = not blocks or [in_hex(crc) for crc in staged] == list(blocks)
     if _combined(staged, spans) != crc64nvme or not as_told:
         raise Corrupt(f"{path.name}: its bytes are not those that the trainer wrote")
@@ -68,6 +70,7 @@ async def upload(
         there = await access.stubbornly(blob.get_blob_properties)
         if (there.size, (there.metadata or {}).get("crc64nvme")) != (len(data), crc64nvme):
             raise
+    return tuple(sha256 for _, sha256 in sums) if blocks else ()
 
 
 async def download(access: Access, blob: BlobClient, path: Path, size: int, etag: str = "") -> str:
@@ -94,6 +97,10 @@ async def download_part(
     with path.open("r+b") as file:
         await asyncio.to_thread(os.fdatasync, file.fileno())  # before anybody hears of it
     return in_hex(crc)
+
+
+def _sha256(block: memoryview) -> str:
+    return hashlib.sha256(block).hexdigest()
 
 
 def sha256_of(path: Path) -> str:

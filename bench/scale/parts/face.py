@@ -49,10 +49,24 @@ class FarStore(MemoryStore):
         super().__init__()
         self._far = Far(line, "store")
         plain = ("create_container", "delete_container", "read", "properties", "write", "delete")
-        for verb in (*plain, "list_blobs", "list_stored", "set_tier", "list_containers"):
+        for verb in (
+            *plain,
+            "set_access_policies",
+            "list_blobs",
+            "list_stored",
+            "set_tier",
+            "list_containers",
+        ):
             setattr(self, verb, getattr(self._far, verb))
 
-    async def stream(self, container: str, name: str, *, offset: int = 0) -> AsyncIterator[bytes]:
+    async def stream(
+        self,
+        container: str,
+        name: str,
+        *,
+        offset: int = 0,
+        if_match: str = "",  # noqa: ARG002 - nobody writes meanwhile
+    ) -> AsyncIterator[bytes]:
         data, _ = await self.read(container, name)
         yield data[offset:]
 

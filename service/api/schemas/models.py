@@ -45,6 +45,8 @@ class ModelFile(Answer):
     name: str
     bytes: int
     crc64nvme: str
+    sha256: str | None = Field(default=None, exclude_if=is_none)
+    """Not there for models of older releases."""
 
 
 class ModelFiles(Answer):

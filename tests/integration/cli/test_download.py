@@ -1,13 +1,14 @@
 """`rekindle download`: whole files or none, gone on with after a break."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from awscrt import checksums
 
 from tests.integration.cli.conftest import Shell
+from tests.integration.sealed import seal
 from tests.scripted_node import boot, commit, committed, train
-from trainer.contract import MANIFEST, FileEntry, Manifest, NodePhase
+from trainer.contract import NodePhase
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 1000, "empty.txt": b""}
 
@@ -20,24 +21,8 @@ async def job(shell: Shell) -> str:
     nodes = await boot(world, name)
     number = await train(world, nodes, step=1)
     entry = committed(10, number, "final")
-    for file, data in FILES.items():
-        await world.store.write(name, f"{entry.path}/{file}", data)
-    manifest = Manifest(
-        step=10,
-        consumed_samples=80,
-        world_size=2,
-        generation=number,
-        kind="final",
-        files=tuple(
-            FileEntry(name=n, size=len(d), etag="0x1", crc64nvme=f"{checksums.crc64nvme(d):016x}")
-            for n, d in FILES.items()
-        ),
-        run_spec_sha256="0" * 64,
-        saved_at=0.0,
-        parameters_sha256="1" * 64,
-    )
-    await world.store.write(name, f"{entry.path}/{MANIFEST}", manifest.to_json().encode())
-    await commit(world, name, entry)
+    digest = await seal(world.store, name, entry.path, FILES)
+    await commit(world, name, replace(entry, manifest_sha256=digest))
     for node in nodes:
         await node.say(NodePhase.FINISHED, number, step=10)
     await world.tick(2)
@@ -55,7 +40,7 @@ async def test_a_model_is_downloaded_whole_and_not_twice(
     again = await shell.run("download", job, str(tmp_path / "model"), "--json")
 
     assert held(tmp_path / "model") == FILES
-    assert first.json["checked"] == "crc64nvme"
+    assert first.json["checked"] == "sha256"
     assert {f["outcome"] for f in first.json["files"]} == {"downloaded"}
     assert {f["outcome"] for f in again.json["files"]} == {"there already"}
 

@@ -1,0 +1,46 @@
+"""Nodes write to their job's container by a stored access policy: deleting it revokes their access.
+
+The policies of a container follow from the rows of its job's attempts, and are always written all
+at once. So it does no harm to do it twice, and who was late writes again what holds by then.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.db import access_policies as rows
+from service.storage.store import POLICIES, BlobNotFound, BlobStore
+
+_WRITE = "racwdl"  # Azure's letters: read, add, create, write, delete, list
+_TRIES = 3
+
+
+async def settle(
+    engine: AsyncEngine, store: BlobStore, job_id: str, life: timedelta, now: datetime
+) -> None:
+    """Let the nodes of each attempt that is not ended write for ``life``, and those of no other.
+
+    A container has room for five. Of more, which wait for their machines to be gone, the oldest go
+    without. Azure needs up to 30 seconds, for a new policy as for a deleted one. Raises
+    StorageError.
+    """
+    until = now + life
+    chosen = await _newest(engine, job_id)
+    for _ in range(_TRIES):
+        try:
+            ends = dict.fromkeys(chosen, until)
+            await store.set_access_policies(job_id, ends, permissions=_WRITE)
+        except BlobNotFound:
+            if chosen:
+                raise
+        async with engine.begin() as conn:
+            before, chosen = chosen, (await rows.going_on(conn, job_id))[:POLICIES]
+            if chosen == before:
+                await rows.record(conn, job_id, chosen, until)
+                return
+
+
+async def _newest(engine: AsyncEngine, job_id: str) -> Sequence[str]:
+    async with engine.connect() as conn:
+        return (await rows.going_on(conn, job_id))[:POLICIES]

@@ -1,0 +1,92 @@
+"""Refuses content that is not what was committed.
+
+HEAD, manifests and files lie where nodes may write. So what HEAD says of a manifest is believed the
+first time: PostgreSQL keeps that hash (`jobs.result`, `checkpoints.manifest_sha256`), and no later
+HEAD changes it. The manifest has ETag, size and SHA-256 of every file.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from service.domain.errors import ContentChanged, ServiceError
+from service.storage.store import BlobStore
+from trainer.contract import MANIFEST, FileEntry, InputFile, Manifest
+
+_MEND = "Restore the blob (versions, soft delete), or train again."
+
+
+async def read_manifest(store: BlobStore, job_id: str, result: dict[str, Any]) -> Manifest:
+    """The manifest of a job's final model.
+
+    Raises ContentChanged, and what `BlobStore.read` does.
+    """
+    path = str(result["path"])
+    data, _ = await store.read(job_id, f"{path}/{MANIFEST}")
+    if fault := difference(data, result["manifest_sha256"]):
+        raise _changed(job_id, f"{path}/{MANIFEST}", fault)
+    return Manifest.from_json(data)
+
+
+async def open_file(
+    store: BlobStore, job_id: str, path: str, file: FileEntry, offset: int
+) -> AsyncIterator[bytes]:
+    """Stream a file of a model from ``offset`` on; a whole one breaks off where its hash differs.
+
+    The ETag tells that nobody has written to the blob since the commit. A blob that was restored
+    or copied has another one: it is read once more, and must have the right hash. Raises
+    ContentChanged and BlobNotFound.
+    """
+    name = f"{path}/{file.name}"
+    found = await store.properties(job_id, name)
+    if found.size != file.size:
+        raise _changed(job_id, name, f"it has {found.size} bytes instead of {file.size}")
+    if found.etag != file.etag:
+        fault = _changed(job_id, name, "it was written again, with other bytes")
+        if not file.sha256:
+            raise fault
+        async for _ in verified(
+            store.stream(job_id, name, if_match=found.etag), file.sha256, fault
+        ):
+            pass
+    chunks = store.stream(job_id, name, offset=offset, if_match=found.etag)
+    if offset or not file.sha256:
+        return chunks
+    return verified(chunks, file.sha256, _changed(job_id, name, "its sha256 is another one"))
+
+
+async def verified(
+    chunks: AsyncIterator[bytes], sha256: str, fault: ServiceError
+) -> AsyncIterator[bytes]:
+    """Pass chunks on, the last one only if the hash of all is right; raise ``fault`` if not."""
+    digest, held = hashlib.sha256(), b""
+    async for chunk in chunks:
+        if held:
+            yield held
+        await asyncio.to_thread(digest.update, chunk)
+        held = chunk
+    if digest.hexdigest() != sha256:
+        raise fault
+    yield held
+
+
+async def read_input(store: BlobStore, file: InputFile) -> bytes:
+    """A small file of a model; ValueError where its hash is another one, and BlobNotFound."""
+    container, name = file.path.split("/", 1)
+    data, _ = await store.read(container, name)
+    if file.sha256 and (fault := difference(data, file.sha256)):
+        raise ValueError(f"{file.path} is not what was committed: {fault}")
+    return data
+
+
+def difference(data: bytes, sha256: str | None) -> str:
+    """Say how the hash of the data differs; empty if it does not."""
+    found = hashlib.sha256(data).hexdigest()
+    return f"its sha256 is {found}" if found != sha256 else ""
+
+
+def _changed(job_id: str, name: str, fault: str) -> ContentChanged:
+    return ContentChanged(
+        f"Blob {name} of container {job_id} is not what the job has committed: {fault}. {_MEND}"
+    )
