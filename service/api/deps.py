@@ -13,6 +13,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from contract.choices import Scope
 from service.api.drain import Drain
 from service.cloud.provider import CloudProvider
 from service.db.engine import reading
@@ -175,6 +176,28 @@ async def _acting(request: Request, parts: Parts, caller: Caller, named: str) ->
 
 
 CallerDep = Annotated[Caller, Depends(get_caller)]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A dependency: the caller, whose key has this scope; else 403. Every route of users has one.
+
+    An operator's key must also act in the operators' project.
+    """
+
+    scope: Scope
+
+    async def __call__(self, parts: PartsDep, caller: CallerDep) -> Caller:
+        """Return the caller, or raise PermissionDenied."""
+        operators.require_scope(caller.scope, self.scope)
+        if self.scope is Scope.OPERATOR:
+            await operators.require_operator(parts.engine, caller, parts.operator_project)
+        return caller
+
+
+Reader = Annotated[Caller, Depends(Needs(Scope.READ))]
+Writer = Annotated[Caller, Depends(Needs(Scope.WRITE))]
+Operator = Annotated[Caller, Depends(Needs(Scope.OPERATOR))]
 
 
 async def get_connection(parts: PartsDep, caller: CallerDep) -> AsyncIterator[AsyncConnection]:

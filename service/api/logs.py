@@ -14,7 +14,7 @@ from fastapi.responses import Response, StreamingResponse
 from sse_starlette import ServerSentEvent
 
 from service.api import streams
-from service.api.deps import CallerDep, Parts, PartsDep
+from service.api.deps import Parts, PartsDep, Reader
 from service.api.responses import TEXT
 from service.db import attempts, notices, versions
 from service.db.attempts import AttemptRow
@@ -41,7 +41,7 @@ _LOOK_SECONDS = 2.0  # between two looks at a log that is followed
 )
 async def get_logs(
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Reader,
     job_id: str,
     attempt: str | None = None,
     rank: Annotated[int, Query(ge=0)] = 0,
@@ -83,7 +83,7 @@ async def get_logs(
 )
 async def stream_logs(
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Reader,
     job_id: str,
     attempt: str | None = None,
     rank: Annotated[int, Query(ge=0)] = 0,
