@@ -72,6 +72,7 @@ class Parts:
     outage: timedelta  # how long a node may go on without hearing from us
     now: Callable[[], datetime]
     wall: Callable[[], float] = time.time  # this machine's clock, held against PostgreSQL's
+    accepted_secret: str = ""  # node tokens derived from it are good as well
     cloud: CloudProvider | None = None  # for operators alone; None: this face cannot ask it
     operator_project: str = "operators"  # its keys may see what belongs to all projects
     allowance: Allowance = USUAL  # that budgets keep for the end of machines
@@ -82,6 +83,7 @@ class Parts:
     schema: Schema | None = None  # that /readyz looks for
     pulse: Pulse | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
+    stream_life: timedelta = timedelta(minutes=15)  # then the key is looked at again
 
     @cached_property
     def reading(self) -> AsyncEngine:
@@ -189,9 +191,9 @@ class Needs:
 
     async def __call__(self, parts: PartsDep, caller: CallerDep) -> Caller:
         """Return the caller, or raise PermissionDenied."""
-        operators.require_scope(caller.scope, self.scope)
         if self.scope is Scope.OPERATOR:
-            await operators.require_operator(parts.engine, caller, parts.operator_project)
+            await operators.require_project(parts.engine, caller, parts.operator_project)
+        operators.require_scope(caller.scope, self.scope)
         return caller
 
 

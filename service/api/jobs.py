@@ -121,7 +121,7 @@ async def get(
 async def stream(parts: PartsDep, caller: Reader, job_id: str) -> Response:
     """The job as it is, and again after each change, until it is over."""
     job, find = await _find(parts, caller, job_id), partial(_find, parts, caller, job_id)
-    return streams.answer(streams.of_job(parts, caller.project_id, job, find))
+    return streams.answer(parts, streams.of_job(parts, caller.project_id, job, find))
 
 
 @router.patch("/{job_id}", operation_id="updateFineTuningJob")

@@ -11,7 +11,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
-from sse_starlette import ServerSentEvent
 
 from service.api import streams
 from service.api.deps import Parts, PartsDep, Reader
@@ -94,7 +93,7 @@ async def stream_logs(
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
         tried = await attempts.of_job(conn, job_id)
-    return streams.answer(_following(parts, job_id, _choose(tried, attempt), rank, begin))
+    return streams.answer(parts, _following(parts, job_id, _choose(tried, attempt), rank, begin))
 
 
 def _resumed(event_id: str) -> int:
@@ -106,7 +105,7 @@ def _resumed(event_id: str) -> int:
 
 async def _following(
     parts: Parts, job_id: str, attempt: AttemptRow, rank: int, offset: int
-) -> AsyncIterator[ServerSentEvent]:
+) -> streams.Sent:
     """Text as it is printed; each event's id is the offset after it. Ends with the attempt."""
     path = log_path(attempt.id, rank)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

@@ -20,15 +20,15 @@ def require_scope(has: Scope, needed: Scope) -> None:
     """Raise InsufficientScope unless a key that ``has`` this scope may do what is ``needed``."""
     if not has.includes(needed):
         raise InsufficientScope(
-            f"This needs a key of the scope {needed!r}, and yours has {has!r}. Use another key; "
+            f"This needs a key of the scope '{needed}', and yours has '{has}'. Use another key; "
             "`rekindle keys list` shows what each may do."
         )
 
 
-async def require_operator(engine: AsyncEngine, caller: Caller, operators: str) -> None:
+async def require_project(engine: AsyncEngine, caller: Caller, operators: str) -> None:
     """Raise PermissionDenied unless the caller acts in the project named ``operators``."""
     async with engine.connect() as conn:
-        if await are(conn, caller, operators):
+        if await _acts_in(conn, caller, operators):
             return
     if not operators:
         raise PermissionDenied(
@@ -45,8 +45,11 @@ async def require_operator(engine: AsyncEngine, caller: Caller, operators: str) 
 
 async def are(conn: AsyncConnection, caller: Caller, operators: str) -> bool:
     """Whether the key is one of the operators', and acts in the project named ``operators``."""
-    may = bool(operators) and caller.scope.includes(Scope.OPERATOR)
-    return may and await keys.find_project(conn, operators) == caller.project_id
+    return caller.scope.includes(Scope.OPERATOR) and await _acts_in(conn, caller, operators)
+
+
+async def _acts_in(conn: AsyncConnection, caller: Caller, project: str) -> bool:
+    return bool(project) and await keys.find_project(conn, project) == caller.project_id
 
 
 async def acting(engine: AsyncEngine, caller: Caller, named: str, operators: str) -> Caller:
