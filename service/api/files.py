@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.api import file_views, results
 from service.api.deps import Db, Now, PartsDep, Reader, Writer
 from service.api.pages import After, clamp, known, page
-from service.api.responses import BYTES
+from service.api.responses import BYTES, as_download
 from service.api.schemas.files import File, FileDeleted, FileList
 from service.api.upload_form import FILE, PURPOSE, UploadForm
 from service.db import files as rows
@@ -116,7 +116,7 @@ async def content(
     except BlobNotFound:
         raise files.bytes_gone(file.id) from None
     stream = parts.store.stream(CONTAINER, file.id)
-    headers = {"content-length": str(file.bytes)}
+    headers = {"content-length": str(file.bytes), **as_download(file.filename)}
     return StreamingResponse(stream, media_type="application/octet-stream", headers=headers)
 
 

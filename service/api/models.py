@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from service.api.deps import Now, Parts, PartsDep, Reader, Writer
 from service.api.job_views import fine_tuned_model
-from service.api.responses import PART
+from service.api.responses import PART, as_download
 from service.api.schemas.models import Model, ModelDeleted, ModelFile, ModelFiles, ModelList
 from service.db.jobs import JobRow
 from service.db.keys import Caller
@@ -91,6 +91,7 @@ async def get_model_file(
     begin = _begin(wanted, file.size)
     stream: AsyncIterator[bytes] = parts.store.stream(job_id, f"{path}/{name}", offset=begin)
     headers = {"content-length": str(file.size - begin), "accept-ranges": "bytes"}
+    headers |= as_download(name.rpartition("/")[2])
     if begin:
         headers["content-range"] = f"bytes {begin}-{file.size - 1}/{file.size}"
     status, kind = (206 if begin else 200), "application/octet-stream"
