@@ -29,6 +29,19 @@ class OnRisk(StrEnum):
     CANCEL = "cancel"
 
 
+class Scope(StrEnum):
+    """What an API key may do. Each scope includes those before it."""
+
+    READ = "read"
+    WRITE = "write"
+    OPERATOR = "operator"
+
+    def includes(self, needed: "Scope") -> bool:
+        """Whether a key of this scope may do what ``needed`` is for."""
+        scopes = list(Scope)
+        return scopes.index(self) >= scopes.index(needed)
+
+
 class Priority(StrEnum):
     """Which of a project's own jobs go first; in the order of rising priority."""
 

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 import emulator
+from emulator.private_files import write_private
 from emulator.vm_faults.slow_disk import descendants
 
 KEPT = {"console.log", "containers"}  # logs outlive the VM; its disk does not
@@ -220,7 +221,7 @@ def _take_lock(folder: Path) -> int | None:
 def _write_files(machine: Machine) -> None:
     os.truncate(machine.folder / "alive", 0)
     (machine.folder / "crashed").unlink(missing_ok=True)
-    (machine.folder / "user-data").write_bytes(machine.user_data)
+    write_private(machine.folder / "user-data", machine.user_data)  # a bootstrap token is in it
     vm = {
         "metadata_url": machine.metadata_url,
         "path": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",

@@ -88,6 +88,7 @@ class Store:
 
 
 def _open(file: Path) -> sqlite3.Connection:
+    file.touch(mode=0o600)  # custom data is in it; SQLite gives its other files the same mode
     connection = sqlite3.connect(file)
     try:
         connection.execute("PRAGMA journal_mode = WAL")

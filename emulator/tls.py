@@ -1,9 +1,10 @@
 """The private certificate authority under the state folder, and the server's certificate."""
 
-import os
 from pathlib import Path
 
 import trustme
+
+from emulator.private_files import write_private
 
 
 def certificates(folder: Path, *names: str) -> tuple[Path, Path]:
@@ -12,7 +13,7 @@ def certificates(folder: Path, *names: str) -> tuple[Path, Path]:
     authority = _authority(folder)
     server = folder / "server.pem"
     leaf = authority.issue_cert("localhost", "127.0.0.1", *names)
-    _write(server, leaf.private_key_and_cert_chain_pem.bytes())
+    write_private(server, leaf.private_key_and_cert_chain_pem.bytes())
     return folder / "ca.pem", server
 
 
@@ -22,13 +23,6 @@ def _authority(folder: Path) -> trustme.CA:
     if certificate.exists():
         return trustme.CA.from_pem(certificate.read_bytes(), key.read_bytes())
     authority = trustme.CA(organization_name="Rekindle emulator")
-    _write(key, authority.private_key_pem.bytes())
-    _write(certificate, authority.cert_pem.bytes())
+    write_private(key, authority.private_key_pem.bytes())
+    write_private(certificate, authority.cert_pem.bytes())
     return authority
-
-
-def _write(file: Path, content: bytes) -> None:
-    fresh = file.with_suffix(".new")
-    fresh.touch(mode=0o600)
-    fresh.write_bytes(content)
-    os.replace(fresh, file)  # noqa: PTH105 - one syscall, no half-written key

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,9 @@ def _run(boot: Boot, folder: Path, environment: dict[str, str]) -> None:
     for file in boot.files:
         target = root / file.path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("ab" if file.append else "wb") as out:
+        with open(
+            target, "ab" if file.append else "wb", opener=partial(os.open, mode=file.mode)
+        ) as out:
             out.write(file.content)
         target.chmod(file.mode)
     (folder / "cloud-init-done").touch()  # as cloud-init: commands that were begun are not again

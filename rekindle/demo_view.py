@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
+
+from rekindle.terminal import Console
 
 PROGRESS_SECONDS = 10.0  # between lines of progress where there is no live line
 _PLAIN_WIDTH = 140  # of a log: wide enough for the table
@@ -48,7 +49,7 @@ class View:
     def say(self, text: str, *, style: str = "") -> None:
         """One line."""
         self._said_at = self._clock()
-        self._console.print(text, style=style or None, markup=False)
+        self._console.print(text, style=style or None)
 
     def save(self, picture: Path) -> None:
         """Draw the recorded session as an SVG."""
@@ -108,7 +109,7 @@ class View:
 
 def open_console(*, record: bool = False) -> Console:
     """A terminal, or a log of a width that holds the table; ``record``: for `View.save`."""
-    console = Console(highlight=False, record=record)
+    console = Console(record=record)
     if console.is_terminal:
         return console
-    return Console(highlight=False, width=_PLAIN_WIDTH, record=record)
+    return Console(width=_PLAIN_WIDTH, record=record)

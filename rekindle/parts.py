@@ -53,9 +53,9 @@ class Crew:
         self._most_restarts = most_restarts
         self._running: dict[str, tuple[Part, asyncio.subprocess.Process]] = {}
         self._watchers: list[asyncio.Task[None]] = []
-        for folder in ("logs", "pids", "ready", HELD):
+        (state / "logs").mkdir(mode=0o700, exist_ok=True)  # one of them holds a new API key
+        for folder in ("pids", "ready", HELD):
             (state / folder).mkdir(exist_ok=True)
-        (state / "logs").chmod(0o700)  # one of them holds a new API key
 
     async def start(self, part: Part) -> None:
         """Start a part and wait until it is ready, or raise CannotStart with its last lines."""

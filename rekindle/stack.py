@@ -87,7 +87,7 @@ async def _database(layout: Layout, crew: Crew, say: Callable[[str], None]) -> N
     settings = layout.settings()
     await crew.run("migrate", [sys.executable, "-m", "service.main", "migrate"], settings)
     if not (layout.state / "api-key").exists():
-        create = ["key", "create", "--project", "local", "--name", "demo"]
+        create = ["key", "create", "--project", "local", "--name", "demo", "--scope", "operator"]
         printed = await crew.run("key", [sys.executable, "-m", "service.main", *create], settings)
         write_private(layout.state / "api-key", printed.strip().splitlines()[-1])
 

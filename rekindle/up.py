@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+from contract.printable import printable_lines
 from rekindle.banner import banner
 from rekindle.layout import BASE_MODELS, Layout
 from rekindle.parts import MOST_RESTARTS
@@ -89,7 +90,7 @@ def _say(text: str) -> None:
 def _print(text: str) -> None:
     """Print if anybody still reads: a stack whose reader is gone must end in order, too."""
     with contextlib.suppress(BrokenPipeError):
-        print(text, flush=True)
+        print(printable_lines(text), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,22 +3,24 @@
 import argparse
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from contract.choices import Scope
 from service.domain.admission import Quota
 from service.operations import admission, budgets, keys
 
 _KEY_ACTIONS = (
     ("create", "make a key and print it, once"),
-    ("list", "print a project's keys: id, hint, name, made, used last"),
+    ("list", "print a project's keys: id, hint, scope, made when and by whom, expiry, last use"),
     ("revoke", "from now on it opens nothing"),
 )
 _ANY = -1  # as `none` is parsed
 _MOST = 2**31 - 1  # that a column holds
 _LEAST_DOLLARS, _MOST_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # the same
+_MOST_DAYS = 3650
 _HEAVIEST = 1e6
 COMMANDS = ("key", "budget", "quota")
 
@@ -53,6 +55,8 @@ def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         one.add_argument("--project", default="default")
         if action == "create":
             one.add_argument("--name", default="default")
+            one.add_argument("--scope", choices=list(Scope), type=Scope, default=Scope.WRITE)
+            one.add_argument("--days", type=_days, help="until it expires; default: never")
         if action == "revoke":
             one.add_argument("id", help="as `key list` prints it")
     budget = commands.add_parser("budget", help="what all jobs of a project may cost together")
@@ -78,7 +82,11 @@ async def answer(
         return await _budget(engine, options, now)
     async with engine.begin() as conn:
         if options.action == "create":
-            return [await keys.create(conn, options.project, options.name, now)]
+            until = None if options.days is None else now + timedelta(days=options.days)
+            made = keys.create(
+                conn, options.project, options.name, now, scope=options.scope, expires_at=until
+            )
+            return [await made]
         project_id = await keys.project(conn, options.project)
         if options.action == "list":
             return [keys.in_words(key) for key in await keys.every(conn, project_id)]
@@ -113,6 +121,12 @@ def _most(text: str) -> int:
         return _ANY
     if not text.isdecimal() or len(text) > len(str(_MOST)) or int(text) > _MOST:
         raise argparse.ArgumentTypeError(f"{text!r} is no number up to {_MOST}: write one, or none")
+    return int(text)
+
+
+def _days(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:9]) <= _MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {_MOST_DAYS}")
     return int(text)
 
 

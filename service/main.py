@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from contract.printable import printable, printable_lines
 from service import check, console, migration, telemetry
 from service.db.engine import make_engine
 from service.domain.admission import Quota
@@ -76,11 +77,11 @@ async def _console(engine: AsyncEngine, usual: Quota, options: argparse.Namespac
     try:
         lines = await console.answer(engine, options, now(), usual)
     except ServiceError as error:
-        sys.stderr.write(f"{error.message}\n")
+        sys.stderr.write(f"{printable(error.message)}\n")
         return 1
     finally:
         await engine.dispose()
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     return 0
 
 
@@ -90,7 +91,7 @@ async def _check(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps([part.as_dict() for part in parts]) + "\n")
     else:
-        sys.stdout.write("".join(f"{part}\n" for part in parts))
+        sys.stdout.write(printable_lines("".join(f"{part}\n" for part in parts)))
     return 1 if any(part.remedy for part in parts) else 0
 
 

@@ -113,6 +113,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         cloud=_politely(settings, world),
         operator_project=settings.operator_project,
         secret=settings.secret_key.get_secret_value(),
+        accepted_secret=settings.accepted_secret_key.get_secret_value(),
         outage=timedelta(seconds=settings.outage_seconds),
         now=world.now,
         account=settings.account,

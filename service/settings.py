@@ -19,6 +19,8 @@ from service.domain.states import CapacityType
 from service.domain.tiers import Account
 from service.domain.traces import Place, place_of
 
+_SHORTEST_SECRET = 32  # characters
+
 
 class DatabaseSettings(BaseSettings):
     """What commands need that only read and write the database: migrate, key, budget, quota."""
@@ -43,7 +45,12 @@ class Settings(DatabaseSettings):
     storage_region: str = ""  # for its prices; "": the first offering's
     storage_redundancy: Literal["LRS", "ZRS", "GRS", "RAGRS", "GZRS", "RAGZRS"] = "LRS"
     public_url: str = Field(description="Where nodes reach this service")
-    secret_key: SecretStr = Field(min_length=32, description="Node tokens are derived from it")
+    secret_key: SecretStr = Field(
+        min_length=_SHORTEST_SECRET, description="Node tokens are derived from it"
+    )
+    accepted_secret_key: SecretStr = Field(
+        default=SecretStr(""), description="Tokens derived from it are good as well: for a rotation"
+    )
     deployment: str = Field(  # the owner tag of every scale set
         min_length=1,
         description="A name that no other service with the same resource group has, for ever: "
@@ -182,6 +189,14 @@ class Settings(DatabaseSettings):
     def empty_is_none(cls, value: object) -> object:
         """An empty variable is one that is not set."""
         return value or None
+
+    @field_validator("accepted_secret_key")
+    @classmethod
+    def long_or_empty(cls, value: SecretStr) -> SecretStr:
+        """As hard to guess as the other one."""
+        if 0 < len(value) < _SHORTEST_SECRET:
+            raise ValueError(f"it is shorter than {_SHORTEST_SECRET} characters; empty: none")
+        return value
 
     @model_validator(mode="after")
     def complete(self) -> Self:

@@ -14,6 +14,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from contract.choices import Scope
 from service.api import submissions
 from service.api.app import make_app
 from service.api.deps import Parts, PlanDefaults
@@ -175,7 +176,7 @@ async def open_world(
     store, listener = MemoryStore(), Listener(driver_url(url))
     await stage(store, MODEL)
     async with engine.begin() as conn:
-        key = await keys.create(conn, "tests", "tests", clock())
+        key = await keys.create(conn, "tests", "tests", clock(), scope=Scope.OPERATOR)
     cloud = FakeCloud(now=clock)
     inside = parts(engine, store, listener, clock, table)
     made = replace(inside, cloud=cloud, operator_project="tests")

@@ -97,7 +97,8 @@ async def stack(shape: Shape) -> AsyncIterator[Stack]:
             started.append(_start(env, "world", str(world), *far))
             await _ready(started[-1])
             _run(env, "migrate")
-            key = _run(env, "key", "create", "--project", "bench").split()[-1]
+            create = ["key", "create", "--project", "bench", "--scope", "operator"]
+            key = _run(env, *create).split()[-1]
             faces = [_start(env, "face", str(world), "api", "--port", str(p)) for p in listening]
             started += faces
             behind = [

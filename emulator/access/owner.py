@@ -8,6 +8,7 @@ from emulator.access import directory
 from emulator.access.assignments import ASSIGNMENT
 from emulator.access.roles import DEFINITION, OWNER
 from emulator.fabric import Fabric
+from emulator.private_files import write_private
 from emulator.state import Resource
 
 NAME = "emulator-owner"
@@ -27,8 +28,6 @@ def install(fabric: Fabric) -> Path:
     fabric.state.resources[assignment.key] = assignment
     fabric.changed()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = file.with_suffix(".new")
-    fresh.touch(mode=0o600)
     facts = {
         "tenant_id": directory.TENANT,
         "subscription_id": directory.SUBSCRIPTION,
@@ -36,8 +35,7 @@ def install(fabric: Fabric) -> Path:
         "client_secret": secret,
         "object_id": owner.object_id,
     }
-    fresh.write_text(json.dumps(facts, indent=2) + "\n")
-    fresh.replace(file)
+    write_private(file, (json.dumps(facts, indent=2) + "\n").encode())
     return file
 
 

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from jwt.algorithms import RSAAlgorithm
 from emulator.access.directory import TENANT, Principal
 from emulator.errors import ArmError
 from emulator.fabric import Fabric
+from emulator.private_files import write_private
 
 LIFETIME = 24 * 3600  # real seconds
 ISSUER = "https://sts.windows.net/{}/"
@@ -125,10 +125,7 @@ def _kept(file: Path) -> bytes:
     if file.exists():
         return file.read_bytes()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = file.with_suffix(".new")
-    fresh.touch(mode=0o600)
-    fresh.write_bytes(_drawn())
-    os.replace(fresh, file)  # noqa: PTH105 - one syscall, no half-written key
+    write_private(file, _drawn())
     return file.read_bytes()
 
 

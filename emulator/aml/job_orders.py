@@ -11,6 +11,7 @@ from typing import Any
 from emulator.aml.assets import private, properties
 from emulator.aml.nodes import Node
 from emulator.fabric import Fabric
+from emulator.private_files import write_private
 from emulator.state import Instance, Resource
 
 FIRST_PORT, PORTS = 21_000, 9_000  # Azure uses 6105; here every job needs another
@@ -39,9 +40,7 @@ def write(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:
             ],
         }
         file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_suffix(".fresh")
-        fresh.write_text(json.dumps(order))
-        fresh.replace(file)
+        write_private(file, json.dumps(order).encode())  # what users give jobs is in it
 
 
 def cancel(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:

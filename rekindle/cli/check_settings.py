@@ -22,6 +22,7 @@ _MEANING = {
     "REKINDLE_STORAGE": "the storage account's connection string",
     "REKINDLE_PUBLIC_URL": "where nodes reach the service",
     "REKINDLE_SECRET_KEY": "32 characters or more",
+    "REKINDLE_ACCEPTED_SECRET_KEY": "32 characters or more, or empty",
     "REKINDLE_DEPLOYMENT": "a name that no other deployment has",
 }
 _SECONDS = 120.0  # beyond all of the service's own time-outs

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from contract.printable import printable_json
 from rekindle.cli.connection import Asked, Connection, connect
 from rekindle.cli.trouble import ExitCode, Trouble
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from rekindle.cli.client import Client
+    from rekindle.terminal import Console
 
 _PLAIN_WIDTH = 200  # where no terminal says how wide it is: tables keep their columns
 _PANEL = "Every command"
@@ -103,9 +105,9 @@ class Cli:
     @cached_property
     def out(self) -> "Console":
         """What a person asked for."""
-        from rich.console import Console
+        from rekindle.terminal import Console
 
-        console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        console = Console(soft_wrap=not sys.stdout.isatty())
         if not console.is_terminal and "COLUMNS" not in os.environ:
             console.width = _PLAIN_WIDTH
         return console
@@ -113,9 +115,9 @@ class Cli:
     @cached_property
     def err(self) -> "Console":
         """What a person should know meanwhile: progress, warnings, failures."""
-        from rich.console import Console
+        from rekindle.terminal import Console
 
-        return Console(stderr=True, highlight=False)
+        return Console(stderr=True)
 
     def show(self, document: object, view: "Callable[[], Iterable[RenderableType]]") -> None:
         """The document for a program, or the view of it for a person."""
@@ -123,25 +125,25 @@ class Cli:
             self.line(document, indent=2)
             return
         for piece in view():
-            self.out.print(piece, markup=False) if isinstance(piece, str) else self.out.print(piece)
+            self.out.print(piece)
 
     def line(self, document: object, indent: int | None = None) -> None:
         """JSON on stdout."""
-        print(json.dumps(document, indent=indent, ensure_ascii=False), flush=True)
+        print(printable_json(json.dumps(document, indent=indent, ensure_ascii=False)), flush=True)
 
     def note(self, text: str, style: str = "") -> None:
         """A word beside the result; programs do not get it."""
         if not self.as_json:
-            self.err.print(text, style=style or None, markup=False, soft_wrap=True)
+            self.err.print(text, style=style or None, soft_wrap=True)
 
     def complain(self, trouble: Trouble) -> None:
         """What went wrong and what to do next."""
         if self.as_json:
             self.line(trouble.as_dict(), indent=2)
             return
-        self.err.print(f"error: {trouble.message}", style="bold red", markup=False, soft_wrap=True)
+        self.err.print(f"error: {trouble.message}", style="bold red", soft_wrap=True)
         if trouble.advice:
-            self.err.print(trouble.advice, markup=False, soft_wrap=True)
+            self.err.print(trouble.advice, soft_wrap=True)
 
 
 def command(function: Callable[..., int | None]) -> Callable[..., None]:

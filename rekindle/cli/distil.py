@@ -191,7 +191,12 @@ def _line(cli: Cli, pool: "Pool", what: str, total: int | None) -> "Iterator[See
     """How far it is and what it took, on a terminal; silent elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[t]}"))
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[t]}", markup=False),
+    )
     hidden = cli.as_json or not cli.err.is_terminal
     with Progress(*columns, console=cli.err, transient=True, disable=hidden) as progress:
         task = progress.add_task("", total=total, t="")

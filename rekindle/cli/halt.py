@@ -144,7 +144,7 @@ def _all(cli: Cli, verb: _Verb, many: Many, only: frozenset[str] | None) -> int:
                 cli.client.act_in(job["organization_id"])
             done.append(_one(cli, verb, job))
             if not cli.as_json:
-                cli.out.print(_line(verb, done[-1]), markup=False)
+                cli.out.print(_line(verb, done[-1]))
     except Unreachable:
         cli.note(f"{_summary(verb, done)} The service went away: run it again for the rest.")
         raise

@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from contract.choices import Scope
 from rekindle.cli import words
 from rekindle.cli.choose import pages
 from rekindle.cli.command import Cli
@@ -20,9 +21,17 @@ KEYS = "/api_keys"
 def create_key(
     cli: Cli,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    scope: Annotated[Scope, typer.Option(help="What it may do.")] = Scope.WRITE,
+    days: Annotated[
+        int | None,
+        typer.Option(min=1, max=3650, help="Days until it expires; default: when yours does."),
+    ] = None,
 ) -> None:
-    """Make a key. It is shown this once."""
-    made = cli.client.post(KEYS, {"name": name}, tries=1)
+    """Make a key, which may do no more than yours. It is shown this once."""
+    asked: Json = {"name": name, "scope": scope.value}
+    if days is not None:
+        asked["expires_at"] = round(time.time()) + days * 86_400
+    made = cli.client.post(KEYS, asked, tries=1)
     cli.show(made, lambda: [str(made["key"])])
     cli.note(f"{made['id']}: keep it now, it cannot be shown again.")
 
@@ -47,9 +56,18 @@ def _table(found: list[Json]) -> Iterable[Any]:
         yield "No keys."
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("id", "name", "ends in", "age"):
+    for name in ("id", "name", "ends in", "scope", "age", "made by", "last use", "expires in"):
         table.add_column(name, no_wrap=name != "name", overflow="fold")
+    now = time.time()
     for key in found:
-        age = words.duration(time.time() - key["created_at"])
-        table.add_row(key["id"], Text(words.safe(key.get("name", ""))), key.get("hint", ""), age)
+        table.add_row(
+            key["id"],
+            Text(words.safe(key.get("name", ""))),
+            key.get("hint", ""),
+            key.get("scope", words.NOTHING),
+            words.duration(now - key["created_at"]),
+            key.get("created_by") or words.NOTHING,
+            words.ago(key.get("last_used_at"), now),
+            words.duration(end - now) if (end := key.get("expires_at")) else "never",
+        )
     yield table

@@ -1,11 +1,12 @@
 """`rekindle logs`: what a rank printed, and what it goes on to print."""
 
-import sys
+import codecs
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rekindle import terminal
 from rekindle.cli import words
 from rekindle.cli.choose import JOBS, JobArgument, job_id
 from rekindle.cli.command import Cli
@@ -36,19 +37,22 @@ def logs(
         bool,
         typer.Option("--follow", "-f", help="Go on, over evictions too, until the job is over."),
     ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bytes as they were printed, for a file or a pipe.")
+    ] = False,
 ) -> None:
     """What one rank of a job printed."""
     name = job_id(cli.client, job)
     log = Log(cli.client, name, rank)
     if follow:
-        _follow(cli, log, attempt, tail)
+        _follow(log, attempt, _Shown(cli, tail, raw=raw))
         return
     text = _last_lines(log.read(attempt, tail), tail)
     if cli.as_json:
         document = {"object": "fine_tuning.job.logs", "job": name, "attempt": attempt}
         cli.line(document | {"rank": rank, "text": text.decode(errors="replace")}, indent=2)
         return
-    _write(text)
+    _Text(raw=raw).write(text, final=True)
     if not text:
         cli.note(f"{name} has printed nothing there yet. rekindle events {name} says where it is.")
 
@@ -83,9 +87,8 @@ class Log:
         return over, self._client.get(f"{self._path}/attempts")["data"]
 
 
-def _follow(cli: Cli, log: Log, attempt: str | None, tail: int | None) -> None:
+def _follow(log: Log, attempt: str | None, shown: "_Shown") -> None:
     """The attempt that was asked for, or the newest one and all that come after it."""
-    shown = _Shown(cli, tail)
     heard = time.monotonic()
     while True:
         try:
@@ -97,7 +100,7 @@ def _follow(cli: Cli, log: Log, attempt: str | None, tail: int | None) -> None:
         except Unreachable as trouble:
             if time.monotonic() - heard > _PATIENCE:
                 raise
-            cli.note(f"{trouble.message} Trying again.")
+            shown.cli.note(f"{trouble.message} Trying again.")
             time.sleep(_AWAY_SECONDS)
 
 
@@ -128,8 +131,9 @@ def _round(log: Log, asked: str | None, shown: "_Shown") -> bool:
 class _Shown:
     """What is printed so far."""
 
-    def __init__(self, cli: Cli, tail: int | None) -> None:
-        self._cli = cli
+    def __init__(self, cli: Cli, tail: int | None, *, raw: bool) -> None:
+        self.cli = cli
+        self._text = _Text(raw=raw)
         self.tail = tail  # of the first text alone
         self._rest = b""
         self.number = 0  # of the newest attempt that was looked at
@@ -138,12 +142,12 @@ class _Shown:
         """Text of an attempt; says where another one begins."""
         if number != self.number and self.number:
             self.end()
-            self._cli.note(f"== attempt {number} ==", style="bold")
+            self.cli.note(f"== attempt {number} ==", style="bold")
         if self.tail is not None:
             text, self.tail = _last_lines(text, self.tail), None
         self.number = number
-        if not self._cli.as_json:
-            _write(text)
+        if not self.cli.as_json:
+            self._text.write(text)
             return
         *lines, self._rest = (self._rest + text).split(b"\n")
         for line in lines:
@@ -151,12 +155,13 @@ class _Shown:
 
     def end(self) -> None:
         """Nothing comes after this: a last line that was cut off in its middle is one too."""
+        self._text.write(b"", final=True)
         if self._rest:
             self._line(self._rest)
         self._rest = b""
 
     def _line(self, line: bytes) -> None:
-        self._cli.line({"attempt": self.number, "line": line.decode(errors="replace")})
+        self.cli.line({"attempt": self.number, "line": line.decode(errors="replace")})
 
 
 def _last_lines(text: bytes, count: int | None) -> bytes:
@@ -165,8 +170,17 @@ def _last_lines(text: bytes, count: int | None) -> bytes:
     return b"".join(text.splitlines(keepends=True)[-count:]) if count else b""
 
 
-def _write(text: bytes) -> None:
-    """Bytes as they were printed: a log may hold anything."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text)
-    sys.stdout.buffer.flush()
+class _Text:
+    """Writes what comes in pieces. A log may hold anything; a carriage return begins a line."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
+
+    def write(self, piece: bytes, *, final: bool = False) -> None:
+        """Write a piece; a character may go on in the next one unless this is the ``final`` one."""
+        if self._raw:
+            terminal.write_raw(piece)
+            return
+        text = self._decoder.decode(piece, final)
+        terminal.write(text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import typer
 
+from contract.printable import printable
 from rekindle.cli import (
     audit,
     breaking,
@@ -125,8 +126,9 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("REKINDLE_TRACEBACK"):
             raise
+        fault = printable(f"{type(error).__name__}: {error}")
         print(
-            f"error: rekindle failed in a way nobody foresaw: {type(error).__name__}: {error}\n"
+            f"error: rekindle failed in a way nobody foresaw: {fault}\n"
             "Run it again with REKINDLE_TRACEBACK=1 and report what it prints.",
             file=sys.stderr,
         )

@@ -7,10 +7,9 @@ from rekindle.cli import job_view, words
 from rekindle.cli.words import money, part
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rekindle.cli.feed import News
     from rekindle.cli.trouble import Unreachable
+    from rekindle.terminal import Console
 
 Json = Mapping[str, Any]
 PROGRESS_SECONDS = 5.0  # between two lines that differ in nothing but the step
@@ -41,7 +40,7 @@ class Lines:
             self._told, self._told_at = (phase, step), now
             self._say(standing(job), part(job, "cost").get("as_of"))
         if words.is_over(job):
-            self._console.print(job_view.next_steps(job), markup=False)
+            self._console.print(job_view.next_steps(job))
 
     def away(self, trouble: "Unreachable") -> None:
         """Said once, not at every try."""
@@ -52,7 +51,7 @@ class Lines:
     def _say(self, text: str, at: object = None) -> None:
         """With the service's own time where it gave one: events have it as well."""
         moment = at if isinstance(at, int | float) else self._now()
-        self._console.print(f"{words.clock(moment)}  {text}", markup=False)
+        self._console.print(f"{words.clock(moment)}  {text}")
 
 
 class JsonLines:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rekindle.cli import job_view, words
 from rekindle.cli.words import NOTHING, money, part
+from rekindle.terminal import Console
 
 if TYPE_CHECKING:
     from rekindle.cli.feed import News

@@ -5,6 +5,8 @@ from datetime import UTC, datetime, tzinfo
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from contract.printable import printable
+
 NOTHING = "-"
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _PHASES = {
@@ -130,5 +132,5 @@ def count(n: int, noun: str) -> str:
 
 
 def safe(text: object) -> str:
-    """Without anything that would move the cursor or colour the screen: text of strangers."""
-    return "".join(c if c.isprintable() else " " for c in str(text))
+    """Text of strangers on one line; what would move the cursor or hide is shown."""
+    return printable(" ".join(str(text).splitlines()))

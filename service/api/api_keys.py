@@ -1,10 +1,11 @@
 """/v1/api_keys: a key makes, lists and revokes the keys of its own project."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter
 
-from service.api.deps import CallerDep, Db, Now
+from service.api.deps import Db, Now, Reader, Writer
 from service.api.pages import After, clamp, known, page
 from service.api.requests import JsonRoute
 from service.api.schemas.keys import Key, KeyList, KeyRequest, KeyRevoked, NewKey
@@ -16,14 +17,18 @@ _MOST = 100
 
 
 @router.post("", operation_id="createApiKey")
-async def create(db: Db, caller: CallerDep, now: Now, asked: KeyRequest) -> NewKey:
-    """A fresh key. ``key`` is in this answer and in no other: it is kept only as a hash."""
-    key, secret = await keys.add(db, caller.project_id, asked.name, now)
+async def create(db: Db, caller: Writer, now: Now, asked: KeyRequest) -> NewKey:
+    """A fresh key, which may do no more than yours, and no longer.
+
+    ``key`` is in this answer and in no other: it is kept only as a hash.
+    """
+    until = None if asked.expires_at is None else datetime.fromtimestamp(asked.expires_at, UTC)
+    key, secret = await keys.add(db, caller, asked.name, now, scope=asked.scope, expires_at=until)
     return NewKey(**_members(key), key=secret)
 
 
 @router.get("", operation_id="listApiKeys")
-async def list_keys(db: Db, caller: CallerDep, limit: int = 20, after: After = None) -> KeyList:
+async def list_keys(db: Db, caller: Reader, limit: int = 20, after: After = None) -> KeyList:
     """Newest first, without those that are revoked."""
     if after is not None and await rows.get(db, caller.project_id, after) is None:
         known(None, after)
@@ -33,9 +38,9 @@ async def list_keys(db: Db, caller: CallerDep, limit: int = 20, after: After = N
 
 
 @router.delete("/{key_id}", operation_id="revokeApiKey")
-async def revoke(db: Db, caller: CallerDep, now: Now, key_id: str) -> KeyRevoked:
+async def revoke(db: Db, caller: Writer, now: Now, key_id: str) -> KeyRevoked:
     """From now on the key opens nothing. The last one can go too: see ``keys_left``."""
-    key, left = await keys.revoke(db, caller.project_id, key_id, now)
+    key, left = await keys.revoke(db, caller.project_id, key_id, now, caller.scope)
     return KeyRevoked(id=key.id, keys_left=left)
 
 
@@ -48,6 +53,13 @@ def _members(key: rows.Key) -> dict[str, Any]:
         "id": key.id,
         "name": key.name,
         "hint": f"rk-...{key.hint}",
+        "scope": key.scope,
         "created_at": int(key.created_at.timestamp()),
-        "last_used_at": None if key.last_used_at is None else int(key.last_used_at.timestamp()),
+        "created_by": key.created_by,
+        "expires_at": _seconds(key.expires_at),
+        "last_used_at": _seconds(key.last_used_at),
     }
+
+
+def _seconds(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())

@@ -38,6 +38,7 @@ from service.api import (
 from service.api.deps import Parts
 from service.api.drain import Draining
 from service.api.requests import Paths
+from service.api.safe_headers import safe_headers
 from service.api.schemas.errors import ErrorResponse
 from service.db.keys import Key
 from service.operations import keys
@@ -108,7 +109,10 @@ def make_probes(parts: Parts) -> FastAPI:
 
 
 class RequestNames:
-    """Every answer carries an id that can be found in the logs: the client's own, or a new one."""
+    """Every answer carries an id that can be found in the logs: the client's own, or a new one.
+
+    And the headers that keep a browser from harm.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -124,7 +128,10 @@ class RequestNames:
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["x-request-id"] = name
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = name
+                for header, value in safe_headers(scope).items():
+                    headers.setdefault(header, value)
             await send(message)
 
         await self._app(scope, receive, named)

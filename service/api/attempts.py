@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.api.deps import CallerDep, Db, Now
+from service.api.deps import Db, Now, Reader
 from service.api.job_views import money, seconds
 from service.api.schemas.attempts import Attempt, AttemptList
 from service.db import attempts, events, generations, ledger, nodes
@@ -28,7 +28,7 @@ Moves = dict[AttemptState, datetime]
 
 
 @router.get("/{job_id}/attempts", operation_id="listFineTuningAttempts")
-async def list_attempts(db: Db, caller: CallerDep, now: Now, job_id: str) -> AttemptList:
+async def list_attempts(db: Db, caller: Reader, now: Now, job_id: str) -> AttemptList:
     """Oldest first. A job has few: all of them are in the answer."""
     await jobs.get(db, caller.project_id, job_id)
     records = await _records(db, job_id)
@@ -36,7 +36,7 @@ async def list_attempts(db: Db, caller: CallerDep, now: Now, job_id: str) -> Att
 
 
 @router.get("/{job_id}/attempts/{attempt_id}", operation_id="retrieveFineTuningAttempt")
-async def get_attempt(db: Db, caller: CallerDep, now: Now, job_id: str, attempt_id: str) -> Attempt:
+async def get_attempt(db: Db, caller: Reader, now: Now, job_id: str, attempt_id: str) -> Attempt:
     """One of them, by its id or its number."""
     await jobs.get(db, caller.project_id, job_id)
     for record in await _records(db, job_id):

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from service.api.deps import CallerDep, Now, PartsDep
+from service.api.deps import Now, Operator, PartsDep
 from service.api.job_views import money
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import Audit, Resource
 from service.domain.audit import SCALE_SET, Found, Standing, per_hour
 from service.domain.errors import ServiceUnavailable
-from service.operations import audit, operators
+from service.operations import audit
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 1000
@@ -22,14 +22,13 @@ Limit = Annotated[int, Query(description=f"at most {_MOST}")]
 
 @router.get("/audit", operation_id="auditCloudResources")
 async def take(
-    parts: PartsDep, caller: CallerDep, now: Now, limit: Limit = 100, after: After = None
+    parts: PartsDep, caller: Operator, now: Now, limit: Limit = 100, after: After = None
 ) -> Audit:
     """A page of scale sets and strays by name; ``summary`` is of all of them.
 
     Its ``unseen`` says why strays are not known, and is null where they are; its
     ``unknown_containers``, of jobs that the database does not know, is null where Blob is away.
     """
-    await operators.require(parts.engine, caller.project_id, parts.operator_project)
     if parts.cloud is None:
         raise ServiceUnavailable("This replica has no access to the cloud: ask another one.")
     taken = await audit.take(parts.engine, parts.cloud, parts.store, parts.prices, now)

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from contract.strict import Strict
-from service.api.deps import CallerDep, Now, PartsDep
+from service.api.deps import Now, PartsDep, Reader
 from service.api.requests import JsonRequest, JsonRoute
 from service.api.schemas.simulations import Calendar
 from service.domain.capacity_calendar import CapacityCalendar, Cell
@@ -44,7 +44,7 @@ class CalendarRequest(Strict):
 
 @router.post("/{job_id}/calendar", operation_id="createCapacityCalendar")
 async def take(
-    parts: PartsDep, caller: CallerDep, now: Now, job_id: str, body: CalendarRequest
+    parts: PartsDep, caller: Reader, now: Now, job_id: str, body: CalendarRequest
 ) -> Calendar:
     """By the policy that would run it. Hours are UTC. Nothing is stored."""
     brought = None if body.traces is None else await asyncio.to_thread(_traces, body.traces)

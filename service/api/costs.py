@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from service.api import job_views
-from service.api.deps import CallerDep, Db, Now
+from service.api.deps import Db, Now, Reader
 from service.api.pages import clamp
 from service.api.schemas.costs import JobCost, MetricList, MetricRow
 from service.db import metrics
@@ -20,7 +20,7 @@ Step = Annotated[int, Query(ge=0, le=_LAST_STEP)]
 
 
 @router.get("/{job_id}/cost", operation_id="retrieveFineTuningCost")
-async def get_cost(db: Db, caller: CallerDep, now: Now, job_id: str) -> JobCost:
+async def get_cost(db: Db, caller: Reader, now: Now, job_id: str) -> JobCost:
     """Metered live; ``final`` once every machine is seen to be gone."""
     around = await jobs.around(db, caller.project_id, job_id, now)
     return JobCost(job=job_id, **job_views.costs(around, now))
@@ -29,7 +29,7 @@ async def get_cost(db: Db, caller: CallerDep, now: Now, job_id: str) -> JobCost:
 @router.get("/{job_id}/metrics", operation_id="listFineTuningMetrics")
 async def get_metrics(
     db: Db,
-    caller: CallerDep,
+    caller: Reader,
     job_id: str,
     from_step: Step = 0,
     to_step: Step = _LAST_STEP,

@@ -13,6 +13,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from contract.choices import Scope
 from service.api.drain import Drain
 from service.cloud.provider import CloudProvider
 from service.db.engine import reading
@@ -71,6 +72,7 @@ class Parts:
     outage: timedelta  # how long a node may go on without hearing from us
     now: Callable[[], datetime]
     wall: Callable[[], float] = time.time  # this machine's clock, held against PostgreSQL's
+    accepted_secret: str = ""  # node tokens derived from it are good as well
     cloud: CloudProvider | None = None  # for operators alone; None: this face cannot ask it
     operator_project: str = "operators"  # its keys may see what belongs to all projects
     allowance: Allowance = USUAL  # that budgets keep for the end of machines
@@ -81,6 +83,7 @@ class Parts:
     schema: Schema | None = None  # that /readyz looks for
     pulse: Pulse | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
+    stream_life: timedelta = timedelta(minutes=15)  # then the key is looked at again
 
     @cached_property
     def reading(self) -> AsyncEngine:
@@ -175,6 +178,28 @@ async def _acting(request: Request, parts: Parts, caller: Caller, named: str) ->
 
 
 CallerDep = Annotated[Caller, Depends(get_caller)]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A dependency: the caller, whose key has this scope; else 403. Every route of users has one.
+
+    An operator's key must also act in the operators' project.
+    """
+
+    scope: Scope
+
+    async def __call__(self, parts: PartsDep, caller: CallerDep) -> Caller:
+        """Return the caller, or raise PermissionDenied."""
+        if self.scope is Scope.OPERATOR:
+            await operators.require_project(parts.engine, caller, parts.operator_project)
+        operators.require_scope(caller.scope, self.scope)
+        return caller
+
+
+Reader = Annotated[Caller, Depends(Needs(Scope.READ))]
+Writer = Annotated[Caller, Depends(Needs(Scope.WRITE))]
+Operator = Annotated[Caller, Depends(Needs(Scope.OPERATOR))]
 
 
 async def get_connection(parts: PartsDep, caller: CallerDep) -> AsyncIterator[AsyncConnection]:

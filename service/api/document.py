@@ -1,5 +1,8 @@
 """The API document: what FastAPI writes, made fit for generators of clients."""
 
+import base64
+import hashlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +12,16 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
+from service.api.safe_headers import ASSETS
+
 Json = dict[str, Any]
+_INLINE = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _REF = "#/components/schemas/"
 
 
 def install(app: FastAPI) -> None:
     """Have the app serve this document, and at /docs a page that needs no other host."""
-    app.mount("/docs/assets", StaticFiles(packages=[("fastapi_swagger", "resources")]))
+    app.mount(ASSETS, StaticFiles(packages=[("fastapi_swagger", "resources")]))
     app.add_api_route("/docs", _page, include_in_schema=False)
 
     def openapi() -> Json:
@@ -28,12 +34,25 @@ def install(app: FastAPI) -> None:
 
 async def _page() -> HTMLResponse:
     """Paths are relative: behind a proxy the service does not know its own URL."""
-    return get_swagger_ui_html(
+    page = get_swagger_ui_html(
         openapi_url="openapi.json",
         title="Rekindle API",
         swagger_js_url="docs/assets/swagger-ui-bundle.js",
         swagger_css_url="docs/assets/swagger-ui.css",
         swagger_favicon_url="docs/assets/favicon-32x32.png",
+    )
+    page.headers["content-security-policy"] = _policy(bytes(page.body))
+    return page
+
+
+def _policy(page: bytes) -> str:
+    """Content-Security-Policy of the page: its own files, and the script within it by its hash."""
+    digests = [hashlib.sha256(script).digest() for script in _INLINE.findall(page)]
+    scripts = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+    return (
+        f"default-src 'none'; script-src 'self' {' '.join(scripts)}; style-src 'self'; "
+        "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
     )
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from fastapi import APIRouter, Response
 
 from service.api import streams
-from service.api.deps import CallerDep, Db, Parts, PartsDep
+from service.api.deps import Db, Parts, PartsDep, Reader
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.events import (
     Checkpoint,
@@ -28,7 +28,7 @@ _MOST = 100
 
 @router.get("/{job_id}/events", operation_id="listFineTuningEvents")
 async def list_events(
-    db: Db, caller: CallerDep, job_id: str, limit: int = 20, after: After = None
+    db: Db, caller: Reader, job_id: str, limit: int = 20, after: After = None
 ) -> EventList:
     """What happened, in sentences, newest first."""
     await jobs.get(db, caller.project_id, job_id)
@@ -44,13 +44,13 @@ async def list_events(
     responses=streams.STREAM,
 )
 async def stream_events(
-    parts: PartsDep, caller: CallerDep, job_id: str, last_event_id: streams.LastEventId = None
+    parts: PartsDep, caller: Reader, job_id: str, last_event_id: streams.LastEventId = None
 ) -> Response:
     """What happened, oldest first, and what happens from now on, until the job is over."""
     read = partial(_following, parts, caller.project_id, job_id)
     await read(last_event_id)  # refuses what is not known
     sent = streams.of_events(parts, caller.project_id, job_id, read, last_event_id)
-    return streams.answer(sent)
+    return streams.answer(parts, sent)
 
 
 async def _following(
@@ -66,7 +66,7 @@ async def _following(
 
 @router.get("/{job_id}/checkpoints", operation_id="listFineTuningJobCheckpoints")
 async def list_checkpoints(
-    db: Db, caller: CallerDep, job_id: str, limit: int = 10, after: After = None
+    db: Db, caller: Reader, job_id: str, limit: int = 10, after: After = None
 ) -> CheckpointList:
     """Committed checkpoints."""
     job = await jobs.get(db, caller.project_id, job_id)

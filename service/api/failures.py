@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from service.api import hints, validation
+from service.api.safe_headers import safe_headers
 from service.db.away import is_away, takes_no_writes
 from service.domain.errors import InvalidApiKey, ServiceError, UnknownUrl
 from service.pricing.source import PricesUnavailable
@@ -115,8 +116,9 @@ async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     which = _which(request)
     log.error("api.failed", extra=which, exc_info=error)
     message = "Something broke on our side. Try again; if it stays, report the x-request-id."
-    name = {"x-request-id": which["request_id"]}  # this answer passes by the middleware
-    return _answer(500, message, "server_error", "internal_error", headers=name)
+    # This answer passes by the middleware.
+    headers = {"x-request-id": which["request_id"], **safe_headers(request.scope)}
+    return _answer(500, message, "server_error", "internal_error", headers=headers)
 
 
 _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {

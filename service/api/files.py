@@ -7,9 +7,9 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.api import file_views, results
-from service.api.deps import CallerDep, Db, Now, PartsDep
+from service.api.deps import Db, Now, PartsDep, Reader, Writer
 from service.api.pages import After, clamp, known, page
-from service.api.responses import BYTES
+from service.api.responses import BYTES, as_download
 from service.api.schemas.files import File, FileDeleted, FileList
 from service.api.upload_form import FILE, PURPOSE, UploadForm
 from service.db import files as rows
@@ -50,7 +50,7 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 
 
 @router.post("", operation_id="createFile", openapi_extra=_BODY)
-async def upload(request: Request, parts: PartsDep, caller: CallerDep) -> File:
+async def upload(request: Request, parts: PartsDep, caller: Writer) -> File:
     """Check a dataset line by line while it comes, and keep it."""
     form = UploadForm(request)
     await form.find_file()
@@ -62,7 +62,7 @@ async def upload(request: Request, parts: PartsDep, caller: CallerDep) -> File:
 @router.get("", operation_id="listFiles")
 async def list_files(
     db: Db,
-    caller: CallerDep,
+    caller: Reader,
     purpose: str | None = None,
     limit: int = _MOST,
     order: str = "desc",
@@ -91,7 +91,7 @@ async def list_files(
 
 
 @router.get("/{file_id}", operation_id="retrieveFile")
-async def get(db: Db, caller: CallerDep, file_id: str) -> File:
+async def get(db: Db, caller: Reader, file_id: str) -> File:
     """One file's facts, or how far it is if it is still being uploaded."""
     under_way = None
     file = await rows.find(db, caller.project_id, file_id)
@@ -104,7 +104,7 @@ async def get(db: Db, caller: CallerDep, file_id: str) -> File:
 
 @router.get("/{file_id}/content", operation_id="downloadFile", responses=BYTES)
 async def content(
-    parts: PartsDep, caller: CallerDep, file_id: str, accept: Annotated[str, Header()] = ""
+    parts: PartsDep, caller: Reader, file_id: str, accept: Annotated[str, Header()] = ""
 ) -> Response:
     """The bytes as they were uploaded; of a result file, its CSV in base64."""
     async with parts.reading.connect() as conn:
@@ -116,12 +116,12 @@ async def content(
     except BlobNotFound:
         raise files.bytes_gone(file.id) from None
     stream = parts.store.stream(CONTAINER, file.id)
-    headers = {"content-length": str(file.bytes)}
+    headers = {"content-length": str(file.bytes), **as_download(file.filename)}
     return StreamingResponse(stream, media_type="application/octet-stream", headers=headers)
 
 
 @router.delete("/{file_id}", operation_id="deleteFile")
-async def delete(parts: PartsDep, caller: CallerDep, now: Now, file_id: str) -> FileDeleted:
+async def delete(parts: PartsDep, caller: Writer, now: Now, file_id: str) -> FileDeleted:
     """Delete a file that no live job reads."""
     await files.delete(parts.engine, parts.store, caller.project_id, file_id, now)
     return FileDeleted(id=file_id)

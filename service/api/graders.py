@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from contract.reinforcement import RunGraderRequest, ValidateGraderRequest
-from service.api.deps import CallerDep, PartsDep
+from service.api.deps import PartsDep, Reader, Writer
 from service.api.job_requests import check_grader
 from service.api.requests import JsonRoute
 from service.api.schemas.graders import GraderErrors, GraderMetadata, GraderRun, ValidGrader
@@ -16,14 +16,14 @@ _NO_ERRORS: dict[str, bool | None] = {
 
 
 @router.post("/validate", operation_id="validateGrader")
-async def validate(parts: PartsDep, caller: CallerDep, asked: ValidateGraderRequest) -> ValidGrader:
+async def validate(parts: PartsDep, caller: Reader, asked: ValidateGraderRequest) -> ValidGrader:
     """Return the grader as it came, or what is wrong with it."""
     await parts.graders.check_sources(check_grader(asked.grader, "grader"))
     return ValidGrader(grader=asked.grader)
 
 
 @router.post("/run", operation_id="runGrader")
-async def run(parts: PartsDep, caller: CallerDep, asked: RunGraderRequest) -> GraderRun:
+async def run(parts: PartsDep, caller: Writer, asked: RunGraderRequest) -> GraderRun:
     """Grade one answer as a training run would.
 
     Graders of type `python` and `reward_model` are refused, alone and in a `multi`: no code of

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 
 from contract.job import JobPatch, JobRequest
 from service.api import job_requests, job_views, plan_views, streams, submissions, waiting
-from service.api.deps import CallerDep, Db, Now, Parts, PartsDep
+from service.api.deps import Db, Now, Parts, PartsDep, Reader, Writer
 from service.api.examples import JOB_REQUESTS
 from service.api.pages import After, clamp, known, page
 from service.api.requests import JsonRoute
@@ -42,7 +42,7 @@ Metadata = Annotated[
 async def create(
     request: Request,
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Writer,
     asked: Asked,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     x_stainless_retry_count: Annotated[int, Header(include_in_schema=False)] = 0,
@@ -71,7 +71,7 @@ async def create(
 async def list_jobs(
     request: Request,
     db: Db,
-    caller: CallerDep,
+    caller: Reader,
     now: Now,
     limit: int = 20,
     after: After = None,
@@ -97,7 +97,7 @@ async def list_jobs(
 async def get(
     response: Response,
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Reader,
     job_id: str,
     known: Annotated[waiting.Known, Depends(waiting.known)],
 ) -> Job | Response:
@@ -118,14 +118,14 @@ async def get(
     response_class=Response,
     responses=streams.STREAM,
 )
-async def stream(parts: PartsDep, caller: CallerDep, job_id: str) -> Response:
+async def stream(parts: PartsDep, caller: Reader, job_id: str) -> Response:
     """The job as it is, and again after each change, until it is over."""
     job, find = await _find(parts, caller, job_id), partial(_find, parts, caller, job_id)
-    return streams.answer(streams.of_job(parts, caller.project_id, job, find))
+    return streams.answer(parts, streams.of_job(parts, caller.project_id, job, find))
 
 
 @router.patch("/{job_id}", operation_id="updateFineTuningJob")
-async def change(parts: PartsDep, caller: CallerDep, now: Now, job_id: str, asked: JobPatch) -> Job:
+async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, asked: JobPatch) -> Job:
     """Change budget, deadline, price or place; a job that stopped for want of them goes on."""
     if "budget" in asked.infrastructure.model_fields_set:
         await tiers.may_be_paid(parts.reading, parts.outside, caller.project_id, job_id)
@@ -140,19 +140,19 @@ async def change(parts: PartsDep, caller: CallerDep, now: Now, job_id: str, aske
 
 
 @router.post("/{job_id}/cancel", operation_id="cancelFineTuningJob")
-async def cancel(parts: PartsDep, caller: CallerDep, job_id: str) -> Job:
+async def cancel(parts: PartsDep, caller: Writer, job_id: str) -> Job:
     """Stop the job for good; its nodes are stopped and its machines deleted."""
     return await _request(parts, caller, job_id, jobs.request_cancel)
 
 
 @router.post("/{job_id}/pause", operation_id="pauseFineTuningJob")
-async def pause(parts: PartsDep, caller: CallerDep, job_id: str) -> Job:
+async def pause(parts: PartsDep, caller: Writer, job_id: str) -> Job:
     """Save a checkpoint and give the machines back."""
     return await _request(parts, caller, job_id, jobs.request_pause)
 
 
 @router.post("/{job_id}/resume", operation_id="resumeFineTuningJob")
-async def resume(parts: PartsDep, caller: CallerDep, job_id: str) -> Job:
+async def resume(parts: PartsDep, caller: Writer, job_id: str) -> Job:
     """Continue a paused job from its newest checkpoint."""
     await tiers.may_resume(parts.reading, parts.outside, caller.project_id, job_id)
     return await _request(parts, caller, job_id, jobs.request_resume)

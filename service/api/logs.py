@@ -11,10 +11,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
-from sse_starlette import ServerSentEvent
 
 from service.api import streams
-from service.api.deps import CallerDep, Parts, PartsDep
+from service.api.deps import Parts, PartsDep, Reader
 from service.api.responses import TEXT
 from service.db import attempts, notices, versions
 from service.db.attempts import AttemptRow
@@ -41,7 +40,7 @@ _LOOK_SECONDS = 2.0  # between two looks at a log that is followed
 )
 async def get_logs(
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Reader,
     job_id: str,
     attempt: str | None = None,
     rank: Annotated[int, Query(ge=0)] = 0,
@@ -83,7 +82,7 @@ async def get_logs(
 )
 async def stream_logs(
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Reader,
     job_id: str,
     attempt: str | None = None,
     rank: Annotated[int, Query(ge=0)] = 0,
@@ -94,7 +93,7 @@ async def stream_logs(
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
         tried = await attempts.of_job(conn, job_id)
-    return streams.answer(_following(parts, job_id, _choose(tried, attempt), rank, begin))
+    return streams.answer(parts, _following(parts, job_id, _choose(tried, attempt), rank, begin))
 
 
 def _resumed(event_id: str) -> int:
@@ -106,7 +105,7 @@ def _resumed(event_id: str) -> int:
 
 async def _following(
     parts: Parts, job_id: str, attempt: AttemptRow, rank: int, offset: int
-) -> AsyncIterator[ServerSentEvent]:
+) -> streams.Sent:
     """Text as it is printed; each event's id is the offset after it. Ends with the attempt."""
     path = log_path(attempt.id, rank)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

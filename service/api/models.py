@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
-from service.api.deps import CallerDep, Now, Parts, PartsDep
+from service.api.deps import Now, Parts, PartsDep, Reader, Writer
 from service.api.job_views import fine_tuned_model
-from service.api.responses import PART
+from service.api.responses import PART, as_download
 from service.api.schemas.models import Model, ModelDeleted, ModelFile, ModelFiles, ModelList
 from service.db.jobs import JobRow
 from service.db.keys import Caller
@@ -28,7 +28,7 @@ _FROM = re.compile(r"bytes=(\d{1,18})-")
 
 
 @router.get("/models", operation_id="listModels", tags=["Models"])
-async def list_models(parts: PartsDep, caller: CallerDep) -> ModelList:
+async def list_models(parts: PartsDep, caller: Reader) -> ModelList:
     """Base models, and final models and checkpoints of the project: all that a job can start from.
 
     Checkpoints of a job that is not over are listed if they are milestones: it may delete others.
@@ -37,7 +37,7 @@ async def list_models(parts: PartsDep, caller: CallerDep) -> ModelList:
 
 
 @router.get("/models/{model:path}", operation_id="retrieveModel", tags=["Models"])
-async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> Model:
+async def get_model(parts: PartsDep, caller: Reader, model: str) -> Model:
     """One of them, by its name: a project's own needs no store, a base model just its HEAD."""
     if is_made(model) and source(model).is_checkpoint:
         return await _checkpoint(parts, caller, model)
@@ -51,7 +51,7 @@ async def get_model(parts: PartsDep, caller: CallerDep, model: str) -> Model:
 
 
 @router.delete("/models/{model:path}", operation_id="deleteModel", tags=["Models"])
-async def delete_model(parts: PartsDep, caller: CallerDep, now: Now, model: str) -> ModelDeleted:
+async def delete_model(parts: PartsDep, caller: Writer, now: Now, model: str) -> ModelDeleted:
     """Delete the final model of a job, or a checkpoint of a job that is over; base models stay."""
     engine, store, project = parts.engine, parts.store, caller.project_id
     freed = await model_deletion.delete(engine, store, project, model, now)
@@ -59,7 +59,7 @@ async def delete_model(parts: PartsDep, caller: CallerDep, now: Now, model: str)
 
 
 @router.get(_OF_JOB, operation_id="listFineTuningModelFiles", tags=["Fine-tuning"])
-async def list_model_files(parts: PartsDep, caller: CallerDep, job_id: str) -> ModelFiles:
+async def list_model_files(parts: PartsDep, caller: Reader, job_id: str) -> ModelFiles:
     """The final model's files, as Hugging Face's from_pretrained wants them."""
     path, manifest = await _manifest(parts, caller, job_id)
     files = [
@@ -77,7 +77,7 @@ async def list_model_files(parts: PartsDep, caller: CallerDep, job_id: str) -> M
 )
 async def get_model_file(
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Reader,
     job_id: str,
     name: str,
     wanted: Annotated[str | None, Header(alias="range")] = None,
@@ -97,6 +97,7 @@ async def get_model_file(
     begin = _begin(wanted, file.size)
     stream = await integrity.open_file(parts.store, job_id, path, file, begin)
     headers = {"content-length": str(file.size - begin), "accept-ranges": "bytes"}
+    headers |= as_download(name.rpartition("/")[2])
     if begin:
         headers["content-range"] = f"bytes {begin}-{file.size - 1}/{file.size}"
     status, kind = (206 if begin else 200), "application/octet-stream"

@@ -6,7 +6,7 @@ body is read.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -55,8 +55,7 @@ async def register(request: Request) -> Response:
     """Who the node is from now on."""
     parts = parts_of(request)
     registration = await _read(request, Registration, _LONGEST_REGISTRATION)
-    wanted = tokens.bootstrap_token(parts.secret, registration.attempt_id)
-    _check(request, wanted)
+    _check(request, tokens.bootstrap_token, registration.attempt_id)
     if not OLDEST_PROTOCOL <= registration.protocol <= PROTOCOL:
         raise InvalidRequest(f"This service speaks protocol {PROTOCOL}. Use the image it names.")
     now = parts.now()
@@ -81,7 +80,7 @@ async def register(request: Request) -> Response:
 async def heartbeat(request: Request) -> Response:
     """Take in what the node says; refuse it only after what it said is kept."""
     parts, node_id = parts_of(request), request.path_params["node_id"]
-    _check(request, tokens.node_token(parts.secret, node_id))
+    _check(request, tokens.node_token, node_id)
     message, now = await _read(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
     if beaten := await parts.hearing.beat(node_id, message, now):
         understands = request.query_params.get("understands") == UNDERSTANDS
@@ -101,7 +100,7 @@ async def directive(request: Request) -> Response:
     So also when this process is to end: another one tells what came meanwhile.
     """
     parts, node_id = parts_of(request), request.path_params["node_id"]
-    _check(request, tokens.node_token(parts.secret, node_id))
+    _check(request, tokens.node_token, node_id)
     after = _whole_number(request, "after")
     seconds = min(_whole_number(request, "wait", _OLD_WAIT), parts.long_poll.total_seconds())
     deadline = asyncio.get_running_loop().time() + seconds
@@ -233,8 +232,11 @@ async def _read(request: Request, message: type[M], most: int) -> M:
         raise InvalidRequest(f"{message.__name__}: {error}") from None
 
 
-def _check(request: Request, wanted: str) -> None:
-    if not tokens.same(bearer(request.headers.get("authorization")), wanted):
+def _check(request: Request, derive: Callable[[str, str], str], name: str) -> None:
+    """Raise InvalidApiKey unless the token is derived from a secret of ours and this name."""
+    parts, given = parts_of(request), bearer(request.headers.get("authorization"))
+    secrets = filter(None, (parts.secret, parts.accepted_secret))
+    if not any(tokens.same(given, derive(secret, name)) for secret in secrets):
         raise InvalidApiKey("This token is not valid here. Register with the bootstrap token.")
 
 

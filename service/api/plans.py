@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body
 
 from contract.job import JobRequest
 from service.api import plan_views, submissions
-from service.api.deps import CallerDep, Now, PartsDep
+from service.api.deps import Now, PartsDep, Reader, Writer
 from service.api.examples import JOB_REQUESTS
 from service.api.requests import JsonRoute
 from service.api.schemas.plans import StoredPlan
@@ -19,7 +19,7 @@ Asked = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
 
 
 @router.post("", operation_id="createFineTuningPlan")
-async def create(parts: PartsDep, caller: CallerDep, now: Now, asked: Asked) -> StoredPlan:
+async def create(parts: PartsDep, caller: Writer, now: Now, asked: Asked) -> StoredPlan:
     """Plan a job and create nothing. To create it as planned, send the same body and `plan`."""
     sending = Sending(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
     ready = await submissions.planned(parts, sending, asked)
@@ -30,7 +30,7 @@ async def create(parts: PartsDep, caller: CallerDep, now: Now, asked: Asked) -> 
 
 
 @router.get("/{plan_id}", operation_id="retrieveFineTuningPlan")
-async def get(parts: PartsDep, caller: CallerDep, now: Now, plan_id: str) -> StoredPlan:
+async def get(parts: PartsDep, caller: Reader, now: Now, plan_id: str) -> StoredPlan:
     """A plan that was made before; it is usable until `expires_at`."""
     async with parts.reading.connect() as conn:
         row = await plans.get(conn, caller.project_id, plan_id)

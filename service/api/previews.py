@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from contract.choices import Method
 from rendering.task import Task
 from service.api import submissions
-from service.api.deps import CallerDep, PartsDep
+from service.api.deps import PartsDep, Reader
 from service.api.schemas.files import Preview
 from service.db.files import File
 from service.domain import lineage, results
@@ -50,7 +50,7 @@ Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="maximum number of 
 @router.get("/{file_id}/preview", operation_id="previewFile")
 async def preview(
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Reader,
     file_id: str,
     model: Model,
     method: HowToLearn = None,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from service.api.deps import CallerDep, Db, Now
+from service.api.deps import Db, Now, Reader
 from service.api.job_views import money
 from service.api.schemas.organization import Amount, CostBucket, CostResult, Costs, LineItem
 from service.db import project_costs
@@ -29,7 +29,7 @@ Days = Annotated[
 @router.get("/costs", operation_id="usage-costs")
 async def get_costs(
     db: Db,
-    caller: CallerDep,
+    caller: Reader,
     now: Now,
     start_time: Seconds = None,
     end_time: Seconds = None,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from service.api.deps import CallerDep, Db, Now, PartsDep
+from service.api.deps import Db, Now, Operator, PartsDep
 from service.api.job_views import money
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
@@ -14,7 +14,6 @@ from service.db.project_savings import Saved
 from service.domain.cost import CURRENCY
 from service.domain.errors import InvalidRequest
 from service.domain.reconciliation import day_of
-from service.operations import operators
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 100
@@ -26,7 +25,7 @@ Until = Annotated[int | None, Query(ge=0, description="`until` of the first page
 async def take(
     parts: PartsDep,
     db: Db,
-    caller: CallerDep,
+    caller: Operator,
     now: Now,
     days: Days = 30,
     limit: int = 20,
@@ -34,7 +33,6 @@ async def take(
     until: Until = None,
 ) -> ProjectSavingsList:
     """Machines alone, those first that spent most; ``whole`` is of all projects."""
-    await operators.require(parts.engine, caller.project_id, parts.operator_project)
     now = _moment(until, after, now)
     since = day_of(now.date()) - timedelta(days=days - 1)
     limit = clamp(limit, _MOST)

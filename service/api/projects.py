@@ -7,11 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from service.api.deps import CallerDep, Db, PartsDep
+from service.api.deps import Db, Operator, PartsDep
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import Project, ProjectList
 from service.db import keys
-from service.operations import operators
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 100
@@ -22,13 +21,12 @@ Job = Annotated[str | None, Query(description="id of a job: only the project tha
 async def list_projects(
     parts: PartsDep,
     db: Db,
-    caller: CallerDep,
+    caller: Operator,
     limit: int = 20,
     after: After = None,
     job: Job = None,
 ) -> ProjectList:
     """Newest first, also those that never had a machine."""
-    await operators.require(parts.engine, caller.project_id, parts.operator_project)
     limit = clamp(limit, _MOST)
     found = await keys.newest_projects(db, after=after, limit=limit + 1, job_id=job)
     return page(ProjectList, known(found, after), limit, _shown)

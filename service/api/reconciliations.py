@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from service.api.deps import CallerDep, Db, Now, PartsDep
+from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.job_views import money
 from service.api.pages import After, clamp, known
 from service.api.schemas import organization as schemas
@@ -31,7 +31,7 @@ Days = Annotated[int, Query(ge=1, le=90, description="whole days (UTC), today th
 async def take(
     parts: PartsDep,
     db: Db,
-    caller: CallerDep,
+    caller: Reader,
     now: Now,
     days: Days = 7,
     limit: int = 20,
@@ -43,7 +43,7 @@ async def take(
     metered = await bills.metered(db, caller.project_id, since, until, now)
     billed = await bills.of_project(db, caller.project_id, since, until)
     look = await bills.last_look(db)
-    sees_all = await operators.are(db, caller.project_id, parts.operator_project)
+    sees_all = await operators.are(db, caller, parts.operator_project)
     nobodys = await bills.of_nobody(db, since, until) if sees_all else []
     found = reconcile(metered, billed, settled(look.told_at, look.first_day))
     members = {

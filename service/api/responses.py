@@ -1,6 +1,7 @@
 """Answers that are not JSON, as the API document describes them."""
 
 from typing import Any, Final
+from urllib.parse import quote
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 BYTES: Final[dict[int | str, dict[str, Any]]] = {
@@ -10,3 +11,8 @@ PART: Final[dict[int | str, dict[str, Any]]] = BYTES | {
     206: {"description": "The rest.", "content": {"application/octet-stream": _BINARY}}
 }
 TEXT: Final[dict[str, Any]] = {"text/plain": {"schema": {"type": "string"}}}
+
+
+def as_download(name: str) -> dict[str, str]:
+    """The header that has a browser save an answer under this name (RFC 6266), never show it."""
+    return {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}

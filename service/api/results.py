@@ -5,6 +5,7 @@ import base64
 from fastapi.responses import Response
 
 from service.api.deps import Parts
+from service.api.responses import as_download
 from service.db import results
 from service.db.files import File
 from service.domain.errors import FileNotFound, Gone
@@ -24,6 +25,8 @@ async def content(parts: Parts, file: File, accept: str) -> Response:
             f"File {file.id} was made of its job's metrics, and those are deleted; they are kept"
             " for so many days after a job's end (REKINDLE_METRIC_DAYS)."
         )
+    headers = as_download(file.filename)
     if PLAIN in accept:
-        return Response(data, media_type=PLAIN)
-    return Response(base64.b64encode(data), media_type="application/octet-stream")
+        return Response(data, media_type=PLAIN, headers=headers)
+    coded = base64.b64encode(data)
+    return Response(coded, media_type="application/octet-stream", headers=headers)

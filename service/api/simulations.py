@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from contract.strict import Strict
-from service.api.deps import CallerDep, Now, PartsDep
+from service.api.deps import Now, PartsDep, Reader
 from service.api.requests import JsonRoute
 from service.api.schemas.simulations import Simulation, Way
 from service.db import experience
@@ -32,7 +32,7 @@ class SimulationRequest(Strict):
 
 @router.post("/{job_id}/simulation", operation_id="createSimulation")
 async def simulate(
-    parts: PartsDep, caller: CallerDep, now: Now, job_id: str, body: SimulationRequest
+    parts: PartsDep, caller: Reader, now: Now, job_id: str, body: SimulationRequest
 ) -> Simulation:
     """What its plan may cost and take, by the policy that would run it. Nothing is stored."""
     async with parts.reading.connect() as conn:  # not held while it computes

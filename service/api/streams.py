@@ -1,12 +1,15 @@
 """Server-sent events: a job, its events and its logs as they come.
 
-Each stream ends with ``[DONE]`` once nothing more can come, and without it when this process is
-replaced: a client then connects again with ``Last-Event-ID``. OpenAI's client reads them too: data
+Each stream ends with ``[DONE]`` once nothing more can come, and without it after 15 minutes or when
+this process is replaced: a client then connects again with ``Last-Event-ID``, and with a key that
+is still good. OpenAI's client reads them too: data
 is an object without a member ``error``, and a ping is an event, since a comment after an id makes
 that client fail.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from typing import Annotated, Any, Final
 
 from fastapi import Header
@@ -23,6 +26,7 @@ PING_SECONDS: Final = 15
 PAGE: Final = 100  # events read at once
 _OVER = ("succeeded", "failed", "cancelled")
 DONE: Final = ServerSentEvent(data="[DONE]")
+Sent = AsyncGenerator[ServerSentEvent, None]
 
 
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
@@ -36,18 +40,27 @@ LastEventId = Annotated[
 ]
 
 
-def answer(sent: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
-    """Send these events, and a ping while there are none."""
+def answer(parts: Parts, sent: Sent) -> EventSourceResponse:
+    """Send these events as long as a stream may live, and a ping while there are none."""
     return EventSourceResponse(
-        sent,
+        _limited(sent, parts.stream_life.total_seconds()),
         ping=PING_SECONDS,
         ping_message_factory=lambda: ServerSentEvent(event="ping", data="{}"),
     )
 
 
+async def _limited(sent: Sent, seconds: float) -> Sent:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    async with aclosing(sent):
+        with suppress(StopAsyncIteration, TimeoutError):
+            while True:
+                yield await asyncio.wait_for(anext(sent), end - loop.time())
+
+
 async def of_job(
     parts: Parts, project_id: str, first: Job, find: Callable[[], Awaitable[Job]]
-) -> AsyncIterator[ServerSentEvent]:
+) -> Sent:
     """The job as it is, and again whenever something changed, until it is over."""
     job = first
     while True:
@@ -69,7 +82,7 @@ async def of_events(
     job_id: str,
     read: Callable[[str | None], Awaitable[tuple[list[Event], int, bool]]],
     after: str | None,
-) -> AsyncIterator[ServerSentEvent]:
+) -> Sent:
     """Events after the one named, oldest first, until the job is over and all were sent.
 
     ``read`` returns a page of them, the job's version before it was read, and whether it was over.

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
 from service.api import tier_views
-from service.api.deps import CallerDep, Now, Parts, PartsDep
+from service.api.deps import Now, Parts, PartsDep, Reader, Writer
 from service.api.requests import JsonRoute
 from service.api.schemas.storage import Storage, TierMove
 from service.db.keys import Caller
@@ -31,7 +31,7 @@ class TierRequest(BaseModel):
 
 
 @router.get("/{job_id}/storage", operation_id="retrieveFineTuningStorage")
-async def get_storage(parts: PartsDep, caller: CallerDep, now: Now, job_id: str) -> Storage:
+async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) -> Storage:
     """Every checkpoint and the model with tier and state, as Blob lists them now."""
     async with parts.reading.connect() as conn:
         job = await jobs.get(conn, caller.project_id, job_id)
@@ -55,7 +55,7 @@ async def get_storage(parts: PartsDep, caller: CallerDep, now: Now, job_id: str)
 @router.post("/{job_id}/checkpoints/{checkpoint_id}/tier", operation_id="moveFineTuningCheckpoint")
 async def move_checkpoint(
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Writer,
     job_id: str,
     checkpoint_id: str,
     asked: TierRequest,
@@ -65,9 +65,7 @@ async def move_checkpoint(
 
 
 @router.post("/{job_id}/model/tier", operation_id="moveFineTuningModel")
-async def move_model(
-    parts: PartsDep, caller: CallerDep, job_id: str, asked: TierRequest
-) -> TierMove:
+async def move_model(parts: PartsDep, caller: Writer, job_id: str, asked: TierRequest) -> TierMove:
     """Move the final model; from the archive this brings it back."""
     return await _move(parts, caller, job_id, None, asked)
 

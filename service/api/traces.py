@@ -9,14 +9,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from service.api.deps import CallerDep, Now, PartsDep
+from service.api.deps import Now, Operator, PartsDep
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import AvailabilityTrace, TraceList
 from service.db import traces as rows
 from service.db.traces import Wanted
 from service.domain.errors import InvalidRequest
 from service.domain.traces import TICKS_AT_MOST, Place, Trace, Window
-from service.operations import operators, traces
+from service.operations import traces
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 5  # of a page; each may have thousands of ticks
@@ -29,7 +29,7 @@ Until = Annotated[int | None, Query(ge=0, le=_LATEST, description="unix seconds;
 @router.get("/traces", operation_id="listAvailabilityTraces")
 async def get_traces(
     parts: PartsDep,
-    caller: CallerDep,
+    caller: Operator,
     now: Now,
     days: Days = 30,
     gap_seconds: Gap = 300,
@@ -38,7 +38,6 @@ async def get_traces(
     after: After = None,
 ) -> TraceList:
     """A page of places by name. For the next one give ``until`` as answered: traces then match."""
-    await operators.require(parts.engine, caller.project_id, parts.operator_project)
     end = now if until is None else min(datetime.fromtimestamp(until, UTC), now)
     window = _window(end, days, gap_seconds)
     limit = clamp(limit, _MOST)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 
 from service.api import upload_views
-from service.api.deps import CallerDep, Db, Now, Parts, PartsDep
+from service.api.deps import Db, Now, Parts, PartsDep, Reader, Writer
 from service.api.requests import JsonRoute
 from service.api.schemas.uploads import (
     Upload,
@@ -32,7 +32,7 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 
 
 @router.post("", operation_id="createUpload")
-async def create(parts: PartsDep, caller: CallerDep, now: Now, asked: UploadRequest) -> Upload:
+async def create(parts: PartsDep, caller: Writer, now: Now, asked: UploadRequest) -> Upload:
     """Begin a file that comes in parts of at most 64 MiB. It expires an hour after the last one."""
     life = asked.expires_after
     wanted = uploads.Wanted(
@@ -48,15 +48,13 @@ async def create(parts: PartsDep, caller: CallerDep, now: Now, asked: UploadRequ
 
 
 @router.get("/{upload_id}", operation_id="retrieveUpload")
-async def get(db: Db, caller: CallerDep, now: Now, upload_id: str) -> Upload:
+async def get(db: Db, caller: Reader, now: Now, upload_id: str) -> Upload:
     """An upload with the parts received, so that a client can resume it after a crash."""
     return upload_views.shown(await uploads.get(db, caller.project_id, upload_id), now)
 
 
 @router.post("/{upload_id}/parts", operation_id="addUploadPart", openapi_extra=_BODY)
-async def add_part(
-    request: Request, parts: PartsDep, caller: CallerDep, upload_id: str
-) -> UploadPart:
+async def add_part(request: Request, parts: PartsDep, caller: Writer, upload_id: str) -> UploadPart:
     """Add a part. Parts may come in parallel; one that is sent twice is two parts: name one."""
     form = UploadForm(request, file=DATA, fields=())
     if (form.expected_bytes or 0) > uploads.PART_BYTES + FORM_BYTES:
@@ -76,7 +74,7 @@ async def add_part(
 
 @router.post("/{upload_id}/complete", operation_id="completeUpload")
 async def complete(
-    parts: PartsDep, caller: CallerDep, upload_id: str, asked: UploadCompletion
+    parts: PartsDep, caller: Writer, upload_id: str, asked: UploadCompletion
 ) -> Upload:
     """Check the rows of the whole file and keep it. To repeat the request is harmless."""
     completion = Completion(
@@ -89,7 +87,7 @@ async def complete(
 
 
 @router.post("/{upload_id}/cancel", operation_id="cancelUpload")
-async def cancel(parts: PartsDep, caller: CallerDep, now: Now, upload_id: str) -> Upload:
+async def cancel(parts: PartsDep, caller: Writer, now: Now, upload_id: str) -> Upload:
     """End an upload and delete its bytes."""
     engine, store, project = parts.engine, parts.store, caller.project_id
     upload = await uploads.cancel(engine, store, project, upload_id, now)

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, insert, or_, select, update
+from sqlalchemy import RowMapping, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from contract.choices import Scope
 from service.db import notices
 from service.db.tables import api_keys, jobs, projects
 from service.domain.ids import new_id
@@ -20,6 +21,8 @@ class Caller:
 
     api_key_id: str
     project_id: str
+    scope: Scope = Scope.READ
+    expires_at: datetime | None = None  # the key
     operates: bool = False  # the project is not the key's own
 
 
@@ -43,6 +46,13 @@ class Key:
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
+    scope: Scope
+    expires_at: datetime | None
+    created_by: str | None  # id of the key that made it; None: the service's own command
+
+    def has_expired(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and self.expires_at <= now
 
 
 _OF_PROJECTS = [projects.c[name] for name in Project.__dataclass_fields__]
@@ -94,14 +104,14 @@ async def find(conn: AsyncConnection, digest: bytes) -> Key | None:
     """The key of that hash, revoked or not."""
     found = await conn.execute(select(*_COLUMNS).where(api_keys.c.sha256 == digest))
     row = found.mappings().one_or_none()
-    return Key(**row) if row else None
+    return _key(row) if row else None
 
 
 async def get(conn: AsyncConnection, project_id: str, key_id: str) -> Key | None:
     """The project's key of that id, revoked or not."""
     mine = (api_keys.c.id == key_id, api_keys.c.project_id == project_id)
     row = (await conn.execute(select(*_COLUMNS).where(*mine))).mappings().one_or_none()
-    return Key(**row) if row else None
+    return _key(row) if row else None
 
 
 async def newest(
@@ -114,7 +124,7 @@ async def newest(
     if after:
         query = query.where(api_keys.c.id < after)
     rows = await conn.execute(query.order_by(api_keys.c.id.desc()).limit(limit))
-    return [Key(**r) for r in rows.mappings()]
+    return [_key(r) for r in rows.mappings()]
 
 
 async def revoke(conn: AsyncConnection, key_id: str, now: datetime) -> None:
@@ -136,3 +146,7 @@ async def touch(conn: AsyncConnection, key_id: str, now: datetime, before: datet
     used = api_keys.c.last_used_at
     stale = (api_keys.c.id == key_id, or_(used.is_(None), used < before))
     await conn.execute(update(api_keys).where(*stale).values(last_used_at=now))
+
+
+def _key(row: RowMapping) -> Key:
+    return Key(**{**row, "scope": Scope(row["scope"])})

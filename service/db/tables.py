@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from contract.choices import Scope
 from service.db import (  # noqa: F401 - one schema
     cloud_tables,
     columns,
@@ -58,7 +59,11 @@ api_keys = Table(
     Column("hint", Text, nullable=False),  # its last four characters
     Column("created_at", Moment, nullable=False),
     Column("revoked_at", Moment),
-    Column("last_used_at", Moment),  # to within some minutes
+    Column("last_used_at", Moment),  # to within a minute
+    Column("scope", Text, nullable=False, server_default=Scope.WRITE),
+    Column("expires_at", Moment),
+    Column("created_by", ForeignKey("api_keys.id")),  # null: with the service's own command
+    one_of("scope", Scope),
     Index("api_keys_listing", "project_id", "id"),
 )
 

@@ -5,7 +5,9 @@
     |   +-- InvalidFile            invalid_file_format
     |   +-- FileJustDeleted        file_not_found
     +-- InvalidApiKey         401  invalid_api_key
+    |   +-- ExpiredApiKey          expired_api_key
     +-- PermissionDenied      403  permission_denied
+    |   +-- InsufficientScope      insufficient_scope
     |   +-- MismatchedProject      mismatched_project
     +-- NotFound              404
     |   +-- UnknownUrl             unknown_url
@@ -105,12 +107,24 @@ class InvalidApiKey(ServiceError):
     code = "invalid_api_key"
 
 
+class ExpiredApiKey(InvalidApiKey):
+    """The key's time is over."""
+
+    code = "expired_api_key"
+
+
 class PermissionDenied(ServiceError):
     """The key is known, but may not do this."""
 
     status = 403
     type = "permission_error"
     code = "permission_denied"
+
+
+class InsufficientScope(PermissionDenied):
+    """The key is for less than the request needs."""
+
+    code = "insufficient_scope"
 
 
 class MismatchedProject(PermissionDenied):

@@ -1,19 +1,27 @@
 """API keys: made, listed, revoked, and looked at with every request."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from contract.choices import Scope
 from service.db import keys
 from service.db.engine import reading
 from service.db.keys import Caller, Key
 from service.domain import tokens
-from service.domain.errors import InvalidApiKey, KeyNotFound, ProjectNotFound
+from service.domain.errors import (
+    ExpiredApiKey,
+    InvalidApiKey,
+    InvalidRequest,
+    KeyNotFound,
+    ProjectNotFound,
+)
 from service.domain.ids import new_id
+from service.operations import operators
 from service.operations.kept import Kept
 
 KEPT_SECONDS, MOST_KEPT = 10.0, 10_000
-USE_NOTED_EVERY = timedelta(minutes=10)  # one write per key and ten minutes, not per request
+USE_NOTED_EVERY = timedelta(minutes=1)  # one write per key and minute, not per request
 
 _SEND = "Send the header `Authorization: Bearer rk-...`"
 _MAKE = (
@@ -22,14 +30,57 @@ _MAKE = (
 )
 
 
-async def create(conn: AsyncConnection, project: str, name: str, now: datetime) -> str:
+async def create(
+    conn: AsyncConnection,
+    project: str,
+    name: str,
+    now: datetime,
+    *,
+    scope: Scope = Scope.WRITE,
+    expires_at: datetime | None = None,
+) -> str:
     """Make a key in a project (made if need be) and return it; it cannot be shown again."""
-    _, secret = await add(conn, await keys.project(conn, project, now), name, now)
+    project_id = await keys.project(conn, project, now)
+    _, secret = await _make(conn, project_id, None, name, now, (scope, expires_at))
     return secret
 
 
-async def add(conn: AsyncConnection, project_id: str, name: str, now: datetime) -> tuple[Key, str]:
-    """Make a key; return its facts, and the key itself, which cannot be shown again."""
+async def add(
+    conn: AsyncConnection,
+    caller: Caller,
+    name: str,
+    now: datetime,
+    *,
+    scope: Scope,
+    expires_at: datetime | None,
+) -> tuple[Key, str]:
+    """Make a key with another; return its facts, and the key itself, which cannot be shown again.
+
+    It may do no more than the caller's, and no longer: else InsufficientScope, InvalidRequest.
+    """
+    operators.require_scope(caller.scope, scope)
+    until, longest = expires_at or caller.expires_at, caller.expires_at
+    if longest is not None and until is not None and until > longest:
+        raise InvalidRequest(
+            f"Your key expires at {_minute(longest)}, and a key that it makes cannot live longer. "
+            "Send an earlier expires_at, or none.",
+            param="expires_at",
+        )
+    return await _make(conn, caller.project_id, caller.api_key_id, name, now, (scope, until))
+
+
+async def _make(
+    conn: AsyncConnection,
+    project_id: str,
+    created_by: str | None,
+    name: str,
+    now: datetime,
+    may: tuple[Scope, datetime | None],
+) -> tuple[Key, str]:
+    """``may``: what the key may do, and until when."""
+    scope, expires_at = may
+    if expires_at is not None and expires_at <= now:
+        raise InvalidRequest("expires_at is not in the future.", param="expires_at")
     secret = tokens.new_api_key()
     key = Key(
         id=new_id("key", now),
@@ -39,6 +90,9 @@ async def add(conn: AsyncConnection, project_id: str, name: str, now: datetime) 
         created_at=now,
         last_used_at=None,
         revoked_at=None,
+        scope=scope,
+        expires_at=expires_at,
+        created_by=created_by,
     )
     await keys.add(conn, key, tokens.digest(secret))
     return key, secret
@@ -61,20 +115,28 @@ async def every(conn: AsyncConnection, project_id: str) -> list[Key]:
 
 def in_words(key: Key) -> str:
     """One line about a key, for a terminal."""
-    used = f"used {key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never used"
-    return f"{key.id}  rk-...{key.hint}  made {key.created_at:%Y-%m-%d %H:%M}  {used}  {key.name}"
+    used = f"used {_minute(key.last_used_at)}" if key.last_used_at else "never used"
+    made = f"made {_minute(key.created_at)} by {key.created_by or 'key create'}"
+    ends = f"expires {_minute(key.expires_at)}" if key.expires_at else "never expires"
+    return f"{key.id}  rk-...{key.hint}  {key.scope}  {made}  {ends}  {used}  {key.name}"
 
 
 async def revoke(
-    conn: AsyncConnection, project_id: str, key_id: str, now: datetime
+    conn: AsyncConnection,
+    project_id: str,
+    key_id: str,
+    now: datetime,
+    by: Scope = Scope.OPERATOR,
 ) -> tuple[Key, int]:
     """From now on the key opens nothing; return it, and how many keys the project has left.
 
     To do it twice is harmless. The last key can go too: see ``_MAKE`` for the way back.
+    ``by``: the scope of the key that asks; InsufficientScope if the other may do more.
     """
     key = await keys.get(conn, project_id, key_id)
     if key is None:
         raise KeyNotFound(f"No API key {key_id:.80}. List yours with GET /v1/api_keys.")
+    operators.require_scope(by, key.scope)
     await keys.revoke(conn, key_id, now)
     return key, await keys.count(conn, project_id)
 
@@ -92,12 +154,22 @@ async def authenticate(
     if key is None:
         raise InvalidApiKey(f"No API key of this service ends in {secret[-4:]!r}. {_MAKE}")
     if key.revoked_at is not None:
-        when = key.revoked_at.strftime("%Y-%m-%d %H:%M UTC")
         raise InvalidApiKey(
-            f"The API key {key.name!r} (it ends in {key.hint!r}) was revoked at {when}. "
-            f"Use another one. {_MAKE}"
+            f"The API key {key.name!r} (it ends in {key.hint!r}) was revoked at "
+            f"{_minute(key.revoked_at)}. Use another one. {_MAKE}"
         )
-    return Caller(api_key_id=key.id, project_id=key.project_id)
+    if key.has_expired(now):
+        assert key.expires_at is not None
+        raise ExpiredApiKey(
+            f"The API key {key.name!r} (it ends in {key.hint!r}) expired at "
+            f"{_minute(key.expires_at)}. Use another one. {_MAKE}"
+        )
+    return Caller(
+        api_key_id=key.id,
+        project_id=key.project_id,
+        scope=key.scope,
+        expires_at=key.expires_at,
+    )
 
 
 async def _look_up(
@@ -107,7 +179,7 @@ async def _look_up(
     with known.reading(digest, keys.TOPIC) as keep:
         async with reading(engine).connect() as conn:
             key = await keys.find(conn, digest)
-        if key is None or key.revoked_at is not None:
+        if key is None or key.revoked_at is not None or key.has_expired(now):
             return key
         if key.last_used_at is None or key.last_used_at < now - USE_NOTED_EVERY:
             async with engine.begin() as conn:
@@ -130,3 +202,7 @@ def _secret(authorization: str | None) -> str:
             f"is it another service's, or in quotes? {_SEND}."
         )
     return secret
+
+
+def _minute(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,19 +1,34 @@
-"""Who may see what belongs to all projects together, and act in one that is not their own."""
+"""What a key may do: its scope, all projects together, and projects that are not its own."""
 
 from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from contract.choices import Scope
 from service.db import keys
 from service.db.engine import reading
 from service.db.keys import Caller
-from service.domain.errors import MismatchedProject, PermissionDenied, ProjectNotFound
+from service.domain.errors import (
+    InsufficientScope,
+    MismatchedProject,
+    PermissionDenied,
+    ProjectNotFound,
+)
 
 
-async def require(engine: AsyncEngine, project_id: str, operators: str) -> None:
-    """Raise PermissionDenied unless ``project_id`` is of the project named ``operators``."""
+def require_scope(has: Scope, needed: Scope) -> None:
+    """Raise InsufficientScope unless a key that ``has`` this scope may do what is ``needed``."""
+    if not has.includes(needed):
+        raise InsufficientScope(
+            f"This needs a key of the scope '{needed}', and yours has '{has}'. Use another key; "
+            "`rekindle keys list` shows what each may do."
+        )
+
+
+async def require_project(engine: AsyncEngine, caller: Caller, operators: str) -> None:
+    """Raise PermissionDenied unless the caller acts in the project named ``operators``."""
     async with engine.connect() as conn:
-        if await are(conn, project_id, operators):
+        if await _acts_in(conn, caller, operators):
             return
     if not operators:
         raise PermissionDenied(
@@ -24,19 +39,24 @@ async def require(engine: AsyncEngine, project_id: str, operators: str) -> None:
         f"This is of all projects together, so it needs a key of the project "
         f"{operators!r}, and no header OpenAI-Project (--project) that names another. Who runs the"
         f" service makes one: python -m service.main key create --project {operators}"
+        " --scope operator"
     )
 
 
-async def are(conn: AsyncConnection, project_id: str, operators: str) -> bool:
-    """Whether ``project_id`` is of the project named ``operators``."""
-    return bool(operators) and await keys.find_project(conn, operators) == project_id
+async def are(conn: AsyncConnection, caller: Caller, operators: str) -> bool:
+    """Whether the key is one of the operators', and acts in the project named ``operators``."""
+    return caller.scope.includes(Scope.OPERATOR) and await _acts_in(conn, caller, operators)
+
+
+async def _acts_in(conn: AsyncConnection, caller: Caller, project: str) -> bool:
+    return bool(project) and await keys.find_project(conn, project) == caller.project_id
 
 
 async def acting(engine: AsyncEngine, caller: Caller, named: str, operators: str) -> Caller:
     """The caller in the project that is ``named`` by its id or its name.
 
     A key of the operators acts in any; every other one in its own, whatever else there is: it is
-    not told. Raises MismatchedProject, ProjectNotFound.
+    not told. Raises InsufficientScope, MismatchedProject, ProjectNotFound.
     """
     if named == caller.project_id:
         return caller
@@ -51,6 +71,7 @@ async def acting(engine: AsyncEngine, caller: Caller, named: str, operators: str
             f"{own.name!r} ({own.id}). Leave the header out (OpenAI's client takes it from "
             "OPENAI_PROJECT_ID), or use a key of that project."
         )
+    require_scope(caller.scope, Scope.OPERATOR)
     others = sorted((p for p in found if p is not own), key=lambda project: project.id != named)
     if not others:
         raise ProjectNotFound(

@@ -36,7 +36,8 @@ async def test_a_new_key_opens_the_same_project_and_is_shown_once(world: World) 
     listed = (await world.call("GET", KEYS)).json()["data"]
 
     assert set(made) == {
-        *("id", "object", "name", "hint", "created_at", "last_used_at", "key"),
+        *("id", "object", "name", "hint", "scope", "created_at", "created_by"),
+        *("expires_at", "last_used_at", "key"),
     }
     assert (made["object"], made["name"]) == ("api_key", "laptop")
     assert made["key"].startswith("rk-")

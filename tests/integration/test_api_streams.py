@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -13,6 +15,7 @@ from service.api.app import make_app
 from tests.scripted_node import boot
 from tests.served import served
 from tests.world import World
+from tests.world import client as connected
 from trainer.contract import log_path
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -77,6 +80,25 @@ async def test_what_is_not_there_is_refused_before_a_stream_begins(world: World)
     for path in ("/stream", "/events/stream", "/logs/stream"):
         answer = await world.call("GET", f"{JOBS}/no{path}")
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found")
+
+
+@pytest.mark.parametrize("path", ["stream", "events/stream", "logs/stream"])
+async def test_a_stream_ends_in_its_middle_so_that_the_key_is_looked_at_again(
+    world: World, path: str
+) -> None:
+    job = (await world.submit())["id"]
+    await boot(world, job)
+    short = replace(world.parts, stream_life=timedelta(milliseconds=300))
+    (key,) = (await world.call("GET", "/v1/api_keys")).json()["data"]
+    head = {"authorization": f"Bearer {world.key}"}
+    async with connected(make_app(short)) as http:
+        cut = await http.get(f"{JOBS}/{job}/{path}", headers=head)
+        await http.delete(f"/v1/api_keys/{key['id']}", headers=head)
+        again = await http.get(f"{JOBS}/{job}/{path}", headers=head)
+
+    assert cut.headers["content-type"].startswith("text/event-stream")
+    assert "[DONE]" not in cut.text, "a client takes that for the end of the job"
+    assert again.json()["error"]["code"] == "invalid_api_key"
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ async def run(settings: dict[str, str], *words: str) -> tuple[int, str, str]:
 
 
 async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock: Clock) -> None:
-    _, secret, _ = await key(database_url, "create", "--project", "p", "--name", "laptop")
+    words = ("--name", "laptop", "--scope", "read", "--days", "30")
+    _, secret, _ = await key(database_url, "create", "--project", "p", *words)
     status, listed, _ = await key(database_url, "list", "--project", "p")
     key_id = listed.split()[0]
 
@@ -45,7 +46,8 @@ async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock
     assert secret.strip().startswith("rk-")
     assert secret.strip() not in listed
     assert listed.rstrip().endswith("never used  laptop")
-    assert f"rk-...{secret.strip()[-4:]}" in listed
+    assert f"rk-...{secret.strip()[-4:]}  read  made " in listed
+    assert " by key create  expires 20" in listed
 
     status, revoked, _ = await key(database_url, "revoke", key_id, "--project", "p")
 

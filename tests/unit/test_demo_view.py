@@ -2,9 +2,8 @@
 
 from io import StringIO
 
-from rich.console import Console
-
 from rekindle.demo_view import View
+from rekindle.terminal import Console
 
 ATTEMPT = {
     "number": 1,

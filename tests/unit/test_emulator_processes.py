@@ -149,3 +149,28 @@ def test_a_vm_is_known_by_its_folder_from_its_first_process_on(vm: Vm) -> None:
 
     init = psutil.Process(pid)  # for a moment it is still a copy of us, not yet our program
     wait_for(lambda: init.environ().get("HOME") == str(vm.folder))
+
+
+def test_what_a_vm_is_booted_with_is_readable_by_its_owner_alone_from_the_beginning(
+    vm: Vm,
+) -> None:
+    """Custom data holds the token that a node registers with; the boot script looks meanwhile."""
+    before = os.umask(0o022)
+    try:
+        vm.boot_from(
+            "#cloud-config\n"
+            "write_files:\n"
+            "- {path: /etc/node.json, permissions: '0600', content: secret}\n"
+            "- {path: /etc/open, permissions: '0644', content: open}\n"
+            "runcmd:\n"
+            "- echo booted > booted\n"
+        )
+    finally:
+        os.umask(before)
+    vm.text("booted")
+
+    modes = {
+        name: (vm.folder / name).stat().st_mode & 0o777
+        for name in ("user-data", "fs/etc/node.json", "fs/etc/open")
+    }
+    assert modes == {"user-data": 0o600, "fs/etc/node.json": 0o600, "fs/etc/open": 0o644}

@@ -182,3 +182,18 @@ def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StateUnreadable, match="cannot be read"):
         Store(tmp_path)
+
+
+def test_what_is_remembered_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    """Custom data is in it, and in that the token of a node."""
+    before = os.umask(0o022)
+    try:
+        store = Store(tmp_path)
+        store.state.next_address = 7
+        store.commit()
+    finally:
+        os.umask(before)
+
+    modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.glob("state.db*")}
+    assert len(modes) > 1, "SQLite's other files as well"
+    assert set(modes.values()) == {0o600}

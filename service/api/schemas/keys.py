@@ -2,15 +2,17 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from contract.choices import Scope
 from service.api.schemas.base import Answer, Page, UnixTime
 
+_LAST_SECOND = 253_402_300_799  # of the year 9999
 _NAME = r"^[^\x00-\x1f\x7f]+$"
 
 
 class KeyRequest(BaseModel):
-    """What a new key is called."""
+    """What a new key is called, what it may do, and until when."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -18,6 +20,18 @@ class KeyRequest(BaseModel):
         str,
         StringConstraints(strip_whitespace=True, min_length=1, max_length=100, pattern=_NAME),
     ]
+    scope: Scope = Field(
+        default=Scope.WRITE,
+        strict=False,
+        description="`read`: requests that change nothing. `write`: also those that do. "
+        "`operator`: also those over all projects, in the operators' project.",
+    )
+    expires_at: int | None = Field(
+        default=None,
+        gt=0,
+        le=_LAST_SECOND,
+        description="Unix time in seconds. By default that of the key that makes it, or never.",
+    )
 
 
 class Key(Answer):
@@ -28,8 +42,13 @@ class Key(Answer):
     name: str
     hint: str
     """The key's last characters."""
+    scope: Scope
     created_at: UnixTime
+    created_by: str | None
+    """Id of the key that made it; null: it was made by who runs the service."""
+    expires_at: UnixTime | None
     last_used_at: UnixTime | None
+    """To within a minute."""
 
 
 class NewKey(Key):

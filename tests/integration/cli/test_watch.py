@@ -164,3 +164,34 @@ async def test_logs_show_the_end_and_follow_over_attempts(shell: Shell, job: str
 
 async def _value(seen: Any) -> Any:  # noqa: ANN401 - whatever is waited for
     return seen
+
+
+async def test_a_log_is_shown_without_its_control_characters_and_raw_as_it_was_printed(
+    shell: Shell, job: str
+) -> None:
+    await boot(shell.world, job)
+    (attempt,) = await shell.world.attempts_of(job)
+    text = b"\x1b]52;c;cm0=\x07loss 1\r\n 1%\r 2%\xff Gr\xc3\xb6\xc3\x9fe\n"
+    await shell.world.store.write(job, log_path(attempt["id"], 0), text)
+
+    shown = await shell.run("logs", job)
+    raw = await shell.run("logs", job, "--raw")
+    document = (await shell.run("logs", job, "--json")).json
+
+    assert shown.out == "\\x1b]52;c;cm0=\\x07loss 1\n 1%\n 2%\\xff Größe\n"
+    assert raw.out == text.decode(errors="replace").replace("\r\n", "\n"), "as a runner decodes"
+    assert document["text"] == text.decode(errors="replace")
+
+
+async def test_names_and_errors_of_strangers_reach_no_terminal_as_they_are(shell: Shell) -> None:
+    name = "Modell \u202e\x9b2J"
+    await shell.world.call("POST", "/v1/api_keys", json={"name": name})
+
+    listed = await shell.run("keys", "list")
+    document = await shell.run("keys", "list", "--json")
+    refused = await shell.run("keys", "create", "\x1b[2J")
+
+    assert r"Modell \u202e\x9b2J" in listed.out
+    assert name in [key["name"] for key in document.json["data"]]
+    for printed in (listed.out, document.out, refused.out + refused.err):
+        assert not {"\u202e", "\x9b", "\x1b"} & set(printed)

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from rekindle.cli import job_view, words
 from rekindle.cli.feed import News
@@ -13,6 +12,7 @@ from rekindle.cli.terms import Limits, Priority
 from rekindle.cli.trouble import Unreachable
 from rekindle.cli.watch_lines import Lines
 from rekindle.cli.watch_screen import Screen, picture
+from rekindle.terminal import Console
 
 NOW = 1_795_000_100.0
 JOB: dict[str, Any] = {
@@ -70,7 +70,7 @@ def test_the_picture_says_what_a_user_wants_to_know() -> None:
         "1 · attempt 2 · 0 steps done again",
         "step 38, 4 s ago",
         "1 min 40 s · about 60 s left".replace("60 s", "1 min 00 s"),
-        "Azure  [2Jtakes back one machine",
+        r"Azure \x1b[2Jtakes back one machine",
         "Ctrl-C ends the watching, not the job.",
     ):
         assert part in shown

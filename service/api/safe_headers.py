@@ -1,0 +1,21 @@
+"""What every answer tells a browser: keep nothing, guess no type, run nothing, come by TLS."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.types import Scope
+
+ASSETS: Final = "/docs/assets"  # the same for everybody, so they may be kept
+_ALWAYS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+}
+_HSTS = {"strict-transport-security": "max-age=31536000"}  # a year
+
+
+def safe_headers(scope: Scope) -> Mapping[str, str]:
+    """Headers of an answer that does not set them itself."""
+    kept = {} if scope["path"].startswith(f"{ASSETS}/") else {"cache-control": "no-store"}
+    # uvicorn takes the scheme from a proxy that FORWARDED_ALLOW_IPS names.
+    return _ALWAYS | kept | (_HSTS if scope["scheme"] == "https" else {})
