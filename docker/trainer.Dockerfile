@@ -2,12 +2,14 @@
 # `--build-arg ACCELERATOR=cpu` makes the variant for machines without a GPU.
 # The base is Debian, not a CUDA image: torch's wheels bring their own CUDA, cuDNN and NCCL, and a
 # second copy in the base would only be pulled (docs/adr/0010-images.md).
-ARG BASE=debian:12.15-slim
+ARG BASE=debian:12.15-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
 ARG ACCELERATOR=cuda
 
 FROM ${BASE} AS python
 # tini is PID 1: it reaps what torchrun's workers leave behind once their parents were killed.
+# `upgrade` brings Debian's fixes since the base was made.
 RUN apt-get update \
+ && apt-get upgrade --yes \
  && apt-get install --yes --no-install-recommends ca-certificates python3 tini \
  && apt-get clean \
  && rm -rf /var/lib/apt/lists/* /var/cache/debconf/* /var/log/* /var/cache/ldconfig/*
@@ -68,9 +70,11 @@ HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
 ENTRYPOINT ["tini", "--", "python3", "-m", "trainer.supervisor"]
 # Last, as they change with every commit and the layers above must not.
 ARG ACCELERATOR
+ARG BASE
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Rekindle trainer (${ACCELERATOR})" \
       org.opencontainers.image.description="Supervisor and trainer of a Rekindle node" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}"

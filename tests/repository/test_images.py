@@ -25,6 +25,7 @@ DOCKERFILES = sorted(HERE.glob("*.Dockerfile"))
 SHIPPED = [file for file in DOCKERFILES if file.stem != "local"]
 LOCKS = sorted(HERE.glob("*.txt"))
 COMPOSE: dict[str, Any] = yaml.safe_load((HERE / "compose.yaml").read_text())
+DIGEST = "@sha256:[0-9a-f]{64}"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -38,11 +39,21 @@ def shipped(request: pytest.FixtureRequest) -> str:
     return Path(request.param).read_text()
 
 
-def test_the_base_is_pinned_and_a_builder_may_pin_it_further(shipped: str) -> None:
+def test_the_base_is_pinned_to_the_byte_and_named_in_the_image(shipped: str) -> None:
     (base,) = re.findall(r"^ARG BASE=(\S+)$", shipped, re.MULTILINE)
 
-    assert re.fullmatch(r"debian:\d+\.\d+-slim", base)
+    assert re.fullmatch(rf"debian:\d+\.\d+-slim{DIGEST}", base)
     assert "FROM ${BASE} AS python" in shipped
+    assert 'org.opencontainers.image.base.name="${BASE}"' in shipped
+
+
+def test_the_database_of_the_compose_file_is_pinned_to_the_byte() -> None:
+    assert re.fullmatch(rf"postgres:\S+{DIGEST}", COMPOSE["services"]["postgres"]["image"])
+
+
+def test_debians_fixes_since_the_base_was_made_are_installed(shipped: str) -> None:
+    """The first pinned base was a month old when it was pinned."""
+    assert "&& apt-get upgrade --yes \\\n && apt-get install" in shipped
 
 
 def test_both_images_stand_on_the_same_layers() -> None:
