@@ -36,9 +36,11 @@ COPY service /opt/rekindle/service
 RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/rekindle
 
 FROM python
+# No program gives its caller another user's rights: `su` and `mount` of the base would.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent \
       --shell /usr/sbin/nologin rekindle \
- && printf '/opt/%s\n' rekindle packages >/usr/lib/python3/dist-packages/rekindle.pth
+ && printf '/opt/%s\n' rekindle packages >/usr/lib/python3/dist-packages/rekindle.pth \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 COPY --from=build /opt/packages /opt/packages
 COPY --from=build /opt/rekindle /opt/rekindle
 WORKDIR /opt/rekindle

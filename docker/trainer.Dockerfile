@@ -55,9 +55,11 @@ ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 FROM runtime-${ACCELERATOR}
 # service/cloud/cloud_init.py hands the node's configuration and disk to this very number.
+# No program gives its caller another user's rights: `su` and `mount` of the base would.
 RUN useradd --uid 10001 --user-group --create-home --home-dir /var/lib/rekindle \
       --skel /nonexistent --shell /usr/sbin/nologin rekindle \
- && printf '/opt/%s\n' rekindle packages torch >/usr/lib/python3/dist-packages/rekindle.pth
+ && printf '/opt/%s\n' rekindle packages torch >/usr/lib/python3/dist-packages/rekindle.pth \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 # Layers of their own, the rarely changing ones first: a node pulls them side by side.
 COPY --from=build /opt/torch /opt/torch
 COPY --from=build /opt/packages /opt/packages

@@ -37,6 +37,7 @@ INSTANCE = {
 
 def service(engine: Engine, image: str) -> None:
     """Migrate an empty database, serve, be healthy, create a key, and end when told to."""
+    _expect_no_setuid(engine, image)
     expect("service: --help", engine.run("rk-help", image, "--help"), 0, "migrate")
     expect("service: without settings", engine.run("rk-bare", image), 2, "REKINDLE_DATABASE_URL")
     with _database() as url:
@@ -56,6 +57,7 @@ def service(engine: Engine, image: str) -> None:
 
 def trainer(engine: Engine, image: str) -> None:
     """Import everything, refuse to start unconfigured, register, be healthy, end when told to."""
+    _expect_no_setuid(engine, image)
     imports = engine.run("rk-imports", "--entrypoint", "python3", image, "-c", IMPORTS)
     expect("trainer: imports", imports, 0, "2.13.0")
     expect("trainer: without a node.json", engine.run("rk-bare", image), 2, "configuration.bad")
@@ -173,6 +175,16 @@ def expect(what: str, done: "subprocess.CompletedProcess[str]", code: int, said:
     if done.returncode != code or said not in output:
         raise EngineError(f"{what}: ended with {done.returncode}, not {code}, {said!r}:\n{output}")
     say(what)
+
+
+def _expect_no_setuid(engine: Engine, image: str) -> None:
+    """No file runs with the rights of its owner; folders that 10001 cannot read are left out."""
+    words = ("/", "-xdev", "-type", "f", "-perm", "/6000")
+    found = engine.run("rk-setuid", "--entrypoint", "find", image, *words)
+    if found.stdout or found.returncode > 1:  # 1: some folder was left out
+        said = found.stdout or found.stderr
+        raise EngineError(f"{image} has programs with the rights of their owners:\n{said}")
+    say(f"{image}: no setuid program")
 
 
 def _expect_health(engine: Engine, image: str, name: str, port: int = 8080) -> None:

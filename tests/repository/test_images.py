@@ -68,6 +68,11 @@ def test_no_image_runs_as_root(dockerfile: str) -> None:
     assert re.findall(r"^USER (\S+)$", last, re.MULTILINE)[-1] == USER
 
 
+def test_no_program_gives_its_caller_another_users_rights(shipped: str) -> None:
+    """`su` and `mount` of Debian's base do."""
+    assert "find / -xdev -type f -perm /6000 -exec chmod a-s {} +" in shipped
+
+
 def test_the_nodes_disk_belongs_to_the_user_of_the_trainer_image() -> None:
     trainer = (HERE / "trainer.Dockerfile").read_text()
 
