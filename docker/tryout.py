@@ -50,7 +50,7 @@ def service(engine: Engine, image: str) -> None:
         with engine.running("rk-service", *settings, image, "all", "--port", str(port)):
             for path in ("/livez", "/readyz"):
                 wait_until(partial(_status, f"http://127.0.0.1:{port}{path}"), 200)
-                say(f"service: GET {path} -> 200")
+                print_ok(f"service: GET {path} -> 200")
             _expect_health(engine, image, "rk-service", port)
             _stop(engine, "rk-service")
 
@@ -67,7 +67,7 @@ def trainer(engine: Engine, image: str) -> None:
             wait_until(lambda: standin.registered.is_set() or _ended(engine, "rk-trainer"), True)
             if not standin.registered.is_set():
                 raise EngineError(f"nobody registered:\n{engine.ask('logs', 'rk-trainer').stderr}")
-            say("trainer: reads node.json, finds its VM, registers")
+            print_ok("trainer: reads node.json, finds its VM, registers")
             _expect_health(engine, image, "rk-trainer")
             _stop(engine, "rk-trainer")
 
@@ -112,7 +112,7 @@ def _node(folder: Path, port: int) -> list[str]:
     work.mkdir()
     (folder / "node.json").write_text(config.to_json())
     for path in (folder, folder / "node.json", work):
-        give(path)
+        give_to_user(path)
     mounts = (f"{folder}/node.json:/etc/rekindle/node.json:ro", f"{work}:/var/lib/rekindle")
     return [
         *(word for mount in mounts for word in ("--volume", mount)),
@@ -120,8 +120,8 @@ def _node(folder: Path, port: int) -> list[str]:
     ]
 
 
-def give(path: Path) -> None:
-    """To the containers' user alone, as cloud-init does; without root to everybody."""
+def give_to_user(path: Path) -> None:
+    """Give a file to the containers' user alone, as cloud-init does; without root to every user."""
     try:
         os.chown(path, USER, USER)
         path.chmod(0o700)
@@ -174,7 +174,7 @@ def expect(what: str, done: "subprocess.CompletedProcess[str]", code: int, said:
     output = done.stdout + done.stderr
     if done.returncode != code or said not in output:
         raise EngineError(f"{what}: ended with {done.returncode}, not {code}, {said!r}:\n{output}")
-    say(what)
+    print_ok(what)
 
 
 def _expect_no_setuid(engine: Engine, image: str) -> None:
@@ -184,7 +184,7 @@ def _expect_no_setuid(engine: Engine, image: str) -> None:
     if found.stdout or found.returncode > 1:  # 1: some folder was left out
         said = found.stdout or found.stderr
         raise EngineError(f"{image} has programs with the rights of their owners:\n{said}")
-    say(f"{image}: no setuid program")
+    print_ok(f"{image}: no setuid program")
 
 
 def _expect_health(engine: Engine, image: str, name: str, port: int = 8080) -> None:
@@ -193,7 +193,7 @@ def _expect_health(engine: Engine, image: str, name: str, port: int = 8080) -> N
     check = (facts["Config"].get("Healthcheck") or facts["Healthcheck"])["Test"][1:]
     words = [word.replace(":8080/", f":{port}/") for word in check]
     wait_until(lambda: engine.ask("exec", name, *words).returncode, 0)
-    say(f"{name.removeprefix('rk-')}: healthy")
+    print_ok(f"{name.removeprefix('rk-')}: healthy")
 
 
 def wait_until(look: Callable[[], int], wanted: int) -> None:
@@ -223,7 +223,7 @@ def _stop(engine: Engine, name: str) -> None:
     code = engine.ask("inspect", "--format", "{{.State.ExitCode}}", name).stdout.strip()
     if code != "0":
         raise EngineError(f"{name} ended with {code}:\n{engine.ask('logs', name).stderr}")
-    say(f"{name.removeprefix('rk-')}: ends on SIGTERM with 0 after {took:.1f} s")
+    print_ok(f"{name.removeprefix('rk-')}: ends on SIGTERM with 0 after {took:.1f} s")
 
 
 def _free_port() -> int:
@@ -232,7 +232,7 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def say(what: str) -> None:
+def print_ok(what: str) -> None:
     """Print what works."""
     sys.stdout.write(f"  ok  {what}\n")
     sys.stdout.flush()

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from docker.engine import ROOT, Engine
-from docker.tryout import expect, give, say, wait_until
+from docker.tryout import expect, give_to_user, print_ok, wait_until
 from rekindle import postgres
 
 HERE = ROOT / "docker"
@@ -39,7 +39,7 @@ def run_job(engine: Engine, tag: str) -> None:
             stack.enter_context(engine.running(f"rk-{name}", *options, *words, *command))
             test = SERVICES[name].get("healthcheck", {"test": ["CMD", *_health(engine, service)]})
             wait_until(lambda: engine.ask("exec", f"rk-{name}", *test["test"][1:]).returncode, 0)
-            say(f"stack: {name} is healthy")
+            print_ok(f"stack: {name} is healthy")
 
         start(alone, "azurite", *hosts, "--volume", f"{blobs}:/state", local)
         start(inside, "emulator", "--volume", f"{azure}:/state", local)
@@ -54,12 +54,12 @@ def run_job(engine: Engine, tag: str) -> None:
         job = inside.run("rk-job", *submit)
         if job.returncode:
             for name in ("emulator", "api", "reconciler"):
-                say(f"{name}: {inside.ask('logs', '--tail', '40', f'rk-{name}')}")
+                print_ok(f"{name}: {inside.ask('logs', '--tail', '40', f'rk-{name}')}")
         expect("stack: a job trained its model", job, 0, "succeeded")
 
 
 def _health(engine: Engine, image: str) -> list[str]:
-    """The check that an image brings along."""
+    """Return the health check of an image."""
     asked = engine.ask("image", "inspect", "--format", "{{json .}}", image).stdout
     facts: dict[str, Any] = yaml.safe_load(asked)
     words: list[str] = (facts["Config"].get("Healthcheck") or facts["Healthcheck"])["Test"][1:]
@@ -68,18 +68,18 @@ def _health(engine: Engine, image: str) -> list[str]:
 
 @contextmanager
 def _volumes() -> Iterator[list[Path]]:
-    """What compose.yaml calls azure and blobs, writable for the containers' user."""
+    """Make the volumes azure and blobs of compose.yaml, writable for the containers' user."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("azure", "blobs")]
         for path in paths:
             path.mkdir()
-            give(path)
+            give_to_user(path)
         yield paths
 
 
 @contextmanager
 def _settings() -> Iterator[list[str]]:
-    """local.env, with an empty PostgreSQL behind a socket that every user may open."""
+    """Yield options for local.env and an empty PostgreSQL, whose socket every user may open."""
     with tempfile.TemporaryDirectory() as folder:
         data, sockets = Path(folder) / "postgres", Path(folder) / "sockets"
         postgres.initialize(data)
