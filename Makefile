@@ -15,7 +15,7 @@ JOBS ?= 4
 # The tests start our programs hundreds of times: they are compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test long check fmt docs exactness az images mutants chaos upgrade
+.PHONY: help setup demo up test long check fmt docs exactness az images audit mutants chaos upgrade
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -68,3 +68,6 @@ az: setup ## the real az on the emulator, with its transcript (installs it into 
 
 images: setup ## build and try the container images (IMAGES="options"; docs/images.md)
 	@$(VENV)/python -m docker.build $(IMAGES)
+
+audit: setup ## known vulnerabilities in what the images install (AUDIT="--ignore ID"; needs a network)
+	@$(VENV)/python -m docker.audit $(AUDIT)

@@ -6,7 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from docker import base, engine, tryout
+from docker import base, engine, sbom, tryout, tryout_stack
 from docker.engine import ROOT, Engine, EngineError
 
 VARIANTS = ("cpu", "cuda")
@@ -23,12 +23,10 @@ def main() -> int:
     )
     try:
         if options.bootstrap:
-            base.make(found)
+            options.base = base.make(found)
         _build(found, options)
         if not options.untried:
-            tryout.service(found, f"rekindle-service:{options.tag}")
-        for variant in () if options.untried else options.trainer:
-            tryout.trainer(found, f"rekindle-trainer:{options.tag}-{variant}")
+            _try(found, options)
     except EngineError as error:
         sys.stderr.write(f"images: {error}\n")
         return 1
@@ -39,17 +37,32 @@ def _build(engine: Engine, options: argparse.Namespace) -> None:
     labels = [f"VERSION={_version()}", f"REVISION={_revision()}"]
     if options.base:
         labels.append(f"BASE={options.base}")
-    service = f"rekindle-service:{options.tag}"
-    engine.build("service.Dockerfile", service, labels)
-    _say_size(engine, service)
+    image = f"rekindle-service:{options.tag}"
+    engine.build("service.Dockerfile", image, labels)
+    _describe(engine, image, ["service.txt"])
     for variant in options.trainer:
-        tag = f"rekindle-trainer:{options.tag}-{variant}"
-        engine.build("trainer.Dockerfile", tag, [*labels, f"ACCELERATOR={variant}"])
-        _say_size(engine, tag)
+        image = f"rekindle-trainer:{options.tag}-{variant}"
+        engine.build("trainer.Dockerfile", image, [*labels, f"ACCELERATOR={variant}"])
+        _describe(engine, image, [f"torch-{variant}.txt", "trainer.txt"])
     if "cpu" in options.trainer:
-        trainer = f"TRAINER=rekindle-trainer:{options.tag}-cpu"
-        engine.build("local.Dockerfile", f"rekindle-local:{options.tag}", [*labels, trainer])
-        _say_size(engine, f"rekindle-local:{options.tag}")
+        trainer = f"rekindle-trainer:{options.tag}-cpu"
+        image = f"rekindle-local:{options.tag}"
+        engine.build("local.Dockerfile", image, [f"TRAINER={trainer}"])
+        locks = ["torch-cpu.txt", "trainer.txt", "local.txt", "../package-lock.json"]
+        _describe(engine, image, locks)
+
+
+def _try(engine: Engine, options: argparse.Namespace) -> None:
+    tryout.service(engine, f"rekindle-service:{options.tag}")
+    for variant in options.trainer:
+        tryout.trainer(engine, f"rekindle-trainer:{options.tag}-{variant}")
+    if "cpu" in options.trainer:
+        tryout_stack.run_job(engine, options.tag)
+
+
+def _describe(engine: Engine, image: str, locks: list[str]) -> None:
+    _say_size(engine, image)
+    sys.stdout.write(f"  contents: {sbom.write(engine, image, locks).relative_to(ROOT)}\n")
 
 
 def _say_size(engine: Engine, image: str) -> None:

@@ -28,6 +28,7 @@ class Engine:
     program: tuple[str, ...]
     build_options: tuple[str, ...] = ()
     run_options: tuple[str, ...] = ()
+    network: str = "host"
 
     def build(self, dockerfile: str, tag: str, arguments: Sequence[str]) -> None:
         """Build one image from the repository."""
@@ -60,9 +61,10 @@ class Engine:
             self.ask("rm", "--force", name)
 
     def _as_production(self, name: str) -> tuple[str, ...]:
-        confined = ("--read-only", "--tmpfs", "/tmp:exec", "--cap-drop", "ALL")  # noqa: S108
-        rights = ("--security-opt", "no-new-privileges")
-        return ("--name", name, "--network", "host", *confined, *rights, *self.run_options)
+        read_only = ("--read-only", "--tmpfs", "/tmp:exec")  # noqa: S108 - the container's own
+        powerless = ("--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+        network = ("--network", self.network)
+        return ("--name", name, *network, *read_only, *powerless, *self.run_options)
 
 
 def find(

@@ -1,11 +1,13 @@
 # The service: API, reconciler and migrations in one image; docs/images.md has the commands.
 # Any engine builds it from the repository's root; `make images` also does it without one.
-# The base is pinned by tag; pass `--build-arg BASE=debian@sha256:...` to pin it to the byte.
-ARG BASE=debian:12.15-slim
+# The base is pinned to the byte; docs/images.md says how to move to a newer one.
+ARG BASE=debian:12.15-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
 
 FROM ${BASE} AS python
 # tini is PID 1: it reaps, and it makes SIGTERM end even a Python that is still importing.
+# `upgrade` brings Debian's fixes since the base was made.
 RUN apt-get update \
+ && apt-get upgrade --yes \
  && apt-get install --yes --no-install-recommends ca-certificates python3 tini \
  && apt-get clean \
  && rm -rf /var/lib/apt/lists/* /var/cache/debconf/* /var/log/* /var/cache/ldconfig/*
@@ -34,9 +36,11 @@ COPY service /opt/rekindle/service
 RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/rekindle
 
 FROM python
+# No program gives its caller another user's rights: `su` and `mount` of the base would.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent \
       --shell /usr/sbin/nologin rekindle \
- && printf '/opt/%s\n' rekindle packages >/usr/lib/python3/dist-packages/rekindle.pth
+ && printf '/opt/%s\n' rekindle packages >/usr/lib/python3/dist-packages/rekindle.pth \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 COPY --from=build /opt/packages /opt/packages
 COPY --from=build /opt/rekindle /opt/rekindle
 WORKDIR /opt/rekindle
@@ -49,9 +53,11 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
 ENTRYPOINT ["tini", "--", "python3", "-m", "service.main"]
 CMD ["all", "--host", "0.0.0.0", "--port", "8080"]
 # Last, as they change with every commit and the layers above must not.
+ARG BASE
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Rekindle service" \
       org.opencontainers.image.description="API and reconciler of Rekindle" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}"

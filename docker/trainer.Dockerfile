@@ -2,12 +2,14 @@
 # `--build-arg ACCELERATOR=cpu` makes the variant for machines without a GPU.
 # The base is Debian, not a CUDA image: torch's wheels bring their own CUDA, cuDNN and NCCL, and a
 # second copy in the base would only be pulled (docs/adr/0010-images.md).
-ARG BASE=debian:12.15-slim
+ARG BASE=debian:12.15-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
 ARG ACCELERATOR=cuda
 
 FROM ${BASE} AS python
 # tini is PID 1: it reaps what torchrun's workers leave behind once their parents were killed.
+# `upgrade` brings Debian's fixes since the base was made.
 RUN apt-get update \
+ && apt-get upgrade --yes \
  && apt-get install --yes --no-install-recommends ca-certificates python3 tini \
  && apt-get clean \
  && rm -rf /var/lib/apt/lists/* /var/cache/debconf/* /var/log/* /var/cache/ldconfig/*
@@ -53,9 +55,11 @@ ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 FROM runtime-${ACCELERATOR}
 # service/cloud/cloud_init.py hands the node's configuration and disk to this very number.
+# No program gives its caller another user's rights: `su` and `mount` of the base would.
 RUN useradd --uid 10001 --user-group --create-home --home-dir /var/lib/rekindle \
       --skel /nonexistent --shell /usr/sbin/nologin rekindle \
- && printf '/opt/%s\n' rekindle packages torch >/usr/lib/python3/dist-packages/rekindle.pth
+ && printf '/opt/%s\n' rekindle packages torch >/usr/lib/python3/dist-packages/rekindle.pth \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 # Layers of their own, the rarely changing ones first: a node pulls them side by side.
 COPY --from=build /opt/torch /opt/torch
 COPY --from=build /opt/packages /opt/packages
@@ -68,9 +72,11 @@ HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
 ENTRYPOINT ["tini", "--", "python3", "-m", "trainer.supervisor"]
 # Last, as they change with every commit and the layers above must not.
 ARG ACCELERATOR
+ARG BASE
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Rekindle trainer (${ACCELERATOR})" \
       org.opencontainers.image.description="Supervisor and trainer of a Rekindle node" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}"

@@ -37,35 +37,37 @@ INSTANCE = {
 
 def service(engine: Engine, image: str) -> None:
     """Migrate an empty database, serve, be healthy, create a key, and end when told to."""
-    _expect("service: --help", engine.run("rk-help", image, "--help"), 0, "migrate")
-    _expect("service: without settings", engine.run("rk-bare", image), 2, "REKINDLE_DATABASE_URL")
+    _expect_no_setuid(engine, image)
+    expect("service: --help", engine.run("rk-help", image, "--help"), 0, "migrate")
+    expect("service: without settings", engine.run("rk-bare", image), 2, "REKINDLE_DATABASE_URL")
     with _database() as url:
         port = _free_port()
         settings = _settings(url, port)
-        _expect("service: migrate", engine.run("rk-migrate", *settings, image, "migrate"), 0)
-        _expect("service: migrate again", engine.run("rk-again", *settings, image, "migrate"), 0)
+        expect("service: migrate", engine.run("rk-migrate", *settings, image, "migrate"), 0)
+        expect("service: migrate again", engine.run("rk-again", *settings, image, "migrate"), 0)
         key = engine.run("rk-key", *settings, image, "key", "create")
-        _expect("service: key create", key, 0, "rk-")
+        expect("service: key create", key, 0, "rk-")
         with engine.running("rk-service", *settings, image, "all", "--port", str(port)):
             for path in ("/livez", "/readyz"):
-                _until(partial(_status, f"http://127.0.0.1:{port}{path}"), 200)
-                _say(f"service: GET {path} -> 200")
+                wait_until(partial(_status, f"http://127.0.0.1:{port}{path}"), 200)
+                print_ok(f"service: GET {path} -> 200")
             _expect_health(engine, image, "rk-service", port)
             _stop(engine, "rk-service")
 
 
 def trainer(engine: Engine, image: str) -> None:
     """Import everything, refuse to start unconfigured, register, be healthy, end when told to."""
+    _expect_no_setuid(engine, image)
     imports = engine.run("rk-imports", "--entrypoint", "python3", image, "-c", IMPORTS)
-    _expect("trainer: imports", imports, 0, "2.13.0")
-    _expect("trainer: without a node.json", engine.run("rk-bare", image), 2, "configuration.bad")
+    expect("trainer: imports", imports, 0, "2.13.0")
+    expect("trainer: without a node.json", engine.run("rk-bare", image), 2, "configuration.bad")
     with tempfile.TemporaryDirectory() as folder, _standin() as standin:
         node = _node(Path(folder), standin.server_port)
         with engine.running("rk-trainer", *node, image):
-            _until(lambda: standin.registered.is_set() or _ended(engine, "rk-trainer"), True)
+            wait_until(lambda: standin.registered.is_set() or _ended(engine, "rk-trainer"), True)
             if not standin.registered.is_set():
                 raise EngineError(f"nobody registered:\n{engine.ask('logs', 'rk-trainer').stderr}")
-            _say("trainer: reads node.json, finds its VM, registers")
+            print_ok("trainer: reads node.json, finds its VM, registers")
             _expect_health(engine, image, "rk-trainer")
             _stop(engine, "rk-trainer")
 
@@ -110,7 +112,7 @@ def _node(folder: Path, port: int) -> list[str]:
     work.mkdir()
     (folder / "node.json").write_text(config.to_json())
     for path in (folder, folder / "node.json", work):
-        _give(path)
+        give_to_user(path)
     mounts = (f"{folder}/node.json:/etc/rekindle/node.json:ro", f"{work}:/var/lib/rekindle")
     return [
         *(word for mount in mounts for word in ("--volume", mount)),
@@ -118,8 +120,8 @@ def _node(folder: Path, port: int) -> list[str]:
     ]
 
 
-def _give(path: Path) -> None:
-    """To the containers' user alone, as cloud-init does; without root to everybody."""
+def give_to_user(path: Path) -> None:
+    """Give a file to the containers' user alone, as cloud-init does; without root to every user."""
     try:
         os.chown(path, USER, USER)
         path.chmod(0o700)
@@ -167,11 +169,22 @@ def _standin() -> Iterator[_Standin]:
         server.shutdown()
 
 
-def _expect(what: str, done: "subprocess.CompletedProcess[str]", code: int, said: str = "") -> None:
+def expect(what: str, done: "subprocess.CompletedProcess[str]", code: int, said: str = "") -> None:
+    """Raise EngineError unless a command ended with ``code`` and printed ``said``."""
     output = done.stdout + done.stderr
     if done.returncode != code or said not in output:
         raise EngineError(f"{what}: ended with {done.returncode}, not {code}, {said!r}:\n{output}")
-    _say(what)
+    print_ok(what)
+
+
+def _expect_no_setuid(engine: Engine, image: str) -> None:
+    """No file runs with the rights of its owner; folders that 10001 cannot read are left out."""
+    words = ("/", "-xdev", "-type", "f", "-perm", "/6000")
+    found = engine.run("rk-setuid", "--entrypoint", "find", image, *words)
+    if found.stdout or found.returncode > 1:  # 1: some folder was left out
+        said = found.stdout or found.stderr
+        raise EngineError(f"{image} has programs with the rights of their owners:\n{said}")
+    print_ok(f"{image}: no setuid program")
 
 
 def _expect_health(engine: Engine, image: str, name: str, port: int = 8080) -> None:
@@ -179,11 +192,12 @@ def _expect_health(engine: Engine, image: str, name: str, port: int = 8080) -> N
     facts = json.loads(engine.ask("image", "inspect", image).stdout)[0]
     check = (facts["Config"].get("Healthcheck") or facts["Healthcheck"])["Test"][1:]
     words = [word.replace(":8080/", f":{port}/") for word in check]
-    _until(lambda: engine.ask("exec", name, *words).returncode, 0)
-    _say(f"{name.removeprefix('rk-')}: healthy")
+    wait_until(lambda: engine.ask("exec", name, *words).returncode, 0)
+    print_ok(f"{name.removeprefix('rk-')}: healthy")
 
 
-def _until(look: Callable[[], int], wanted: int) -> None:
+def wait_until(look: Callable[[], int], wanted: int) -> None:
+    """Call ``look`` until it returns ``wanted``."""
     latest, pause = time.monotonic() + PATIENCE, threading.Event()
     while (seen := look()) != wanted:
         if time.monotonic() > latest:
@@ -209,7 +223,7 @@ def _stop(engine: Engine, name: str) -> None:
     code = engine.ask("inspect", "--format", "{{.State.ExitCode}}", name).stdout.strip()
     if code != "0":
         raise EngineError(f"{name} ended with {code}:\n{engine.ask('logs', name).stderr}")
-    _say(f"{name.removeprefix('rk-')}: ends on SIGTERM with 0 after {took:.1f} s")
+    print_ok(f"{name.removeprefix('rk-')}: ends on SIGTERM with 0 after {took:.1f} s")
 
 
 def _free_port() -> int:
@@ -218,6 +232,7 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def _say(what: str) -> None:
+def print_ok(what: str) -> None:
+    """Print what works."""
     sys.stdout.write(f"  ok  {what}\n")
     sys.stdout.flush()

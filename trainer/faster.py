@@ -6,6 +6,7 @@ computed: where they cannot be used the run goes on without them, and says so.
 
 from importlib import import_module
 from importlib.util import find_spec
+from shutil import which
 from typing import Any
 
 from trainer.contract import RunSpec
@@ -37,9 +38,13 @@ def require_possible(spec: RunSpec, device: str) -> None:
         raise Hopeless("zero_plus_plus has kernels for GPUs only: leave it out on a CPU")
 
 
-def unused(spec: RunSpec, device: str, *, has_liger: bool | None = None) -> tuple[str, ...]:
+def unused(
+    spec: RunSpec, device: str, *, has_liger: bool | None = None, has_compiler: bool | None = None
+) -> tuple[str, ...]:
     """A sentence for each option that is asked for and cannot be used here."""
     has_liger = find_spec("liger_kernel") is not None if has_liger is None else has_liger
+    if has_compiler is None:  # where Triton looks; the trainer's image has none
+        has_compiler = any(map(which, ("cc", "gcc", "clang")))
     sentences = []
     if spec.fused_kernels and not (device == "cuda" and has_liger):
         why = "liger-kernel is not installed" if device == "cuda" else "they are for GPUs"
@@ -48,6 +53,8 @@ def unused(spec: RunSpec, device: str, *, has_liger: bool | None = None) -> tupl
         sentences.append("compiled was not used: on a CPU nothing is compiled.")
     elif spec.compiled and (spec.zero_stage == 3 or spec.packing):
         sentences.append("compiled was not used: not with ZeRO stage 3, nor with packing.")
+    elif spec.compiled and not has_compiler:
+        sentences.append("compiled was not used: this image has no C compiler, which Triton needs.")
     return tuple(sentences)
 
 

@@ -22,6 +22,7 @@ DOCKERFILES = sorted(HERE.glob("*.Dockerfile"))
 SHIPPED = [file for file in DOCKERFILES if file.stem != "local"]
 LOCKS = sorted(HERE.glob("*.txt"))
 COMPOSE: dict[str, Any] = yaml.safe_load((HERE / "compose.yaml").read_text())
+DIGEST = "@sha256:[0-9a-f]{64}"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -35,11 +36,21 @@ def shipped(request: pytest.FixtureRequest) -> str:
     return Path(request.param).read_text()
 
 
-def test_the_base_is_pinned_and_a_builder_may_pin_it_further(shipped: str) -> None:
+def test_the_base_is_pinned_to_the_byte_and_named_in_the_image(shipped: str) -> None:
     (base,) = re.findall(r"^ARG BASE=(\S+)$", shipped, re.MULTILINE)
 
-    assert re.fullmatch(r"debian:\d+\.\d+-slim", base)
+    assert re.fullmatch(rf"debian:\d+\.\d+-slim{DIGEST}", base)
     assert "FROM ${BASE} AS python" in shipped
+    assert 'org.opencontainers.image.base.name="${BASE}"' in shipped
+
+
+def test_the_database_of_the_compose_file_is_pinned_to_the_byte() -> None:
+    assert re.fullmatch(rf"postgres:\S+{DIGEST}", COMPOSE["services"]["postgres"]["image"])
+
+
+def test_debians_fixes_since_the_base_was_made_are_installed(shipped: str) -> None:
+    """The first pinned base was a month old when it was pinned."""
+    assert "&& apt-get upgrade --yes \\\n && apt-get install" in shipped
 
 
 def test_both_images_stand_on_the_same_layers() -> None:
@@ -52,6 +63,11 @@ def test_no_image_runs_as_root(dockerfile: str) -> None:
     last = dockerfile[dockerfile.rindex("\nFROM ") :]
 
     assert re.findall(r"^USER (\S+)$", last, re.MULTILINE)[-1] == USER
+
+
+def test_no_program_gives_its_caller_another_users_rights(shipped: str) -> None:
+    """`su` and `mount` of Debian's base do."""
+    assert "find / -xdev -type f -perm /6000 -exec chmod a-s {} +" in shipped
 
 
 def test_the_nodes_disk_belongs_to_the_user_of_the_trainer_image() -> None:

@@ -29,12 +29,19 @@ def test_nothing_is_told_of_what_nobody_asked_for() -> None:
 
 
 def test_on_a_gpu_it_depends_on_what_is_installed_and_what_else_is_asked_for() -> None:
-    assert faster.unused(WISHES, "cuda", has_liger=True) == ()
-    assert faster.unused(WISHES, "cuda", has_liger=False) == (
+    assert faster.unused(WISHES, "cuda", has_liger=True, has_compiler=True) == ()
+    assert faster.unused(WISHES, "cuda", has_liger=False, has_compiler=True) == (
         "fused_kernels were not used: liger-kernel is not installed.",
     )
     (told,) = faster.unused(replace(WISHES, zero_stage=3), "cuda", has_liger=True)
     assert "not with ZeRO stage 3" in told
+
+
+def test_a_gpu_image_without_a_c_compiler_trains_uncompiled_instead_of_failing() -> None:
+    """Triton raised `Failed to find C compiler` in the first step."""
+    (told,) = faster.unused(WISHES, "cuda", has_liger=True, has_compiler=False)
+
+    assert told == "compiled was not used: this image has no C compiler, which Triton needs."
 
 
 def test_zero_plus_plus_is_what_deepspeed_calls_it() -> None:

@@ -1,0 +1,107 @@
+"""Look for known vulnerabilities in the packages of the images: `make audit`.
+
+pip-audit asks OSV about docker/*.txt, npm asks its registry about package-lock.json. Where neither
+answers, as in a closed network, there is nothing to learn: that is said, and is no failure.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from docker.engine import ROOT
+from rekindle.setup import tools_path
+
+OSV = "https://api.osv.dev/v1/query"
+# Any package will do to learn whether a database answers at all.
+QUESTION = {"package": {"name": "pip", "ecosystem": "PyPI"}, "version": "26.2"}
+PATIENCE = 15.0  # seconds for one answer
+
+
+class Unreachable(Exception):
+    """No advisory database answers."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print what is known; 1 if anything is that was not ignored."""
+    options = _options(arguments)
+    found = 0
+    for name, look in (("docker/*.txt", _python), ("package-lock.json", _npm)):
+        try:
+            known = [line for line in look(options) if not {*options.ignore} & {*line.split()}]
+        except Unreachable as reason:
+            _say(f"{name}: NOT AUDITED, no advisory database is reachable: {reason}")
+            continue
+        for line in known:
+            _say(f"{name}: {line}")
+        _say(f"{name}: audited, {len(known)} known vulnerabilities")
+        found += len(known)
+    return int(found > 0)
+
+
+def _python(options: argparse.Namespace) -> Iterator[str]:
+    """The vulnerabilities of what pip installs into the images."""
+    _reach(options.osv)
+    for lock in options.locks:
+        words = ["-m", "pip_audit", "--requirement", str(lock), "--disable-pip", "--format", "json"]
+        words += ["--vulnerability-service", "osv", "--osv-url", options.osv]
+        done = _run(sys.executable, *words, "--progress-spinner", "off")
+        if not done.stdout:
+            raise SystemExit(f"pip-audit failed on {lock.name}:\n{done.stderr}")
+        for package in json.loads(done.stdout)["dependencies"]:
+            for fault in package["vulns"]:
+                fixed = ", ".join(fault["fix_versions"]) or "no version yet"
+                yield f"{package['name']} {package['version']} {fault['id']} fixed in {fixed}"
+
+
+def _npm(_: argparse.Namespace) -> Iterator[str]:
+    """The vulnerabilities of what npm installs: the local stack's Azurite."""
+    words = ("audit", "--omit=dev", "--package-lock-only", "--json", "--fetch-retries=0")
+    done = _run("npm", *words)
+    report: dict[str, Any] = json.loads(done.stdout or "{}")
+    if "vulnerabilities" not in report:
+        raise Unreachable(report.get("message", done.stderr))
+    for name, package in report["vulnerabilities"].items():
+        for fault in package["via"]:
+            if isinstance(fault, dict):  # a text names another package of this report
+                yield f"{name} {fault['range']} {Path(fault['url']).name} {fault['title']}"
+
+
+def _reach(url: str) -> None:
+    """Raise Unreachable unless a database answers; a proxy's refusal is not an answer."""
+    try:
+        httpx.post(url, json=QUESTION, timeout=PATIENCE).raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise Unreachable(f"{url}: {error}") from error
+
+
+def _run(*words: str) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"PATH": tools_path()}
+    return subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def _say(what: str) -> None:
+    sys.stdout.write(f"{what}\n")
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m docker.audit", description=__doc__)
+    add = parser.add_argument
+    add("--ignore", action="append", default=[], metavar="ID", help="an accepted vulnerability")
+    add("--osv", default=OSV, metavar="URL", help="where to ask about Python's packages")
+    add("locks", nargs="*", type=Path, help="default: all of docker/*.txt")
+    options = parser.parse_args(arguments)
+    options.locks = options.locks or sorted((ROOT / "docker").glob("*.txt"))
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""A job from its submission to its model, by the built images and the commands of compose.yaml.
+
+The containers share one network namespace with nothing but a loopback device, so that names and
+ports are those of compose.yaml and nothing outside is reached. PostgreSQL alone is not its image's:
+it is the one of `make setup`, over a socket.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from docker.engine import ROOT, Engine
+from docker.tryout import expect, give_to_user, print_ok, wait_until
+from rekindle import postgres
+
+HERE = ROOT / "docker"
+SERVICES: dict[str, Any] = yaml.safe_load((HERE / "compose.yaml").read_text())["services"]
+NAMES = ("azurite", "emulator", "api")
+CLIENT = f"{HERE}/first_job.py:/first_job.py:ro"
+
+
+def run_job(engine: Engine, tag: str) -> None:
+    """Start what compose.yaml starts, in its order; train a tiny model; stop it all."""
+    service, local = f"rekindle-service:{tag}", f"rekindle-local:{tag}"
+    hosts = [word for name in NAMES for word in ("--add-host", f"{name}:127.0.0.1")]
+    alone = replace(engine, network="none")
+    inside = replace(engine, network="container:rk-azurite")
+    with ExitStack() as stack:
+        azure, blobs = stack.enter_context(_volumes())
+        options = stack.enter_context(_settings())
+
+        def start(engine: Engine, name: str, *words: str) -> None:
+            command = SERVICES[name]["command"]
+            stack.enter_context(engine.running(f"rk-{name}", *options, *words, *command))
+            test = SERVICES[name].get("healthcheck", {"test": ["CMD", *_health(engine, service)]})
+            wait_until(lambda: engine.ask("exec", f"rk-{name}", *test["test"][1:]).returncode, 0)
+            print_ok(f"stack: {name} is healthy")
+
+        start(alone, "azurite", *hosts, "--volume", f"{blobs}:/state", local)
+        start(inside, "emulator", "--volume", f"{azure}:/state", local)
+        state = (*options, "--volume", f"{azure}:/state")
+        prepared = inside.run("rk-prepare", *state, local, *SERVICES["prepare"]["command"])
+        expect("stack: a resource group and a base model are there", prepared, 0)
+        expect("stack: migrate", inside.run("rk-migrate", *options, service, "migrate"), 0)
+        for name in ("api", "reconciler"):
+            start(inside, name, "--volume", f"{azure}:/state:ro", service)
+        key = inside.run("rk-key", *options, service, "key", "create").stdout.split()[-1]
+        submit = ("--volume", CLIENT, local, "python3", "/first_job.py", "http://api:8080", key)
+        job = inside.run("rk-job", *submit)
+        if job.returncode:
+            for name in ("emulator", "api", "reconciler"):
+                print_ok(f"{name}: {inside.ask('logs', '--tail', '40', f'rk-{name}')}")
+        expect("stack: a job trained its model", job, 0, "succeeded")
+
+
+def _health(engine: Engine, image: str) -> list[str]:
+    """Return the health check of an image."""
+    asked = engine.ask("image", "inspect", "--format", "{{json .}}", image).stdout
+    facts: dict[str, Any] = yaml.safe_load(asked)
+    words: list[str] = (facts["Config"].get("Healthcheck") or facts["Healthcheck"])["Test"][1:]
+    return words
+
+
+@contextmanager
+def _volumes() -> Iterator[list[Path]]:
+    """Make the volumes azure and blobs of compose.yaml, writable for the containers' user."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("azure", "blobs")]
+        for path in paths:
+            path.mkdir()
+            give_to_user(path)
+        yield paths
+
+
+@contextmanager
+def _settings() -> Iterator[list[str]]:
+    """Yield options for local.env and an empty PostgreSQL, whose socket every user may open."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, sockets = Path(folder) / "postgres", Path(folder) / "sockets"
+        postgres.initialize(data)
+        sockets.mkdir()
+        sockets.chmod(0o777)
+        postgres.start(data, f"unix_socket_directories={sockets}")
+        url = f"postgresql+psycopg://{postgres.SUPERUSER}@/postgres?host=/postgres"
+        try:
+            yield [
+                *("--env-file", str(HERE / "local.env"), "--env", f"REKINDLE_DATABASE_URL={url}"),
+                *("--volume", f"{sockets}:/postgres"),
+            ]
+        finally:
+            postgres.stop(data)

@@ -1,0 +1,77 @@
+"""The bills of materials of the images: nothing installed is missing, and scanners read them."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from docker import lock, sbom
+from docker.engine import ROOT
+
+# As `dpkg-query` prints it for sbom.FIELDS.
+DEBIAN = "libc6\t2.36-9+deb12u14\tamd64\tglibc\ntini\t0.19.0-1\tamd64\ttini\n"
+NPM = "../package-lock.json"
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in sbom.HERE.glob("*.txt")))
+def test_every_locked_package_of_python_is_named(name: str) -> None:
+    pins = [pin.split()[0].split("==") for pin in lock.pins((sbom.HERE / name).read_text())]
+    wanted = {(re.sub(r"[-_.]+", "-", package).lower(), version) for package, version in pins}
+
+    named = {(part["name"], part["version"]) for part in parts(name) if purl(part, "pypi")}
+
+    assert len(wanted) > 0
+    assert {(re.sub(r"[-_.]+", "-", n).lower(), version) for n, version in named} == wanted
+
+
+def test_every_locked_package_of_npm_is_named() -> None:
+    packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    wanted = {
+        (path.rpartition("node_modules/")[2], facts["version"])
+        for path, facts in packages.items()
+        if path
+    }
+
+    named = {(part["name"], part["version"]) for part in parts(NPM) if purl(part, "npm")}
+
+    assert ("@azure/core-auth", "1.10.1") in named
+    assert named == wanted
+
+
+def test_a_scanner_finds_the_distribution_and_the_source_of_each_debian_package() -> None:
+    """A package URL without them is skipped in silence by scanners."""
+    debian = [part["purl"] for part in parts() if purl(part, "deb")]
+    (system,) = [part for part in parts() if part["type"] == "operating-system"]
+
+    assert debian == [
+        "pkg:deb/debian/libc6@2.36-9%2Bdeb12u14?arch=amd64&distro=debian-12&upstream=glibc",
+        "pkg:deb/debian/tini@0.19.0-1?arch=amd64&distro=debian-12&upstream=tini",
+    ]
+    assert (system["name"], system["version"]) == ("debian", "12")
+
+
+def test_it_says_which_image_it_describes() -> None:
+    told = bill()
+
+    assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.6")
+    assert told["metadata"]["component"] == {
+        "bom-ref": "rekindle-service:1.4.0",
+        "name": "rekindle-service",
+        "type": "container",
+        "version": "1.4.0",
+    }
+
+
+def bill(*locks: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(sbom.render("rekindle-service:1.4.0", DEBIAN, locks))
+    return told
+
+
+def parts(*locks: str) -> list[dict[str, Any]]:
+    components: list[dict[str, Any]] = bill(*locks)["components"]
+    return components
+
+
+def purl(part: dict[str, Any], kind: str) -> bool:
+    return bool(part.get("purl", "").startswith(f"pkg:{kind}/"))
