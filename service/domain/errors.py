@@ -7,6 +7,7 @@
     +-- InvalidApiKey         401  invalid_api_key
     +-- PermissionDenied      403  permission_denied
     |   +-- MismatchedProject      mismatched_project
+    |   +-- QuotaExceeded          quota_exceeded
     +-- NotFound              404
     |   +-- UnknownUrl             unknown_url
     |   +-- JobNotFound            job_not_found
@@ -33,6 +34,7 @@
     +-- UnsupportedMediaType  415  unsupported_media_type
     +-- NotSeenYet            425  not_seen_yet
     +-- RateLimited           429  rate_limit_exceeded
+    +-- HeadTooLarge          431  headers_too_large
     +-- ServiceUnavailable    503  service_unavailable
     +-- LeaseLost             500  never leaves the reconciler
     +-- NothingTrained        500  never leaves the reconciler
@@ -58,6 +60,7 @@ class ServiceError(Exception):
         self.message = message
         self.param = param
         self.details: dict[str, Any] = {}  # more members of the envelope
+        self.retry_after: int | None = None  # seconds
 
 
 class InvalidRequest(ServiceError):
@@ -116,6 +119,12 @@ class MismatchedProject(PermissionDenied):
     """The key is of another project than the request names."""
 
     code = "mismatched_project"
+
+
+class QuotaExceeded(PermissionDenied):
+    """The project has as much as it may have: something must go first, or the operator helps."""
+
+    code = "quota_exceeded"
 
 
 class NotFound(ServiceError):
@@ -286,11 +295,24 @@ class NotSeenYet(ServiceError):
 
 
 class RateLimited(ServiceError):
-    """Too many requests of this key."""
+    """Too many requests of this key in a minute, or of this project at once."""
 
     status = 429
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
+    retry = True
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class HeadTooLarge(ServiceError):
+    """Too many headers, or too long ones."""
+
+    status = 431
+    type = "invalid_request_error"
+    code = "headers_too_large"
 
 
 class ServiceUnavailable(ServiceError):
