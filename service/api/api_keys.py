@@ -9,7 +9,7 @@ from service.api.pages import After, clamp, known, page
 from service.api.requests import JsonRoute
 from service.api.schemas.keys import Key, KeyList, KeyRequest, KeyRevoked, NewKey
 from service.db import keys as rows
-from service.operations import keys
+from service.operations import keys, quotas
 
 router = APIRouter(prefix="/api_keys", tags=["API keys"], route_class=JsonRoute)
 _MOST = 100
@@ -18,6 +18,7 @@ _MOST = 100
 @router.post("", operation_id="createApiKey")
 async def create(db: Db, caller: CallerDep, now: Now, asked: KeyRequest) -> NewKey:
     """A fresh key. ``key`` is in this answer and in no other: it is kept only as a hash."""
+    await quotas.require_room_for_key(db, caller.project_id)
     key, secret = await keys.add(db, caller.project_id, asked.name, now)
     return NewKey(**_members(key), key=secret)
 

@@ -108,7 +108,10 @@ def make_probes(parts: Parts) -> FastAPI:
 
 
 class RequestNames:
-    """Every answer carries an id that can be found in the logs: the client's own, or a new one."""
+    """Every answer carries an id that can be found in the logs: the client's own, or a new one.
+
+    And what its key may still send.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -120,11 +123,15 @@ class RequestNames:
             return
         given = Headers(scope=scope).get("x-request-id", "")[:_LONGEST_ID]
         name = given or f"req-{uuid4().hex}"
-        scope.setdefault("state", {})["request_id"] = name  # failures.py logs it
+        state = scope.setdefault("state", {})
+        state["request_id"] = name  # failures.py logs it
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["x-request-id"] = name
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = name
+                if rate := state.get("rate"):  # deps.py counts requests
+                    headers.update(rate.headers())
             await send(message)
 
         await self._app(scope, receive, named)

@@ -7,17 +7,21 @@ that client fail.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Annotated, Any, Final
 
 from fastapi import Header
 from pydantic_core import to_json
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
 
 from service.api import waiting
 from service.api.deps import Parts
+from service.api.rate_limits import Kind
 from service.api.schemas.events import Event
 from service.api.schemas.jobs import Job
 from service.api.waiting import Known
+from service.db.keys import Caller
 
 PING_SECONDS: Final = 15
 PAGE: Final = 100  # events read at once
@@ -36,13 +40,28 @@ LastEventId = Annotated[
 ]
 
 
-def answer(sent: AsyncIterator[ServerSentEvent]) -> EventSourceResponse:
+class _Stream(EventSourceResponse):
+    """Holds one of its project's places for as long as it is sent."""
+
+    place: AbstractContextManager[None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raise RateLimited before anything is sent, where no place is left."""
+        with self.place:
+            await super().__call__(scope, receive, send)
+
+
+def answer(
+    parts: Parts, caller: Caller, sent: AsyncIterator[ServerSentEvent]
+) -> EventSourceResponse:
     """Send these events, and a ping while there are none."""
-    return EventSourceResponse(
+    stream = _Stream(
         sent,
         ping=PING_SECONDS,
         ping_message_factory=lambda: ServerSentEvent(event="ping", data="{}"),
     )
+    stream.place = parts.at_once.hold(Kind.POLL, caller.project_id)
+    return stream
 
 
 async def of_job(

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request
 
 from service.api import upload_views
 from service.api.deps import CallerDep, Db, Now, Parts, PartsDep
+from service.api.rate_limits import Kind
 from service.api.requests import JsonRoute
 from service.api.schemas.uploads import (
     Upload,
@@ -61,16 +62,17 @@ async def add_part(
     form = UploadForm(request, file=DATA, fields=())
     if (form.expected_bytes or 0) > uploads.PART_BYTES + FORM_BYTES:
         raise PayloadTooLarge(uploads.TOO_LARGE, param=DATA)
-    await form.find_file()
-    row = await uploads.add_part(
-        parts.engine,
-        parts.store,
-        caller.project_id,
-        upload_id,
-        form.chunks(),
-        parts.staging,
-        parts.now,
-    )
+    with parts.at_once.hold(Kind.PART, caller.project_id):
+        await form.find_file()
+        row = await uploads.add_part(
+            parts.engine,
+            parts.store,
+            caller.project_id,
+            upload_id,
+            form.chunks(),
+            parts.staging,
+            parts.now,
+        )
     return upload_views.part(row)
 
 
@@ -85,7 +87,8 @@ async def complete(
         part_ids=asked.part_ids,
         md5=asked.md5,
     )
-    return upload_views.completed(await _completed(parts, completion))
+    with parts.at_once.hold(Kind.UPLOAD, caller.project_id):
+        return upload_views.completed(await _completed(parts, completion))
 
 
 @router.post("/{upload_id}/cancel", operation_id="cancelUpload")
