@@ -85,6 +85,7 @@ def make_routes() -> FastAPI:
         summary="Fine-tuning on Azure Spot GPUs, with OpenAI's fine-tuning API.",
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         responses={"default": {"model": ErrorResponse, "description": "What went wrong."}},
         telemetry=_NO_TELEMETRY,

@@ -55,7 +55,7 @@ async def upload(request: Request, parts: PartsDep, caller: CallerDep) -> File:
     """Check a dataset line by line while it comes, and keep it."""
     engine, store, project = parts.engine, parts.store, caller.project_id
     form = UploadForm(request)
-    with parts.at_once.hold(Kind.UPLOAD, project):
+    with parts.at_once.hold_place(Kind.UPLOAD, project):
         await form.find_file()
         file = await files.upload(engine, store, project, form, parts.limits, parts.now)
     return file_views.whole(file)

@@ -42,7 +42,7 @@ class ConnectionLimits:
     unread_seconds: float = 10.0
     unsent_seconds: float = 60.0  # in which a client takes nothing of its answer
     pipelined: int = 8  # requests that wait for the answer of another one
-    backlog_bytes: int = 1024**2  # not parsed yet, since so many wait
+    backlog_bytes: int = 1024**2  # received, and not parsed before an answer is sent
 
 
 DEFAULT_LIMITS = ConnectionLimits()

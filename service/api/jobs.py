@@ -104,7 +104,7 @@ async def get(
 ) -> Job | Response:
     """One job with progress, cost and attempts; with `wait` once there is news of it."""
     if known.waits:
-        with parts.at_once.hold(Kind.POLL, caller.project_id):
+        with parts.at_once.hold_place(Kind.POLL, caller.project_id):
             await waiting.until_news(parts, job_id, caller.project_id, known)
     job = await _find(parts, caller, job_id)
     tag = {"etag": waiting.etag(job.version)}

@@ -92,7 +92,7 @@ class AtOnce:
         self._held: Counter[tuple[Kind, str]] = Counter()
 
     @contextmanager
-    def hold(self, kind: Kind, project_id: str) -> Iterator[None]:
+    def hold_place(self, kind: Kind, project_id: str) -> Iterator[None]:
         """Hold a place within; raises RateLimited where the project has none left."""
         name, most = (kind, project_id), self._most[kind]
         if self._held[name] >= most:

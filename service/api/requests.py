@@ -129,7 +129,7 @@ class JsonRequest(Request):
         """Return the whole body; it is read once, and not before its sender is known."""
         if not hasattr(self, "_body"):
             caller = await authenticate(self)
-            place = parts_of(self).at_once.hold(Kind.LONG_BODY, caller.project_id)
+            place = parts_of(self).at_once.hold_place(Kind.LONG_BODY, caller.project_id)
             self._body = await read_body(self, self.longest_body, place)
         return self._body
 

@@ -60,7 +60,7 @@ def answer(
         ping=PING_SECONDS,
         ping_message_factory=lambda: ServerSentEvent(event="ping", data="{}"),
     )
-    stream.place = parts.at_once.hold(Kind.POLL, caller.project_id)
+    stream.place = parts.at_once.hold_place(Kind.POLL, caller.project_id)
     return stream
 
 

@@ -62,7 +62,7 @@ async def add_part(
     form = UploadForm(request, file=DATA, fields=())
     if (form.expected_bytes or 0) > uploads.PART_BYTES + FORM_BYTES:
         raise PayloadTooLarge(uploads.TOO_LARGE, param=DATA)
-    with parts.at_once.hold(Kind.PART, caller.project_id):
+    with parts.at_once.hold_place(Kind.PART, caller.project_id):
         await form.find_file()
         row = await uploads.add_part(
             parts.engine,
@@ -87,7 +87,7 @@ async def complete(
         part_ids=asked.part_ids,
         md5=asked.md5,
     )
-    with parts.at_once.hold(Kind.UPLOAD, caller.project_id):
+    with parts.at_once.hold_place(Kind.UPLOAD, caller.project_id):
         return upload_views.completed(await _completed(parts, completion))
 
 

@@ -23,7 +23,7 @@ async def take_turn_of(conn: AsyncConnection, project_id: str) -> None:
 
 
 async def of(conn: AsyncConnection, project_id: str) -> ProjectLimits:
-    """What the project may have."""
+    """Return what the project may have."""
     query = select(*_COLUMNS).where(project_limits.c.project_id == project_id)
     row = (await conn.execute(query)).mappings().one_or_none()
     own = {name: most for name, most in row.items() if most is not None} if row else {}
@@ -38,8 +38,8 @@ async def put(conn: AsyncConnection, project_id: str, changes: dict[str, int | N
     )
 
 
-async def held(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) -> ProjectLimits:
-    """What the project has. An upload of unknown size counts as ``unknown_bytes``."""
+async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) -> ProjectLimits:
+    """Return what the project has. An upload of unknown size counts as ``unknown_bytes``."""
     there, under_way = _files(project_id), (uploads.c.project_id == project_id, _UNDER_WAY)
     size = func.coalesce(uploads.c.expected_bytes, unknown_bytes)
     live_keys = (api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None))
@@ -53,7 +53,7 @@ async def held(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) -
 
 
 async def live_jobs(conn: AsyncConnection, project_id: str) -> tuple[int, int]:
-    """How many jobs of the project go on, and how many may: one statement for each new job."""
+    """Return how many jobs of the project go on, and how many may, in one statement."""
     most = select(project_limits.c.live_jobs).where(project_limits.c.project_id == project_id)
     query = select(_live_jobs(project_id), most.scalar_subquery())
     count, own = (await conn.execute(query)).one()

@@ -38,7 +38,7 @@ async def require_room_for_file(
     """Raise QuotaExceeded if a file of ``size`` bytes is too much; None: as if the ``largest``."""
     await rows.take_turn_of(conn, project_id)
     most = await rows.of(conn, project_id)
-    held = await rows.held(conn, project_id, largest)
+    held = await rows.usage(conn, project_id, largest)
     if held.files >= most.files:
         raise QuotaExceeded(
             f"The project has {held.files} files and uploads, and may have {most.files}. Delete "
@@ -57,7 +57,7 @@ async def require_room_for_key(conn: AsyncConnection, project_id: str) -> None:
     """Raise QuotaExceeded if the project may have no more keys."""
     await rows.take_turn_of(conn, project_id)
     most = await rows.of(conn, project_id)
-    held = await rows.held(conn, project_id)
+    held = await rows.usage(conn, project_id)
     if held.keys >= most.keys:
         raise QuotaExceeded(
             f"The project has {held.keys} API keys, and may have {most.keys}. Revoke some: "
@@ -75,7 +75,7 @@ async def set_limits(conn: AsyncConnection, name: str, changes: dict[str, int | 
 async def in_words(conn: AsyncConnection, name: str) -> str:
     """One line about what a project has and may have, for a terminal."""
     project_id = await keys.project(conn, name)
-    most, held = await rows.of(conn, project_id), await rows.held(conn, project_id)
+    most, held = await rows.of(conn, project_id), await rows.usage(conn, project_id)
     names = {"live_jobs": "jobs that are not over", "files": "files", "bytes": "bytes of files"}
     names |= {"keys": "API keys"}
     return f"It has {', '.join(_part(held, most, n, words) for n, words in names.items())}."

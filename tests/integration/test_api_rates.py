@@ -91,7 +91,7 @@ async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(worl
     async with limited(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
         for kind, requests in asked.items():
             for method, url, more in requests:
-                with small.parts.at_once.hold(kind, project):
+                with small.parts.at_once.hold_place(kind, project):
                     refused = await small.call(method, url, **more)
 
                 assert (refused.status_code, refused.headers.get("retry-after")) == (429, "5"), url
@@ -111,10 +111,10 @@ async def test_what_has_ended_gives_its_place_back(world: World) -> None:
 
 def test_projects_do_not_take_each_others_places() -> None:
     at_once = AtOnce({Kind.POLL: 1})
-    with at_once.hold(Kind.POLL, "alpha"):
-        with at_once.hold(Kind.POLL, "beta"), at_once.hold(Kind.UPLOAD, "alpha"):
+    with at_once.hold_place(Kind.POLL, "alpha"):
+        with at_once.hold_place(Kind.POLL, "beta"), at_once.hold_place(Kind.UPLOAD, "alpha"):
             pass
-        with pytest.raises(RateLimited), at_once.hold(Kind.POLL, "alpha"):
+        with pytest.raises(RateLimited), at_once.hold_place(Kind.POLL, "alpha"):
             pass
-    with at_once.hold(Kind.POLL, "alpha"):
+    with at_once.hold_place(Kind.POLL, "alpha"):
         pass
