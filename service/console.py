@@ -5,12 +5,13 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Scope
 from service.domain.admission import Quota
-from service.operations import admission, budgets, keys
+from service.operations import admission, budgets, keys, quotas
 
 _KEY_ACTIONS = (
     ("create", "make a key and print it, once"),
@@ -19,6 +20,8 @@ _KEY_ACTIONS = (
 )
 _ANY = -1  # as `none` is parsed
 _MOST = 2**31 - 1  # that a column holds
+_MOST_BYTES = 2**60
+_LIMITS = ("live_jobs", "files", "bytes", "keys")
 _LEAST_DOLLARS, _MOST_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # the same
 _MOST_DAYS = 3650
 _HEAVIEST = 1e6
@@ -64,10 +67,14 @@ def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     budget.add_argument("--set", metavar="DOLLARS", type=_amount, help="from now on, or --since")
     budget.add_argument("--since", metavar="DATE", type=_date, help="such as 2026-11-01, UTC")
     budget.add_argument("--lift", action="store_true", help="no budget any more")
-    quota = commands.add_parser("quota", help="what the jobs of a project may hold at once")
+    quota = commands.add_parser("quota", help="what a project, and its jobs at once, may have")
     quota.add_argument("--project", default="default")
     for what in ("jobs", "gpus"):
         quota.add_argument(f"--max-{what}", metavar="N", type=_most, help="or `none`")
+    for what in _LIMITS:
+        name, kind = what.replace("_", "-"), partial(_most, most=_MOST_BYTES)
+        usual = "most that the project may have; `none`: the usual one"
+        quota.add_argument(f"--max-{name}", metavar="N", type=kind, help=usual)
     weight = "its part of the machines when there are too few; 1 if never told"
     quota.add_argument("--weight", metavar="W", type=_weight, help=weight)
 
@@ -110,17 +117,22 @@ async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetim
 async def _quota(engine: AsyncEngine, options: argparse.Namespace, usual: Quota) -> list[str]:
     told = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
     changes = {n: None if v == _ANY else v for n, v in told.items() if v is not None}
+    most = {n: getattr(options, f"max_{n}") for n in _LIMITS}
+    limits = {n: None if v == _ANY else v for n, v in most.items() if v is not None}
     async with engine.begin() as conn:
         if changes:
             await admission.set_quota(conn, options.project, changes, usual)
-        return [await admission.in_words(conn, options.project, usual)]
+        if limits:
+            await quotas.set_limits(conn, options.project, limits)
+        jobs = await admission.in_words(conn, options.project, usual)
+        return [jobs, await quotas.in_words(conn, options.project)]
 
 
-def _most(text: str) -> int:
+def _most(text: str, most: int = _MOST) -> int:
     if text == "none":
         return _ANY
-    if not text.isdecimal() or len(text) > len(str(_MOST)) or int(text) > _MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number up to {_MOST}: write one, or none")
+    if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number up to {most}: write one, or none")
     return int(text)
 
 

@@ -17,6 +17,7 @@ from service.api import submissions
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
 from service.api.drain import Drain
+from service.api.rate_limits import RateLimits
 from service.api.server import Server
 from service.cloud.provider import CloudProvider
 from service.db.listings import ALL
@@ -117,6 +118,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         outage=timedelta(seconds=settings.outage_seconds),
         now=world.now,
         account=settings.account,
+        rates=RateLimits(settings.requests_per_minute),
         allowance=settings.allowance,
         limits=Limits(
             max_bytes=settings.file_max_bytes,

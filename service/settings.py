@@ -15,6 +15,7 @@ from service.domain.budget import Allowance
 from service.domain.cost import Egress
 from service.domain.dataset import Limits
 from service.domain.fleet import Offering
+from service.domain.project_limits import REQUESTS_PER_MINUTE
 from service.domain.states import CapacityType
 from service.domain.tiers import Account
 from service.domain.traces import Place, place_of
@@ -90,6 +91,9 @@ class Settings(DatabaseSettings):
     cpu_flops: float = 5e9
     trainer_image: str = "rekindle-trainer:latest"
 
+    requests_per_minute: int = Field(
+        default=REQUESTS_PER_MINUTE, ge=1, description="Of one API key, to one api process"
+    )
     file_max_bytes: int = Field(default=Limits.max_bytes, ge=1)
     upload_max_bytes: int = Field(default=Limits.max_upload_bytes, ge=1)
     file_max_line_bytes: int = Field(default=Limits.max_line_bytes, ge=1)

@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from service.api.http_protocol import limited
 from tests import waiting
 from tests.answers import Documented
 
@@ -20,6 +21,8 @@ async def served(app: ASGIApp) -> AsyncIterator[str]:
         checked = Documented(app) if isinstance(app, FastAPI) else app
         config = uvicorn.Config(
             checked,
+            http=limited(),
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -10,7 +10,7 @@ from service.api.pages import After, clamp, known, page
 from service.api.requests import JsonRoute
 from service.api.schemas.keys import Key, KeyList, KeyRequest, KeyRevoked, NewKey
 from service.db import keys as rows
-from service.operations import keys
+from service.operations import keys, quotas
 
 router = APIRouter(prefix="/api_keys", tags=["API keys"], route_class=JsonRoute)
 _MOST = 100
@@ -22,6 +22,7 @@ async def create(db: Db, caller: Writer, now: Now, asked: KeyRequest) -> NewKey:
 
     ``key`` is in this answer and in no other: it is kept only as a hash.
     """
+    await quotas.require_room_for_key(db, caller.project_id)
     until = None if asked.expires_at is None else datetime.fromtimestamp(asked.expires_at, UTC)
     key, secret = await keys.add(db, caller, asked.name, now, scope=asked.scope, expires_at=until)
     return NewKey(**_members(key), key=secret)

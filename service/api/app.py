@@ -86,6 +86,7 @@ def make_routes() -> FastAPI:
         summary="Fine-tuning on Azure Spot GPUs, with OpenAI's fine-tuning API.",
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         responses={"default": {"model": ErrorResponse, "description": "What went wrong."}},
         telemetry=_NO_TELEMETRY,
@@ -111,7 +112,7 @@ def make_probes(parts: Parts) -> FastAPI:
 class RequestNames:
     """Every answer carries an id that can be found in the logs: the client's own, or a new one.
 
-    And the headers that keep a browser from harm.
+    What its key may still send, and the headers that keep a browser from harm.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -124,7 +125,8 @@ class RequestNames:
             return
         given = Headers(scope=scope).get("x-request-id", "")[:_LONGEST_ID]
         name = given or f"req-{uuid4().hex}"
-        scope.setdefault("state", {})["request_id"] = name  # failures.py logs it
+        state = scope.setdefault("state", {})
+        state["request_id"] = name  # failures.py logs it
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -132,6 +134,8 @@ class RequestNames:
                 headers["x-request-id"] = name
                 for header, value in safe_headers(scope).items():
                     headers.setdefault(header, value)
+                if rate := state.get("rate"):  # deps.py counts requests
+                    headers.update(rate.headers())
             await send(message)
 
         await self._app(scope, receive, named)

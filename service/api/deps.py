@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Scope
 from service.api.drain import Drain
+from service.api.rate_limits import AtOnce, RateLimits
 from service.cloud.provider import CloudProvider
 from service.db.engine import reading
 from service.db.keys import Caller, Key
@@ -80,6 +81,8 @@ class Parts:
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)
     staging: Staging = field(default_factory=Staging)  # of parts of uploads
+    rates: RateLimits = field(default_factory=RateLimits)
+    at_once: AtOnce = field(default_factory=AtOnce)
     schema: Schema | None = None  # that /readyz looks for
     pulse: Pulse | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
@@ -149,7 +152,7 @@ _AZURE_KEY = APIKeyHeader(
 async def get_caller(
     request: Request,
     _bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
-    azure_key: Annotated[str | None, Security(_AZURE_KEY)],
+    _azure_key: Annotated[str | None, Security(_AZURE_KEY)],
     openai_project: Annotated[
         str | None, Header(description="Project of the key, by id or name; operators: any project.")
     ] = None,
@@ -158,13 +161,31 @@ async def get_caller(
 
     Both here, since every route of ours has a caller.
     """
-    parts, known = parts_of(request), cast("Kept[Key]", request.app.state.known_keys)
-    authorization = request.headers.get("authorization")
-    sent = authorization or (f"Bearer {azure_key}" if azure_key else None)
-    caller = await keys.authenticate(parts.engine, known, sent, parts.now())
+    caller = await authenticate(request)
     if request.scope["query_string"]:
         _check_query(request)
-    return await _acting(request, parts, caller, openai_project) if openai_project else caller
+    if not openai_project:
+        return caller
+    return await _acting(request, parts_of(request), caller, openai_project)
+
+
+async def authenticate(request: Request) -> Caller:
+    """Who sent the request, by its headers alone; 401, or 429 where the key has sent too many.
+
+    ``JsonRequest`` asks before it reads a body, which FastAPI does before any dependency. A request
+    is counted once.
+    """
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if caller is None:
+        parts, known = parts_of(request), cast("Kept[Key]", request.app.state.known_keys)
+        azure_key = request.headers.get(_AZURE_KEY.model.name)
+        sent = request.headers.get("authorization")
+        sent = sent or (f"Bearer {azure_key}" if azure_key else None)
+        caller = await keys.authenticate(parts.engine, known, sent, parts.now())
+        rate = parts.rates.count(caller.api_key_id)
+        request.state.rate, request.state.caller = rate, caller
+        rate.require_room()
+    return caller
 
 
 async def _acting(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:

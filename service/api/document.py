@@ -2,14 +2,16 @@
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from service.api.safe_headers import ASSETS
@@ -29,6 +31,15 @@ def install(app: FastAPI) -> None:
             app.openapi_schema = describe(app)
         return app.openapi_schema
 
+    @cache
+    def document() -> bytes:
+        return json.dumps(openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+
+    async def answer() -> Response:
+        """One object for all readers: strangers may ask for it, and not read it."""
+        return Response(document(), media_type="application/json")
+
+    app.add_api_route("/openapi.json", answer, include_in_schema=False)
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation shows
 
 

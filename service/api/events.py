@@ -50,7 +50,7 @@ async def stream_events(
     read = partial(_following, parts, caller.project_id, job_id)
     await read(last_event_id)  # refuses what is not known
     sent = streams.of_events(parts, caller.project_id, job_id, read, last_event_id)
-    return streams.answer(parts, sent)
+    return streams.answer(parts, caller, sent)
 
 
 async def _following(

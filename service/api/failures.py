@@ -44,6 +44,8 @@ async def _expected(request: Request, error: Exception) -> JSONResponse:
     headers = {} if error.retry is None else {"x-should-retry": str(error.retry).lower()}
     if isinstance(error, InvalidApiKey):
         headers["www-authenticate"] = "Bearer"
+    if error.retry_after is not None:
+        headers["retry-after"] = str(error.retry_after)
     return _answer(
         error.status,
         error.message,

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.api import file_views, results
 from service.api.deps import Db, Now, PartsDep, Reader, Writer
 from service.api.pages import After, clamp, known, page
+from service.api.rate_limits import Kind
 from service.api.responses import BYTES, as_download
 from service.api.schemas.files import File, FileDeleted, FileList
 from service.api.upload_form import FILE, PURPOSE, UploadForm
@@ -52,10 +53,11 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 @router.post("", operation_id="createFile", openapi_extra=_BODY)
 async def upload(request: Request, parts: PartsDep, caller: Writer) -> File:
     """Check a dataset line by line while it comes, and keep it."""
-    form = UploadForm(request)
-    await form.find_file()
     engine, store, project = parts.engine, parts.store, caller.project_id
-    file = await files.upload(engine, store, project, form, parts.limits, parts.now)
+    form = UploadForm(request)
+    with parts.at_once.hold_place(Kind.UPLOAD, project):
+        await form.find_file()
+        file = await files.upload(engine, store, project, form, parts.limits, parts.now)
     return file_views.whole(file)
 
 

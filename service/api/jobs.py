@@ -13,6 +13,7 @@ from service.api import job_requests, job_views, plan_views, streams, submission
 from service.api.deps import Db, Now, Parts, PartsDep, Reader, Writer
 from service.api.examples import JOB_REQUESTS
 from service.api.pages import After, clamp, known, page
+from service.api.rate_limits import Kind
 from service.api.requests import JsonRoute
 from service.api.schemas.jobs import Job, JobList
 from service.api.schemas.plans import JobPlan, Plan
@@ -103,7 +104,8 @@ async def get(
 ) -> Job | Response:
     """One job with progress, cost and attempts; with `wait` once there is news of it."""
     if known.waits:
-        await waiting.until_news(parts, job_id, caller.project_id, known)
+        with parts.at_once.hold_place(Kind.POLL, caller.project_id):
+            await waiting.until_news(parts, job_id, caller.project_id, known)
     job = await _find(parts, caller, job_id)
     tag = {"etag": waiting.etag(job.version)}
     if not known.waits and known.has(job.version):
@@ -121,7 +123,7 @@ async def get(
 async def stream(parts: PartsDep, caller: Reader, job_id: str) -> Response:
     """The job as it is, and again after each change, until it is over."""
     job, find = await _find(parts, caller, job_id), partial(_find, parts, caller, job_id)
-    return streams.answer(parts, streams.of_job(parts, caller.project_id, job, find))
+    return streams.answer(parts, caller, streams.of_job(parts, caller.project_id, job, find))
 
 
 @router.patch("/{job_id}", operation_id="updateFineTuningJob")

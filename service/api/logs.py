@@ -93,7 +93,8 @@ async def stream_logs(
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
         tried = await attempts.of_job(conn, job_id)
-    return streams.answer(parts, _following(parts, job_id, _choose(tried, attempt), rank, begin))
+    sent = _following(parts, job_id, _choose(tried, attempt), rank, begin)
+    return streams.answer(parts, caller, sent)
 
 
 def _resumed(event_id: str) -> int:

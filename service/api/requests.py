@@ -1,17 +1,32 @@
 """Requests as the app reads them: paths of OpenAI and of Azure OpenAI, HEAD, and strict JSON."""
 
+import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.deps import authenticate, parts_of
+from service.api.rate_limits import Kind
 from service.domain import strict_json
-from service.domain.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+from service.domain.errors import (
+    InvalidRequest,
+    PayloadTooLarge,
+    RequestTimedOut,
+    UnsupportedMediaType,
+)
 
-LONGEST_BODY = 1024 * 1024  # bytes of a JSON body; a route class may have another limit
+USUAL_BODY = 64 * 1024  # bytes of a JSON body; a route class may have another limit
+LONG_BODY = 1024 * 1024
+_LONG = {  # graders have sources and templates, uploads up to 10,000 parts
+    *("createFineTuningJob", "createFineTuningPlan"),
+    *("validateGrader", "runGrader", "completeUpload"),
+}
+_BODY_SECONDS = 60.0  # for the whole of it
 # AzureOpenAI sends /openai/files?api-version=..., clients of its v1 API /openai/v1/files.
 _AZURE = re.compile(r"/openai(?:/v1)?(?=/)")
 
@@ -72,31 +87,50 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
 
 
-async def read_body(request: Request, most: int) -> bytes:
+async def read_body(
+    request: Request, most: int, place: AbstractContextManager[None] | None = None
+) -> bytes:
     """Return the whole body, or raise PayloadTooLarge once it is longer than ``most`` bytes.
 
-    FastAPI's own ``max_body_size`` answers in plain text, which OpenAI's clients cannot read.
+    What is beyond the usual size is read within ``place``. FastAPI's own ``max_body_size`` answers
+    in plain text, which OpenAI's clients cannot read.
     """
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise PayloadTooLarge(
-                f"The body is longer than {most} bytes, the most for this URL. Shorten it; rows to "
-                "train on belong in a file: POST /v1/files."
-            )
+    try:
+        with ExitStack() as held:
+            async with asyncio.timeout(_BODY_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        raise _too_large(most)
+                    if place is not None and len(body) > USUAL_BODY:
+                        held.enter_context(place)
+                        place = None
+    except TimeoutError:
+        raise RequestTimedOut(
+            f"The body did not arrive within {_BODY_SECONDS:g} seconds. Send it again."
+        ) from None
     return bytes(body)
+
+
+def _too_large(most: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"The body is longer than {most} bytes, the most for this URL. Shorten it; rows to "
+        "train on belong in a file: POST /v1/files."
+    )
 
 
 class JsonRequest(Request):
     """A request whose JSON means the same to every program: see ``strict_json``."""
 
-    longest_body = LONGEST_BODY
+    longest_body = USUAL_BODY
 
     async def body(self) -> bytes:
-        """Return the whole body; it is read once."""
+        """Return the whole body; it is read once, and not before its sender is known."""
         if not hasattr(self, "_body"):
-            self._body = await read_body(self, self.longest_body)
+            caller = await authenticate(self)
+            place = parts_of(self).at_once.hold_place(Kind.LONG_BODY, caller.project_id)
+            self._body = await read_body(self, self.longest_body, place)
         return self._body
 
     async def json(self) -> Any:  # noqa: ANN401 - whatever JSON holds
@@ -108,6 +142,12 @@ class JsonRequest(Request):
         return parse_json(await self.body())
 
 
+class LongRequest(JsonRequest):
+    """One with a larger body."""
+
+    longest_body = LONG_BODY
+
+
 class JsonRoute(APIRoute):
     """A route that reads bodies as ``JsonRequest`` does."""
 
@@ -116,8 +156,9 @@ class JsonRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap FastAPI's handler, as its documentation shows for custom requests."""
         handle = super().get_route_handler()
+        kind = LongRequest if self.operation_id in _LONG else self.request_class
 
         async def handle_json(request: Request) -> Response:
-            return await handle(self.request_class(request.scope, request.receive))
+            return await handle(kind(request.scope, request.receive))
 
         return handle_json

@@ -1,6 +1,7 @@
-"""uvicorn, ended as ``Drain`` says: a replica that is replaced is no fault, so it raises no alert.
+"""uvicorn with limits on connections, ended as ``Drain`` says.
 
-uvicorn's own way is to cancel what is left, which answers 500 and logs a traceback for each.
+A replica that is replaced is no fault, so it raises no alert. uvicorn's own way is to cancel what
+is left, which answers 500 and logs a traceback for each.
 """
 
 import asyncio
@@ -14,8 +15,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from service.api.drain import Drain
+from service.api.http_protocol import DEFAULT_LIMITS, ConnectionLimits, LimitedProtocol, limited
 
 log = logging.getLogger(__name__)
+_TICKS = 10  # of uvicorn's main loop between two looks at the connections: a second
 _HUNG_SECONDS = 5.0  # after the drain; what is still there then does not end by itself
 
 
@@ -23,12 +26,21 @@ class Server(uvicorn.Server):
     """Leaves signals to main: the reconcilers must drain as well."""
 
     def __init__(
-        self, app: ASGIApp, drain: Drain, *, host: str, port: int, drain_seconds: float
+        self,
+        app: ASGIApp,
+        drain: Drain,
+        *,
+        host: str,
+        port: int,
+        drain_seconds: float,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
         config = uvicorn.Config(
             app,
             host=host,
             port=port,
+            http=limited(limits),
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -41,6 +53,14 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        """End the connections whose times are over."""
+        if counter % _TICKS == 0:
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, LimitedProtocol)
+                connection.check()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what is under way.

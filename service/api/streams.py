@@ -9,18 +9,21 @@ that client fail.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import AbstractContextManager, aclosing, suppress
 from typing import Annotated, Any, Final
 
 from fastapi import Header
 from pydantic_core import to_json
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
 
 from service.api import waiting
 from service.api.deps import Parts
+from service.api.rate_limits import Kind
 from service.api.schemas.events import Event
 from service.api.schemas.jobs import Job
 from service.api.waiting import Known
+from service.db.keys import Caller
 
 PING_SECONDS: Final = 15
 PAGE: Final = 100  # events read at once
@@ -40,13 +43,26 @@ LastEventId = Annotated[
 ]
 
 
-def answer(parts: Parts, sent: Sent) -> EventSourceResponse:
+class _Stream(EventSourceResponse):
+    """Holds one of its project's places for as long as it is sent."""
+
+    place: AbstractContextManager[None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raise RateLimited before anything is sent, where no place is left."""
+        with self.place:
+            await super().__call__(scope, receive, send)
+
+
+def answer(parts: Parts, caller: Caller, sent: Sent) -> EventSourceResponse:
     """Send these events as long as a stream may live, and a ping while there are none."""
-    return EventSourceResponse(
+    stream = _Stream(
         _limited(sent, parts.stream_life.total_seconds()),
         ping=PING_SECONDS,
         ping_message_factory=lambda: ServerSentEvent(event="ping", data="{}"),
     )
+    stream.place = parts.at_once.hold_place(Kind.POLL, caller.project_id)
+    return stream
 
 
 async def _limited(sent: Sent, seconds: float) -> Sent:

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request
 
 from service.api import upload_views
 from service.api.deps import Db, Now, Parts, PartsDep, Reader, Writer
+from service.api.rate_limits import Kind
 from service.api.requests import JsonRoute
 from service.api.schemas.uploads import (
     Upload,
@@ -59,16 +60,17 @@ async def add_part(request: Request, parts: PartsDep, caller: Writer, upload_id:
     form = UploadForm(request, file=DATA, fields=())
     if (form.expected_bytes or 0) > uploads.PART_BYTES + FORM_BYTES:
         raise PayloadTooLarge(uploads.TOO_LARGE, param=DATA)
-    await form.find_file()
-    row = await uploads.add_part(
-        parts.engine,
-        parts.store,
-        caller.project_id,
-        upload_id,
-        form.chunks(),
-        parts.staging,
-        parts.now,
-    )
+    with parts.at_once.hold_place(Kind.PART, caller.project_id):
+        await form.find_file()
+        row = await uploads.add_part(
+            parts.engine,
+            parts.store,
+            caller.project_id,
+            upload_id,
+            form.chunks(),
+            parts.staging,
+            parts.now,
+        )
     return upload_views.part(row)
 
 
@@ -83,7 +85,8 @@ async def complete(
         part_ids=asked.part_ids,
         md5=asked.md5,
     )
-    return upload_views.completed(await _completed(parts, completion))
+    with parts.at_once.hold_place(Kind.UPLOAD, caller.project_id):
+        return upload_views.completed(await _completed(parts, completion))
 
 
 @router.post("/{upload_id}/cancel", operation_id="cancelUpload")

@@ -1,6 +1,7 @@
 """The queue: jobs that wait for admission or have it, what projects may hold, cores of regions."""
 
 from sqlalchemy import (
+    BigInteger,
     CheckConstraint,
     Column,
     Float,
@@ -49,6 +50,19 @@ quotas = Table(  # a project without a row has the defaults of the settings
     Column("weight", Float, nullable=False, server_default="1"),
     CheckConstraint("max_jobs >= 0 and max_gpus >= 0", name="not_negative"),
     CheckConstraint("weight > 0", name="weight"),
+)
+
+project_limits = Table(  # null, and a project without a row: the usual one (domain)
+    "project_limits",
+    metadata,
+    Column("project_id", ForeignKey("projects.id"), primary_key=True),
+    Column("live_jobs", BigInteger),
+    Column("files", BigInteger),
+    Column("bytes", BigInteger),
+    Column("keys", BigInteger),
+    CheckConstraint(
+        "live_jobs >= 0 and files >= 0 and bytes >= 0 and keys >= 0", name="not_negative"
+    ),
 )
 
 core_quotas = Table(

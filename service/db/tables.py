@@ -122,6 +122,7 @@ jobs = Table(
     CheckConstraint("(state = 'failed') <= (error is not null)", name="failure_has_a_reason"),
     Index("jobs_listing", "project_id", "id"),
     partial_index("jobs_due", "due_at", where="state not in ('succeeded', 'failed', 'cancelled')"),
+    partial_index("jobs_live", "project_id", where="finished_at is null"),
     partial_index("jobs_uncollected", "id", where="collected_generation < 2147483647"),
     Index(
         "jobs_one_per_idempotency_key",

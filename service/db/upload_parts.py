@@ -38,10 +38,12 @@ async def all_of(conn: AsyncConnection, upload_id: str) -> list[Part]:
     return [Part(**row) for row in rows.mappings()]
 
 
-async def count(conn: AsyncConnection, upload_id: str) -> int:
-    """Return how many parts of an upload there are."""
-    query = select(func.count()).where(upload_parts.c.upload_id == upload_id)
-    return int((await conn.execute(query)).scalar_one())
+async def totals(conn: AsyncConnection, upload_id: str) -> tuple[int, int]:
+    """Return how many parts of an upload there are, and how many bytes."""
+    size = func.coalesce(func.sum(upload_parts.c.bytes), 0)
+    query = select(func.count(), size).where(upload_parts.c.upload_id == upload_id)
+    count, total = (await conn.execute(query)).one()
+    return count, int(total)
 
 
 async def drop(conn: AsyncConnection, ids: Sequence[str]) -> None:

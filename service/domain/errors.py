@@ -9,6 +9,7 @@
     +-- PermissionDenied      403  permission_denied
     |   +-- InsufficientScope      insufficient_scope
     |   +-- MismatchedProject      mismatched_project
+    |   +-- QuotaExceeded          quota_exceeded
     +-- NotFound              404
     |   +-- UnknownUrl             unknown_url
     |   +-- JobNotFound            job_not_found
@@ -36,6 +37,7 @@
     +-- UnsupportedMediaType  415  unsupported_media_type
     +-- NotSeenYet            425  not_seen_yet
     +-- RateLimited           429  rate_limit_exceeded
+    +-- HeadTooLarge          431  headers_too_large
     +-- ServiceUnavailable    503  service_unavailable
     +-- LeaseLost             500  never leaves the reconciler
     +-- NothingTrained        500  never leaves the reconciler
@@ -61,6 +63,7 @@ class ServiceError(Exception):
         self.message = message
         self.param = param
         self.details: dict[str, Any] = {}  # more members of the envelope
+        self.retry_after: int | None = None  # seconds
 
 
 class InvalidRequest(ServiceError):
@@ -131,6 +134,12 @@ class MismatchedProject(PermissionDenied):
     """The key is of another project than the request names."""
 
     code = "mismatched_project"
+
+
+class QuotaExceeded(PermissionDenied):
+    """The project has as much as it may have: something must go first, or the operator helps."""
+
+    code = "quota_exceeded"
 
 
 class NotFound(ServiceError):
@@ -307,11 +316,24 @@ class NotSeenYet(ServiceError):
 
 
 class RateLimited(ServiceError):
-    """Too many requests of this key."""
+    """Too many requests of this key in a minute, or of this project at once."""
 
     status = 429
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
+    retry = True
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class HeadTooLarge(ServiceError):
+    """Too many headers, or too long ones."""
+
+    status = 431
+    type = "invalid_request_error"
+    code = "headers_too_large"
 
 
 class ServiceUnavailable(ServiceError):

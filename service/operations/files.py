@@ -22,6 +22,7 @@ from service.domain.dataset import (
 )
 from service.domain.errors import FileInUse, FileNotFound, InvalidRequest, ServiceUnavailable
 from service.domain.ids import new_id
+from service.operations import quotas
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ async def upload(
     _check_early(incoming, limits)
     watch = _Watch(engine, _intent(project_id, incoming, now()), now)
     async with engine.begin() as conn:
+        size, largest = incoming.expected_bytes, limits.max_bytes
+        await quotas.require_room_for_file(conn, project_id, size, largest)
         await uploads.begin(conn, watch.upload)
     try:
         validator = DatasetValidator(limits)

@@ -28,7 +28,7 @@ from service.domain.plan_request import PlanRequest
 from service.domain.states import JOB_TERMINAL, JobState
 from service.domain.terms import NO_TERMS, Terms
 from service.operations import budgets as money
-from service.operations import holds
+from service.operations import holds, quotas
 from trainer.contract import BaseModel, InputFile, RunSpec
 
 _RETRY_WINDOW = timedelta(minutes=15)
@@ -126,6 +126,7 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
     await holds.hold(conn, sending.caller.project_id, submission.sources)
     row = _row(submission, now)
     await _hold_files(conn, row)
+    await quotas.require_room_for_job(conn, row.project_id)
     message = f"Created job on {submission.training_file.filename}: {submission.plan.why}"
     await jobs.add(conn, row, message)
     return Submitted(job=row, is_new=True)

@@ -27,6 +27,7 @@ from service.domain.errors import (
     UploadNotFound,
 )
 from service.domain.ids import new_id
+from service.operations import quotas
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Staging:
     """Limits of one process on the parts that come at once: each holds about 8 MiB of memory."""
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(16))
+    spare_bytes: int = PART_BYTES  # of parts sent again, beside twice the file
     silence: timedelta = timedelta(seconds=30)  # of a client; then its slot goes to another part
 
 
@@ -108,6 +110,8 @@ async def create(
     )
     await store.create_container(CONTAINER)
     async with engine.begin() as conn:
+        largest = limits.max_upload_bytes
+        await quotas.require_room_for_file(conn, project_id, wanted.bytes, largest)
         await uploads.begin(conn, upload)
     return upload
 
@@ -172,7 +176,7 @@ async def add_part(
     async with engine.begin() as conn:
         upload = await uploads.find_in_parts(conn, project_id, file_id, lock=True)
         if is_open(upload, now()):
-            await _keep(conn, part)
+            await _keep(conn, upload, part, staging)
             return part
     if upload is not None and upload.given_up_at is not None:  # after its bytes were dropped
         await discard(store, file_id)
@@ -221,10 +225,17 @@ def not_found(upload_id: str) -> UploadNotFound:
     )
 
 
-async def _keep(conn: AsyncConnection, part: Part) -> None:
-    if await upload_parts.count(conn, part.upload_id) >= MOST_PARTS:
+async def _keep(conn: AsyncConnection, upload: Upload, part: Part, staging: Staging) -> None:
+    count, total = await upload_parts.totals(conn, part.upload_id)
+    if count >= MOST_PARTS:
         raise InvalidRequest(
             f"The upload has {MOST_PARTS} parts, the most that it may have. Send larger parts.",
+            param="data",
+        )
+    if total + part.bytes > 2 * (upload.expected_bytes or 0) + staging.spare_bytes:
+        raise InvalidRequest(
+            f"The parts of this upload have {total} bytes, and its file {upload.expected_bytes}. "
+            "Complete it with the parts that are there, or cancel it.",
             param="data",
         )
     await upload_parts.add(conn, part)

@@ -69,6 +69,7 @@ async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock
         ("key create --project p", "rk-"),
         ("budget --project p", "p"),
         ("quota --project p", "under way of 2"),
+        ("quota --project p --max-keys 5", "1 of 5 API keys"),
     ],
 )
 async def test_a_command_on_the_database_needs_its_address_alone(

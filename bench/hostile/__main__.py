@@ -1,0 +1,125 @@
+"""`python -m bench.hostile [--only WORDS] [--json [FILE]]`: memory and latency under attack.
+
+Starts PostgreSQL and an api process on fakes (as bench.scale does), and attacks it from a process
+of its own: with heads that are too long or never end, requests that nobody waits for, bodies that
+stop, and clients that never read. Meanwhile it measures the api process's memory and how long
+/livez takes.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from bench import report
+from bench.hostile.attacks import ATTACKS
+from bench.report import Measure
+from bench.scale.stack import CannotMeasure, Shape, Stack, room_for, stack
+
+STDOUT = Path("-")
+CANNOT_MEASURE = 2
+LOOK_SECONDS = 0.1  # between two looks at memory and /livez
+REST_SECONDS = 3.0  # for memory to be given back
+CONNECTIONS = 2000
+MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What an attack did."""
+
+    attack: str
+    before: float  # MiB
+    peak: float
+    after: float
+    livez: float  # ms, the slowest
+    answers: dict[str, int]
+    cut: int
+
+
+def main() -> int:
+    """Measure, print, exit."""
+    parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
+    parser.add_argument("--only", default="", help="attacks whose name has these words")
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    options = parser.parse_args()
+    try:
+        seen = asyncio.run(_run(options.only))
+    except (CannotMeasure, httpx.HTTPError) as error:
+        print(f"cannot go on: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return CANNOT_MEASURE
+    report.table(
+        ("attack", "before MiB", "peak MiB", "after MiB", "livez ms", "cut", "answers"),
+        [
+            (s.attack, s.before, s.peak, s.after, s.livez, s.cut, json.dumps(s.answers))
+            for s in seen
+        ],
+    )
+    if options.json:
+        whole = report.Report(
+            bench="hostile", measures=_measures(seen), more={"rows": [vars(s) for s in seen]}
+        )
+        whole.write(None if options.json == STDOUT else options.json)
+    return 0
+
+
+def _measures(seen: list[Seen]) -> list[Measure]:
+    return [
+        measure
+        for s in seen
+        for measure in (
+            Measure(name=f"{s.attack}, memory", value=round(s.peak - s.before, 1), unit="MiB"),
+            Measure(name=f"{s.attack}, livez", value=s.livez, unit="ms"),
+        )
+    ]
+
+
+async def _run(only: str) -> list[Seen]:
+    room_for(CONNECTIONS)
+    async with stack(Shape(reconcilers=0)) as running:
+        return [await _under(running, name) for name in ATTACKS if only in name]
+
+
+async def _under(running: Stack, name: str) -> Seen:
+    """Attack, and look at the api process until the attack is over."""
+    (process,), (port,) = running.processes["api"], running.ports
+    memory, slowest = [_mib(process)], 0.0
+    command = [sys.executable, "-m", "bench.hostile.attacks", name, str(port), running.key]
+    attack = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    over = asyncio.create_task(attack.communicate())
+    async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
+        while not over.done():
+            began = time.monotonic()
+            await client.get(f"http://127.0.0.1:{port}/livez")
+            slowest = max(slowest, time.monotonic() - began)
+            memory.append(_mib(process))
+            await asyncio.wait({over}, timeout=LOOK_SECONDS)
+    out, _ = await over
+    if attack.returncode:
+        raise CannotMeasure(f"the attack {name!r} failed")
+    await asyncio.sleep(REST_SECONDS)
+    told: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return Seen(
+        attack=name,
+        before=memory[0],
+        peak=max(memory),
+        after=_mib(process),
+        livez=round(slowest * 1000, 1),
+        answers=told["answers"],
+        cut=told["cut"],
+    )
+
+
+def _mib(process: psutil.Process) -> float:
+    return round(process.memory_info().rss / MIB, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""`python -m bench.hostile.attacks NAME PORT KEY`: one attack on an api process, from outside.
+
+A process of its own, so that its work is not taken for the service's. The last line of its output
+is JSON: the first words of the answers, with their numbers, and how many connections were cut.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+CROWD = 500
+MIB = 2**20
+CUT_OFF = (ConnectionError, asyncio.IncompleteReadError, TimeoutError)
+
+
+@dataclass
+class Target:
+    """The process that is attacked, and what came of it."""
+
+    port: int
+    key: str
+    answers: Counter[str] = field(default_factory=Counter)
+    cut: int = 0
+
+    async def connect(self) -> Streams:
+        """A connection of its own."""
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def read_answer(self, reader: asyncio.StreamReader, seconds: float) -> None:
+        """Note the answer, or that the connection is cut, or that neither comes."""
+        try:
+            async with asyncio.timeout(seconds):
+                line = await reader.readline()
+            self.answers[line.decode().strip() or "closed"] += 1
+        except TimeoutError:
+            self.answers["nothing"] += 1
+        except CUT_OFF:
+            self.answers["reset"] += 1
+
+
+async def long_header(target: Target) -> None:
+    """One header of 128 MiB."""
+    reader, writer = await target.connect()
+    writer.write(b"GET /livez HTTP/1.1\r\nx: ")
+    with suppress(*CUT_OFF):
+        for _ in range(128):
+            writer.write(b"a" * MIB)
+            await writer.drain()
+        writer.write(b"\r\n\r\n")
+    await target.read_answer(reader, 60)
+
+
+async def many_headers(target: Target) -> None:
+    """60,000 headers."""
+    reader, writer = await target.connect()
+    writer.write(b"GET /livez HTTP/1.1\r\nhost: h\r\n")
+    writer.write(b"".join(b"x-%d: 1\r\n" % n for n in range(60_000)) + b"\r\n")
+    with suppress(*CUT_OFF):
+        await writer.drain()
+    await target.read_answer(reader, 60)
+
+
+async def pipelined(target: Target) -> None:
+    """500 connections, each with 3,500 requests ahead of the answers, which it does not read."""
+
+    async def one() -> None:
+        reader, writer = await target.connect()
+        writer.write(b"GET /v1/files HTTP/1.1\r\nhost: h\r\n\r\n" * 3500)
+        with suppress(*CUT_OFF):
+            async with asyncio.timeout(20):
+                await writer.drain()
+        await target.read_answer(reader, 20)
+
+    await _crowd(one)
+
+
+async def half_bodies(target: Target) -> None:
+    """500 requests with a key whose bodies stop after 1 MB."""
+
+    async def one() -> None:
+        reader, writer = await target.connect()
+        head = f"authorization: Bearer {target.key}\r\ncontent-type: application/json\r\n"
+        head += "host: h\r\ncontent-length: 1048000\r\n\r\n"
+        writer.write(b"POST /v1/fine_tuning/jobs HTTP/1.1\r\n" + head.encode())
+        writer.write(b'{"model": "' + b"x" * 1_000_000)
+        with suppress(*CUT_OFF):
+            async with asyncio.timeout(20):
+                await writer.drain()
+        await target.read_answer(reader, 45)
+
+    await _crowd(one)
+
+
+async def chunks_without_key(target: Target) -> None:
+    """A body of 400 MiB in chunks without a key."""
+    reader, writer = await target.connect()
+    writer.write(b"POST /v1/fine_tuning/jobs HTTP/1.1\r\nhost: h\r\n")
+    writer.write(b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+    await target.read_answer(reader, 5)
+    try:
+        for _ in range(400):
+            writer.write(b"100000\r\n" + bytes(MIB) + b"\r\n")
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+    except CUT_OFF:
+        target.cut += 1
+    if not target.answers["HTTP/1.1 401 Unauthorized"]:
+        await target.read_answer(reader, 60)
+
+
+async def slowly(target: Target, first: bytes, drop: bytes) -> None:
+    """500 connections on which a head never ends."""
+
+    async def one() -> None:
+        reader, writer = await target.connect()
+        with suppress(*CUT_OFF):
+            writer.write(first)
+            began = time.monotonic()
+            while time.monotonic() < began + 30 and not reader.at_eof():
+                writer.write(drop)
+                await writer.drain()
+                await asyncio.sleep(1)
+        target.cut += reader.at_eof()
+
+    await _crowd(one)
+
+
+async def never_reads(target: Target) -> None:
+    """1,500 connections that ask for the API document and never read it."""
+
+    async def one() -> None:
+        reader, writer = await target.connect()
+        transport = writer.transport
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+        writer.write(b"GET /openapi.json HTTP/1.1\r\nhost: h\r\n\r\n")
+        await asyncio.sleep(75)
+        transport.resume_reading()
+        with suppress(*CUT_OFF):
+            async with asyncio.timeout(20):
+                while await reader.read(MIB):
+                    pass
+        target.cut += reader.at_eof() or reader.exception() is not None
+
+    await _crowd(one, 3 * CROWD)
+
+
+ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
+    "header of 128 MiB": long_header,
+    "60,000 headers": many_headers,
+    "3,500 pipelined x 500": pipelined,
+    "500 half bodies with a key": half_bodies,
+    "400 MiB of chunks, no key": chunks_without_key,
+    "500 slow heads": partial(slowly, first=b"GET /livez HTTP/1.1\r\n", drop=b"x"),
+    "500 with empty lines": partial(slowly, first=b"", drop=b"\r\n"),
+    "500 idle": partial(slowly, first=b"", drop=b""),
+    "1,500 that never read": never_reads,
+}
+
+
+async def _crowd(one: Callable[[], Awaitable[None]], many: int = CROWD) -> None:
+    await asyncio.gather(*(one() for _ in range(many)))
+
+
+def main() -> None:
+    """Attack once."""
+    name, port, key = sys.argv[1:]
+    target = Target(port=int(port), key=key)
+    asyncio.run(_attack(name, target))
+    print(json.dumps({"answers": target.answers, "cut": target.cut}), flush=True)
+
+
+async def _attack(name: str, target: Target) -> None:
+    await ATTACKS[name](target)
+
+
+if __name__ == "__main__":
+    main()

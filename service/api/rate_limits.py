@@ -1,0 +1,110 @@
+"""What one key, and one project, may ask of this process: requests a minute, and things at once.
+
+Counts are of one process and in memory: docs/adr/0062-strangers-and-keys.md says why.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from throttled import RateLimiterRegistry, per_min
+from throttled.store import MemoryStore
+
+from service.domain.errors import RateLimited
+from service.domain.project_limits import REQUESTS_PER_MINUTE
+
+_MOST_KEYS = 65_536  # that are counted; then the one that was not used for longest begins anew
+_MINUTE = 60  # seconds
+_SOON = 5  # seconds after which a place may be free
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """What a key has left after a request."""
+
+    limit: int
+    remaining: int
+    resets_in: float  # seconds until all are left again
+    retry_in: float  # seconds; 0: the request may be answered
+
+    def headers(self) -> dict[str, str]:
+        """Return them as OpenAI names them, and as the IETF's draft does."""
+        seconds = math.ceil(self.resets_in)
+        return {
+            "x-ratelimit-limit-requests": str(self.limit),
+            "x-ratelimit-remaining-requests": str(self.remaining),
+            "x-ratelimit-reset-requests": f"{seconds}s",
+            "ratelimit-policy": f'"requests";q={self.limit};w={_MINUTE}',
+            "ratelimit": f'"requests";r={self.remaining};t={seconds}',
+        }
+
+    def require_room(self) -> None:
+        """Raise RateLimited if the key has sent too many."""
+        if self.retry_in > 0:
+            seconds = math.ceil(self.retry_in)
+            raise RateLimited(
+                f"This key has sent more than {self.limit} requests in a minute. Send the next one "
+                f"in {seconds} s; `?wait=60` or a stream follows a job without polling.",
+                retry_after=seconds,
+            )
+
+
+class RateLimits:
+    """Requests of each key. An unused minute gives all of them back; a burst may use them all."""
+
+    def __init__(self, per_minute: int = REQUESTS_PER_MINUTE) -> None:
+        store = MemoryStore(options={"MAX_SIZE": _MOST_KEYS})
+        quota = per_min(per_minute, burst=per_minute)
+        self._limiter = RateLimiterRegistry.get("gcra")(quota, store)
+
+    def count(self, key_id: str) -> Rate:
+        """Count a request of this key."""
+        counted = self._limiter.limit(key_id)
+        state = counted.state
+        return Rate(
+            limit=state.limit,
+            remaining=0 if counted.limited else state.remaining,
+            resets_in=state.reset_after,
+            retry_in=state.retry_after if counted.limited else 0.0,
+        )
+
+
+class Kind(Enum):
+    """What takes memory or time for as long as it goes on; the value is its name in messages."""
+
+    UPLOAD = "uploads of files"
+    PART = "parts of uploads"
+    POLL = "long polls and streams"
+    LONG_BODY = "requests with a large body"
+
+
+DEFAULT_AT_ONCE = {Kind.UPLOAD: 32, Kind.PART: 256, Kind.POLL: 1000, Kind.LONG_BODY: 16}
+
+
+class AtOnce:
+    """How much of each kind goes on for each project."""
+
+    def __init__(self, most: dict[Kind, int] | None = None) -> None:
+        self._most = DEFAULT_AT_ONCE | (most or {})
+        self._held: Counter[tuple[Kind, str]] = Counter()
+
+    @contextmanager
+    def hold_place(self, kind: Kind, project_id: str) -> Iterator[None]:
+        """Hold a place within; raises RateLimited where the project has none left."""
+        name, most = (kind, project_id), self._most[kind]
+        if self._held[name] >= most:
+            raise RateLimited(
+                f"{most} {kind.value} are under way at once of this project, the most that may be. "
+                "Send this again when one of them is done.",
+                retry_after=_SOON,
+            )
+        self._held[name] += 1
+        try:
+            yield
+        finally:
+            self._held[name] -= 1
+            if not self._held[name]:
+                del self._held[name]
