@@ -44,7 +44,7 @@ SETTINGS = {
     "REKINDLE_OFFERINGS": "Standard_ND96amsr_A100_v4@eastus",
 }
 PATIENCE = 60.0  # seconds, for a process on a machine that is busy
-AT_ONCE = 8.0  # far from a poll's 20 and 60 s, and from the drain of 10 s, on such a machine too
+AT_ONCE = 18.0  # less than a poll of 20 s; one that is broken off is answered 503
 
 
 @dataclass

@@ -55,7 +55,7 @@ GRADED = Reinforcement(
     beta=0.05,
 )
 SPEC_SHA256 = "5" * 64
-DEADLINE = 300.0
+DEADLINE = 900.0
 POLL = threading.Event()  # never set: waiting on it is a pause
 
 
