@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.domain import strict_json
 from service.domain.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+from service.operations import aside
 
 LONGEST_BODY = 1024 * 1024  # bytes of a JSON body; a route class may have another limit
 # AzureOpenAI sends /openai/files?api-version=..., clients of its v1 API /openai/v1/files.
@@ -105,7 +106,8 @@ class JsonRequest(Request):
             raise UnsupportedMediaType(
                 f"The body is sent with content-encoding {encoding:.40}. Send plain JSON."
             )
-        return parse_json(await self.body())
+        body = await self.body()
+        return await aside.run(parse_json, body) if len(body) > aside.LONG else parse_json(body)
 
 
 class JsonRoute(APIRoute):
