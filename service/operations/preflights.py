@@ -31,12 +31,14 @@ from service.domain.errors import InvalidRequest
 from service.domain.recipe import Recipe
 from service.domain.row import Format
 from service.preflight.checker import CheckInterrupted, RowChecker
-from service.storage.store import BlobNotFound, BlobStore, StorageError
+from service.preflight.process import unusable
+from service.storage.store import BlobNotFound, BlobStore, BlobTooLarge, StorageError
 from trainer.contract import BaseModel, InputFile
 
 log = logging.getLogger(__name__)
 TOUCH_EVERY = timedelta(seconds=2)
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
+_LONGEST_FILE = 64 * 2**20  # bytes; the largest tokenizers have a third of it
 _LIBRARIES = ("jinja2", "tokenizers")
 
 
@@ -218,7 +220,10 @@ class Preflights:
         found = {}
         for file in _without_weights(model):
             container, _, name = file.path.partition("/")
-            found[file.name], _ = await self.store.read(container, name)
+            try:
+                found[file.name], _ = await self.store.read(container, name, most=_LONGEST_FILE)
+            except BlobTooLarge as fault:
+                raise unusable(f"{fault}, the most of a file that is not of weights.") from None
         return found
 
     async def _find(self, wanted: list[Reading]) -> dict[str, PreflightRow]:
