@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from trainer.bounds import Bytes, Count, Int, Measured, Moment, Name, Prose, Range, Seconds
+from trainer.bounds import (
+    UNSTORABLE as UNSTORABLE,
+    Bytes,
+    Count,
+    Int,
+    Measured,
+    Moment,
+    Name,
+    Prose,
+    Range,
+    Seconds,
+)
 from trainer.cadence import (
     BLOCK as BLOCK,
     MOST as MOST,
