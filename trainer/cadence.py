@@ -7,6 +7,7 @@ the service tells it meanwhile.
 import math
 from dataclasses import dataclass, field
 
+from trainer.bounds import Int, Seconds
 from trainer.wire import LATER, Message
 
 BLOCK = 16 * 2**20  # bytes of a file that go to Blob at once
@@ -32,16 +33,16 @@ class Cadence(Message):
 class SaveCost(Message):
     """What the last save has cost."""
 
-    stall: float  # seconds that training stood still
-    upload: float  # seconds until it was committed
-    blocks: int
+    stall: Seconds  # seconds that training stood still
+    upload: Seconds  # seconds until it was committed
+    blocks: Int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saving(Message):
     """How often rank 0 saves now."""
 
-    every: float  # seconds
+    every: Seconds
     cost: SaveCost | None = field(default=None, metadata=LATER)  # None: no save was measured yet
 
 

@@ -6,7 +6,20 @@ says what each side does when the other is silent, late, doubled or stale.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
+from trainer.bounds import (
+    UNSTORABLE as UNSTORABLE,
+    Bytes,
+    Count,
+    Int,
+    Measured,
+    Moment,
+    Name,
+    Prose,
+    Range,
+    Seconds,
+)
 from trainer.cadence import (
     BLOCK as BLOCK,
     MOST as MOST,
@@ -30,6 +43,7 @@ from trainer.head import (
     HEAD as HEAD,
     MANIFEST as MANIFEST,
     MILESTONES_KEPT as MILESTONES_KEPT,
+    MOST_FILES as MOST_FILES,
     Committed as Committed,
     FileEntry as FileEntry,
     Head as Head,
@@ -63,12 +77,15 @@ OLDEST_PROTOCOL = 1  # that the service still understands: 1 tells of no trouble
 HEARTBEAT_SECONDS = 10.0  # and at once on any change
 LONG_POLL_SECONDS = 45.0  # a node says how long it waits; who says nothing is answered after 20
 LOG_FLUSH_SECONDS = 2.0
+AT_ONCE = 1000  # metrics, or spans, or others, that one message tells
 ERROR_TAIL_BYTES = 64 * 1024
 UNDERSTANDS = "cadence"  # a heartbeat's ?understands=: older nodes refuse an answer with that in it
 NOT_THE_MODEL = "verification failed"  # what a hopeless error of a wrong export begins with
 RUN_SPEC = "run-spec.json"
 BASE_FOLDER = "base"  # in the container of a job that begins with a checkpoint
 CONVERTED_BASE = f"{BASE_FOLDER}/{MANIFEST}"
+Tokens = Annotated[int, Range(0, 2**40)]  # of one step
+Port = Annotated[int, Range(0, 2**16 - 1)]
 MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service had not answered yet
 
 
@@ -139,24 +156,24 @@ class NodeConfig(Message):
 class Span(Message):
     """One named piece of a node's time, e.g. boot or load; unix seconds by the node's clock."""
 
-    name: str
-    started_at: float
-    ended_at: float
+    name: Name
+    started_at: Moment
+    ended_at: Moment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registration(Message):
     """POST /internal/nodes, with the attempt's bootstrap token."""
 
-    protocol: int
-    attempt_id: str
-    vm_id: str
-    boot_id: str  # fresh for every start of the supervisor process
-    name: str  # the instance's name, "<scale set>_<instance id>"
-    address: str
-    gpus: int
-    spans: tuple[Span, ...] = ()
-    now: float = 0.0  # by the clock that dates the spans; the service shifts them to its own
+    protocol: Int
+    attempt_id: Name
+    vm_id: Name
+    boot_id: Name  # fresh for every start of the supervisor process
+    name: Name  # the instance's name, "<scale set>_<instance id>"
+    address: Name
+    gpus: Int
+    spans: Annotated[tuple[Span, ...], Count(AT_ONCE)] = ()
+    now: Moment = 0.0  # by the clock that dates the spans; the service shifts them to its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,26 +211,26 @@ class NodePhase(StrEnum):
 class StepMetrics(Message):
     """What rank 0 measured in one training step."""
 
-    step: int
-    loss: float  # NaN: no row of the step had a target
-    learning_rate: float
-    grad_norm: float
-    tokens: int  # trained (assistant) tokens of this step, all ranks together
-    seconds: float
-    at: float
-    accuracy: float = 0.0  # share of tokens, or of pairs, that the model gets right
-    valid_loss: float | None = None
-    margin: float | None = field(default=None, metadata=LATER)  # of rewards, mean over pairs
-    reward: float | None = field(default=None, metadata=LATER)  # mean grade of the answers
-    kl: float | None = field(default=None, metadata=LATER)  # nats per answer, from the base model
-    answer_tokens: float | None = field(default=None, metadata=LATER)  # mean length of an answer
-    grader_errors: int = field(default=0, metadata=LATER)  # answers that could not be graded
-    loss_scale: float | None = field(default=None, metadata=LATER)  # fp16's, of the next step
-    mfu: float | None = field(default=None, metadata=LATER)  # share of the GPUs' peak that was used
-    peak_memory: int | None = field(default=None, metadata=LATER)  # bytes, of the rank with most
-    slowest_rank: int | None = field(default=None, metadata=LATER)  # looked for now and then
-    slowest_ratio: float | None = field(default=None, metadata=LATER)  # to the median rank
-    spike: float | None = field(default=None, metadata=LATER)  # the loss is so many times the usual
+    step: Int
+    loss: Measured  # NaN: no row of the step had a target
+    learning_rate: Measured
+    grad_norm: Measured
+    tokens: Tokens  # trained (assistant) tokens of this step, all ranks together
+    seconds: Seconds
+    at: Moment
+    accuracy: Measured = 0.0  # share of tokens, or of pairs, that the model gets right
+    valid_loss: Measured | None = None
+    margin: Measured | None = field(default=None, metadata=LATER)  # of rewards, mean over pairs
+    reward: Measured | None = field(default=None, metadata=LATER)  # mean grade of the answers
+    kl: Measured | None = field(default=None, metadata=LATER)  # nats per answer, from the base
+    answer_tokens: Measured | None = field(default=None, metadata=LATER)  # mean length of an answer
+    grader_errors: Int = field(default=0, metadata=LATER)  # answers that could not be graded
+    loss_scale: Measured | None = field(default=None, metadata=LATER)  # fp16's, of the next step
+    mfu: Measured | None = field(default=None, metadata=LATER)  # share of the GPUs' peak
+    peak_memory: Bytes | None = field(default=None, metadata=LATER)  # bytes, of the rank with most
+    slowest_rank: Int | None = field(default=None, metadata=LATER)  # looked for now and then
+    slowest_ratio: Measured | None = field(default=None, metadata=LATER)  # to the median rank
+    spike: Measured | None = field(default=None, metadata=LATER)  # the loss, to the usual one
     skipped: bool = field(default=False, metadata=LATER)  # no update: fp16 overflowed; no targets
 
 
@@ -221,46 +238,47 @@ class StepMetrics(Message):
 class EvictionNotice(Message):
     """A Scheduled Event of type Preempt, or a SIGTERM, which is treated like one."""
 
-    event_id: str  # Azure's, or "sigterm"
-    not_before: float  # unix seconds by the node's clock; 0 when it has begun
-    seen_at: float
+    event_id: Name  # Azure's, or "sigterm"
+    not_before: Moment  # unix seconds by the node's clock; 0 when it has begun
+    seen_at: Moment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble(Message):
     """What delays or drops checkpoints while training goes on; said when it begins and ends."""
 
-    kind: str  # "uploads" or "disk"
-    message: str  # what is wrong, and what a user can do
-    since: float
-    until: float = 0.0  # 0 while it lasts
+    kind: Name  # "uploads" or "disk"
+    message: Prose  # what is wrong, and what a user can do
+    since: Moment
+    until: Moment = 0.0  # 0 while it lasts
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenCheckpoint(Message):
     """A node's word that what its generation is to load is not what was committed."""
 
-    path: str  # the checkpoint's folder
-    file: str  # the first one in it that was found to be wrong
-    reason: str  # what is wrong with it, e.g. "is gone"
+    path: Name  # the checkpoint's folder
+    file: Prose  # the first one in it that was found to be wrong
+    reason: Prose  # what is wrong with it, e.g. "is gone"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Heartbeat(Message):
     """POST /internal/nodes/{id}/heartbeat, with the node's token; ordered by (epoch, seq)."""
 
-    epoch: int
-    seq: int
+    epoch: Int
+    seq: Int
     phase: NodePhase
-    generation: int  # 0 while none was ever started or stopped here
-    step: int  # the last training step that a trainer of this boot loaded or finished
-    free_port: int  # a port free on this node just now, 0 for none; used if it becomes rank 0
-    metrics: tuple[StepMetrics, ...] = ()  # these four: repeated until answered
-    committed: tuple[Committed, ...] = ()  # hints; the service believes only HEAD
-    spans: tuple[Span, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
+    generation: Int  # 0 while none was ever started or stopped here
+    step: Int  # the last training step that a trainer of this boot loaded or finished
+    free_port: Port  # a port free on this node just now, 0 for none; used if it becomes rank 0
+    # These four: repeated until answered.
+    metrics: Annotated[tuple[StepMetrics, ...], Count(AT_ONCE)] = ()
+    committed: Annotated[tuple[Committed, ...], Count(AT_ONCE)] = ()  # the service believes HEAD
+    spans: Annotated[tuple[Span, ...], Count(AT_ONCE)] = ()
+    troubles: Annotated[tuple[Trouble, ...], Count(AT_ONCE)] = ()
     eviction: EvictionNotice | None = None
-    error: str = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
+    error: Prose = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
     broken: BrokenCheckpoint | None = field(default=None, metadata=LATER)  # why STOPPED
     out_of_memory: bool = field(default=False, metadata=LATER)  # while it trained: why it ended
     hopeless: bool = field(default=False, metadata=LATER)  # no second try would help; see error

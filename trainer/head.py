@@ -6,11 +6,16 @@ Part of the contract: everybody imports it from `trainer/contract.py`.
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
+from trainer.bounds import Bytes, Count, FileName, Folder, Int, Moment, Name, Sha256, Text
 from trainer.wire import LATER, Message
 
 CHECKPOINTS_KEPT = 3  # the newest, where a job does not say otherwise
 MILESTONES_KEPT = 100  # of one job, so that HEAD stays small; a request for more is refused
+MOST_NAMED = 1000  # checkpoints in HEAD: far more than any job keeps
+MOST_FILES = 100_000  # of one checkpoint: ten of each of 10,000 ranks
+MOST_BLOCKS = 2**17  # of one file: 2 TiB of them
 HEAD = "HEAD"
 MANIFEST = "manifest.json"
 
@@ -33,14 +38,20 @@ class StaleGeneration(Exception):
 class FileEntry(Message):
     """One file of a checkpoint or model as it lies in Blob."""
 
-    name: str
-    size: int
-    etag: str
-    crc64nvme: str  # 16 hex digits, of the whole file
-    block_size: int = field(default=0, metadata=LATER)
-    blocks: tuple[str, ...] = field(default=(), metadata=LATER)  # CRC-64/NVME of each; or none
-    sha256: str = field(default="", metadata=LATER)  # of the whole file; "": see block_sha256
-    block_sha256: tuple[str, ...] = field(default=(), metadata=LATER)  # of each block; or none
+    name: FileName
+    size: Bytes
+    etag: Name
+    crc64nvme: Annotated[str, Text(16)]  # 16 hex digits, of the whole file
+    block_size: Bytes = field(default=0, metadata=LATER)
+    # CRC-64/NVME of each; or none
+    blocks: Annotated[tuple[Annotated[str, Text(16)], ...], Count(MOST_BLOCKS)] = field(
+        default=(), metadata=LATER
+    )
+    sha256: Sha256 = field(default="", metadata=LATER)  # of the whole file; "": see block_sha256
+    # SHA-256 of each block; or none
+    block_sha256: Annotated[tuple[Sha256, ...], Count(MOST_BLOCKS)] = field(
+        default=(), metadata=LATER
+    )
 
     def span(self, block: int) -> tuple[int, int]:
         """Offset and length of a block; the last one may be shorter."""
@@ -52,15 +63,15 @@ class FileEntry(Message):
 class Manifest(Message):
     """Every data file of one checkpoint (or model), without the ranks' records. Written once."""
 
-    step: int
-    consumed_samples: int
-    world_size: int
-    generation: int
-    kind: str  # "periodic", "stop" or "final"
-    files: tuple[FileEntry, ...]
-    run_spec_sha256: str
-    saved_at: float
-    parameters_sha256: str = ""  # final models only
+    step: Int
+    consumed_samples: Bytes
+    world_size: Int
+    generation: Int
+    kind: Name  # "periodic", "stop" or "final"
+    files: Annotated[tuple[FileEntry, ...], Count(MOST_FILES)]
+    run_spec_sha256: Name
+    saved_at: Moment
+    parameters_sha256: Name = ""  # final models only
 
     @property
     def size(self) -> int:
@@ -72,16 +83,16 @@ class Manifest(Message):
 class Committed(Message):
     """What HEAD says of one committed checkpoint or of the final model."""
 
-    path: str
-    step: int
-    consumed_samples: int
-    world_size: int
-    generation: int
-    kind: str
-    size: int
-    manifest_sha256: str
-    committed_at: float
-    parameters_sha256: str = ""
+    path: Folder
+    step: Int
+    consumed_samples: Bytes
+    world_size: Int
+    generation: Int
+    kind: Name
+    size: Bytes
+    manifest_sha256: Name
+    committed_at: Moment
+    parameters_sha256: Name = ""
     valid_loss: float | None = field(default=None, metadata=LATER)  # as last measured by its step
     milestone: bool = field(default=False, metadata=LATER)  # kept for as long as the job is
 
@@ -121,8 +132,8 @@ class Head(Message):
     writers one loses and must read again.
     """
 
-    generation: int
-    checkpoints: tuple[Committed, ...] = ()  # oldest first
+    generation: Int
+    checkpoints: Annotated[tuple[Committed, ...], Count(MOST_NAMED)] = ()  # oldest first
     model: Committed | None = None
 
     @property

@@ -4,10 +4,11 @@ Part of the contract: everybody imports it from `trainer/contract.py`.
 """
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+from trainer.bounds import Bytes, Count, Name, Text
 from trainer.cadence import Cadence
-from trainer.head import CHECKPOINTS_KEPT, Retention
+from trainer.head import CHECKPOINTS_KEPT, MOST_FILES, Retention
 from trainer.wire import LATER, Message
 
 
@@ -15,10 +16,10 @@ from trainer.wire import LATER, Message
 class InputFile(Message):
     """A blob that nodes read: its "container/blob name" is its key in Grants.inputs."""
 
-    path: str
-    size: int
-    sha256: str  # empty where only another sum is known
-    crc64nvme: str = field(default="", metadata=LATER)  # of a job's model, as its manifest has it
+    path: Annotated[str, Text(2048)]
+    size: Bytes
+    sha256: Name  # empty where only another sum is known
+    crc64nvme: Name = field(default="", metadata=LATER)  # of a job's model, as its manifest has it
 
     @property
     def name(self) -> str:
@@ -55,7 +56,8 @@ class ConvertedBase(Message):
     It is the blob CONVERTED_BASE in the job's container, written last and never changed.
     """
 
-    files: tuple[InputFile, ...]  # in the job's container, in one folder below BASE_FOLDER
+    # In the job's container, in one folder below BASE_FOLDER.
+    files: Annotated[tuple[InputFile, ...], Count(MOST_FILES)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,25 @@ import types
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from trainer.bounds import ANY_INTEGER, ANY_NUMBER
 
 T = TypeVar("T")
 # metadata of a member that older readers do not know and would refuse: left out while it has
 # its default, so they meet it only where it says something.
 LATER = {"later": True}
+_NUMBERS = {int: ANY_INTEGER, float: ANY_NUMBER}  # where a member has no bounds of its own
 
 
 class Message:
@@ -28,7 +41,10 @@ class Message:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Decode, or raise ValueError that names the member at fault."""
-        return cls.from_dict(json.loads(text))
+        try:
+            return cls.from_dict(json.loads(text, object_pairs_hook=_members))
+        except RecursionError:
+            raise ValueError(f"{cls.__name__}: nested too deeply") from None
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:  # noqa: ANN401 - what json.loads gives
@@ -39,10 +55,10 @@ class Message:
 def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - what json.loads gives
     """Build ``cls`` from a parsed JSON object; raise ValueError that names the member at fault."""
     if not isinstance(data, dict):
-        raise ValueError(f"{where or cls.__name__}: an object is needed, not {data!r:.80}")
+        raise ValueError(f"{where or cls.__name__}: an object is needed, not {_shown(data)}")
     hints, known = _shape(cls)  # type: ignore[arg-type]  # a class is hashable
-    if unknown := sorted(set(data) - set(known)):
-        raise ValueError(f"{where or cls.__name__}: unknown member {unknown[0]!r}")
+    if unknown := min(data.keys() - known.keys(), default=None):
+        raise ValueError(f"{where or cls.__name__}: unknown member {_shown(unknown)}")
     values = {}
     for name, member in known.items():
         path = f"{where}.{name}" if where else name
@@ -72,10 +88,24 @@ def _omitted(value: object, member: Field[Any]) -> bool:
 @cache
 def _shape(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Type hints and fields by name: the same for every message of a class."""
-    return get_type_hints(cls), {f.name: f for f in fields(cls)}
+    return get_type_hints(cls, include_extras=True), {f.name: f for f in fields(cls)}
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. One that names a member twice means different things to two programs."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object names a member twice")
+    return found
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
+    if get_origin(hint) is Annotated:
+        hint, *bounds = get_args(hint)
+        if fault := next(filter(None, (bound.fault(value) for bound in bounds)), ""):
+            raise ValueError(f"{where}: {fault}")
+    elif hint in _NUMBERS and (fault := _NUMBERS[hint].fault(value)):
+        raise ValueError(f"{where}: {fault}")
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return _optional(hint, value, where)
@@ -97,13 +127,13 @@ def _optional(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
 
 def _tuple(item: Any, value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{where}: a list is needed, not {value!r:.80}")
+        raise ValueError(f"{where}: a list is needed, not {_shown(value)}")
     return tuple(_value(item, v, f"{where}[{i}]") for i, v in enumerate(value))
 
 
 def _dict(item: Any, value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: an object is needed, not {value!r:.80}")
+        raise ValueError(f"{where}: an object is needed, not {_shown(value)}")
     return {k: _value(item, v, f"{where}.{k}") for k, v in value.items()}
 
 
@@ -118,13 +148,20 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
         try:
             return hint(value)
         except ValueError:
-            raise ValueError(f"{where}: {value!r} is none of {', '.join(hint)}") from None
+            raise ValueError(f"{where}: {_shown(value)} is none of {', '.join(hint)}") from None
     if type(value) is not hint:
-        raise ValueError(f"{where}: {hint.__name__} is needed, not {value!r:.80}")
+        raise ValueError(f"{where}: {hint.__name__} is needed, not {_shown(value)}")
     return value
 
 
 def _choice(choices: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
     if value not in choices:
-        raise ValueError(f"{where}: {value!r:.80} is none of {', '.join(map(str, choices))}")
+        raise ValueError(f"{where}: {_shown(value)} is none of {', '.join(map(str, choices))}")
     return value
+
+
+def _shown(value: object) -> str:
+    """A value in an error: as much of it as is cheap to write."""
+    if isinstance(value, list | tuple | dict):
+        return f"{type(value).__name__} of {len(value)}"
+    return f"{value[:80]!a}" if isinstance(value, str) else f"{value!r:.80}"

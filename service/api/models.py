@@ -18,12 +18,14 @@ from service.domain.lineage import is_deleted, is_made, source
 from service.domain.tiers import Presence
 from service.operations import checkpoint_models, integrity, jobs, model_deletion, models, tiers
 from service.operations.checkpoint_models import CheckpointModel, UnusableCheckpoint
+from service.operations.manifests import ManifestUnusable
 from service.operations.models import Base
-from service.storage.store import BlobArchived, BlobNotFound
+from service.storage.store import LISTED, BlobArchived, BlobNotFound
 from trainer.contract import MANIFEST, Manifest
 
 router = APIRouter()
 _OF_JOB = "/fine_tuning/jobs/{job_id}/model"
+_SHOWN = 20  # names of files in an error
 _FROM = re.compile(r"bytes=(\d{1,18})-")
 
 
@@ -91,7 +93,7 @@ async def get_model_file(
     _inside(path, f"{path}/{name}")
     file = next((f for f in manifest.files if f.name == name), None)
     if file is None:
-        names = ", ".join(f.name for f in manifest.files)
+        names = ", ".join(f.name for f in manifest.files[:_SHOWN])
         raise ModelNotFound(f"The model has no file {name!r:.80}. It has: {names}.")
     await _must_be_online(parts, caller, job_id, f"{path}/{name}")
     begin = _begin(wanted, file.size)
@@ -163,6 +165,11 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
     path = _inside("models/", str(job.result["path"]))
     try:
         return path, await integrity.read_manifest(parts.store, job_id, job.result)
+    except ManifestUnusable as error:
+        raise ModelNotFound(
+            f"Blob {path}/{MANIFEST} of container {job_id} {error}. Restore it in the storage "
+            "account (versions), or train again."
+        ) from None
     except BlobNotFound:
         raise ModelNotFound(tiers.gone(job_id, f"Blob {path}/{MANIFEST}")) from None
     except BlobArchived:
@@ -173,7 +180,7 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
 
 async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) -> None:
     """ModelNotFound when the blob is gone; Archived, with the ways back, when it cannot be read."""
-    listed = await parts.store.list_stored(job_id, name)
+    listed = await parts.store.list_stored(job_id, name, most=LISTED)
     blob = next((found for found in listed if found.name == name), None)
     if blob is None:
         raise ModelNotFound(tiers.gone(job_id, f"Blob {name}"))

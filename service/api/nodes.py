@@ -28,7 +28,7 @@ from service.domain.errors import (
     NotSeenYet,
     StaleEpoch,
 )
-from service.operations import nodes
+from service.operations import aside, nodes
 from service.operations.nodes import Standing
 from trainer.contract import (
     OLDEST_PROTOCOL,
@@ -224,10 +224,11 @@ def _whole_number(request: Request, name: str, default: int | None = None) -> in
 
 
 async def _read(request: Request, message: type[M], most: int) -> M:
+    body = await read_body(request, most)
     try:
-        return message.from_json(await read_body(request, most))
-    except RecursionError:
-        raise InvalidRequest(f"{message.__name__}: too deep") from None
+        if len(body) > aside.LONG:
+            return await aside.run(message.from_json, body)
+        return message.from_json(body)
     except ValueError as error:
         raise InvalidRequest(f"{message.__name__}: {error}") from None
 

@@ -19,6 +19,7 @@ from service.domain.errors import (
     RequestTimedOut,
     UnsupportedMediaType,
 )
+from service.operations import aside
 
 USUAL_BODY = 64 * 1024  # bytes of a JSON body; a route class may have another limit
 LONG_BODY = 1024 * 1024
@@ -139,7 +140,8 @@ class JsonRequest(Request):
             raise UnsupportedMediaType(
                 f"The body is sent with content-encoding {encoding:.40}. Send plain JSON."
             )
-        return parse_json(await self.body())
+        body = await self.body()
+        return await aside.run(parse_json, body) if len(body) > aside.LONG else parse_json(body)
 
 
 class LongRequest(JsonRequest):

@@ -16,6 +16,7 @@ from service.operations import jobs, tier_moves, tiers
 from service.operations.tier_moves import Wish
 from service.operations.tiers import Look
 from service.pricing import storage_prices
+from service.storage.store import LISTED
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Storage"], route_class=JsonRoute)
 
@@ -39,7 +40,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
         under_way = await open_of(conn, job_id)
         around = await jobs.around(conn, caller.project_id, job_id, now)
     prices = await parts.outside.listed() or storage_prices.TABLE
-    blobs = await parts.store.list_stored(job_id)
+    blobs = await parts.store.list_stored(job_id, most=LISTED)
     looks = [
         Look(
             folder=folder,

@@ -30,6 +30,7 @@ _ELSEWHERE = {
     "deadline": "Use infrastructure.deadline, in Unix seconds.",
 }
 _EXPECTED = "Send JSON with the header `Content-Type: application/json`"
+_LONGEST_NAME = 64  # that is compared with ours: the cost grows with its square
 Path = tuple[int | str, ...]
 Faults = Sequence[Any]  # pydantic's errors()
 
@@ -97,7 +98,7 @@ def _nearest(model: type[BaseModel] | None, path: Path) -> str:
     if model is None:
         return "Leave it out."
     known = sorted(field.alias or name for name, field in model.model_fields.items())
-    near = difflib.get_close_matches(str(path[-1]), known, n=1)
+    near = difflib.get_close_matches(str(path[-1])[:_LONGEST_NAME], known, n=1)
     if near:
         return f"Did you mean {'.'.join(map(str, (*path[:-1], near[0])))}?"
     return f"Known members here: {', '.join(known)}."

@@ -17,6 +17,7 @@ from service.db.tables import events
 from service.domain.ids import new_id
 from service.domain.states import AttemptState
 
+MOST_OF_A_KIND = 1000  # of what nodes tell of one job
 _MOVED = "attempt."  # and the state
 # Spelt out, not bound: the index for it is partial.
 _ABOUT_HELP = text("code in ('attempt.needs_help', 'attempt.help_over')")
@@ -111,6 +112,13 @@ async def known(conn: AsyncConnection, job_id: str, code: str, data: dict[str, A
     """Whether the job has an event of this code about these very facts."""
     c = events.c
     query = select(c.id).where(c.job_id == job_id, c.code == code, c.data.contains(data))
+    return (await conn.execute(query.limit(1))).first() is not None
+
+
+async def are_enough(conn: AsyncConnection, job_id: str, code: str) -> bool:
+    """Whether the job has so many events of this code that another one helps nobody."""
+    c = events.c
+    query = select(c.id).where(c.job_id == job_id, c.code == code).offset(MOST_OF_A_KIND - 1)
     return (await conn.execute(query.limit(1))).first() is not None
 
 

@@ -17,12 +17,14 @@ RECENT = 50  # steps that the present speed is taken from
 _SHOWN = [c for c in metrics.c if c.name != "job_id"]
 _NUMBERS = [c.name for c in metrics.c if c.name not in ("job_id", "step")]
 
+# A node that tells of steps beyond the last one fills no table.
 # However many there are, they are one value: a statement has room for 65,535.
 _ADD = text(f"""
 insert into metrics ({", ".join(c.name for c in metrics.c)})
-select * from jsonb_to_recordset(cast(:rows as jsonb))
+select r.* from jsonb_to_recordset(cast(:rows as jsonb))
   as r ({", ".join(f"{c.name} {c.type.compile()}" for c in metrics.c)})
-order by job_id, step
+join jobs on jobs.id = r.job_id and r.step <= jobs.total_steps
+order by r.job_id, r.step
 on conflict (job_id, step) do update
 set {", ".join(f"{name} = excluded.{name}" for name in _NUMBERS)}
 where metrics.generation <= excluded.generation
@@ -72,11 +74,11 @@ async def pace(conn: AsyncConnection, job_id: str, generation: int, step: int) -
     ).where(m.job_id == job_id, m.generation == generation, m.step > step - RECENT, m.step <= step)
     low, median, high, tokens, steps = (await conn.execute(query)).one()
     return Pace(
-        seconds_per_step=float(median),
+        seconds_per_step=float(median or 0),
         tokens_per_second=None if tokens is None else float(tokens),
         steps_measured=steps,
-        seconds_per_step_p10=float(low),
-        seconds_per_step_p90=float(high),
+        seconds_per_step_p10=float(low or 0),
+        seconds_per_step_p90=float(high or 0),
     )
 
 
@@ -125,7 +127,8 @@ async def all_of(conn: AsyncConnection, job_id: str) -> AsyncIterator[dict[str, 
 
 def _row(job_id: str, generation: int, told: StepMetrics) -> dict[str, Any]:
     values = {n: _plain(value) for n, value in asdict(told).items() if n in metrics.c}
-    return values | {"job_id": job_id, "generation": generation}
+    seconds = round(told.seconds, 9)  # the speed, tokens by seconds, must fit into a number
+    return values | {"job_id": job_id, "generation": generation, "seconds": seconds}
 
 
 def _plain(value: object) -> object:

@@ -19,6 +19,7 @@ from service.domain.states import ATTEMPT_WITH_NODES
 from service.domain.timeline import NodeTime
 from trainer.contract import DirectiveKind, NodePhase, Span
 
+MOST_SPANS = 2000  # of one node; a node in need of more says nothing worth keeping
 _MOST_FORGOTTEN = 1000  # directives to one node, of a database that was restored
 _NOT_COLUMNS = {"node_id", "heard_at"}
 _PLAIN = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
@@ -231,7 +232,8 @@ async def add_spans(
         return []
     query = select(nodes.c.spans).where(nodes.c.id == node_id)
     known = (await conn.execute(query)).scalar_one()
-    news = [s for s in spans if s not in known]
+    room = max(MOST_SPANS - len(known), 0)
+    news = [s for s in spans if s not in known][:room]
     if news:
         merged = nodes.c.spans.concat(news)
         await conn.execute(update(nodes).where(nodes.c.id == node_id).values(spans=merged))

@@ -16,6 +16,9 @@ HOPELESS = "no second try would help"
 VERIFICATION_FAILED = "verification_failed"  # the exported files are not the trained model
 MAX_FRUITLESS = 10  # generations in a row without a newly committed checkpoint, whatever the reason
 FRUITLESS = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
+# A person may restore HEAD meanwhile; until then nobody can commit, and machines cost money.
+HEAD_UNREADABLE = "HEAD, which names the job's checkpoints, cannot be read or taken"
+TOO_LONG_UNREADABLE = timedelta(minutes=20)
 EVER = datetime.min.replace(tzinfo=UTC)
 TOO_LONG_TO_DELETE = timedelta(minutes=15)  # ten times what Azure usually takes
 LONGEST_EXCUSE = timedelta(hours=2)  # for one silence, however often the service restarts
@@ -75,6 +78,8 @@ class Seen:
     halt_kind: DirectiveKind | None = None  # ... in this way
     stepped: bool = False  # a training step of the generation is done
     model_committed: bool = False  # HEAD names the final model
+    head_unreadable_since: datetime | None = None  # None: it could be read
+    unnamed_since: datetime | None = None  # rank 0 says HEAD names the model, which it does not
     outlook: Outlook = UNKNOWN
     blind: bool = False  # the cloud did not answer; with nodes, ``scale_set`` is as before
     awake_since: datetime = EVER  # since when nodes could be heard, and could hear

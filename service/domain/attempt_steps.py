@@ -8,9 +8,11 @@ from service.domain import wording
 from service.domain.attempt import (
     EVER,
     FRUITLESS,
+    HEAD_UNREADABLE,
     HOPELESS,
     JOINS,
     MAX_FRUITLESS,
+    TOO_LONG_UNREADABLE,
     Attempt,
     Create,
     Delete,
@@ -89,7 +91,8 @@ def _running(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
     Members that have been told to stop need nothing either.
     """
-    step = _out_of_money(attempt, seen, now, pace) or _train(attempt, seen, now, pace)
+    end = _out_of_money(attempt, seen, now, pace) or _in_vain(attempt, seen, now, pace)
+    step = end or _train(attempt, seen, now, pace)
     told = isinstance(step, Halt) and step.kind is seen.halt_kind
     if told or isinstance(step, Wait):
         if useless := _useless(attempt, seen, now, pace):
@@ -174,6 +177,17 @@ def _out_of_money(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Mo
         attempt.wish or Outcome.OVER_BUDGET,
         f"{why}; the machines did not stop in the {took} that the budget reserves for saving",
     )
+
+
+def _in_vain(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Move | None:
+    """End what can commit nothing, or says without end that it has: nodes may be hostile."""
+    since, unnamed = seen.head_unreadable_since, seen.unnamed_since
+    if since is not None and now - since > TOO_LONG_UNREADABLE:
+        return _wished(attempt) or _end(Outcome.UNRESPONSIVE, HEAD_UNREADABLE)
+    if unnamed is not None and now - unnamed > pace.save:
+        why = "a node says that HEAD names the final model, which it does not"
+        return _wished(attempt) or _end(Outcome.UNRESPONSIVE, why)
+    return None
 
 
 def _wind_down(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:

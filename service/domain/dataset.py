@@ -111,6 +111,11 @@ class DatasetValidator:
         """Good rows so far."""
         return self._examples
 
+    @property
+    def held(self) -> int:
+        """Bytes that were fed and are not judged yet."""
+        return len(self._partial) + len(self._head or b"")
+
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes; raises InvalidFile for what can be no JSONL at all, and
         PayloadTooLarge beyond a limit.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from contract.choices import OnExhausted
-from service.domain.attempt import FRUITLESS
+from service.domain.attempt import FRUITLESS, HEAD_UNREADABLE
 from service.domain.states import (
     ATTEMPT_OVER,
     JOB_AFTER,
@@ -101,7 +101,7 @@ def next_step(job: Job, now: datetime) -> Step:
     last = job.last_attempt
     if last is not None and last.state not in ATTEMPT_OVER:
         return _follow(job, last)
-    if last is not None and last.reason == FRUITLESS and job.has_trained:
+    if last is not None and _is_ours_to_mend(job, last):
         return _after_nothing(job, last, now)
     if last is not None and last.outcome is not None:
         decided = JOB_AFTER[last.outcome]
@@ -141,6 +141,10 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> Step
     return _next_attempt(job, last, now)
 
 
+def _is_ours_to_mend(job: Job, last: LastAttempt) -> bool:
+    return last.reason == HEAD_UNREADABLE or (last.reason == FRUITLESS and job.has_trained)
+
+
 def _after_nothing(job: Job, last: LastAttempt, now: datetime) -> Step:
     """No trainer erred, so it is the service's to mend: a job that has trained is not lost for it.
 
@@ -148,7 +152,7 @@ def _after_nothing(job: Job, last: LastAttempt, now: datetime) -> Step:
     """
     if last.resumed or job.cancel_requested or job.state is JobState.PAUSED:
         return _between_attempts(job, last, now)
-    return Pause(FRUITLESS)
+    return Pause(last.reason)
 
 
 def _next_attempt(job: Job, last: LastAttempt | None, now: datetime) -> Step:

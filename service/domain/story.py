@@ -10,7 +10,7 @@ from datetime import datetime
 
 from service.domain import wording
 from service.domain.admission import Standing
-from service.domain.attempt import FRUITLESS
+from service.domain.attempt import FRUITLESS, HEAD_UNREADABLE
 from service.domain.job import NEVER_TRAINED, pause_after
 from service.domain.states import (
     ATTEMPT_OVER,
@@ -24,7 +24,11 @@ from service.domain.terms import MOVES, RETURNS
 from service.domain.wording import machines
 from trainer.contract import DirectiveKind
 
-_OURS = {NEVER_TRAINED: "never_trained", FRUITLESS: "never_saved"}  # why the service pauses a job
+_OURS = {  # why the service pauses a job
+    NEVER_TRAINED: "never_trained",
+    FRUITLESS: "never_saved",
+    HEAD_UNREADABLE: "head_unreadable",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +107,7 @@ class Story:
 def tell(job: JobFacts) -> Story:
     """The story at this moment."""
     told = _ending(job) or _wish(job) or _life(job)
-    if job.help_wanted and job.state not in JOB_TERMINAL:
+    if job.help_wanted and job.state not in JOB_TERMINAL and told.code not in _OURS.values():
         return Story(told.phase, "needs_help", job.help_wanted, told.since, told.next_try_at)
     return told
 
@@ -150,7 +154,8 @@ def _paused(job: JobFacts, leaving: str) -> Story:
     if not job.pause_requested:
         return _resumes(job)
     if job.reason in _OURS:
-        text = f"{wording.sentence(job.reason)} Once resumed, it will {job.place}.{leaving}"
+        why = job.help_wanted or wording.sentence(job.reason)
+        text = f"{why} Once resumed, it will {job.place}.{leaving}"
         return Story("paused", _OURS[job.reason], text)
     text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
     return Story("paused", "paused", text)

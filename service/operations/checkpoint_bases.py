@@ -4,16 +4,17 @@ HEAD names the manifest by its hash, the manifest the files by their sums and th
 hash. The run spec names the base model that the checkpoint's job began with.
 """
 
+import asyncio
 import hashlib
 import json
 from typing import Any
 
 from service.domain.errors import InvalidRequest
-from service.operations import heads, integrity
+from service.operations import heads, integrity, manifests
 from service.operations.checkpoint_models import CheckpointModel
 from service.operations.models import StagedModel
 from service.operations.tiers import gone
-from service.storage.store import BlobNotFound, BlobStore
+from service.storage.store import BlobNotFound, BlobStore, BlobTooLarge
 from trainer.contract import (
     BASE_FOLDER,
     CONVERTED_BASE,
@@ -22,7 +23,6 @@ from trainer.contract import (
     BaseModel,
     ConvertedBase,
     InputFile,
-    Manifest,
     RunSpec,
     StartingCheckpoint,
 )
@@ -50,15 +50,14 @@ async def _read(store: BlobStore, found: CheckpointModel) -> StagedModel:
     """Do what `read` does, but raise ValueError."""
     job, path = found.job, found.kept.path
     manifest_data = await _manifest(store, found)
-    manifest = Manifest.from_json(manifest_data)
+    manifest = await manifests.parse(manifest_data)
     if manifest.run_spec_sha256 != job.run_spec_sha256:
         raise ValueError(f"its {MANIFEST} names another run spec than the job's")
     spec_data = await _blob(store, f"{job.id}/{RUN_SPEC}")
     _require_sha256(spec_data, job.run_spec_sha256, RUN_SPEC)
     spec = RunSpec.from_json(spec_data)
     base = await _base_files(store, job.id, spec)
-    names = {file.name for file in manifest.files}
-    if any("/" in name or name in ("", ".", "..", MANIFEST) for name in names):  # may be hostile
+    if any("/" in file.name or file.name == MANIFEST for file in manifest.files):  # hostile?
         raise ValueError(f"its {MANIFEST} names a file outside its folder")
     folder = f"{job.id}/{path}"
     files = [
@@ -81,8 +80,12 @@ async def _manifest(store: BlobStore, found: CheckpointModel) -> bytes:
     entry = next((c for c in head.checkpoints if c.path == kept.path), None)
     if entry is None:
         raise ValueError(f"HEAD of container {job_id} does not name it any more")
-    data = await _blob(store, f"{job_id}/{kept.path}/{MANIFEST}")
-    _require_sha256(data, kept.manifest_sha256 or entry.manifest_sha256, f"{kept.path}/{MANIFEST}")
+    try:
+        data = await manifests.load(store, job_id, kept.path)
+    except BlobNotFound:
+        raise ValueError(gone(job_id, f"blob {kept.path}/{MANIFEST}").removesuffix(".")) from None
+    expected = kept.manifest_sha256 or entry.manifest_sha256
+    _require_sha256(data, expected, f"{kept.path}/{MANIFEST}")
     return data
 
 
@@ -90,7 +93,8 @@ async def _base_files(store: BlobStore, job_id: str, spec: RunSpec) -> tuple[Inp
     """The model that the checkpoint's job began with; what was converted lies in its container."""
     if spec.base_model.checkpoint is None:
         return spec.base_model.files
-    made = ConvertedBase.from_json(await _blob(store, f"{job_id}/{CONVERTED_BASE}"))
+    data = await _blob(store, f"{job_id}/{CONVERTED_BASE}")
+    made = await asyncio.to_thread(ConvertedBase.from_json, data)
     folders = {file.path.rpartition("/")[0] for file in made.files}
     inside = all(f.startswith(f"{job_id}/{BASE_FOLDER}/") and ".." not in f for f in folders)
     if len(folders) != 1 or not inside:  # nodes wrote it, and nodes may be hostile
@@ -107,6 +111,8 @@ async def _config(store: BlobStore, base: tuple[InputFile, ...], spec: RunSpec) 
         config = json.loads(await integrity.read_input(store, file))
     except BlobNotFound:
         raise ValueError(gone(file.path.split("/", 1)[0], f"blob {CONFIG}")) from None
+    except RecursionError:
+        raise ValueError(f"{CONFIG} of its base model is nested too deeply") from None
     if not isinstance(config, dict):
         raise ValueError(f"{CONFIG} of its base model holds no object")
     if spec.method == "classification":
@@ -120,6 +126,8 @@ async def _blob(store: BlobStore, path: str) -> bytes:
         return (await store.read(container, name))[0]
     except BlobNotFound:
         raise ValueError(gone(container, f"blob {name}").removesuffix(".")) from None
+    except BlobTooLarge as error:
+        raise ValueError(str(error)) from None
 
 
 def _require_sha256(data: bytes, expected: str | None, what: str) -> None:

@@ -12,7 +12,7 @@ from service.domain.errors import Conflict, ModelNotFound
 from service.domain.lineage import Source
 from service.domain.states import JOB_TERMINAL
 from service.operations import checkpoint_models, heads, holds
-from service.storage.store import BlobStore
+from service.storage.store import LISTED, BlobStore
 from trainer.contract import HEAD, MANIFEST
 
 
@@ -79,7 +79,7 @@ async def _let_go(store: BlobStore, job_id: str, paths: dict[str, bool]) -> None
 
 
 async def _delete_folder(store: BlobStore, job_id: str, path: str) -> int:
-    blobs = await store.list_blobs(job_id, f"{path}/")
+    blobs = await store.list_blobs(job_id, f"{path}/", most=LISTED)
     for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}"):
         await store.delete(job_id, blob.name)
     return sum(blob.size for blob in blobs)

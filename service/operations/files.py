@@ -22,7 +22,7 @@ from service.domain.dataset import (
 )
 from service.domain.errors import FileInUse, FileNotFound, InvalidRequest, ServiceUnavailable
 from service.domain.ids import new_id
-from service.operations import quotas
+from service.operations import aside, quotas
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
@@ -72,8 +72,8 @@ async def upload(
         validator = DatasetValidator(limits)
         verdict: list[DatasetSummary] = []
         await store.create_container(CONTAINER)
-        checked = _checked(incoming, validator, verdict, watch)
-        await store.upload(CONTAINER, watch.upload.id, checked)
+        stream = checked(incoming, validator, verdict, watch)
+        await store.upload(CONTAINER, watch.upload.id, stream)
         (summary,) = verdict
         return await _keep(engine, store, file_of(_whole(watch.upload, incoming), summary))
     except BaseException:
@@ -180,19 +180,22 @@ def _intent(project_id: str, incoming: Incoming, now: datetime) -> Upload:
     )
 
 
-async def _checked(
+async def checked(
     incoming: Incoming, validator: DatasetValidator, verdict: list[DatasetSummary], watch: _Watch
 ) -> AsyncIterator[bytes]:
     """Pass the chunks on; a bad file raises before the blob is committed, so none appears."""
     received = 0
     async for chunk in incoming.chunks():
-        validator.feed(chunk)
+        if validator.held + len(chunk) > aside.LONG:  # a line of 15 MiB takes seconds
+            await aside.run(validator.feed, chunk)
+        else:
+            validator.feed(chunk)
         received += len(chunk)
         yield chunk
         await watch.look(received, validator.examples)
     _known(incoming.purpose)
     incoming.expires_after()
-    verdict.append(validator.finish())
+    verdict.append(await aside.run(validator.finish))
 
 
 def _whole(upload: Upload, incoming: Incoming) -> Upload:

@@ -10,22 +10,29 @@ from service.db import checkpoints, events, leases, locks, tables
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.findings import Fault
-from service.storage.store import BlobNotFound, BlobStore
-from trainer.contract import MANIFEST, Committed, Manifest
+from service.operations import manifests
+from service.operations.manifests import ManifestUnusable
+from service.storage.store import LISTED, BlobArchived, BlobNotFound, BlobStore
+from trainer.contract import MANIFEST, Committed
 
 
 async def look(store: BlobStore, job_id: str, entry: Committed) -> Fault | None:
     """What a manifest and a list show to be wrong with a checkpoint; its bytes are not read."""
     try:
-        data, _ = await store.read(job_id, f"{entry.path}/{MANIFEST}")
+        data = await manifests.load(store, job_id, entry.path)
+        if hashlib.sha256(data).hexdigest() != entry.manifest_sha256:
+            return Fault(file=MANIFEST, reason="is another one than was committed")
+        manifest = await manifests.parse(data)
     except BlobNotFound:
         return Fault(file=MANIFEST, reason="is gone")
-    if hashlib.sha256(data).hexdigest() != entry.manifest_sha256:
-        return Fault(file=MANIFEST, reason="is another one than was committed")
+    except BlobArchived:
+        return Fault(file=MANIFEST, reason="is archived")
+    except ManifestUnusable as error:
+        return Fault(file=MANIFEST, reason=str(error))
     prefix = f"{entry.path}/"
-    listed = await store.list_blobs(job_id, prefix)
+    listed = await store.list_blobs(job_id, prefix, most=LISTED)
     there = {b.name.removeprefix(prefix): (b.size, b.etag) for b in listed}
-    for file in Manifest.from_json(data).files:
+    for file in manifest.files:
         if file.name not in there:
             return Fault(file=file.name, reason="is gone")
         size, etag = there[file.name]

@@ -1,5 +1,6 @@
 """HEAD: taking it for a new generation, and copying what it says into the database."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
@@ -8,10 +9,20 @@ from types import MappingProxyType
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import checkpoints, events, jobs, locks, tables, versions
-from service.storage.store import BlobNotFound, BlobStore, PreconditionFailed, StorageError
+from service.storage.store import (
+    BlobArchived,
+    BlobNotFound,
+    BlobStore,
+    BlobTooLarge,
+    PreconditionFailed,
+    StorageError,
+)
 from trainer.contract import HEAD, MANIFEST, MEASURED, Committed, Head, StepMetrics
 
 log = logging.getLogger(__name__)
+LONGEST = 2**20  # bytes of HEAD; the 120 checkpoints that a job may keep have a twentieth of it
+LONGEST_MEASURED = 32 * 2**20  # bytes of all steps that a node keeps while nobody answers
+_LONGEST_LINE = 4096  # bytes of one of them
 
 
 class Rewritten(StorageError):
@@ -25,28 +36,57 @@ class HeadUnreadable(StorageError):
 async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
     """HEAD and its ETag. Every job has one from its validation on."""
     try:
-        data, etag = await store.read(job_id, HEAD)
+        data, etag = await store.read(job_id, HEAD, most=LONGEST)
         return Head.from_json(data), etag
     except BlobNotFound:
         fault = "is gone"
-    except ValueError as error:
+    except BlobArchived:
+        fault = "is archived"
+    except (BlobTooLarge, ValueError) as error:  # nodes write it
         fault = f"makes no sense ({error})"
-    raise HeadUnreadable(
+    raise HeadUnreadable(unreadable(job_id, fault))
+
+
+def unreadable(job_id: str, fault: str) -> str:
+    """What is wrong with HEAD, and what a person can do about it."""
+    return (
         f"Blob HEAD in container {job_id} {fault}. Checkpoints may still lie beside it: restore "
         "HEAD (soft delete, versions) or cancel the job."
     )
 
 
 async def measured(store: BlobStore, job_id: str, entry: Committed) -> list[StepMetrics]:
-    """What a node had measured and could not tell any more when it committed this."""
+    """What a node had measured and could not tell any more when it committed this.
+
+    Lines that make no sense are left out: they are a node's word, and no reason to stop the job.
+    """
     try:
-        data, _ = await store.read(job_id, f"{entry.path}/{MEASURED}")
-        return [StepMetrics.from_json(line) for line in data.splitlines()]
+        data, _ = await store.read(job_id, f"{entry.path}/{MEASURED}", most=LONGEST_MEASURED)
     except BlobNotFound:  # it had told everything
         return []
-    except ValueError as error:  # a node's word: no reason to stop the job
+    except (BlobTooLarge, BlobArchived) as error:
         log.warning("measured.unreadable", extra={"job": job_id, "cause": str(error)})
         return []
+    told, bad = await asyncio.to_thread(_parsed, data, entry.step)
+    if bad:
+        log.warning("measured.unreadable", extra={"job": job_id, "lines": bad})
+    return told
+
+
+def _parsed(data: bytes, last_step: int) -> tuple[list[StepMetrics], int]:
+    """One row a step, the last one of each, and how many lines cannot be used."""
+    told: dict[int, StepMetrics] = {}
+    bad = 0
+    for line in data.splitlines():
+        try:
+            row = StepMetrics.from_json(line) if len(line) <= _LONGEST_LINE else None
+        except ValueError:
+            row = None
+        if row is None or row.step > last_step:
+            bad += 1
+        else:
+            told[row.step] = row
+    return list(told.values()), bad
 
 
 async def fence(
@@ -87,8 +127,10 @@ async def fence(
 
 async def written_at(store: BlobStore, job_id: str) -> datetime | None:
     """When HEAD was last written, by Blob's clock."""
-    listed = await store.list_blobs(job_id, HEAD)
-    return next((blob.modified_at for blob in listed if blob.name == HEAD), None)
+    try:
+        return (await store.properties(job_id, HEAD)).modified_at
+    except BlobNotFound:
+        return None
 
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:

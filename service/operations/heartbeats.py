@@ -18,14 +18,12 @@ from service.db import heartbeats
 from service.db.engine import reading
 from service.db.heartbeats import Beaten, Order
 from service.db.together import Together
-from service.domain.errors import InvalidRequest
 from service.operations import news, nodes
 from service.operations.nodes import Heard
 from trainer.contract import Heartbeat
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_LONG = ("tokens", "peak_memory")  # columns of 64 bits; the others have 32
 # Between two crowds that tell nothing new: nobody waits for what they say, unless many do.
 _BREATH_SECONDS, _MANY = 0.05, 50
 
@@ -49,11 +47,7 @@ class Hearing:
         self._orders = Together(partial(_orders, engine))
 
     async def beat(self, node: str, heartbeat: Heartbeat, now: datetime) -> Beaten | None:
-        """Take it in if it tells nothing new; None: it is to be heard by itself.
-
-        Raises InvalidRequest for a number that no column holds.
-        """
-        _check(heartbeat)
+        """Take it in if it tells nothing new; None: it is to be heard by itself."""
         return await self._beats.do(Said(node, heartbeat, now)) if is_quiet(heartbeat) else None
 
     async def hear(self, node: str, heartbeat: Heartbeat, now: datetime) -> Heard:
@@ -87,14 +81,6 @@ def is_usual(heartbeat: Heartbeat) -> bool:
 def _is_finite(heartbeat: Heartbeat) -> bool:
     numbers = (v for m in heartbeat.metrics for v in vars(m).values())
     return all(math.isfinite(v) for v in numbers if isinstance(v, float))
-
-
-def _check(heartbeat: Heartbeat) -> None:
-    for where, told in (("", heartbeat), *(("metrics.", m) for m in heartbeat.metrics)):
-        for name, value in vars(told).items():
-            bits = 63 if name in _LONG else 31
-            if type(value) is int and not -(2**bits) <= value < 2**bits:
-                raise InvalidRequest(f"{where}{name}: {value} is more than this service can keep.")
 
 
 async def _beats(engine: AsyncEngine, said: Sequence[Said]) -> Sequence[Beaten | None]:

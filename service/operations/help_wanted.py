@@ -48,9 +48,16 @@ async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: da
     And in the log, where the operator looks, who is to mend it.
     """
     before = call_of(await events.newest_of_help(conn, row.job_id))
-    if before and (before.attempt_id, before.message) == (row.id, str(fault)):
+    about_head = isinstance(fault, HeadUnreadable)
+    # Of HEAD once: whoever writes nonsense there can write another every second.
+    if (
+        before
+        and before.message
+        and before.attempt_id == row.id
+        and (before.about_head if about_head else before.message == str(fault))
+    ):
         return
-    data = {"about": "head" if isinstance(fault, HeadUnreadable) else "azure"}
+    data = {"about": "head" if about_head else "azure"}
     await events.add(
         conn,
         row.job_id,

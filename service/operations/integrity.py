@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from service.domain.errors import ContentChanged, ServiceError
-from service.storage.store import BlobStore
+from service.operations import manifests
+from service.storage.store import SMALL, BlobStore
 from trainer.contract import MANIFEST, FileEntry, InputFile, Manifest
 
 _MEND = "Restore the blob (versions, soft delete), or train again."
@@ -20,13 +21,13 @@ _MEND = "Restore the blob (versions, soft delete), or train again."
 async def read_manifest(store: BlobStore, job_id: str, result: dict[str, Any]) -> Manifest:
     """The manifest of a job's final model.
 
-    Raises ContentChanged, and what `BlobStore.read` does.
+    Raises ContentChanged, and what `manifests.load` and `parse` do.
     """
     path = str(result["path"])
-    data, _ = await store.read(job_id, f"{path}/{MANIFEST}")
+    data = await manifests.load(store, job_id, path)
     if fault := difference(data, result["manifest_sha256"]):
         raise _changed(job_id, f"{path}/{MANIFEST}", fault)
-    return Manifest.from_json(data)
+    return await manifests.parse(data)
 
 
 async def open_file(
@@ -71,10 +72,13 @@ async def verified(
     yield held
 
 
-async def read_input(store: BlobStore, file: InputFile) -> bytes:
-    """A small file of a model; ValueError where its hash is another one, and BlobNotFound."""
+async def read_input(store: BlobStore, file: InputFile, most: int = SMALL) -> bytes:
+    """A file of a model, of ``most`` bytes; ValueError where its hash is another one.
+
+    Raises what `BlobStore.read` does as well.
+    """
     container, name = file.path.split("/", 1)
-    data, _ = await store.read(container, name)
+    data, _ = await store.read(container, name, most=most)
     if file.sha256 and (fault := difference(data, file.sha256)):
         raise ValueError(f"{file.path} is not what was committed: {fault}")
     return data

@@ -8,7 +8,7 @@ from service.db import events, jobs
 from service.domain import lineage
 from service.domain.errors import Conflict, ModelNotFound
 from service.operations import checkpoint_deletion, holds, models
-from service.storage.store import BlobStore
+from service.storage.store import LISTED, BlobStore
 from trainer.contract import MANIFEST
 
 
@@ -36,7 +36,7 @@ async def delete(
         if not lineage.is_deleted(job.result):
             await jobs.mark_model_deleted(conn, job.id, now)
             await events.add(conn, job.id, now, "model.deleted", f"Model {name} was deleted")
-    blobs = await store.list_blobs(job.id, f"{path}/")
+    blobs = await store.list_blobs(job.id, f"{path}/", most=LISTED)
     for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}"):
         await store.delete(job.id, blob.name)
     return sum(blob.size for blob in blobs)

@@ -5,7 +5,6 @@ written and passed on to the reconciler. One transaction each.
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,10 +38,10 @@ from service.domain.node import (
 )
 from service.domain.progress import OF_METHODS
 from service.domain.states import ATTEMPT_OVER
-from trainer.contract import Generation, Heartbeat, StepMetrics, Trouble
+from trainer.contract import UNSTORABLE, Generation, Heartbeat, StepMetrics, Trouble
 
 _LONGEST = 400  # of what a node says in a sentence
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_LONGEST_SENTENCE = 4000  # of a trouble
 _SAID = {"notice": "eviction.answered", "training": "training.warned"}  # by kind of trouble
 OVER = "The attempt is over. This node is not needed any more: stop and leave."
 
@@ -231,6 +230,8 @@ async def _complain(
     data = {"node": node, "kind": trouble.kind, "since": trouble.since}
     if await events.known(conn, attempt.job_id, code, data):
         return
+    if await events.are_enough(conn, attempt.job_id, code):
+        return
     seconds = round(trouble.until - trouble.since)
     again = f"The trouble that delayed checkpoints is over, after {seconds} s"
     await events.add(
@@ -238,7 +239,7 @@ async def _complain(
         attempt.job_id,
         now,
         code,
-        again if over else printable(trouble.message),
+        again if over else printable(trouble.message)[:_LONGEST_SENTENCE],
         attempt_id=attempt.id,
         level="info" if over else "warn",
         data=data,
@@ -249,14 +250,16 @@ async def _tell(
     conn: AsyncConnection, attempt: AttemptRow, node: str, said: Trouble, now: datetime
 ) -> None:
     """What a machine does with its last seconds, or what its trainer warns of: once for a job."""
-    text, warns = printable(said.message), said.kind == "training"
+    text, warns = printable(said.message)[:_LONGEST_SENTENCE], said.kind == "training"
     data: dict[str, object] = {"warning": text} if warns else {"node": node, "since": said.since}
-    if not await events.known(conn, attempt.job_id, _SAID[said.kind], data):
+    code = _SAID[said.kind]
+    told = await events.known(conn, attempt.job_id, code, data)
+    if not told and not await events.are_enough(conn, attempt.job_id, code):
         await events.add(
             conn,
             attempt.job_id,
             now,
-            _SAID[said.kind],
+            code,
             text,
             attempt_id=attempt.id,
             level="warn" if warns else "info",
@@ -266,7 +269,7 @@ async def _tell(
 
 def printable(text: str) -> str:
     """Replace NUL and surrogates, which PostgreSQL does not store; what a program printed may."""
-    return _UNSTORABLE.sub("\ufffd", text)
+    return UNSTORABLE.sub("\ufffd", text)
 
 
 async def live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:

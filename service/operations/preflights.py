@@ -32,12 +32,14 @@ from service.domain.recipe import Recipe
 from service.domain.row import Format
 from service.operations import integrity
 from service.preflight.checker import CheckInterrupted, RowChecker
-from service.storage.store import BlobNotFound, BlobStore, StorageError
+from service.preflight.process import unusable
+from service.storage.store import BlobNotFound, BlobStore, BlobTooLarge, StorageError
 from trainer.contract import BaseModel, InputFile
 
 log = logging.getLogger(__name__)
 TOUCH_EVERY = timedelta(seconds=2)
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
+_LONGEST_FILE = 64 * 2**20  # bytes; the largest tokenizers have a third of it
 _LIBRARIES = ("jinja2", "tokenizers")
 
 
@@ -220,7 +222,9 @@ class Preflights:
         found = {}
         for file in _without_weights(model):
             try:
-                found[file.name] = await integrity.read_input(self.store, file)
+                found[file.name] = await integrity.read_input(self.store, file, most=_LONGEST_FILE)
+            except BlobTooLarge as fault:
+                raise unusable(f"{fault}, the most of a file that is not of weights.") from None
             except ValueError as error:
                 raise InvalidRequest(
                     f"Model {model.name} cannot be used: {error}. Take another one.",

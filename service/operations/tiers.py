@@ -23,7 +23,7 @@ from service.operations import holds
 from service.operations.jobs import get as get_job
 from service.pricing import storage_prices
 from service.pricing.source import PriceSource, PricesUnavailable
-from service.storage.store import BlobStore, StorageError
+from service.storage.store import LISTED, BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ async def look(
         needed_by = await holds.needed_by(conn, project_id, found[0].source)
     return Look(
         folder=found[0],
-        blobs=await outside.store.list_stored(job_id, f"{found[0].path}/"),
+        blobs=await outside.store.list_stored(job_id, f"{found[0].path}/", most=LISTED),
         prices=prices,
         under_way=under_way,
         mark=mark,

@@ -24,6 +24,8 @@ from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim, Renewals
 from service.domain.attempt import (
+    HEAD_UNREADABLE,
+    TOO_LONG_UNREADABLE,
     Create,
     Delete,
     Move,
@@ -56,6 +58,7 @@ from service.storage.store import BlobStore, StorageError
 log = logging.getLogger(__name__)
 _SOON = timedelta(seconds=1)
 _AFTER_MISCONFIGURATION = timedelta(seconds=60)
+_GIVEN_UP = Move(to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=HEAD_UNREADABLE)
 _FOR_A_PERSON = (Misconfigured, heads.HeadUnreadable)
 
 
@@ -73,6 +76,8 @@ class AttemptReconciler:
     lister: Lister | None = None  # None: every set is looked at by itself
     polite: PoliteCloud | None = None  # None: the cloud is asked as often as there is a reason
     allowance: Allowance = USUAL
+    # Attempts whose next generation could not be opened: since when, and when it was last tried.
+    _opening: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
 
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
         """Lease what is due; each lease comes as the step to take under it."""
@@ -184,8 +189,7 @@ class AttemptReconciler:
                 await self._open(claim, row, found, step)
             case Move():
                 if step.outcome is Outcome.SUCCEEDED:
-                    head, _ = await heads.read(self.store, row.job_id)
-                    await self._openings.keep_measured(row, head.model)
+                    await self._openings.keep_last_measured(row)
                 await self._move(claim, row, step)
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
@@ -230,11 +234,35 @@ class AttemptReconciler:
         )
 
     async def _open(self, claim: Claim, row: AttemptRow, found: Look, step: OpenGeneration) -> None:
-        done = await self._openings.open(claim, row, step, found.seen, found.newest_number)
+        try:
+            done = await self._openings.open(claim, row, step, found.seen, found.newest_number)
+        except (LeaseLost, StorageError):
+            raise
+        except Exception:  # nodes write what is read here
+            if not self._has_tried_long(row):
+                raise
+            log.exception("generation.not_opened", extra={"attempt": row.id})
+            done = _GIVEN_UP
+        if not done and self._has_tried_long(row):
+            done = _GIVEN_UP
+        if done:
+            self._opening.pop(row.id, None)
         if isinstance(done, Move):
             await self._move(claim, row, done)
         elif not done:
             await self._release(claim, _SOON)
+
+    def _has_tried_long(self, row: AttemptRow) -> bool:
+        """Whether no generation could be opened for so long that machines wait in vain.
+
+        One that holds a lease on HEAD, which its SAS allows, could make them wait for ever.
+        """
+        now = self.now()
+        for other in [i for i, (_, at) in self._opening.items() if now - at > TOO_LONG_UNREADABLE]:
+            del self._opening[other]
+        first, _ = self._opening.get(row.id, (now, now))
+        self._opening[row.id] = first, now
+        return now - first > TOO_LONG_UNREADABLE
 
     async def _move(self, claim: Claim, row: AttemptRow, step: Move) -> None:
         await self._writes.move(Moving(claim=claim, row=row, step=step))

@@ -5,10 +5,12 @@ down at once, so that it is known even if the next step never happens. What a lo
 of the database it shares with all looks of the moment: `sights.py`.
 """
 
+import logging
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 
+from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider, ScaleSetNotFound
@@ -21,10 +23,11 @@ from service.domain.attempt import TOO_LONG_TO_DELETE, Attempt, Seen, excused
 from service.domain.budget import USUAL, Allowance
 from service.domain.elastic import UNKNOWN, Outlook
 from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
-from service.domain.generation import NodeView, without_excuse
+from service.domain.generation import NodeView, is_finished, without_excuse
 from service.domain.node import NodeRecord, view
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations import budgets, heads, help_wanted
+from service.operations.heads import HeadUnreadable
 from service.operations.help_wanted import Call
 from service.reconciler import outlook, sights
 from service.reconciler.polite import NoPlace
@@ -32,6 +35,8 @@ from service.reconciler.sights import Sight
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
 
+log = logging.getLogger(__name__)
+_UNKEPT = "holds what cannot be kept"
 _AGAIN = timedelta(seconds=5)  # at least, from one 404 to the next that is believed
 _FORGOTTEN = timedelta(minutes=10)  # by a process that has not looked since: others may have
 
@@ -56,6 +61,8 @@ class Eyes:
     allowance: Allowance = USUAL
     # Sets that were not found, once: when, and when one was seen last before it.
     _missing: dict[str, tuple[datetime, datetime | None]] = field(default_factory=dict)
+    # Attempts whose rank 0 has finished while HEAD names no model: since when, and seen last.
+    _unnamed: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
 
     @cached_property
     def _sights(self) -> Together[Sight, Facts]:
@@ -92,13 +99,23 @@ class Eyes:
         )
         facts, ahead = await self._sights.do(sight), UNKNOWN
         if _needs_more(facts, row, scale_set, head):
-            facts, ahead = await self._take_care(sight, facts, head)
+            try:
+                facts, ahead = await self._take_care(sight, facts, head)
+            except (DataError, ValueError, OverflowError):  # what HEAD holds cannot be kept
+                log.exception("head.not_recorded", extra={"job": row.job_id})
+                head, head_fault = None, HeadUnreadable(heads.unreadable(row.job_id, _UNKEPT))
+                facts, ahead = await self._take_care(sight, facts, None)
         faults = tuple(f for f in (cloud_fault, head_fault) if f is not None)
         seen = _seen(sight, facts, head, awake_since)
         return Look(
             attempt=facts.attempt,
             seen=replace(
-                seen, blind=cloud_fault is not None, outlook=ahead, awake_since=awake_since
+                seen,
+                blind=cloud_fault is not None,
+                outlook=ahead,
+                awake_since=awake_since,
+                head_unreadable_since=_unreadable_since(row, facts, head_fault),
+                unnamed_since=self._unnamed_since(row, seen, now),
             ),
             newest_number=facts.last.number if facts.last else 0,
             faults=faults,
@@ -142,6 +159,21 @@ class Eyes:
         self._missing[row.id] = first, row.seen_at
         return now - first >= _AGAIN
 
+    def _unnamed_since(self, row: AttemptRow, seen: Seen, now: datetime) -> datetime | None:
+        """Since when rank 0 says that HEAD names the model, as far as this process has seen.
+
+        HEAD is read before the nodes, so for a look or two that may be true.
+        """
+        generation = seen.generation
+        if seen.model_committed or generation is None or not is_finished(generation, seen.nodes):
+            self._unnamed.pop(row.id, None)
+            return None
+        for other in [i for i, (_, at) in self._unnamed.items() if now - at > _FORGOTTEN]:
+            del self._unnamed[other]
+        first, _ = self._unnamed.get(row.id, (now, now))
+        self._unnamed[row.id] = first, now
+        return first
+
     async def _take_care(
         self, sight: Sight, facts: Facts, head: Head | None
     ) -> tuple[Facts, Outlook]:
@@ -184,7 +216,19 @@ async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, Storage
         head, _ = await heads.read(store, row.job_id)
     except StorageError as fault:
         return None, fault
+    except Exception:  # nodes write HEAD; whatever it does to its reader is a fact about it
+        log.exception("head.unreadable", extra={"job": row.job_id})
+        return None, HeadUnreadable(heads.unreadable(row.job_id, _UNKEPT))
     return head, None
+
+
+def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None) -> datetime | None:
+    """Since when this attempt calls for help with HEAD; None: it can be read, or just now not."""
+    called = help_wanted.call_of(facts.help)
+    if not isinstance(fault, HeadUnreadable) or facts.help is None or called is None:
+        return None
+    ours = called.attempt_id == row.id and called.about_head and called.message
+    return facts.help.at if ours else None
 
 
 def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) -> Seen:

@@ -5,11 +5,13 @@ fence began nothing: the same number is taken. Else the database has forgotten w
 it was restored or lost its last commits: the next number is beyond HEAD's.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 
+from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import findings as doubts
@@ -27,6 +29,8 @@ from service.operations.nodes import figures
 from service.reconciler import findings
 from service.storage.store import BlobStore, PreconditionFailed
 from trainer.contract import Committed, Head
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +105,27 @@ class Openings:
         at = await heads.written_at(self.store, row.job_id)
         return at is not None and job is not None and job.created_at <= at < row.since
 
+    async def keep_last_measured(self, row: AttemptRow) -> None:
+        """Do so for the model; without HEAD, which may be hostile by now, metrics are missing."""
+        try:
+            head, _ = await heads.read(self.store, row.job_id)
+            await self.keep_measured(row, head.model)
+        except heads.HeadUnreadable as fault:
+            log.warning("measured.not_kept", extra={"job": row.job_id, "cause": str(fault)})
+
     async def keep_measured(self, row: AttemptRow, entry: Committed | None) -> None:
-        """Record what was measured before ``entry`` and not reported: no step is repeated."""
+        """Record what was measured before ``entry`` and not reported: no step is repeated.
+
+        What cannot be recorded is left out: nodes write it.
+        """
         if entry is None:
             return
+        try:
+            await self._keep_measured(row, entry)
+        except (DataError, ValueError, OverflowError):
+            log.exception("measured.not_kept", extra={"job": row.job_id})
+
+    async def _keep_measured(self, row: AttemptRow, entry: Committed) -> None:
         if told := await heads.measured(self.store, row.job_id, entry):
             async with self.engine.begin() as conn:
                 await metrics.add(conn, row.job_id, entry.generation, told)

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db import retention
 from service.db.retention import Due
 from service.operations import heads
-from service.storage.store import Blob, BlobStore, StorageError
+from service.storage.store import LISTED, Blob, BlobStore, StorageError
 from trainer.contract import MANIFEST, Head
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,9 @@ class CheckpointSweep:
             log.warning(
                 "checkpoints.not_collected", extra={"job": found.job_id, "cause": str(fault)}
             )
+            return 0
+        except Exception:  # of this job's blobs, which nodes write: the others have their turn
+            log.exception("checkpoints.not_collected", extra={"job": found.job_id})
             return 0
         if not swept.young:
             async with self.engine.begin() as conn:
@@ -96,7 +99,7 @@ async def collect(store: BlobStore, found: Due, now: datetime) -> Swept:
 async def _folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
     folders = defaultdict(list)
     for prefix in FOLDERS:
-        for blob in await store.list_blobs(job_id, prefix):
+        for blob in await store.list_blobs(job_id, prefix, most=LISTED):
             folders["/".join(blob.name.split("/")[:2])].append(blob)
     return folders
 

@@ -19,7 +19,7 @@ from service.domain.states import JOB_TERMINAL
 from service.domain.storage_cost import StoragePrices, at_known_prices, changes, levels
 from service.operations.tiers import Outside
 from service.pricing import storage_prices
-from service.storage.store import StorageError
+from service.storage.store import LISTED, StorageError
 
 log = logging.getLogger(__name__)
 AT_ONCE = 10  # containers of one round: with a round every 10 s, one listing a second
@@ -54,7 +54,7 @@ class StorageMeters:
         """Without prices, what is there already goes on at those that it has."""
         job_id = claim.row_id
         try:
-            blobs = await self.outside.store.list_stored(job_id, everything=True)
+            blobs = await self.outside.store.list_stored(job_id, everything=True, most=LISTED)
         except StorageError as fault:
             log.warning("storage.not_listed", extra={"job": job_id, "cause": str(fault)})
             async with self.engine.begin() as conn:

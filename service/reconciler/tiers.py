@@ -20,7 +20,7 @@ from service.db.leases import Claim
 from service.db.tiers import TierMove
 from service.domain.errors import LeaseLost
 from service.domain.tiers import End, Order, Outcome, Priority, Wait, next_step
-from service.storage.store import BlobNotFound, BlobStore, StorageError
+from service.storage.store import LISTED, BlobNotFound, BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 AT_ONCE = 256  # blobs of one step; the rest at the next
@@ -63,7 +63,7 @@ class TierMoves:
                 await self._delay(claim, move, str(fault))
 
     async def _step(self, claim: Claim, move: TierMove) -> None:
-        blobs = await self.store.list_stored(move.job_id, f"{move.path}/")
+        blobs = await self.store.list_stored(move.job_id, f"{move.path}/", most=LISTED)
         match next_step(blobs, move.tier, move.priority):
             case Order(names):
                 for name in names[:AT_ONCE]:

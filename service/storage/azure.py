@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from io import BytesIO
+from math import inf
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.storage.blob import (
     AccessPolicy,
     BlobBlock,
+    BlobProperties,
     BlobSasPermissions,
     BlobType,
     ContainerSasPermissions,
@@ -26,10 +28,12 @@ from azure.storage.blob.aio import BlobClient, BlobServiceClient, LinearRetry
 from service.domain.tiers import Priority, StoredBlob, Tier
 from service.storage.azure_tiers import stored
 from service.storage.store import (
+    SMALL,
     Blob,
     BlobArchived,
     BlobNotFound,
     BlobStore,
+    BlobTooLarge,
     Container,
     PreconditionFailed,
     StagedPart,
@@ -70,9 +74,12 @@ class AzureBlobStore:
         async with _translated(container, allow=_GOING):
             await self._service.delete_container(container)
 
-    async def read(self, container: str, name: str) -> tuple[bytes, str]:
+    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+        """The first block tells the size: of one that is too large no more is read."""
         async with _translated(f"{container}/{name}"):
             download = await self._blob(container, name).download_blob()
+            if download.size > most:
+                raise BlobTooLarge(f"{container}/{name} is longer than {most} bytes")
             return await download.readall(), _bare(download.properties.etag)
 
     async def stream(
@@ -96,7 +103,7 @@ class AzureBlobStore:
     async def properties(self, container: str, name: str) -> Blob:
         async with _translated(f"{container}/{name}"):
             found = await self._blob(container, name).get_blob_properties()
-            return Blob(name=name, size=found.size, etag=_bare(found.etag))
+            return _listed(found)
 
     async def write(
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
@@ -167,32 +174,31 @@ class AzureBlobStore:
         async with _translated(f"{container}/{name}", allow=_MISSING):
             await self._blob(container, name).delete_blob(delete_snapshots="include")
 
-    async def list_blobs(self, container: str, prefix: str = "") -> list[Blob]:
+    async def list_blobs(
+        self, container: str, prefix: str = "", *, most: int | None = None
+    ) -> list[Blob]:
         blobs: list[Blob] = []
         async with _translated(container, allow=_GOING):
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None
             )
-            blobs = [
-                Blob(
-                    name=found.name,
-                    size=found.size,
-                    etag=_bare(found.etag),
-                    modified_at=found.last_modified,
-                )
-                async for found in pages
-            ]
+            blobs = [_listed(found) async for found in _first(pages, most)]
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def list_stored(
-        self, container: str, prefix: str = "", *, everything: bool = False
+        self,
+        container: str,
+        prefix: str = "",
+        *,
+        everything: bool = False,
+        most: int | None = None,
     ) -> list[StoredBlob]:
         blobs: list[StoredBlob] = []
         async with _translated(container, allow=_GOING):
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None, include=_BILLED_TOO if everything else None
             )
-            blobs = [stored(found) async for found in pages]
+            blobs = [stored(found) async for found in _first(pages, most)]
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def set_tier(
@@ -309,6 +315,27 @@ async def _blocks(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[byte
                 buffer.clear()
     if buffer:
         yield bytes(buffer)
+
+
+def _listed(found: BlobProperties) -> Blob:
+    return Blob(
+        name=found.name,
+        size=found.size,
+        etag=_bare(found.etag),
+        modified_at=found.last_modified,
+    )
+
+
+async def _first(
+    pages: AsyncIterable[BlobProperties], most: int | None
+) -> AsyncIterator[BlobProperties]:
+    """Azure lists by name, 5,000 a page: no page is asked for beyond the last that is needed."""
+    left = inf if most is None else most
+    async for found in pages:
+        if left <= 0:
+            return
+        left -= 1
+        yield found
 
 
 def _code(error: HttpResponseError) -> str:

@@ -8,10 +8,12 @@ from urllib.parse import quote
 from service.domain.tiers import Priority, StoredBlob, Tier
 from service.storage.store import (
     POLICIES,
+    SMALL,
     Blob,
     BlobArchived,
     BlobNotFound,
     BlobStore,
+    BlobTooLarge,
     Container,
     PreconditionFailed,
     StagedPart,
@@ -53,8 +55,10 @@ class MemoryStore:
         self._containers.pop(container, None)
         self._made.pop(container, None)
 
-    async def read(self, container: str, name: str) -> tuple[bytes, str]:
+    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
         content = self._online(container, name)
+        if len(content.data) > most:
+            raise BlobTooLarge(f"{container}/{name} is longer than {most} bytes")
         return content.data, content.etag
 
     async def stream(
@@ -69,7 +73,7 @@ class MemoryStore:
 
     async def properties(self, container: str, name: str) -> Blob:
         content = self._content(container, name)
-        return Blob(name=name, size=len(content.data), etag=content.etag)
+        return _blob(name, content)
 
     async def write(
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
@@ -122,24 +126,17 @@ class MemoryStore:
         expires_at: datetime,  # noqa: ARG002 - in memory nothing lasts
     ) -> bool:
         if name not in self._blobs(container):
-            data, _ = await source.read(container, name)
+            data = b"".join([chunk async for chunk in source.stream(container, name)])
             await self.write(container, name, data)
         return True
 
     async def delete(self, container: str, name: str) -> None:
         self._containers.get(container, {}).pop(name, None)
 
-    async def list_blobs(self, container: str, prefix: str = "") -> list[Blob]:
-        return [
-            Blob(
-                name=name,
-                size=len(content.data),
-                etag=content.etag,
-                modified_at=content.modified_at,
-            )
-            for name, content in sorted(self._containers.get(container, {}).items())
-            if name.startswith(prefix)
-        ]
+    async def list_blobs(
+        self, container: str, prefix: str = "", *, most: int | None = None
+    ) -> list[Blob]:
+        return [_blob(name, content) for name, content in self._under(container, prefix)][:most]
 
     async def list_stored(
         self,
@@ -147,6 +144,7 @@ class MemoryStore:
         prefix: str = "",
         *,
         everything: bool = False,  # noqa: ARG002 - here nothing is kept that was deleted
+        most: int | None = None,
     ) -> list[StoredBlob]:
         return [
             StoredBlob(
@@ -156,9 +154,8 @@ class MemoryStore:
                 rehydrating=content.rehydrating,
                 priority=content.priority,
             )
-            for name, content in sorted(self._containers.get(container, {}).items())
-            if name.startswith(prefix)
-        ]
+            for name, content in self._under(container, prefix)
+        ][:most]
 
     async def set_tier(
         self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
@@ -207,6 +204,10 @@ class MemoryStore:
     async def close(self) -> None:
         """Nothing to let go of."""
 
+    def _under(self, container: str, prefix: str) -> list[tuple[str, _Content]]:
+        there = sorted(self._containers.get(container, {}).items())
+        return [(name, content) for name, content in there if name.startswith(prefix)]
+
     def _blobs(self, container: str) -> dict[str, _Content]:
         if container not in self._containers:
             raise BlobNotFound(f"There is no container {container}")
@@ -223,3 +224,9 @@ class MemoryStore:
         if name not in blobs:
             raise BlobNotFound(f"There is no {container}/{name}")
         return blobs[name]
+
+
+def _blob(name: str, content: _Content) -> Blob:
+    return Blob(
+        name=name, size=len(content.data), etag=content.etag, modified_at=content.modified_at
+    )

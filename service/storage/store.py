@@ -8,6 +8,8 @@ from typing import Protocol
 from service.domain.tiers import Priority, StoredBlob, Tier
 
 POLICIES = 5  # of one container at a time, says Azure
+SMALL = 8 * 2**20  # bytes of a blob that is read whole, where the reader names no other limit
+LISTED = 200_000  # blobs of one container that nodes write to, of which more help nobody
 
 
 class StorageError(Exception):
@@ -16,6 +18,10 @@ class StorageError(Exception):
 
 class BlobNotFound(StorageError):
     """No such blob, or no such container."""
+
+
+class BlobTooLarge(StorageError):
+    """The blob is longer than its reader allows; it was not read."""
 
 
 class PreconditionFailed(StorageError):
@@ -33,7 +39,7 @@ class Blob:
     name: str
     size: int
     etag: str
-    modified_at: datetime | None = field(default=None, compare=False)  # of one that was listed
+    modified_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +69,11 @@ class BlobStore(Protocol):
         """Delete it with all blobs; no harm when it is gone."""
         ...
 
-    async def read(self, container: str, name: str) -> tuple[bytes, str]:
-        """The whole (small) blob and its ETag, or raise BlobNotFound."""
+    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+        """The whole (small) blob and its ETag, or raise BlobNotFound.
+
+        Raises BlobTooLarge for one of more than ``most`` bytes, which may be of any size.
+        """
         ...
 
     def stream(
@@ -77,7 +86,7 @@ class BlobStore(Protocol):
         ...
 
     async def properties(self, container: str, name: str) -> Blob:
-        """Name, size and ETag, or raise BlobNotFound."""
+        """Name, size, ETag and when it was last written, or raise BlobNotFound."""
         ...
 
     async def write(
@@ -133,15 +142,26 @@ class BlobStore(Protocol):
         """Delete one blob; no harm when it is gone."""
         ...
 
-    async def list_blobs(self, container: str, prefix: str = "") -> list[Blob]:
-        """All blobs under ``prefix``, by name; every page. Empty where there is no container."""
+    async def list_blobs(
+        self, container: str, prefix: str = "", *, most: int | None = None
+    ) -> list[Blob]:
+        """All blobs under ``prefix``, by name; every page. Empty where there is no container.
+
+        With ``most`` the first so many, for containers that nodes write to.
+        """
         ...
 
     async def list_stored(
-        self, container: str, prefix: str = "", *, everything: bool = False
+        self,
+        container: str,
+        prefix: str = "",
+        *,
+        everything: bool = False,
+        most: int | None = None,
     ) -> list[StoredBlob]:
         """All blobs under ``prefix`` with their tiers, by name. Empty without a container.
 
+        With ``most`` no more than so many.
         With ``everything`` also what else is billed: versions, snapshots, and what was deleted and
         can be had back.
         """

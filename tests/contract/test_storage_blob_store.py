@@ -16,6 +16,7 @@ from service.storage.store import (
     BlobArchived,
     BlobNotFound,
     BlobStore,
+    BlobTooLarge,
     PreconditionFailed,
     StorageError,
 )
@@ -58,6 +59,17 @@ class TestSmallBlobs:
 
         assert await store.read(container, "empty") == (b"", etag)
         assert await collected(store.stream(container, "empty")) == b""
+
+    @pytest.mark.parametrize("most", [0, 3, 4])
+    async def test_a_blob_longer_than_its_reader_allows_is_not_read(
+        self, store: BlobStore, container: str, most: int
+    ) -> None:
+        await store.write(container, "HEAD", b"fore"[:most])
+        await store.write(container, "longer", b"longer"[: most + 1])
+
+        assert (await store.read(container, "HEAD", most=most))[0] == b"fore"[:most]
+        with pytest.raises(BlobTooLarge, match=f"longer than {most} bytes"):
+            await store.read(container, "longer", most=most)
 
     async def test_a_missing_blob_is_not_found(self, store: BlobStore, container: str) -> None:
         with pytest.raises(BlobNotFound):
@@ -222,6 +234,17 @@ class TestContainers:
         assert listed[1] == await store.properties(container, "b/2")
         assert [b.name for b in await store.list_blobs(container)] == ["B/3", "a/1", "b/10", "b/2"]
 
+    @pytest.mark.parametrize("most", [0, 1, 2, 3])
+    async def test_no_more_blobs_are_listed_than_are_asked_for(
+        self, store: BlobStore, container: str, most: int
+    ) -> None:
+        for name in ("b", "a", "c"):
+            await store.write(container, name, b"")
+
+        listed = [blob.name for blob in await store.list_blobs(container, most=most)]
+        assert listed == ["a", "b", "c"][:most]
+        assert len(await store.list_stored(container, most=most)) == most
+
     async def test_a_list_says_when_each_blob_was_written(
         self, store: BlobStore, container: str
     ) -> None:
@@ -233,6 +256,7 @@ class TestContainers:
 
         assert listed.modified_at is not None
         assert abs(listed.modified_at - now) < timedelta(minutes=1)
+        assert (await store.properties(container, "a")).modified_at == listed.modified_at
 
     async def test_names_may_hold_blanks_and_other_letters(
         self, store: BlobStore, container: str

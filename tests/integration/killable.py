@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.cloud.fake import FakeCloud
 from service.domain.fleet import ScaleSet, ScaleSetSpec
 from service.storage.fake import MemoryStore
+from service.storage.store import SMALL
 
 
 class Killed(BaseException):
@@ -93,9 +94,9 @@ class KillableStore(MemoryStore):
         await self.shared.create_container(container)
         self.reaper.done("create container")
 
-    async def read(self, container: str, name: str) -> tuple[bytes, str]:
+    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
         self.reaper.alive()
-        return await self.shared.read(container, name)
+        return await self.shared.read(container, name, most=most)
 
     async def write(
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False

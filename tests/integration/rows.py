@@ -143,7 +143,7 @@ def generation(number: int, nodes: list[NodeRecord], attempt_id: str = "att-1") 
 def checkpoint(step: int, generation: int = 1, kind: str = "periodic") -> Committed:
     """What HEAD says of one checkpoint (or model)."""
     return Committed(
-        path=f"{kind}/{step}-{generation}",
+        path=f"checkpoints/step-{step:08d}-{generation}{kind}",
         step=step,
         consumed_samples=step,
         world_size=2,

@@ -151,7 +151,7 @@ async def test_what_nodes_have_forged_is_refused(world: World) -> None:
     ]
 
     assert "is not what the job has committed" in errors[0]
-    assert "names a file outside its folder" in errors[1]
+    assert "files[0].name" in errors[1]
     assert "does not name it any more" in errors[2]
 
 

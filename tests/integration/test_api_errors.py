@@ -203,7 +203,7 @@ async def test_a_body_that_is_too_long_is_refused(world: World) -> None:
 
 async def test_a_store_that_does_not_answer_is_worth_another_try(world: World) -> None:
     class Away(MemoryStore):
-        async def read(self, *_: str) -> tuple[bytes, str]:
+        async def read(self, *_: str, most: int = 0) -> tuple[bytes, str]:  # noqa: ARG002 - theirs
             raise StorageError("no route")
 
     body = {"model": MODEL, "training_file": await world.upload()}
@@ -216,7 +216,7 @@ async def test_a_store_that_does_not_answer_is_worth_another_try(world: World) -
 
 async def test_our_own_fault_is_answered_with_an_id_to_report(world: World) -> None:
     class Broken(MemoryStore):
-        async def read(self, *_: str) -> tuple[bytes, str]:
+        async def read(self, *_: str, most: int = 0) -> tuple[bytes, str]:  # noqa: ARG002 - theirs
             raise ZeroDivisionError("a bug")
 
     body = {"model": MODEL, "training_file": await world.upload()}
@@ -249,7 +249,7 @@ async def test_what_may_work_the_next_time_is_told_from_what_never_will(
     done = []
 
     class Asks(MemoryStore):
-        async def read(self, *_: str) -> tuple[bytes, str]:
+        async def read(self, *_: str, most: int = 0) -> tuple[bytes, str]:  # noqa: ARG002 - theirs
             async with world.engine.connect() as conn:
                 done.append(await conn.exec_driver_sql(statement, values or None))
             return b"", ""

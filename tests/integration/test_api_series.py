@@ -13,7 +13,7 @@ from service.db import pruning
 from service.db.pruning import Rows
 from service.operations import models
 from service.storage.fake import MemoryStore
-from service.storage.store import Container, StorageError
+from service.storage.store import SMALL, Container, StorageError
 from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
 from tests.world import MODEL, World, client, stage
 from trainer.contract import NodePhase, log_path
@@ -307,9 +307,9 @@ class _Noting(MemoryStore):
         super().__init__(**vars(store))
         self.looked_at: list[str] = []
 
-    async def read(self, container: str, name: str) -> tuple[bytes, str]:
+    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
         self.looked_at.append(container)
-        return await super().read(container, name)
+        return await super().read(container, name, most=most)
 
 
 async def test_another_projects_models_are_not_shown(world: World, running: Running) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from service.operations import heads
 from service.storage.fake import MemoryStore
-from service.storage.store import PreconditionFailed
+from service.storage.store import SMALL, PreconditionFailed
 from tests.integration.rows import checkpoint
 from trainer.contract import HEAD, Head
 
@@ -20,8 +20,8 @@ class RacingStore(MemoryStore):
 
     readers: asyncio.Barrier = field(default_factory=lambda: asyncio.Barrier(1))
 
-    async def read(self, container: str, name: str) -> tuple[bytes, str]:
-        found = await super().read(container, name)
+    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+        found = await super().read(container, name, most=most)
         await self.readers.wait()
         return found
 

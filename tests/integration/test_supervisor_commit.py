@@ -302,7 +302,7 @@ class TestFetch:
             ({"etag": "0x0"}, "written again"),
             ({"name": "nothing.bin"}, "gone"),
             ({"size": 1}, "bytes, not 1"),
-            ({"name": "../../outside"}, "leads out"),
+            ({"name": "../../outside"}, "not of the form"),
         ],
     )
     async def test_every_file_must_be_the_one_that_was_committed(

@@ -131,9 +131,14 @@ class ListedStore(MemoryStore):
     after: Callable[[], Awaitable[object]] | None = None
 
     async def list_stored(
-        self, container: str, prefix: str = "", *, everything: bool = False
+        self,
+        container: str,
+        prefix: str = "",
+        *,
+        everything: bool = False,
+        most: int | None = None,
     ) -> list[StoredBlob]:
-        found = await super().list_stored(container, prefix, everything=everything)
+        found = await super().list_stored(container, prefix, everything=everything, most=most)
         after, self.after = self.after, None
         if after:
             await after()

@@ -244,8 +244,8 @@ class Away(MemoryStore):
     async def delete(self, *_: str) -> None:
         raise StorageError("no route")
 
-    async def list_blobs(self, *_: str, prefix: str = "") -> list[Blob]:
-        raise StorageError(f"no route to {prefix}")
+    async def list_blobs(self, *_: str, prefix: str = "", most: int | None = None) -> list[Blob]:
+        raise StorageError(f"no route to {prefix} ({most})")
 
 
 async def test_a_file_is_deleted_although_the_store_is_away_and_its_bytes_go_later(

@@ -15,7 +15,7 @@ import pytest
 from service.db.retention import Due
 from service.reconciler.retention import CLOCKS, GRACE, collect
 from service.storage.fake import MemoryStore
-from service.storage.store import PreconditionFailed
+from service.storage.store import SMALL, PreconditionFailed
 from tests.clock import Clock
 from trainer.contract import HEAD, MANIFEST, Committed, Head, Retention
 
@@ -35,9 +35,9 @@ class Interrupted(MemoryStore):
     calls_left: int | None = None
     meanwhile: Callable[[], Awaitable[None]] | None = None
 
-    async def read(self, container: str, name: str) -> tuple[bytes, str]:
+    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
         await self._call()
-        return await super().read(container, name)
+        return await super().read(container, name, most=most)
 
     async def delete(self, container: str, name: str) -> None:
         await self._call()

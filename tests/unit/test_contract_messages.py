@@ -6,8 +6,8 @@ from dataclasses import MISSING, fields, replace
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.unit.bounded import messages
 from trainer import contract
 from trainer.contract import (
     CHECKPOINTS_KEPT,
@@ -18,6 +18,7 @@ from trainer.contract import (
     Message,
     NodePhase,
     StaleGeneration,
+    checkpoint_path,
 )
 
 MESSAGES = [
@@ -30,7 +31,7 @@ MESSAGES = [
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 def test_a_message_arrives_as_it_was_sent(kind: type[Message]) -> None:
     @settings(max_examples=15, derandomize=True, deadline=None, database=None)
-    @given(st.from_type(kind))
+    @given(messages(kind))
     def there_and_back(message: Message) -> None:
         text = message.to_json()
         again = kind.from_json(text)
@@ -149,7 +150,7 @@ def test_head_does_not_go_back_in_steps() -> None:
 def test_head_keeps_the_newest_checkpoints_oldest_first() -> None:
     head = Head(generation=3)
     for step in range(CHECKPOINTS_KEPT + 2):
-        head = head.with_checkpoint(replace(AT_3, step=step, path=f"checkpoints/{step}"))
+        head = head.with_checkpoint(replace(AT_3, step=step, path=checkpoint_path(step, "x")))
 
     assert [c.step for c in head.checkpoints] == [2, 3, 4]
     assert head.newest is not None
@@ -181,7 +182,7 @@ def _example(kind: type[Message]) -> dict[str, object]:
     found: list[Message] = []
 
     @settings(max_examples=1, derandomize=True, deadline=None, database=None)
-    @given(st.from_type(kind))
+    @given(messages(kind))
     def keep(message: Message) -> None:
         found.append(message)
 

@@ -79,10 +79,11 @@ def test_a_metric_that_needs_what_nodes_lack_is_refused_with_the_reason(metric: 
         ("def grade(sample): return 1", "line 1: `grade` takes two arguments"),
         ("def grade(a, b, *, c): return 1", "line 1: `grade` takes two arguments"),
         ("async def grade(a, b): return 1", "line 1: `grade` is async"),
-        ("-" * 100_000 + "1", "nested too deeply"),
+        ("-" * 32_000 + "1", "nested too deeply"),
         ("\0", "null bytes"),
         ("'\ud800'", "surrogates not allowed"),
-        ("#" * 300_000, "longer than 262144 characters"),
+        ("#" * 32_769, "longer than 32768 bytes"),
+        ("é" * 16_385, "longer than 32768 bytes"),
     ],
 )
 def test_a_source_that_cannot_work_is_refused(source: str, said: str) -> None:

@@ -37,6 +37,7 @@ from trainer.supervisor.inputs import (
     fetch_shard,
     inputs_of,
     inside,
+    manifest_in,
     needed,
     read_converted_base,
     read_manifest,
@@ -202,7 +203,7 @@ class Cache:
         folder = self._folder_of(committed)
         data = await asyncio.to_thread(_kept, folder / MANIFEST)
         data = data or await read_manifest(self.container, committed)
-        manifest = Manifest.from_json(data)
+        manifest = manifest_in(data, committed.path)
         whole = needed(manifest, world_size, ranks)
         laid = [self._shards.lay(file, folder) for file in manifest.files if file.blocks]
         await together([*laid, *(self._file(committed.path, file, folder) for file in whole)])

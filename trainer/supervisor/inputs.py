@@ -110,6 +110,14 @@ async def read_manifest(container: JobContainer, committed: Committed) -> bytes:
     return data
 
 
+def manifest_in(data: bytes, path: str) -> Manifest:
+    """Decode the manifest of folder ``path``."""
+    try:
+        return Manifest.from_json(data)
+    except ValueError as e:
+        raise CheckpointBroken(path, MANIFEST, f"makes no sense ({e})") from e
+
+
 def needed(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]:
     """The files that these ranks need whole: indexes, and tensors that no block is known of.
 
@@ -124,7 +132,7 @@ def needed(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]
 async def fetch_checkpoint(container: JobContainer, committed: Committed, folder: Path) -> None:
     """Bring all of a checkpoint."""
     data = await read_manifest(container, committed)
-    files = Manifest.from_json(data).files
+    files = manifest_in(data, committed.path).files
     await together(
         fetch_shard(container, committed.path, file, inside(folder, file.name)) for file in files
     )

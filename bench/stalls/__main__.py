@@ -1,0 +1,148 @@
+"""`python -m bench.stalls [--json [FILE]]`: how long a hostile request keeps others waiting.
+
+Starts PostgreSQL and an api process, sends it the worst inputs that are known, one after the other
+and then all at once, and meanwhile asks for /livez and speaks as a node every 20 ms. Reported is
+the longest of these answers beside each input. Quiet machines show the loop, busy ones themselves.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+
+from bench import report
+from bench.report import Measure
+from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+
+STDOUT = Path("-")
+CANNOT_MEASURE = 2
+EVERY = 0.02  # seconds between two questions
+BAR_MS = 200.0
+PATIENCE = 120.0
+MIB = 2**20
+GRADERS = "/v1/fine_tuning/alpha/graders"
+JOBS = "/v1/fine_tuning/jobs"
+JSON = {"content-type": "application/json"}
+Attack = Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]
+
+
+def _post(path: str, body: bytes) -> Attack:
+    async def attack(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post(path, content=body, headers=JSON)
+
+    return attack
+
+
+def _file(line: bytes) -> Attack:
+    async def attack(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post(
+            "/v1/files",
+            files={"file": ("rows.jsonl", line + b"\n")},
+            data={"purpose": "fine-tune"},
+        )
+
+    return attack
+
+
+def _source(text: str) -> bytes:
+    escaped = text.replace('"', '\\"').replace("\n", "\\n")
+    grader = '{"type": "python", "name": "a", "source": "' + escaped + '"}'
+    return ('{"grader": ' + grader + "}").encode()
+
+
+def _items(item: bytes, size: int) -> bytes:
+    return b"[" + b",".join([item] * (size // (len(item) + 1))) + b"]"
+
+
+_F_STRING = "def grade(sample, item):\n return f'" + "{1}"
+ATTACKS: dict[str, Attack] = {
+    "nothing": _post("/v1/none", b"{}"),
+    "f-string of 900 KB": _post(f"{GRADERS}/validate", _source(_F_STRING + "{1}" * 300_000 + "'")),
+    "f-string of 30 KB": _post(f"{GRADERS}/validate", _source(_F_STRING + "{1}" * 10_000 + "'")),
+    "1 MB of lists": _post(JOBS, _items(b"[]", MIB - 64)),
+    "1 MB of numbers": _post(JOBS, b'{"model": ' + _items(b"1", MIB - 64) + b"}"),
+    "1 MB of wrong items": _post(JOBS, b'{"integrations": ' + _items(b"1", MIB - 64) + b"}"),
+    "1 MB as a name": _post(JOBS, b'{"' + b"model" * (MIB // 5 - 64) + b'": 1}'),
+    "row of 15 MB of lists": _file(b'{"messages": ' + _items(b"[]", 15 * MIB) + b"}"),
+    "row of 15 MB of numbers": _file(b'{"messages": ' + _items(b"1", 15 * MIB) + b"}"),
+    "row of 1.4 MB of lists": _file(b'{"messages": ' + _items(b"[]", 1_400_000) + b"}"),
+    "row of 15 MB of text": _file(
+        b'{"messages": [{"role": "user", "content": "' + b"a b, " * (3 * MIB) + b'"}]}'
+    ),
+    "heartbeat of 4 MB": _post("/internal/nodes/n/heartbeat", _items(b"[]", 4 * MIB - 64)),
+}
+
+
+def main() -> int:
+    """Measure, print, exit."""
+    parser = argparse.ArgumentParser(prog="python -m bench.stalls", description=__doc__)
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    options = parser.parse_args()
+    try:
+        worst = asyncio.run(_run())
+    except (CannotMeasure, httpx.HTTPError) as error:
+        print(f"cannot go on: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return CANNOT_MEASURE
+    report.table(("input", "answered with", "longest wait ms"), worst)
+    measures = [
+        Measure(name=_name(what), value=wait, unit="ms", bar=BAR_MS) for what, _, wait in worst
+    ]
+    report.show(measures)
+    if options.json:
+        whole = report.Report(bench="stalls", measures=measures, more={})
+        whole.write(None if options.json == STDOUT else options.json)
+    return 0
+
+
+async def _run() -> list[tuple[str, str, float]]:
+    async with stack(Shape(reconcilers=0)) as running, _client(running) as client:
+        found = [await _during(running, client, name, [ATTACKS[name]]) for name in ATTACKS]
+        return [*found, await _during(running, client, "all at once", list(ATTACKS.values()))]
+
+
+def _client(running: Stack) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{running.ports[0]}",
+        headers={"authorization": f"Bearer {running.key}"},
+        timeout=PATIENCE,
+    )
+
+
+async def _during(
+    running: Stack, client: httpx.AsyncClient, name: str, attacks: list[Attack]
+) -> tuple[str, str, float]:
+    """What the attacks were answered, and the longest wait of somebody else meanwhile."""
+    over = asyncio.Event()
+    readers = [
+        asyncio.create_task(_longest(running, "GET", "/livez", over)),
+        asyncio.create_task(_longest(running, "POST", "/internal/nodes/n/heartbeat", over)),
+    ]
+    answers = await asyncio.gather(*(attack(client) for attack in attacks))
+    over.set()
+    waits = await asyncio.gather(*readers)
+    codes = " ".join(str(answer.status_code) for answer in answers)
+    return name, codes, round(1000 * max(waits), 1)
+
+
+async def _longest(running: Stack, method: str, path: str, over: asyncio.Event) -> float:
+    longest = 0.0
+    async with _client(running) as client:
+        await client.get("/livez")  # its connection
+        while not over.is_set():
+            began = time.perf_counter()
+            await client.request(method, path)
+            longest = max(longest, time.perf_counter() - began)
+            await asyncio.sleep(EVERY)
+    return longest
+
+
+def _name(what: str) -> str:
+    return "stall_" + "".join(c if c.isalnum() else "_" for c in what)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

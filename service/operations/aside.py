@@ -1,0 +1,20 @@
+"""Runs checks whose cost grows with what a user sends, beside the event loop and one at a time.
+
+Several threads would take turns with the loop, so that heartbeats wait for each of them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+LONG = 64 * 1024  # bytes, of which a check takes a few milliseconds
+_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="aside")
+
+
+async def run(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return what ``work`` does; others are served meanwhile."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_THREAD, lambda: work(*args, **kwargs))
