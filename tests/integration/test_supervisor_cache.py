@@ -14,6 +14,7 @@ from awscrt import checksums
 
 from tests.azurite import Azurite
 from tests.cable import laid_to
+from tests.forged import forged
 from tests.supervised import QUICK, Scene, set_scene
 from trainer.checksum import describe
 from trainer.contract import (
@@ -32,7 +33,7 @@ from trainer.supervisor.blobs import Access, JobContainer, Stored
 from trainer.supervisor.cache import Cache
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.sharing import share
-from trainer.supervisor.transfer import Corrupt
+from trainer.supervisor.transfer import Corrupt, Forged
 
 
 @pytest.fixture
@@ -117,6 +118,22 @@ class TestPrefetch:
         await cache.inputs(replace(spec, base_model=base), scene.job.grants, folder)
 
         assert folder.input(file.path).read_bytes() == b"weights" * 5000
+
+    async def test_a_file_of_the_right_crc_and_another_sha256_was_forged_not_damaged(
+        self, scene: Scene, cache: Cache, folder: RunDir
+    ) -> None:
+        spec, weights = _spec(scene), b"weights" * 5000
+        file = replace(
+            spec.base_model.files[0],
+            sha256=hashlib.sha256(forged(weights)).hexdigest(),
+            crc64nvme=f"{checksums.crc64nvme(weights):016x}",
+        )
+        base = replace(spec.base_model, files=(file,))
+
+        with pytest.raises(Forged, match="sha256 is"):
+            await cache.inputs(replace(spec, base_model=base), scene.job.grants, folder)
+
+        assert not folder.input(file.path).exists()
 
     async def test_a_generation_that_starts_meanwhile_waits_for_the_same_bytes(
         self, scene: Scene, cache: Cache, folder: RunDir

@@ -29,7 +29,7 @@ from trainer.contract import (
 from trainer.rundir import RunDir, is_tensors, tensors_name, write_whole
 from trainer.supervisor.blobs import Access, BlobNotFound, JobContainer, PreconditionFailed
 from trainer.supervisor.together import together
-from trainer.supervisor.transfer import Corrupt, download, download_part, sha256_of
+from trainer.supervisor.transfer import Corrupt, Forged, download, download_part, sha256_of
 
 
 class CheckpointBroken(Corrupt):
@@ -92,7 +92,8 @@ async def _fetch(access: Access, blob: BlobClient, file: InputFile, path: Path) 
     if file.sha256:
         digest = await asyncio.to_thread(sha256_of, part)
         if digest != file.sha256:
-            raise Corrupt(f"{file.path}: sha256 is {digest}, not {file.sha256}")
+            kind = Forged if file.crc64nvme else Corrupt
+            raise kind(f"{file.path}: sha256 is {digest}, not {file.sha256}")
     part.replace(path)
 
 

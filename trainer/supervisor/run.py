@@ -37,7 +37,7 @@ from trainer.supervisor.starting_model import bring
 from trainer.supervisor.stopping import Stopping
 from trainer.supervisor.tails import Follower
 from trainer.supervisor.together import first_of
-from trainer.supervisor.transfer import Corrupt
+from trainer.supervisor.transfer import Corrupt, Forged
 from trainer.supervisor.uploads import Uploads
 from trainer.supervisor.wishes import Wish, Wishes
 
@@ -135,13 +135,13 @@ class Run:
             process = await self._tools.launcher.start(self._world)
             if await self._unless(Wish.SAVE, self._supply(process)):
                 return await self._trained(process)
+        except (NotConvertible, Forged) as e:
+            await self._tools.launcher.kill_all()
+            return Ending(how=NodePhase.FAILED, error=str(e), hopeless=True)
         except (BlobError, Corrupt, OSError, ValueError, StaleGeneration) as e:
             await self._tools.launcher.kill_all()
             broken = e.finding if isinstance(e, CheckpointBroken) else None
             return Ending(how=NodePhase.STOPPED, error=f"not started: {advice(e)}", broken=broken)
-        except NotConvertible as e:
-            await self._tools.launcher.kill_all()
-            return Ending(how=NodePhase.FAILED, error=str(e), hopeless=True)
         await self._tools.launcher.kill_all()
         return Ending(how=NodePhase.STOPPED)
 

@@ -29,6 +29,10 @@ class Corrupt(Exception):
     """Bytes are not those that were promised. Names the file."""
 
 
+class Forged(Corrupt):
+    """Size and CRC are right and the SHA-256 is not: no damage, so no second try would help."""
+
+
 async def upload(
     access: Access,
     blob: BlobClient,
