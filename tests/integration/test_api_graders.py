@@ -181,7 +181,7 @@ async def test_a_source_is_compiled_before_a_job_is_made(world: World) -> None:
 
 async def test_slow_graders_are_ended_and_hold_up_nobody(world: World) -> None:
     """Without a process each of them would hold Python's lock for many seconds."""
-    tries = GraderProcess(cpu_seconds=1)
+    tries = GraderProcess(cpu_seconds=1, seconds=250.0)
     texts = ["abcdefgh" * 60_000, "hgfedcba" * 60_000]
     similar = comparing("text_similarity", evaluation_metric="fuzzy_match", input=texts[0])
     slow = asyncio.gather(

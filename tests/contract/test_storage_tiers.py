@@ -1,0 +1,70 @@
+"""Access tiers of blobs, as every BlobStore has them: the fake and the Azure adapter on Azurite."""
+
+import pytest
+
+from service.domain.tiers import Presence, Priority, Tier, presence
+from service.storage.store import BlobArchived, BlobNotFound, BlobStore
+
+
+async def test_a_new_blob_is_hot_and_is_listed_with_its_size(
+    store: BlobStore, container: str
+) -> None:
+    await store.write(container, "models/a", b"12345")
+    await store.write(container, "other", b"1")
+
+    (blob,) = await store.list_stored(container, "models/")
+
+    assert (blob.name, blob.size, blob.tier, blob.movable) == ("models/a", 5, Tier.HOT, True)
+    assert presence([blob]) is Presence.ONLINE
+
+
+@pytest.mark.parametrize("tier", [Tier.COOL, Tier.COLD])
+async def test_a_blob_in_a_cooler_tier_is_the_same_blob(
+    store: BlobStore, container: str, tier: Tier
+) -> None:
+    etag = await store.write(container, "a", b"1")
+    await store.set_tier(container, "a", tier)
+    await store.set_tier(container, "a", tier)  # again: no harm
+
+    assert [b.tier for b in await store.list_stored(container)] == [tier]
+    assert await store.read(container, "a") == (b"1", etag)
+
+
+async def test_what_is_archived_is_listed_and_cannot_be_read(
+    store: BlobStore, container: str
+) -> None:
+    await store.write(container, "a", b"1")
+    await store.set_tier(container, "a", Tier.ARCHIVE)
+
+    assert presence(await store.list_stored(container)) is Presence.ARCHIVED
+    with pytest.raises(BlobArchived, match="bring it back"):
+        await store.read(container, "a")
+    with pytest.raises(BlobArchived):
+        await anext(store.stream(container, "a"))
+    assert (await store.properties(container, "a")).size == 1
+
+
+@pytest.mark.parametrize("priority", list(Priority))
+async def test_what_comes_back_from_the_archive_is_the_same_blob(
+    store: BlobStore, container: str, priority: Priority
+) -> None:
+    etag = await store.write(container, "a", b"1")
+    await store.set_tier(container, "a", Tier.ARCHIVE)
+    await store.set_tier(container, "a", Tier.HOT, priority)
+
+    assert [b.tier for b in await store.list_stored(container)] == [Tier.HOT]
+    assert await store.read(container, "a") == (b"1", etag)
+
+
+async def test_a_blob_that_is_gone_has_no_tier(store: BlobStore, container: str) -> None:
+    with pytest.raises(BlobNotFound):
+        await store.set_tier(container, "a", Tier.COOL)
+    assert await store.list_stored("job-that-never-was") == []
+
+
+async def test_all_that_is_billed_can_be_listed(store: BlobStore, container: str) -> None:
+    await store.write(container, "a", b"123")
+
+    assert [(b.name, b.size) for b in await store.list_stored(container, everything=True)] == [
+        ("a", 3)
+    ]
