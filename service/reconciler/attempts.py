@@ -241,7 +241,7 @@ class AttemptReconciler:
         except Exception:  # nodes write what is read here
             if not self._has_tried_long(row):
                 raise
-            log.exception("generation.not_opened", extra={"attempt": row.id})
+            log.exception("head.unreadable", extra={"job": row.job_id, "attempt": row.id})
             done = _GIVEN_UP
         if not done and self._has_tried_long(row):
             done = _GIVEN_UP

@@ -99,12 +99,8 @@ class Eyes:
         )
         facts, ahead = await self._sights.do(sight), UNKNOWN
         if _needs_more(facts, row, scale_set, head):
-            try:
-                facts, ahead = await self._take_care(sight, facts, head)
-            except (DataError, ValueError, OverflowError):  # what HEAD holds cannot be kept
-                log.exception("head.not_recorded", extra={"job": row.job_id})
-                head, head_fault = None, HeadUnreadable(heads.unreadable(row.job_id, _UNKEPT))
-                facts, ahead = await self._take_care(sight, facts, None)
+            facts, ahead, unkept = await self._recorded(sight, facts, head)
+            head, head_fault = (None, unkept) if unkept else (head, head_fault)
         faults = tuple(f for f in (cloud_fault, head_fault) if f is not None)
         seen = _seen(sight, facts, head, awake_since)
         return Look(
@@ -158,6 +154,17 @@ class Eyes:
             first = now
         self._missing[row.id] = first, row.seen_at
         return now - first >= _AGAIN
+
+    async def _recorded(
+        self, sight: Sight, facts: Facts, head: Head | None
+    ) -> tuple[Facts, Outlook, HeadUnreadable | None]:
+        """Take care; without HEAD where what it holds cannot be kept, which is the last answer."""
+        try:
+            return *await self._take_care(sight, facts, head), None
+        except (DataError, ValueError, OverflowError):
+            log.exception("head.unreadable", extra={"job": sight.row.job_id})
+            fault = HeadUnreadable(heads.unreadable(sight.row.job_id, _UNKEPT))
+            return *await self._take_care(sight, facts, None), fault
 
     def _unnamed_since(self, row: AttemptRow, seen: Seen, now: datetime) -> datetime | None:
         """Since when rank 0 says that HEAD names the model, as far as this process has seen.

@@ -107,7 +107,7 @@ class Openings:
             head, _ = await heads.read(self.store, row.job_id)
             await self.keep_measured(row, head.model)
         except heads.HeadUnreadable as fault:
-            log.warning("measured.not_kept", extra={"job": row.job_id, "cause": str(fault)})
+            log.warning("measured.unreadable", extra={"job": row.job_id, "cause": str(fault)})
 
     async def keep_measured(self, row: AttemptRow, entry: Committed | None) -> None:
         """Record what was measured before ``entry`` and not reported: no step is repeated.
@@ -119,7 +119,7 @@ class Openings:
         try:
             await self._keep_measured(row, entry)
         except (DataError, ValueError, OverflowError):
-            log.exception("measured.not_kept", extra={"job": row.job_id})
+            log.warning("measured.unreadable", extra={"job": row.job_id}, exc_info=True)
 
     async def _keep_measured(self, row: AttemptRow, entry: Committed) -> None:
         if told := await heads.measured(self.store, row.job_id, entry):

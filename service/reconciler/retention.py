@@ -54,7 +54,7 @@ class CheckpointSweep:
             )
             return 0
         except Exception:  # of this job's blobs, which nodes write: the others have their turn
-            log.exception("checkpoints.not_collected", extra={"job": found.job_id})
+            log.warning("checkpoints.not_collected", extra={"job": found.job_id}, exc_info=True)
             return 0
         if not swept.young:
             async with self.engine.begin() as conn:

@@ -1,13 +1,17 @@
 """What a node tells of its troubles becomes events that a user reads, each once."""
 
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import select
+import pytest
+from sqlalchemy import func, select
 
 from service.db import tables
+from service.db.events import MOST_OF_A_KIND
+from service.db.nodes import MOST_SPANS
 from service.domain import tokens
 from tests.integration.test_api_nodes import booted
-from tests.scripted_node import ScriptedNode, train
+from tests.scripted_node import ScriptedNode, metrics, train
 from tests.world import SECRET, World
 from trainer.contract import OLDEST_PROTOCOL, NodePhase, Registration, Span, Trouble
 
@@ -115,6 +119,48 @@ async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
         query = select(c.spans).where(c.attempt_id == node.attempt_id, c.vm_id == node.vm_id)
         names = [s["name"] for s in (await conn.execute(query)).scalar_one()]
     assert names == ["vm_boot", "start_supervisor", "start_supervisor"]
+
+
+@pytest.mark.long
+async def test_what_a_hostile_node_tells_is_kept_up_to_a_limit(world: World) -> None:
+    nodes = await booted(world)
+    number = await train(world, nodes, step=1)
+    far = replace(metrics(1), step=2**31 - 1)  # beyond the job's last step
+    tiny = replace(metrics(2), seconds=5e-324, tokens=2**40)
+    for wave in range(3):
+        spans = tuple(Span(name="s", started_at=wave, ended_at=n) for n in range(999))
+        troubles = tuple(
+            Trouble(kind="uploads", message=f"{n}\0", since=wave * 999.0 + n) for n in range(500)
+        )
+        more = {"spans": spans, "troubles": troubles, "metrics": (tiny, far)}
+        answer = await nodes[0].say(NodePhase.RUNNING, number, step=2, **more)
+        assert answer.status_code == 200, answer.text
+    async with world.engine.connect() as conn:
+        (kept,) = await conn.execute(
+            select(tables.nodes.c.spans).where(tables.nodes.c.vm_id == nodes[0].vm_id)
+        )
+        told = select(func.count()).where(tables.events.c.code == "checkpoint.delayed")
+        events = (await conn.execute(told)).scalar_one()
+        steps = list((await conn.execute(select(tables.metrics.c.step))).scalars())
+
+    assert len(kept.spans) == MOST_SPANS
+    assert events == MOST_OF_A_KIND
+    assert sorted(steps) == [1, 2]
+
+
+async def test_a_message_out_of_bounds_is_refused_by_the_name_of_its_member(world: World) -> None:
+    nodes = await booted(world)
+    number = await train(world, nodes, step=1)
+    answers = [
+        await nodes[0].say(NodePhase.RUNNING, number, step=2**70),
+        await nodes[0].say(NodePhase.RUNNING, number, metrics=(replace(metrics(1), seconds=-1.0),)),
+        await nodes[0].say(NodePhase.RUNNING, number, error="x" * 300_000),
+    ]
+    told = [(a.status_code, a.json()["error"]["message"]) for a in answers]
+
+    assert [status for status, _ in told] == [400] * 3
+    for (_, message), name in zip(told, ["step", "metrics[0].seconds", "error"], strict=True):
+        assert message.startswith(f"Heartbeat: {name}: ")
 
 
 async def _events(world: World, node: ScriptedNode) -> list[dict[str, Any]]:
