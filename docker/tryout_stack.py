@@ -34,10 +34,12 @@ def run_job(engine: Engine, tag: str) -> None:
         options = stack.enter_context(_settings())
 
         def start(engine: Engine, name: str, *words: str) -> None:
-            command = SERVICES[name]["command"]
+            port = "8090" if name == "reconciler" else "8080"  # the api has 8080 here
+            command = [word.replace("8080", port) for word in SERVICES[name]["command"]]
             stack.enter_context(engine.running(f"rk-{name}", *options, *words, *command))
             own = SERVICES[name].get("healthcheck")
             check = own["test"][1:] if own else health_check(engine, service)
+            check = [word.replace(":8080/", f":{port}/") for word in check]
             wait_until(lambda: engine.ask("exec", f"rk-{name}", *check).returncode, 0)
             print_ok(f"stack: {name} is healthy")
 
