@@ -189,11 +189,16 @@ def _expect_no_setuid(engine: Engine, image: str) -> None:
 
 def _expect_health(engine: Engine, image: str, name: str, port: int = 8080) -> None:
     """The image's own health check says yes within its container."""
-    facts = json.loads(engine.ask("image", "inspect", image).stdout)[0]
-    check = (facts["Config"].get("Healthcheck") or facts["Healthcheck"])["Test"][1:]
-    words = [word.replace(":8080/", f":{port}/") for word in check]
+    words = [word.replace(":8080/", f":{port}/") for word in health_check(engine, image)]
     wait_until(lambda: engine.ask("exec", name, *words).returncode, 0)
     print_ok(f"{name.removeprefix('rk-')}: healthy")
+
+
+def health_check(engine: Engine, image: str) -> list[str]:
+    """Return the command of an image's health check."""
+    facts = json.loads(engine.ask("image", "inspect", image).stdout)[0]
+    words: list[str] = (facts["Config"].get("Healthcheck") or facts["Healthcheck"])["Test"][1:]
+    return words
 
 
 def wait_until(look: Callable[[], int], wanted: int) -> None:

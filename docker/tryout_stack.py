@@ -15,19 +15,18 @@ from typing import Any
 import yaml
 
 from docker.engine import ROOT, Engine
-from docker.tryout import expect, give_to_user, print_ok, wait_until
+from docker.tryout import expect, give_to_user, health_check, print_ok, wait_until
 from rekindle import postgres
 
 HERE = ROOT / "docker"
 SERVICES: dict[str, Any] = yaml.safe_load((HERE / "compose.yaml").read_text())["services"]
-NAMES = ("azurite", "emulator", "api")
+HOSTS = "127.0.0.1 localhost azurite emulator api\n"
 CLIENT = f"{HERE}/first_job.py:/first_job.py:ro"
 
 
 def run_job(engine: Engine, tag: str) -> None:
     """Start what compose.yaml starts, in its order; train a tiny model; stop it all."""
     service, local = f"rekindle-service:{tag}", f"rekindle-local:{tag}"
-    hosts = [word for name in NAMES for word in ("--add-host", f"{name}:127.0.0.1")]
     alone = replace(engine, network="none")
     inside = replace(engine, network="container:rk-azurite")
     with ExitStack() as stack:
@@ -35,13 +34,16 @@ def run_job(engine: Engine, tag: str) -> None:
         options = stack.enter_context(_settings())
 
         def start(engine: Engine, name: str, *words: str) -> None:
-            command = SERVICES[name]["command"]
+            port = "8090" if name == "reconciler" else "8080"  # the api has 8080 here
+            command = [word.replace("8080", port) for word in SERVICES[name]["command"]]
             stack.enter_context(engine.running(f"rk-{name}", *options, *words, *command))
-            test = SERVICES[name].get("healthcheck", {"test": ["CMD", *_health(engine, service)]})
-            wait_until(lambda: engine.ask("exec", f"rk-{name}", *test["test"][1:]).returncode, 0)
+            own = SERVICES[name].get("healthcheck")
+            check = own["test"][1:] if own else health_check(engine, service)
+            check = [word.replace(":8080/", f":{port}/") for word in check]
+            wait_until(lambda: engine.ask("exec", f"rk-{name}", *check).returncode, 0)
             print_ok(f"stack: {name} is healthy")
 
-        start(alone, "azurite", *hosts, "--volume", f"{blobs}:/state", local)
+        start(alone, "azurite", "--volume", f"{blobs}:/state", local)
         start(inside, "emulator", "--volume", f"{azure}:/state", local)
         state = (*options, "--volume", f"{azure}:/state")
         prepared = inside.run("rk-prepare", *state, local, *SERVICES["prepare"]["command"])
@@ -51,19 +53,11 @@ def run_job(engine: Engine, tag: str) -> None:
             start(inside, name, "--volume", f"{azure}:/state:ro", service)
         key = inside.run("rk-key", *options, service, "key", "create").stdout.split()[-1]
         submit = ("--volume", CLIENT, local, "python3", "/first_job.py", "http://api:8080", key)
-        job = inside.run("rk-job", *submit)
+        job = inside.run("rk-job", *options, *submit)
         if job.returncode:
             for name in ("emulator", "api", "reconciler"):
                 print_ok(f"{name}: {inside.ask('logs', '--tail', '40', f'rk-{name}')}")
         expect("stack: a job trained its model", job, 0, "succeeded")
-
-
-def _health(engine: Engine, image: str) -> list[str]:
-    """Return the health check of an image."""
-    asked = engine.ask("image", "inspect", "--format", "{{json .}}", image).stdout
-    facts: dict[str, Any] = yaml.safe_load(asked)
-    words: list[str] = (facts["Config"].get("Healthcheck") or facts["Healthcheck"])["Test"][1:]
-    return words
 
 
 @contextmanager
@@ -82,6 +76,8 @@ def _settings() -> Iterator[list[str]]:
     """Yield options for local.env and an empty PostgreSQL, whose socket every user may open."""
     with tempfile.TemporaryDirectory() as folder:
         data, sockets = Path(folder) / "postgres", Path(folder) / "sockets"
+        hosts = Path(folder) / "hosts"
+        hosts.write_text(HOSTS)
         postgres.initialize(data)
         sockets.mkdir()
         sockets.chmod(0o777)
@@ -90,7 +86,7 @@ def _settings() -> Iterator[list[str]]:
         try:
             yield [
                 *("--env-file", str(HERE / "local.env"), "--env", f"REKINDLE_DATABASE_URL={url}"),
-                *("--volume", f"{sockets}:/postgres"),
+                *("--volume", f"{sockets}:/postgres", "--volume", f"{hosts}:/etc/hosts:ro"),
             ]
         finally:
             postgres.stop(data)
