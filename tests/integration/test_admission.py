@@ -332,7 +332,10 @@ async def test_an_operator_gives_a_project_a_quota_and_lifts_it(world: World) ->
     assert told.splitlines()[0] == "Project tests: 0 jobs under way of 1, 0 GPUs of 64, weight 2."
     assert (await asks(world, first), waits, await asks(world, second)) == (1, 0, 1)
     assert (await run()).startswith("Project tests: 2 jobs under way of any number, 32 GPUs")
-    assert lifted == "Project tests: 1 jobs under way of any number, 16 GPUs of 64, weight 2."
+    assert (
+        lifted.splitlines()[0]
+        == "Project tests: 1 jobs under way of any number, 16 GPUs of 64, weight 2."
+    )
 
 
 async def test_a_quota_that_cannot_be_is_refused(world: World) -> None:

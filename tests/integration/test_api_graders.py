@@ -186,7 +186,7 @@ async def test_slow_graders_are_ended_and_hold_up_nobody(world: World) -> None:
     similar = comparing("text_similarity", evaluation_metric="fuzzy_match", input=texts[0])
     slow = asyncio.gather(
         tries.run(similar | {"reference": texts[1]}, "", {}),
-        tries.check_sources({"grader.source": HOSTILE["source"]}),
+        tries.run(similar | {"reference": texts[1][1:]}, "", {}),
         return_exceptions=True,
     )
     longest = 0.0

@@ -10,8 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import generations, jobs, nodes, tables
 from service.db.engine import make_engine
-from service.db.heartbeats import Beaten
-from service.domain.errors import InvalidRequest
 from service.domain.node import NodeRecord
 from service.operations import nodes as hearing_alone
 from service.operations.heartbeats import Hearing
@@ -81,27 +79,6 @@ async def test_whatever_may_be_news_is_heard_by_itself(
     assert await Hearing(engine).beat(node.node_id, said, clock()) is None
     async with engine.connect() as conn:
         assert await nodes.find(conn, node.node_id) == node
-
-
-@pytest.mark.parametrize(
-    "said",
-    [beat(2**40), beat(2, step=2**31), beat(2, metrics=(replace(measured(2), tokens=2**63),))],
-)
-async def test_a_number_that_no_column_holds_is_refused_to_its_node_alone(
-    engine: AsyncEngine, clock: Clock, said: Heartbeat
-) -> None:
-    async with engine.begin() as conn:
-        wild, healthy = await training(conn, clock, count=2)
-    hearing = Hearing(engine)
-
-    refused, heard = await asyncio.gather(
-        hearing.beat(wild.node_id, said, clock()),
-        hearing.beat(healthy.node_id, beat(2), clock()),
-        return_exceptions=True,
-    )
-
-    assert isinstance(refused, InvalidRequest)
-    assert isinstance(heard, Beaten)
 
 
 async def test_a_crowd_with_one_that_cannot_be_kept_is_heard_one_by_one(
