@@ -25,6 +25,7 @@ settings.register_profile("ci", derandomize=True)
 settings.load_profile("ci")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which puts the groups into the tests' names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests share a worker; all system tests share one, as they start whole worlds.
 
