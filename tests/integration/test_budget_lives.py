@@ -58,6 +58,7 @@ def worst(hostile: Hostile) -> float:
     return max(float(life.bill / life.cap) for life in hostile.lives.values())
 
 
+@pytest.mark.long
 async def test_no_job_costs_more_than_its_budget(world: World, sky: Sky) -> None:
     hostile = await lived(world, sky, seed=3, many=1, hours=1)
 

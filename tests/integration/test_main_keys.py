@@ -86,7 +86,7 @@ async def test_a_command_on_the_database_needs_its_address_alone(
         assert (status, said in out) == (0, True), (out, errors)
 
 
-@pytest.mark.parametrize("words", ["migrate", "key list", "budget", "quota"])
+@pytest.mark.parametrize("words", ["migrate", "key list"])
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [

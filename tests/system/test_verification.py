@@ -18,7 +18,7 @@ from trainer.contract import NOT_THE_MODEL, RunSpec
 from trainer.report import REPORT, Report
 from trainer.verification import MISMATCH, NOT_VERIFIED, OFF, VERIFIED, Verification
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,6 @@ def copy(full: Outcome, tmp_path: Path) -> Path:
     return Path(shutil.copytree(exported(full), tmp_path / "model"))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["full", "adapted"])
 def test_the_report_compares_the_exported_files_with_the_trainers_memory(
     name: str, request: pytest.FixtureRequest
@@ -96,23 +95,14 @@ def test_the_model_card_says_what_was_found(full: Outcome) -> None:
     assert "A fresh process loaded these files with transformers" in text
 
 
-@pytest.mark.long
 def test_files_as_they_were_exported_are_verified_again(full: Outcome, copy: Path) -> None:
     planted.shard(copy)
 
     assert verify_folder(full.rundir, copy).status == VERIFIED
 
 
-def _some(faults: Iterable[Any], quick: object) -> list[Any]:
-    """Each fault; all but one are left to `make long`, as each costs a process or a world."""
-    return [
-        pytest.param(
-            fault,
-            id=getattr(fault, "__name__", str(fault)),
-            marks=() if fault == quick else (pytest.mark.long,),
-        )
-        for fault in faults
-    ]
+def _each(faults: Iterable[Any]) -> list[Any]:
+    return [pytest.param(fault, id=getattr(fault, "__name__", str(fault))) for fault in faults]
 
 
 WRONG_WEIGHTS: dict[Callable[[planted.Tensors], None], str] = {
@@ -127,7 +117,7 @@ WRONG_WEIGHTS: dict[Callable[[planted.Tensors], None], str] = {
 }
 
 
-@pytest.mark.parametrize("fault", _some(WRONG_WEIGHTS, planted.transpose_square))
+@pytest.mark.parametrize("fault", _each(WRONG_WEIGHTS))
 def test_weights_that_are_not_the_trained_ones_are_caught(
     full: Outcome, copy: Path, fault: Callable[[planted.Tensors], None]
 ) -> None:
@@ -180,7 +170,7 @@ WRONG_TOKENIZERS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", _some(WRONG_TOKENIZERS, "two tokens swapped"))
+@pytest.mark.parametrize("fault", _each(WRONG_TOKENIZERS))
 def test_a_tokenizer_that_is_not_the_trainers_is_caught(
     full: Outcome, copy: Path, fault: str
 ) -> None:
@@ -200,7 +190,6 @@ def test_a_configuration_of_another_model_is_caught(full: Outcome, copy: Path) -
     assert (found.status, "single values differ" in found.reason) == (MISMATCH, True)
 
 
-@pytest.mark.long
 def test_a_broken_adapter_beside_a_right_model_is_caught(adapted: Outcome, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(exported(adapted), tmp_path / "model"))
     edit_json(folder / "adapter" / "adapter_config.json", lambda c: c.update(lora_alpha=16))
@@ -219,7 +208,6 @@ def test_a_model_without_room_in_memory_is_not_verified_and_the_reason_is_said(
     assert "GB of memory in a fresh process; free are 0.0 GB of the node's" in found.reason
 
 
-@pytest.mark.long
 def test_a_verification_that_is_switched_off_is_told_as_off(bench: Bench) -> None:
     assert verification(bench.run("off", verify=False, total_steps=1)).status == OFF
 
@@ -252,7 +240,7 @@ WRONG_EXPORTS: dict[str, tuple[dict[str, Any], Change]] = {
 }
 
 
-@pytest.mark.parametrize("fault", _some(WRONG_EXPORTS, "adapters merged with a wrong scale"))
+@pytest.mark.parametrize("fault", _each(WRONG_EXPORTS))
 def test_a_trainer_that_exports_another_model_fails_and_keeps_the_trained_weights(
     bench: Bench, tmp_path: Path, fault: str
 ) -> None:
@@ -271,7 +259,6 @@ def test_a_trainer_that_exports_another_model_fails_and_keeps_the_trained_weight
     assert (kept.kind, kept.step) == ("stop", 12)
 
 
-@pytest.mark.long
 def test_a_kill_during_the_verification_leaves_nothing_to_upload_and_a_resume_does_it_again(
     bench: Bench, tmp_path: Path
 ) -> None:
