@@ -31,7 +31,7 @@ up: setup ## run the local stack in the foreground (STATE=dir PORT=n MODEL=name 
 	@$(VENV)/python -m rekindle.up --state '$(STATE)' --port $(PORT) $(if $(MODEL),--model '$(MODEL)') $(if $(WEATHER),--weather '$(WEATHER)')
 
 test: check ## lint, types, import contracts and every test that needs no cloud and no GPU (T=path narrows)
-	@$(VENV)/python -m pytest $(T) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder -m 'not azure and not gpu and not long'
+	@$(VENV)/python -m pytest $(T) -q -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not azure and not gpu and not long'
 
 long: setup ## the tests that need minutes each: partitions, foreign programs, pipelines, more resumes
 	@$(VENV)/python -m pytest tests -q -m long

@@ -25,16 +25,9 @@ settings.register_profile("ci", derandomize=True)
 settings.load_profile("ci")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, which puts the groups into the tests' names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests share a worker; all system tests share one, as they start whole worlds.
-
-    They take longest and wait most, so they come first, beside all others.
-    """
+    """System tests take longest and wait most, so they come first, beside all others."""
     items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] != "system")
-    for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "system" else str(item.path)))
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def _failed(release: Path, jobs: int, paths: Sequence[str]) -> set[str]:
     there = [path for path in paths if (release / path.partition("::")[0]).exists()]
     left_out = [f"--ignore-glob=*/{name}" for name in ABOUT_MIGRATIONS]
     flags = ["-q", "-p", PLUGIN, "-m", NEITHER, "--continue-on-collection-errors", *left_out]
-    workers = ["-n", str(jobs), "--dist", "loadgroup"] if jobs > 1 else []
+    workers = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 else []
     kept = release.with_name("pytest-cache")
     shutil.rmtree(kept, ignore_errors=True)
     done = subprocess.run(
