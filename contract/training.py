@@ -73,7 +73,7 @@ class TrainingRequest(Strict):
     keep_checkpoints: int = Field(default=CHECKPOINTS_KEPT, ge=1, le=MAX_KEPT)
     """Number of newest checkpoints to keep, beside the best and milestones."""
     milestone_every_steps: int = Field(default=0, ge=0)
-    """Make a checkpoint each so many steps and keep it for good; 0: none."""
+    """Steps between two milestones, checkpoints that are kept for good; 0: none."""
     packing: bool = False
     """Put sequences side by side instead of padding them."""
     mix: MixRequest | None = None

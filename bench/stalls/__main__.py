@@ -115,7 +115,7 @@ def _client(running: Stack) -> httpx.AsyncClient:
 async def _during(
     running: Stack, client: httpx.AsyncClient, name: str, attacks: list[Attack]
 ) -> tuple[str, str, float]:
-    """What the attacks were answered, and the longest wait of somebody else meanwhile."""
+    """Send the attacks; return the name, the statuses, and the longest wait of others in ms."""
     over = asyncio.Event()
     readers = [
         asyncio.create_task(_longest(running, "GET", "/livez", over)),

@@ -139,9 +139,13 @@ async def test_a_hook_that_starts_again_is_waited_for(machine: Path) -> None:
     with _hook(machine):
         await asked
 
+    assert (machine / "door" / "applied").read_text() == "3 10.1.0.4 10.1.0.5\n"
 
-async def test_an_emulated_machine_has_no_firewall(tmp_path: Path) -> None:
-    await admit(GENERATION, tmp_path / "nothing")
+
+def test_an_emulated_machine_has_no_firewall(tmp_path: Path) -> None:
+    asyncio.run(admit(GENERATION, tmp_path / "nothing"))
+
+    assert list(tmp_path.iterdir()) == []
 
 
 @contextmanager
