@@ -18,7 +18,6 @@ from trainer.graders.choose import make_grader
 RUN = "/v1/fine_tuning/alpha/graders/run"
 Json = dict[str, Any]
 PYTHON = {"type": "python", "source": "def grade(sample, item):\n    return 1.0\n"}
-HOSTILE = {"type": "python", "source": PYTHON["source"] + "lambda: 0\n" * 20_000}  # compiles slowly
 SAMPLE = '{"word": "The cat sat", "n": 3, "list": ["a"]}'
 ITEM = {
     "messages": [{"role": "user", "content": "?"}],
