@@ -2,9 +2,10 @@
 
 import json
 import types
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from typing import (
     Annotated,
     Any,
@@ -17,9 +18,10 @@ from typing import (
     get_type_hints,
 )
 
-from trainer.bounds import ANY_INTEGER, ANY_NUMBER
+from trainer.bounds import ANY_INTEGER, ANY_NUMBER, Bound
 
 T = TypeVar("T")
+Reader = Callable[[Any, str], Any]  # a value and its path; returns what it stands for
 # metadata of a member that older readers do not know and would refuse: left out while it has
 # its default, so they meet it only where it says something.
 LATER = {"later": True}
@@ -56,14 +58,14 @@ def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - wha
     """Build ``cls`` from a parsed JSON object; raise ValueError that names the member at fault."""
     if not isinstance(data, dict):
         raise ValueError(f"{where or cls.__name__}: an object is needed, not {_shown(data)}")
-    hints, known = _shape(cls)  # type: ignore[arg-type]  # a class is hashable
+    known = _members_of(cls)  # type: ignore[arg-type]  # a class is hashable
     if unknown := min(data.keys() - known.keys(), default=None):
         raise ValueError(f"{where or cls.__name__}: unknown member {_shown(unknown)}")
     values = {}
-    for name, member in known.items():
+    for name, (member, read) in known.items():
         path = f"{where}.{name}" if where else name
         if name in data:
-            values[name] = _value(hints[name], data[name], path)
+            values[name] = read(data[name], path)
         elif member.default is MISSING and member.default_factory is MISSING:
             raise ValueError(f"{path}: missing")
     return cls(**values)
@@ -86,9 +88,10 @@ def _omitted(value: object, member: Field[Any]) -> bool:
 
 
 @cache
-def _shape(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Type hints and fields by name: the same for every message of a class."""
-    return get_type_hints(cls, include_extras=True), {f.name: f for f in fields(cls)}
+def _members_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Reader]]:
+    """Return the fields of a class, each with what reads it: the same for every message."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {f.name: (f, _reader(hints[f.name])) for f in fields(cls)}
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -99,49 +102,58 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _value(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
+def _reader(hint: Any) -> Reader:  # noqa: ANN401
     if get_origin(hint) is Annotated:
         hint, *bounds = get_args(hint)
-        if fault := next(filter(None, (bound.fault(value) for bound in bounds)), ""):
-            raise ValueError(f"{where}: {fault}")
-    elif hint in _NUMBERS and (fault := _NUMBERS[hint].fault(value)):
-        raise ValueError(f"{where}: {fault}")
+        return partial(_bounded, bounds, _plain_reader(hint))
+    if hint in _NUMBERS:
+        return partial(_bounded, [_NUMBERS[hint]], _plain_reader(hint))
+    return _plain_reader(hint)
+
+
+def _plain_reader(hint: Any) -> Reader:  # noqa: ANN401
+    """Return what reads a value of this type, whatever its bounds are."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        return _optional(hint, value, where)
+        (inner,) = [a for a in get_args(hint) if a is not types.NoneType]
+        return partial(_optional, _reader(inner))
     if origin is tuple:
-        return _tuple(get_args(hint)[0], value, where)
+        return partial(_tuple, _reader(get_args(hint)[0]))
     if origin is dict:
-        return _dict(get_args(hint)[1], value, where)
+        return partial(_dict, _reader(get_args(hint)[1]))
+    if origin is Literal:
+        return partial(_choice, get_args(hint))
     if is_dataclass(hint):
-        return decode(hint, value, where)  # type: ignore[arg-type]
-    return _scalar(hint, value, where)
+        return partial(decode, hint)  # type: ignore[arg-type]  # a class, of which is_dataclass tells mypy less
+    return partial(_scalar, hint)
 
 
-def _optional(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
-    if value is None:
-        return None
-    (inner,) = [a for a in get_args(hint) if a is not types.NoneType]
-    return _value(inner, value, where)
+def _bounded(bounds: Iterable[Bound], read: Reader, value: Any, where: str) -> Any:  # noqa: ANN401
+    for bound in bounds:
+        if fault := bound.fault(value):
+            raise ValueError(f"{where}: {fault}")
+    return read(value, where)
 
 
-def _tuple(item: Any, value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
+def _optional(read: Reader, value: Any, where: str) -> Any:  # noqa: ANN401
+    return None if value is None else read(value, where)
+
+
+def _tuple(read: Reader, value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
     if not isinstance(value, list | tuple):
         raise ValueError(f"{where}: a list is needed, not {_shown(value)}")
-    return tuple(_value(item, v, f"{where}[{i}]") for i, v in enumerate(value))
+    return tuple(read(v, f"{where}[{i}]") for i, v in enumerate(value))
 
 
-def _dict(item: Any, value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
+def _dict(read: Reader, value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
     if not isinstance(value, dict):
         raise ValueError(f"{where}: an object is needed, not {_shown(value)}")
-    return {k: _value(item, v, f"{where}.{k}") for k, v in value.items()}
+    return {k: read(v, f"{where}.{k}") for k, v in value.items()}
 
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
     if hint is Any:
         return value
-    if get_origin(hint) is Literal:
-        return _choice(get_args(hint), value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str):
