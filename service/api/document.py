@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from fastapi import FastAPI
@@ -35,9 +36,16 @@ def install(app: FastAPI) -> None:
     def document() -> bytes:
         return json.dumps(openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
-    async def answer() -> Response:
-        """One object for all readers: strangers may ask for it, and not read it."""
-        return Response(document(), media_type="application/json")
+    making = Lock()
+
+    def answer() -> Response:
+        """One object for all readers: strangers may ask for it, and not read it.
+
+        Making it takes a second of CPU, so FastAPI calls this in a thread.
+        """
+        with making:
+            body = document()
+        return Response(body, media_type="application/json")
 
     app.add_api_route("/openapi.json", answer, include_in_schema=False)
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation shows
