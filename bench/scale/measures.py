@@ -86,7 +86,7 @@ def _bursts(found: Found) -> list[Measure]:
         count, seconds, cpu = found.burst
         used = sum(cpu[name] for name in SERVICE)
         made += [
-            _plain("eviction_burst_s", scaled(count, seconds, 10_000), "s", bar=30),
+            _plain("eviction_burst_s", scaled(count, seconds, 10_000), "s", bar=60),
             _plain("eviction_burst_cpu_s", scaled(count, used, 10_000), "s"),
             _plain("notice_to_decision_s_p99", rounded(found.decided_p99, 2), "s", bar=2),
         ]

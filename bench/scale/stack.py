@@ -23,6 +23,7 @@ from rekindle import postgres
 SIZE, REGION = "Standard_ND96amsr_A100_v4", "eastus"
 LIMITS_TIMES = 1000  # Azure's own limits would be what is measured: 125 new sets a minute
 SPARE_FILES = 1000  # of a process, beside one for each node
+SECRET = secrets.token_hex()  # that node tokens are derived from
 PATIENCE = 180.0  # seconds for a part to start; a busy machine takes its time
 # Durable, as a production server is; memory as a small one has it.
 SERVER = ("shared_buffers=512MB", "max_connections=300", "max_wal_size=4GB", "wal_level=replica")
@@ -161,7 +162,7 @@ def _environment(folder: Path, data: Path) -> dict[str, str]:
         "REKINDLE_DATABASE_URL": postgres.url(data),
         "REKINDLE_STORAGE": "in the world process",
         "REKINDLE_PUBLIC_URL": "http://bench",
-        "REKINDLE_SECRET_KEY": secrets.token_hex(),
+        "REKINDLE_SECRET_KEY": SECRET,
         "REKINDLE_DEPLOYMENT": "bench",
         "REKINDLE_CLOUD": "fake",
         "REKINDLE_OFFERINGS": f"{SIZE}@{REGION}",

@@ -9,14 +9,15 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import httpx
 
 from bench import report
 from bench.report import Measure
-from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+from bench.scale.stack import SECRET, CannotMeasure, Shape, Stack, stack
+from service.domain import tokens
 
 STDOUT = Path("-")
 CANNOT_MEASURE = 2
@@ -27,12 +28,13 @@ MIB = 2**20
 GRADERS = "/v1/fine_tuning/alpha/graders"
 JOBS = "/v1/fine_tuning/jobs"
 JSON = {"content-type": "application/json"}
+NODE = {"authorization": f"Bearer {tokens.node_token(SECRET, 'n')}"}
 Attack = Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]
 
 
-def _post(path: str, body: bytes) -> Attack:
+def _post(path: str, body: bytes, headers: Mapping[str, str] = JSON) -> Attack:
     async def attack(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.post(path, content=body, headers=JSON)
+        return await client.post(path, content=body, headers=headers)
 
     return attack
 
@@ -73,7 +75,7 @@ ATTACKS: dict[str, Attack] = {
     "row of 15 MB of text": _file(
         b'{"messages": [{"role": "user", "content": "' + b"a b, " * (3 * MIB) + b'"}]}'
     ),
-    "heartbeat of 4 MB": _post("/internal/nodes/n/heartbeat", _items(b"[]", 4 * MIB - 64)),
+    "heartbeat of 4 MB": _post("/internal/nodes/n/heartbeat", _items(b"[]", 4 * MIB - 64), NODE),
 }
 
 
