@@ -5,7 +5,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, exists, insert, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    RowMapping,
+    Text,
+    bindparam,
+    exists,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.file_tables import files, uploads
@@ -51,6 +62,21 @@ _LONG = ("warnings", "longest", "members", "labels")
 _BRIEF = [column for column in _COLUMNS if column.name not in _LONG]
 
 
+def _visible(project_id: str | BindParameter[str]) -> tuple[ColumnElement[bool], ...]:
+    return (files.c.project_id == project_id, files.c.deleted_at.is_(None))
+
+
+_HOLD = (
+    select(files.c.id)
+    .where(
+        files.c.id.in_(bindparam("ids", expanding=True)),
+        *_visible(bindparam("project_id", type_=Text)),
+    )
+    .order_by(files.c.id)
+    .with_for_update(read=True)
+)
+
+
 async def add(conn: AsyncConnection, file: File) -> None:
     """Keep a file whose bytes are in Blob already."""
     await conn.execute(insert(files).values(vars(file)))
@@ -58,8 +84,7 @@ async def add(conn: AsyncConnection, file: File) -> None:
 
 async def hold(conn: AsyncConnection, project_id: str, ids: Iterable[str]) -> set[str]:
     """Keep these files from being deleted until the transaction ends; returns those there are."""
-    query = select(files.c.id).where(files.c.id.in_(ids), *_visible(project_id))
-    held = await conn.execute(query.order_by(files.c.id).with_for_update(read=True))
+    held = await conn.execute(_HOLD, {"project_id": project_id, "ids": list(ids)})
     return set(held.scalars())
 
 
@@ -145,7 +170,3 @@ async def dead_and_unknown(
 
 def _file(row: RowMapping) -> File:
     return replace(File(**row), format=Format(row["format"]))
-
-
-def _visible(project_id: str) -> tuple[Any, ...]:
-    return (files.c.project_id == project_id, files.c.deleted_at.is_(None))

@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, ScalarSelect, cast, func, select
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    ScalarSelect,
+    Text,
+    bindparam,
+    cast,
+    func,
+    select,
+)
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -54,13 +64,11 @@ async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) 
 
 async def live_jobs(conn: AsyncConnection, project_id: str) -> tuple[int, int]:
     """Return how many jobs of the project go on, and how many may, in one statement."""
-    most = select(project_limits.c.live_jobs).where(project_limits.c.project_id == project_id)
-    query = select(_live_jobs(project_id), most.scalar_subquery())
-    count, own = (await conn.execute(query)).one()
+    count, own = (await conn.execute(_LIVE_JOBS, {"project_id": project_id})).one()
     return count, USUAL_LIMITS.live_jobs if own is None else own
 
 
-def _live_jobs(project_id: str) -> ScalarSelect[int]:
+def _live_jobs(project_id: str | BindParameter[str]) -> ScalarSelect[int]:
     """The words of the condition are those of the index ``jobs_live``."""
     return _count(jobs, jobs.c.project_id == project_id, jobs.c.finished_at.is_(None))
 
@@ -78,3 +86,12 @@ def _count(table: Any, *such: ColumnElement[bool]) -> ScalarSelect[int]:  # noqa
 def _sum(column: Any, *such: ColumnElement[bool]) -> ScalarSelect[int]:  # noqa: ANN401 - of bytes
     total = cast(func.coalesce(func.sum(column), 0), BigInteger)
     return select(total).where(*such).scalar_subquery()
+
+
+_PROJECT: BindParameter[str] = bindparam("project_id", type_=Text)
+_LIVE_JOBS = select(
+    _live_jobs(_PROJECT),
+    select(project_limits.c.live_jobs)
+    .where(project_limits.c.project_id == _PROJECT)
+    .scalar_subquery(),
+)
