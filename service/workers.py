@@ -154,7 +154,7 @@ def _stored(
     policies = AccessPolicies(
         engine=world.engine,
         store=world.store,
-        life=timedelta(hours=settings.grant_hours),
+        life=settings.grant_life,
         now=world.now,
     )
     saves = CheckpointSweep(engine=world.engine, store=world.store, now=world.now)

@@ -34,6 +34,7 @@ DEPLOYMENT = f"{IN_GROUP}/providers/Microsoft.Resources/deployments/infra"
 VERSION = "?api-version=2025-04-01"
 SIZE = "Standard_ND96amsr_A100_v4"
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+BLOB_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"  # Storage Blob Data Contributor
 PASSED = {
     "sshPublicKey": "ssh-ed25519 AAAA somebody",
     "databasePassword": "Correct-horse-7",
@@ -254,6 +255,24 @@ def test_rules_cool_what_jobs_left_and_delete_it_only_when_told_to(azure: Deploy
     deletes = gone["definition"]["actions"]["baseBlob"]["delete"]
     assert (gone["enabled"], deletes) == (True, {"daysAfterModificationGreaterThan": 400})
     deploy(azure.owner)
+
+
+def test_the_account_refuses_its_keys_and_the_service_signs_in(azure: Deployed) -> None:
+    account = (
+        f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/"
+        + (azure.outputs["storageAccount"])
+    )
+    shown = azure.owner.get(account + VERSION).json()["properties"]
+    url = f"{account}/providers/Microsoft.Authorization/roleAssignments{VERSION}"
+    roles = {
+        row["properties"]["roleDefinitionId"].rsplit("/", 1)[-1]
+        for row in azure.owner.get(f"{url}&$filter=atScope()").json()["value"]
+        if row["properties"]["scope"].lower() == account.lower()
+    }
+
+    assert shown["allowSharedKeyAccess"] is False
+    assert roles == {BLOB_CONTRIBUTOR}
+    assert azure.outputs["REKINDLE_STORAGE"] == shown["primaryEndpoints"]["blob"]
 
 
 def test_deploying_again_changes_nothing(azure: Deployed) -> None:
