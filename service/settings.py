@@ -46,6 +46,9 @@ class Settings(DatabaseSettings):
     region_storage: Annotated[dict[str, SecretStr], NoDecode] = {}  # for copies of base models
     storage_region: str = ""  # for its prices; "": the first offering's
     storage_redundancy: Literal["LRS", "ZRS", "GRS", "RAGRS", "GZRS", "RAGZRS"] = "LRS"
+    storage_ingress_gbps: float = Field(  # of the account: the nodes of a job share it
+        default=60.0, gt=0, description="Microsoft's published limit: 60 in large regions, else 25"
+    )
     public_url: str = Field(description="Where nodes reach this service")
     secret_key: SecretStr = Field(
         min_length=_SHORTEST_SECRET, description="Node tokens are derived from it"

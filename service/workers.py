@@ -113,6 +113,7 @@ def _attempts(
         public_url=settings.public_url,
         secret=settings.secret_key.get_secret_value(),
         image=settings.trainer_image,
+        storage_ingress=settings.storage_ingress_gbps * 1e9 / 8,
         accelerator=settings.accelerator,
         deployment=settings.deployment,
     )
