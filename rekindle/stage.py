@@ -19,6 +19,7 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
     ServiceRequestError,
 )
+from azure.identity import DefaultAzureCredential
 from azure.storage.blob import BlobClient, BlobServiceClient, ContainerClient
 
 from rekindle.model_check import CHECKS, CannotStage, check_model
@@ -57,7 +58,7 @@ def stage(
     Raises CannotStage for a folder that ``check`` refuses; its warnings go to standard error. What
     is staged already as it is was checked before.
     """
-    with BlobServiceClient.from_connection_string(storage, retry_connect=0) as account:
+    with _account(storage) as account:
         container = account.get_container_client(container_name(name))
         staged = _content(container.get_blob_client(HEAD))
         looks_staged = staged is not None and _sizes(staged) == _sizes_in(folder)
@@ -75,6 +76,13 @@ def stage(
         if staged != text:
             container.upload_blob(HEAD, text, overwrite=True)
     return revision
+
+
+def _account(storage: str) -> BlobServiceClient:
+    """The account with this URL, as whom `az login` or the environment names; or with its key."""
+    if storage.startswith("https://"):
+        return BlobServiceClient(storage, DefaultAzureCredential(), retry_connect=0)
+    return BlobServiceClient.from_connection_string(storage, retry_connect=0)
 
 
 def model_files(folder: Path) -> list[ModelFile]:
@@ -172,7 +180,7 @@ def main() -> int:
     parser.add_argument(
         "--storage",
         default=os.environ.get("REKINDLE_STORAGE", ""),
-        help="connection string; default: $REKINDLE_STORAGE",
+        help="URL or connection string of the account; default: $REKINDLE_STORAGE",
     )
     options = parser.parse_args()
     if not options.storage:
@@ -180,7 +188,7 @@ def main() -> int:
     try:
         revision = stage(options.storage, options.name, options.folder, options.revision)
     except ValueError as error:
-        parser.error(f"--storage or $REKINDLE_STORAGE is no connection string: {error}")
+        parser.error(f"--storage or $REKINDLE_STORAGE is no URL or connection string: {error}")
     except ServiceRequestError as error:
         print(f"the storage does not answer; does the stack run? {error}", file=sys.stderr)
         return 1

@@ -22,7 +22,6 @@ from service.pricing.fake_market import FakeMarket
 from service.pricing.market import Market
 from service.pricing.source import PriceSource
 from service.settings import Settings
-from service.storage.azure import AzureBlobStore
 from service.storage.store import BlobStore
 
 Clock = Callable[[], datetime]
@@ -48,9 +47,9 @@ class Adapters:
 async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
     """Open everything, and close it again."""
     cloud = azure_access.cloud(settings, now)
-    store = AzureBlobStore(settings.storage.get_secret_value())
+    store = azure_access.blobs(settings, settings.storage.get_secret_value(), now)
     regional = {
-        region: AzureBlobStore(account.get_secret_value())
+        region: azure_access.blobs(settings, account.get_secret_value(), now)
         for region, account in settings.region_storage.items()
     }
     engine = make_engine(settings.database_url.get_secret_value())

@@ -17,6 +17,8 @@ from service.pricing.bills import Bills, FakeBills
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import Market
 from service.settings import Settings
+from service.storage.azure import AzureBlobStore, SignIn
+from service.storage.store import is_account_url
 
 
 def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
@@ -37,6 +39,19 @@ def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
         base_url=settings.azure_endpoint,
         ca_path=ca(settings),
     )
+
+
+def blobs(
+    settings: Settings | None, account: str, now: Callable[[], datetime], *, retries: int = 3
+) -> AzureBlobStore:
+    """Return the account with this URL or connection string. Raises ValueError for neither.
+
+    Only for a URL it needs the ``settings``: they say who signs in.
+    """
+    if settings is None or not is_account_url(account):
+        return AzureBlobStore(account, retries=retries)
+    sign_in = SignIn(credential=_credential(settings), now=now, ca_path=ca(settings))
+    return AzureBlobStore(account, sign_in=sign_in, retries=retries)
 
 
 def market(settings: Settings) -> Market:

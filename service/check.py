@@ -3,8 +3,10 @@
 Each part is asked once, whatever is wrong with the others, so that one run tells of all of it.
 """
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from psycopg.errors import UndefinedTable
@@ -17,11 +19,12 @@ from service.db import health
 from service.db.engine import make_engine
 from service.db.schema import Schema
 from service.settings import Settings
-from service.storage.store import BlobNotFound, StorageError
+from service.storage.store import BlobNotFound, BlobStore, StorageError, is_account_url
 
 _CONTAINER, _BLOB = "files", "check"  # of any name: what is not there is an answer as well
 _URL = "Write it so: postgresql://USER:PASSWORD@HOST:5432/NAME"
-_ACCOUNT = "Copy it: az storage account show-connection-string -n ACCOUNT"
+_ACCOUNT = "Write it so: https://ACCOUNT.blob.core.windows.net"
+_KEYED = "it answers, and takes the key; its URL in place of the key needs none: docs/operations.md"
 NO_ADDRESS = (ValueError, ArgumentError, ImportError)  # of `make_engine`
 _MIGRATE = "Run: python -m service.main migrate"
 
@@ -55,6 +58,7 @@ class _Places(BaseSettings):
 async def look(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]:
     """Part by part. ``schema``: that this release needs; ``wall``: this machine's clock."""
     accounts: dict[str, SecretStr] = {}
+    settings = None
     try:
         settings = Settings()  # type: ignore[call-arg]  # the environment fills it
     except ValidationError as error:
@@ -69,7 +73,7 @@ async def look(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]
     if places.storage.get_secret_value():
         accounts = {"storage": places.storage, **accounts}
     for name, account in accounts.items():
-        yield await _storage(name, account.get_secret_value())
+        yield await _storage(name, account.get_secret_value(), settings, wall)
 
 
 def faults(error: ValidationError) -> list[tuple[str, str]]:
@@ -116,24 +120,40 @@ async def _ready(engine: AsyncEngine, schema: Schema, wall: Callable[[], float])
     return Part("database", "it answers, takes writes, and has the schema that is needed")
 
 
-async def _storage(name: str, account: str) -> Part:
-    from service.storage.azure import AzureBlobStore  # noqa: PLC0415 - takes 0.5 s of every start
+async def _storage(
+    name: str, account: str, settings: Settings | None, wall: Callable[[], float]
+) -> Part:
+    """``settings`` say who signs in to an account that is given by its URL."""
+    from service import azure_access  # noqa: PLC0415 - takes 0.5 s of every start
 
+    def now() -> datetime:
+        return datetime.fromtimestamp(wall(), UTC)
+
+    if settings is None and is_account_url(account):
+        return Part(name, "not asked: who signs in is not known", "Mend the settings above first.")
     try:
-        store = AzureBlobStore(account, retries=0)
+        store = azure_access.blobs(settings, account, now, retries=0)
     except ValueError as error:
-        return Part(name, f"no connection string: {_first_line(str(error))}", _ACCOUNT)
+        return Part(name, f"no URL or connection string: {_first_line(str(error))}", _ACCOUNT)
     try:
-        await store.read(_CONTAINER, _BLOB)
-    except BlobNotFound:
-        pass
-    except StorageError as error:
-        mend = "Is the key in it still the account's, and may this machine reach the account?"
-        return Part(name, _first_line(str(error)), mend)
+        return await _answers(name, store, now())
     finally:
         await store.close()
-    return Part(name, "it answers, and takes the key")
 
 
-def _first_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no reason was given"])[0][:200]
+async def _answers(name: str, store: BlobStore, now: datetime) -> Part:
+    """Read a blob, and sign a URL: a role that allows the first may not allow the second."""
+    try:
+        with contextlib.suppress(BlobNotFound):
+            await store.read(_CONTAINER, _BLOB)
+        await store.sas_url(_CONTAINER, _BLOB, permissions="r", expires_at=now + timedelta(hours=1))
+    except StorageError as error:
+        mend = "May the service's identity, or the key, use the account, and this machine reach it?"
+        return Part(name, _first_line(str(error), 400), mend)
+    if store.has_access_policies:
+        return Part(name, _KEYED)
+    return Part(name, "it answers, takes the sign-in, and gives user delegation keys")
+
+
+def _first_line(text: str, most: int = 200) -> str:
+    return (text.strip().splitlines() or ["no reason was given"])[0][:most]

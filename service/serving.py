@@ -99,7 +99,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         granter=Granter(
             engine=world.engine,
             store=world.store,
-            life=timedelta(hours=settings.grant_hours),
+            life=settings.grant_life,
             regional=world.regional,
         ),
         plan_defaults=PlanDefaults(

@@ -19,6 +19,7 @@ from service.domain.project_limits import REQUESTS_PER_MINUTE
 from service.domain.states import CapacityType
 from service.domain.tiers import Account
 from service.domain.traces import Place, place_of
+from service.storage.store import is_account_url
 
 _SHORTEST_SECRET = 32  # characters
 
@@ -41,10 +42,13 @@ class DatabaseSettings(BaseSettings):
 class Settings(DatabaseSettings):
     """Every setting of the service. Durations are in seconds."""
 
-    storage: SecretStr  # connection string of the storage account
+    storage: SecretStr  # URL of the storage account, or (local use) its connection string
     region_storage: Annotated[dict[str, SecretStr], NoDecode] = {}  # for copies of base models
     storage_region: str = ""  # for its prices; "": the first offering's
     storage_redundancy: Literal["LRS", "ZRS", "GRS", "RAGRS", "GZRS", "RAGZRS"] = "LRS"
+    storage_ingress_gbps: float = Field(  # of the account: the nodes of a job share it
+        default=60.0, gt=0, description="Microsoft's published limit: 60 in large regions, else 25"
+    )
     public_url: str = Field(description="Where nodes reach this service")
     secret_key: SecretStr = Field(
         min_length=_SHORTEST_SECRET, description="Node tokens are derived from it"
@@ -107,7 +111,9 @@ class Settings(DatabaseSettings):
     delete_seconds: float = 900.0  # that 99 % of deletions take; budgets keep money for it
     outage_seconds: float = 1800.0  # how long a node goes on without hearing from us
     budget_outage_seconds: float | None = Field(default=None, ge=0)  # None: outage_seconds
-    grant_hours: float = 24.0
+    grant_hours: float | None = Field(  # None: a day; without an account key an hour
+        default=None, gt=0, le=144, description="A user delegation key lives 7 days at most"
+    )
     drain_seconds: float = 10.0
     event_days: int = Field(default=400, ge=1, description="events stay after their job's end")
     metric_days: int = Field(default=400, ge=1, description="metrics stay after their job's end")
@@ -117,6 +123,19 @@ class Settings(DatabaseSettings):
         """Seconds of an outage of the service that budgets reserve money for."""
         reserved = self.budget_outage_seconds
         return self.outage_seconds if reserved is None else reserved
+
+    @property
+    def grant_life(self) -> timedelta:
+        """How long nodes' SAS URLs live; renewed at half of it.
+
+        Without an account key nothing revokes the URL of one attempt, so it lives an hour. The half
+        of it that is always left outlasts an outage of this service.
+        """
+        if self.grant_hours is not None:
+            return timedelta(hours=self.grant_hours)
+        if is_account_url(self.storage.get_secret_value()):
+            return max(timedelta(hours=1), timedelta(seconds=2 * self.outage_seconds))
+        return timedelta(days=1)
 
     @property
     def allowance(self) -> Allowance:
@@ -182,11 +201,13 @@ class Settings(DatabaseSettings):
     @field_validator("region_storage", mode="before")
     @classmethod
     def parse_region_storage(cls, value: object) -> object:
-        """'{"REGION": "CONNECTION STRING"}' -> accounts."""
+        """'{"REGION": "URL OR CONNECTION STRING"}' -> accounts."""
         try:
             return json.loads(value or "{}") if isinstance(value, str) else value
         except ValueError:
-            raise ValueError('write it as JSON: {"REGION": "CONNECTION STRING"}') from None
+            raise ValueError(
+                'write it as JSON: {"REGION": "https://ACCOUNT.blob.core.windows.net"}'
+            ) from None
 
     @field_validator("azure_ca", mode="before")
     @classmethod

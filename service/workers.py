@@ -113,6 +113,7 @@ def _attempts(
         public_url=settings.public_url,
         secret=settings.secret_key.get_secret_value(),
         image=settings.trainer_image,
+        storage_ingress=settings.storage_ingress_gbps * 1e9 / 8,
         accelerator=settings.accelerator,
         deployment=settings.deployment,
     )
@@ -154,7 +155,7 @@ def _stored(
     policies = AccessPolicies(
         engine=world.engine,
         store=world.store,
-        life=timedelta(hours=settings.grant_hours),
+        life=settings.grant_life,
         now=world.now,
     )
     saves = CheckpointSweep(engine=world.engine, store=world.store, now=world.now)

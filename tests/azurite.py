@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import trustme
 from azure.storage.blob import (
     BlobServiceClient,
     ContainerClient,
@@ -27,30 +29,41 @@ NEAR = "near"  # another account of the same Azurite, with the same key
 ACCOUNT = "devstoreaccount1"  # Azurite's one account and key are public knowledge
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
+_ACCOUNTS = f"{ACCOUNT}:{KEY};{NEAR}:{KEY}"
+
 
 @dataclass(frozen=True)
 class Azurite:
     """A running Azurite."""
 
     port: int
+    ca: Path | None = None  # None: it speaks plain HTTP, and takes no tokens
 
     @property
     def url(self) -> str:
         """The account's URL."""
-        return f"http://127.0.0.1:{self.port}/{ACCOUNT}"
+        scheme = "https" if self.ca else "http"
+        return f"{scheme}://127.0.0.1:{self.port}/{ACCOUNT}"
+
+    @property
+    def near_url(self) -> str:
+        """The other account's URL."""
+        return self.url.replace(ACCOUNT, NEAR)
 
     @property
     def connection_string(self) -> str:
         """What Azure's clients take to get in with the account's key."""
-        return (
-            f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
-            f"BlobEndpoint={self.url};"
-        )
+        return f"AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={self.url};"
 
     @property
     def near_connection_string(self) -> str:
         """The same for the other account."""
         return self.connection_string.replace(ACCOUNT, NEAR)
+
+    @property
+    def trust(self) -> ssl.SSLContext:
+        """What a client trusts that speaks TLS with it."""
+        return ssl.create_default_context(cafile=str(self.ca))
 
     @contextmanager
     def container(self, prefix: str = "test") -> Iterator[ContainerClient]:
@@ -76,17 +89,46 @@ class Azurite:
 @contextmanager
 def server() -> Iterator[Azurite]:
     """A running Azurite; what it holds goes with it."""
+    with _running(_ACCOUNTS) as port:
+        yield Azurite(port)
+
+
+@contextmanager
+def keyless(folder: Path) -> Iterator[Azurite]:
+    """One that takes tokens of Microsoft Entra ID over TLS, and refuses the keys of its accounts.
+
+    Azurite reads a token's times, issuer and audience, and does not check its signature or roles.
+    """
+    ca, certificate, key = folder / "ca.pem", folder / "server.pem", folder / "server.key"
+    authority = trustme.CA()
+    leaf = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(ca)
+    leaf.cert_chain_pems[0].write_to_path(certificate)
+    leaf.private_key_pem.write_to_path(key)
+    tls = ["--oauth", "basic", "--cert", str(certificate), "--key", str(key)]
+    # One account copies from the other: it must trust the same authority.
+    environment = {"NODE_EXTRA_CA_CERTS": str(ca), "REFUSE_KEYS": "1"}
+    with _running(_ACCOUNTS, *tls, **environment) as port:
+        yield Azurite(port, ca)
+
+
+@contextmanager
+def _running(accounts: str, *options: str, **environment: str) -> Iterator[int]:
     port = ports.free()
-    command = [_node(), str(_program()), "--blobPort", str(port), "--inMemoryPersistence"]
+    stricter = Path(__file__).with_name("azurite_as_azure.js")
+    command = [_node(), "--require", str(stricter), str(_program()), "--blobPort", str(port)]
     process = subprocess.Popen(
-        [*command, "--skipApiVersionCheck", "--disableTelemetry", "--silent"],
-        env=os.environ | {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY};{NEAR}:{KEY}"},  # noqa: TID251
+        [
+            *(*command, "--inMemoryPersistence", "--skipApiVersionCheck"),
+            *("--disableTelemetry", "--silent", *options),
+        ],
+        env=os.environ | environment | {"AZURITE_ACCOUNTS": accounts},  # noqa: TID251
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
         _wait_until_it_listens(port, process)
-        yield Azurite(port)
+        yield port
     finally:
         process.terminate()
         process.wait(timeout=10)

@@ -79,6 +79,9 @@ LONG_POLL_SECONDS = 45.0  # a node says how long it waits; who says nothing is a
 LOG_FLUSH_SECONDS = 2.0
 AT_ONCE = 1000  # metrics, or spans, or others, that one message tells
 ERROR_TAIL_BYTES = 64 * 1024
+# Bytes a second that a storage account takes: 60 Gbit/s. Microsoft, Scalability and performance
+# targets for standard storage accounts, for general-purpose v2 in the regions that it lists.
+STORAGE_INGRESS = 60e9 / 8
 UNDERSTANDS = "cadence"  # a heartbeat's ?understands=: older nodes refuse an answer with that in it
 NOT_THE_MODEL = "verification failed"  # what a hopeless error of a wrong export begins with
 RUN_SPEC = "run-spec.json"
@@ -150,6 +153,7 @@ class NodeConfig(Message):
     bootstrap_token: str
     accelerator: str  # "cuda" or "cpu"
     processes_per_node: int  # for people: the generation row decides
+    storage_ingress: float = field(default=STORAGE_INGRESS, metadata=LATER)  # bytes a second
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,9 @@
 
 The policies of a container follow from the rows of its job's attempts, and are always written all
 at once. So it does no harm to do it twice, and who was late writes again what holds by then.
+
+Without an account key there are no policies: a node's URL then ends by itself, and its life is the
+time for which a node of an ended attempt can still write.
 """
 
 from collections.abc import Sequence
@@ -12,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db import access_policies as rows
 from service.storage.store import POLICIES, BlobNotFound, BlobStore
 
-_WRITE = "racwdl"  # Azure's letters: read, add, create, write, delete, list
+WRITE = "racwdl"  # Azure's letters: read, add, create, write, delete, list
 _TRIES = 3
 
 
@@ -30,7 +33,8 @@ async def settle(
     for _ in range(_TRIES):
         try:
             ends = dict.fromkeys(chosen, until)
-            await store.set_access_policies(job_id, ends, permissions=_WRITE)
+            if store.has_access_policies:
+                await store.set_access_policies(job_id, ends, permissions=WRITE)
         except BlobNotFound:
             if chosen:
                 raise
@@ -44,3 +48,15 @@ async def settle(
 async def _newest(engine: AsyncEngine, job_id: str) -> Sequence[str]:
     async with engine.connect() as conn:
         return (await rows.going_on(conn, job_id))[:POLICIES]
+
+
+async def container_url(
+    store: BlobStore, job_id: str, attempt_id: str, expires_at: datetime
+) -> str:
+    """Return the URL by which the attempt's nodes write: by its policy, or until then.
+
+    Raises StorageError.
+    """
+    if store.has_access_policies:
+        return store.policy_url(job_id, attempt_id)
+    return await store.sas_url(job_id, permissions=WRITE, expires_at=expires_at)

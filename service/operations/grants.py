@@ -1,7 +1,8 @@
 """SAS URLs for nodes: the job's container to write, its inputs to read.
 
-That of the job's container hangs on a policy, which is deleted when the attempt ends. Its inputs
-lie in containers of many jobs, which have too few policies for all: those URLs end by themselves.
+That of the job's container hangs on a policy, which is deleted when the attempt ends, where the
+account has a key. Its inputs lie in containers of many jobs, which have too few policies for all:
+those URLs end by themselves.
 """
 
 import asyncio
@@ -45,8 +46,10 @@ class Granter:
         for path in job.inputs:
             container, name = path.split("/", 1)
             store = near if path in held else self.store
-            inputs[path] = store.sas_url(container, name, permissions="r", expires_at=expires_at)
-        job_url = self.store.policy_url(job.id, attempt.id)
+            inputs[path] = await store.sas_url(
+                container, name, permissions="r", expires_at=expires_at
+            )
+        job_url = await access_policies.container_url(self.store, job.id, attempt.id, expires_at)
         return Grants(job=job_url, inputs=inputs, expires_at=expires_at.timestamp())
 
     def wears_out(self, granted_at: datetime, now: datetime) -> bool:

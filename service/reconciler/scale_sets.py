@@ -7,7 +7,7 @@ from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, OWNER_TAG
 from service.db.attempts import AttemptRow
 from service.domain import tokens
 from service.domain.fleet import ScaleSetSpec, scale_set_name
-from trainer.contract import PROTOCOL, NodeConfig
+from trainer.contract import PROTOCOL, STORAGE_INGRESS, NodeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,7 @@ class SpecMaker:
     image: str
     accelerator: str
     deployment: str
+    storage_ingress: float = STORAGE_INGRESS  # bytes a second that the account takes
 
     def spec(self, row: AttemptRow) -> ScaleSetSpec:
         """The scale set of this attempt."""
@@ -29,6 +30,7 @@ class SpecMaker:
             bootstrap_token=tokens.bootstrap_token(self.secret, row.id),
             accelerator=self.accelerator,
             processes_per_node=row.processes_per_node,
+            storage_ingress=self.storage_ingress,
         )
         return ScaleSetSpec(
             name=scale_set_name(row.id),

@@ -1,9 +1,9 @@
-"""Blob Storage: an account of Azure's, or Azurite, from a connection string."""
+"""Blob Storage: an account of Azure's by its URL, or Azurite by its connection string."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
 from math import inf
@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 from azure.core import MatchConditions
-from azure.core.exceptions import AzureError, HttpResponseError
 from azure.storage.blob import (
     AccessPolicy,
     BlobBlock,
@@ -26,57 +25,75 @@ from azure.storage.blob import (
 from azure.storage.blob.aio import BlobClient, BlobServiceClient, LinearRetry
 
 from service.domain.tiers import Priority, StoredBlob, Tier
+from service.storage.azure_errors import MISSING, translated
 from service.storage.azure_tiers import stored
+from service.storage.signing import DelegationKeys, Signature
 from service.storage.store import (
     SMALL,
     Blob,
-    BlobArchived,
-    BlobNotFound,
     BlobStore,
     BlobTooLarge,
     Container,
-    PreconditionFailed,
     StagedPart,
     StorageError,
+    is_account_url,
 )
 
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCKS_IN_FLIGHT = 2
 PART_BLOCK_BYTES = 2 * 1024 * 1024  # many parts come at once, and each holds four blocks
 
-_MISSING = frozenset({"BlobNotFound", "ContainerNotFound"})
-_MISSING_TOO = _MISSING | {"InvalidBlockList"}
 _WHOLE = frozenset({None, "success"})  # None: it was written, not copied
 _UNDER_WAY = "pending"
-_ARCHIVED = frozenset({"BlobArchived", "BlobBeingRehydrated"})
 _BILLED_TOO = ["deleted", "versions", "snapshots"]
 _GOING = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
-_CONFLICTS = frozenset(
-    {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "UnauthorizedBlobOverwrite"}
-)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignIn:
+    """Who the service is to an account that it holds no key of."""
+
+    credential: Any  # of azure-identity; the store closes it
+    now: Callable[[], datetime]
+    ca_path: str = ""  # "": the system's authorities are trusted
 
 
 class AzureBlobStore:
-    """One storage account. The connection string must hold the account key, which signs SAS."""
+    """One storage account: its URL and who signs in, or a connection string with its key."""
 
-    def __init__(self, connection_string: str, *, retries: int = 3) -> None:
-        self._service = BlobServiceClient.from_connection_string(
-            connection_string,
-            max_single_get_size=BLOCK_BYTES,
-            retry_policy=LinearRetry(backoff=1, retry_total=retries, random_jitter_range=1),
+    def __init__(self, account: str, *, sign_in: SignIn | None = None, retries: int = 3) -> None:
+        options: dict[str, Any] = {
+            "max_single_get_size": BLOCK_BYTES,
+            "retry_policy": LinearRetry(backoff=1, retry_total=retries, random_jitter_range=1),
+        }
+        self._sign_in, self._keys = sign_in, None
+        if not is_account_url(account):
+            self._service = BlobServiceClient.from_connection_string(account, **options)
+            return
+        if sign_in is None:
+            raise ValueError("the URL of an account needs a sign-in")
+        self._keys = DelegationKeys(sign_in.now)
+        self._service = BlobServiceClient(
+            account, sign_in.credential, connection_verify=sign_in.ca_path or True, **options
         )
+        if not self._service.account_name:
+            raise ValueError("write https://ACCOUNT.blob.core.windows.net: SAS name the account")
+
+    @property
+    def has_access_policies(self) -> bool:
+        return self._keys is None
 
     async def create_container(self, container: str) -> None:
-        async with _translated(container, allow=frozenset({"ContainerAlreadyExists"})):
+        async with translated(container, allow=frozenset({"ContainerAlreadyExists"})):
             await self._service.create_container(container)
 
     async def delete_container(self, container: str) -> None:
-        async with _translated(container, allow=_GOING):
+        async with translated(container, allow=_GOING):
             await self._service.delete_container(container)
 
     async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
         """The first block tells the size: of one that is too large no more is read."""
-        async with _translated(f"{container}/{name}"):
+        async with translated(f"{container}/{name}"):
             download = await self._blob(container, name).download_blob()
             if download.size > most:
                 raise BlobTooLarge(f"{container}/{name} is longer than {most} bytes")
@@ -91,7 +108,7 @@ class AzureBlobStore:
         """
         blob, data = self._blob(container, name), bytes(BLOCK_BYTES)
         unchanged = _only_if(if_match) if if_match else {}
-        async with _translated(f"{container}/{name}", allow=frozenset({"InvalidRange"})):
+        async with translated(f"{container}/{name}", allow=frozenset({"InvalidRange"})):
             while len(data) == BLOCK_BYTES:
                 part = await blob.download_blob(offset=offset, length=BLOCK_BYTES, **unchanged)
                 if part.properties.blob_type != BlobType.APPENDBLOB:
@@ -101,7 +118,7 @@ class AzureBlobStore:
                 offset += len(data)
 
     async def properties(self, container: str, name: str) -> Blob:
-        async with _translated(f"{container}/{name}"):
+        async with translated(f"{container}/{name}"):
             found = await self._blob(container, name).get_blob_properties()
             return _listed(found)
 
@@ -109,7 +126,7 @@ class AzureBlobStore:
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
     ) -> str:
         condition = _only_if(if_match) if if_match else {}
-        async with _translated(f"{container}/{name}"):
+        async with translated(f"{container}/{name}"):
             blob = self._blob(container, name)
             answer: dict[str, Any] = await blob.upload_blob(
                 data, overwrite=not if_absent, **condition
@@ -118,7 +135,7 @@ class AzureBlobStore:
 
     async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
         """Stage blocks, then name them in one Put Block List: that is when the blob appears."""
-        async with _translated(f"{container}/{name}"):
+        async with translated(f"{container}/{name}"):
             blob = self._blob(container, name)
             block_ids, size = await _stage(blob, chunks, uuid4().hex, BLOCK_BYTES)
             answer: dict[str, Any] = await blob.commit_block_list(
@@ -129,7 +146,7 @@ class AzureBlobStore:
     async def stage(
         self, container: str, name: str, part: str, chunks: AsyncIterator[bytes]
     ) -> StagedPart:
-        async with _translated(f"{container}/{name}"):
+        async with translated(f"{container}/{name}"):
             blob = self._blob(container, name)
             block_ids, _ = await _stage(blob, chunks, part, PART_BLOCK_BYTES)
             return StagedPart(name=part, blocks=len(block_ids))
@@ -141,7 +158,7 @@ class AzureBlobStore:
         ids = [_block_id(part.name, number) for part in parts for number in range(part.blocks)]
         absent = {"match_condition": MatchConditions.IfMissing}
         condition = _only_if(if_match) if if_match else absent
-        async with _translated(f"{container}/{name}"):
+        async with translated(f"{container}/{name}"):
             answer: dict[str, Any] = await blob.commit_block_list(
                 [BlobBlock(block_id=i) for i in ids], **condition
             )
@@ -149,7 +166,7 @@ class AzureBlobStore:
 
     async def discard(self, container: str, name: str) -> None:
         """Commit no block, which drops all that are staged, and delete the empty blob."""
-        async with _translated(f"{container}/{name}", allow=_MISSING):
+        async with translated(f"{container}/{name}", allow=MISSING):
             await self._blob(container, name).commit_block_list([])
         await self.delete(container, name)
 
@@ -158,27 +175,27 @@ class AzureBlobStore:
     ) -> bool:
         """Copy Blob: asynchronous, between the accounts, for blobs of any size."""
         blob = self._blob(container, name)
-        async with _translated(f"{container}/{name}", allow=_MISSING):
+        async with translated(f"{container}/{name}", allow=MISSING):
             found = await blob.get_blob_properties()
             if found.copy.status in _WHOLE:
                 return True
             if found.copy.status == _UNDER_WAY:
                 return False
-        url = source.sas_url(container, name, permissions="r", expires_at=expires_at)
+        url = await source.sas_url(container, name, permissions="r", expires_at=expires_at)
         status: Any = _UNDER_WAY
-        async with _translated(f"{container}/{name}", allow=frozenset({"PendingCopyOperation"})):
+        async with translated(f"{container}/{name}", allow=frozenset({"PendingCopyOperation"})):
             status = (await blob.start_copy_from_url(url))["copy_status"]
         return status in _WHOLE
 
     async def delete(self, container: str, name: str) -> None:
-        async with _translated(f"{container}/{name}", allow=_MISSING):
+        async with translated(f"{container}/{name}", allow=MISSING):
             await self._blob(container, name).delete_blob(delete_snapshots="include")
 
     async def list_blobs(
         self, container: str, prefix: str = "", *, most: int | None = None
     ) -> list[Blob]:
         blobs: list[Blob] = []
-        async with _translated(container, allow=_GOING):
+        async with translated(container, allow=_GOING):
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None
             )
@@ -194,7 +211,7 @@ class AzureBlobStore:
         most: int | None = None,
     ) -> list[StoredBlob]:
         blobs: list[StoredBlob] = []
-        async with _translated(container, allow=_GOING):
+        async with translated(container, allow=_GOING):
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None, include=_BILLED_TOO if everything else None
             )
@@ -206,23 +223,24 @@ class AzureBlobStore:
     ) -> None:
         """Azure refuses a second order while it brings a blob back: then the first one holds."""
         blob = self._blob(container, name)
-        async with _translated(f"{container}/{name}", allow=frozenset({"BlobBeingRehydrated"})):
+        async with translated(f"{container}/{name}", allow=frozenset({"BlobBeingRehydrated"})):
             await blob.set_standard_blob_tier(
                 tier.capitalize(), rehydrate_priority=RehydratePriority(priority.capitalize())
             )
 
     async def list_containers(self, prefix: str) -> list[Container]:
         found: list[Container] = []
-        async with _translated("the account"):
+        async with translated("the account"):
             pages = self._service.list_containers(name_starts_with=prefix)
             found = [Container(name=c.name, modified_at=c.last_modified) async for c in pages]
         return sorted(found, key=lambda container: container.name)
 
-    def sas_url(
+    async def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:
-        """Valid at once: without a start time, no clock that runs behind can refuse it."""
-        common = {"expiry": expires_at, **self._signing(container)}
+        """Valid at once, also by clocks that run a little behind."""
+        signature = await self._signature(expires_at)
+        common = {"expiry": expires_at, **self._signing(container, signature)}
         if name:
             letters = BlobSasPermissions.from_string(permissions)
             sas = generate_blob_sas(blob_name=name, permission=letters, **common)
@@ -240,26 +258,35 @@ class AzureBlobStore:
         given = {
             name: AccessPolicy(permission=letters, expiry=end) for name, end in policies.items()
         }
-        async with _translated(container):
+        async with translated(container):
             of_container = self._service.get_container_client(container)
             await of_container.set_container_access_policy(given)
 
     def policy_url(self, container: str, policy: str) -> str:
-        sas = generate_container_sas(policy_id=policy, **self._signing(container))
+        signature = Signature(account_key=self._account_key())
+        sas = generate_container_sas(policy_id=policy, **self._signing(container, signature))
         return f"{self._service.get_container_client(container).url}?{sas}"
 
     async def close(self) -> None:
         await self._service.close()
+        if self._sign_in is not None:
+            await self._sign_in.credential.close()
 
     def _blob(self, container: str, name: str) -> BlobClient:
         return self._service.get_blob_client(container, name)
 
-    def _signing(self, container: str) -> dict[str, Any]:
+    async def _signature(self, expires_at: datetime) -> Signature:
+        if self._keys is None:
+            return Signature(account_key=self._account_key())
+        async with translated("a user delegation key"):
+            return await self._keys.sign(self._service, expires_at)
+
+    def _signing(self, container: str, signature: Signature) -> dict[str, Any]:
         return {
             "account_name": self._service.account_name,
             "container_name": container,
-            "account_key": self._account_key(),
             "protocol": "https" if self._service.url.startswith("https:") else "https,http",
+            **signature.arguments(),
         }
 
     def _account_key(self) -> str:
@@ -267,7 +294,8 @@ class AzureBlobStore:
         if not key:
             raise StorageError(
                 "The storage connection string has no AccountKey, which SAS URLs are signed with."
-                " Use the account's full connection string."
+                " Use the account's full connection string, or its URL to sign in to Microsoft"
+                " Entra ID."
             )
         return str(key)
 
@@ -338,35 +366,9 @@ async def _first(
         yield found
 
 
-def _code(error: HttpResponseError) -> str:
-    """The SDK gives a member of an enumeration for some codes and the bare text for others."""
-    code = getattr(error, "error_code", None) or ""
-    return str(getattr(code, "value", code))
-
-
 def _only_if(etag: str) -> dict[str, Any]:
     return {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
 
 
 def _bare(etag: str | None) -> str:
     return (etag or "").strip('"')
-
-
-@asynccontextmanager
-async def _translated(what: str, *, allow: frozenset[str] = frozenset()) -> AsyncIterator[None]:
-    """Turn the SDK's errors into ours; those whose code is in ``allow`` are no errors at all."""
-    try:
-        yield
-    except HttpResponseError as error:
-        code = _code(error)
-        if code in allow:
-            return
-        if code in _MISSING_TOO:
-            raise BlobNotFound(f"There is no {what}: {code}") from error
-        if code in _ARCHIVED:
-            raise BlobArchived(f"{what} is archived; bring it back first: {code}") from error
-        if code in _CONFLICTS or error.status_code == 412:
-            raise PreconditionFailed(f"{what} was written meanwhile: {code}") from error
-        raise StorageError(f"{what}: {code or error.status_code}: {error.message}") from error
-    except AzureError as error:
-        raise StorageError(f"{what}: Blob Storage cannot be reached: {error.message}") from error

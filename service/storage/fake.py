@@ -43,6 +43,7 @@ class MemoryStore:
     now: Callable[[], datetime] = lambda: BEGINNING
     slow_archive: bool = False  # what is brought back comes with ``rehydrate``, not at once
     policies: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by container
+    has_access_policies: bool = True
     _made: dict[str, datetime] = field(default_factory=dict)
     # By container and blob, what was staged and what the last commit was made of, by part.
     _staged: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
@@ -180,7 +181,7 @@ class MemoryStore:
         names = sorted(name for name in self._containers if name.startswith(prefix))
         return [Container(name=n, modified_at=self._made.get(n, BEGINNING)) for n in names]
 
-    def sas_url(
+    async def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:
         path = f"{container}/{quote(name)}" if name else container

@@ -12,6 +12,11 @@ SMALL = 8 * 2**20  # bytes of a blob that is read whole, where the reader names 
 LISTED = 200_000  # blobs of one container that nodes write to, of which more help nobody
 
 
+def is_account_url(account: str) -> bool:
+    """True for the URL of an account; False for a connection string, which holds its key."""
+    return account.startswith(("https://", "http://"))
+
+
 class StorageError(Exception):
     """The store failed in a way nobody foresaw. Safe to try again later."""
 
@@ -60,6 +65,11 @@ class Container:
 
 class BlobStore(Protocol):
     """One storage account."""
+
+    @property
+    def has_access_policies(self) -> bool:
+        """False where there is no account key: then only `sas_url` gives access, by its time."""
+        ...
 
     async def create_container(self, container: str) -> None:
         """Create it; no harm when it exists."""
@@ -180,12 +190,13 @@ class BlobStore(Protocol):
         """All containers whose names begin so, by name; every page."""
         ...
 
-    def sas_url(
+    async def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:
         """URL of the blob (or of the container, without ``name``) with a SAS.
 
-        ``permissions`` are Azure's letters, e.g. "r" or "racwdl".
+        ``permissions`` are Azure's letters, e.g. "r" or "racwdl". Raises StorageError where it
+        cannot be signed.
         """
         ...
 
@@ -200,7 +211,10 @@ class BlobStore(Protocol):
         ...
 
     def policy_url(self, container: str, policy: str) -> str:
-        """URL of the container with a SAS that allows what this policy does, while it exists."""
+        """URL of the container with a SAS that allows what this policy does, while it exists.
+
+        Only with ``has_access_policies``; raises StorageError otherwise.
+        """
         ...
 
     async def close(self) -> None:

@@ -8,9 +8,12 @@ import pytest
 from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobStore
+from tests import azurite as blob_emulator
+from tests.azurite import Azurite
 from tests.clock import Clock
 from tests.contract import emulated
 from tests.contract.clouds import World, azure_world, fake_world
+from tests.contract.signed_in import sign_in
 from tests.emulator_process import Emulator
 from tests.price_list import PriceList, Reader, serving
 
@@ -50,12 +53,35 @@ async def world(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[W
         await made.neighbour.close()
 
 
-@pytest.fixture(params=["memory", "azurite"])
+@pytest.fixture(scope="session")
+def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """A Blob server whose accounts are opened by tokens and by no known key."""
+    with blob_emulator.keyless(tmp_path_factory.mktemp("keyless")) as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "azurite", "entra"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
-    """Both adapters of the seam, one after the other."""
+    """Both adapters of the seam, the second with an account key and with a sign-in."""
     made: BlobStore = MemoryStore()
     if request.param == "azurite":
         made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
+    if request.param == "entra":
+        server, azure = map(request.getfixturevalue, ("keyless", "emulator"))
+        made = AzureBlobStore(server.url, sign_in=sign_in(azure, server))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def near(store: BlobStore, request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
+    """Another account of the same kind."""
+    made: BlobStore = MemoryStore()
+    if isinstance(store, AzureBlobStore) and store.has_access_policies:
+        made = AzureBlobStore(request.getfixturevalue("azurite").near_connection_string)
+    elif isinstance(store, AzureBlobStore):
+        server, azure = map(request.getfixturevalue, ("keyless", "emulator"))
+        made = AzureBlobStore(server.near_url, sign_in=sign_in(azure, server))
     yield made
     await made.close()
 

@@ -1,11 +1,24 @@
 """What every BlobStore promises of access policies. That they hold, only Azurite can show."""
 
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from service.storage.azure import AzureBlobStore
+from service.storage.fake import MemoryStore
 from service.storage.store import POLICIES, BlobNotFound, BlobStore
+
+
+@pytest.fixture(params=["memory", "azurite"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
+    """Those that have policies."""
+    made: BlobStore = MemoryStore()
+    if request.param == "azurite":
+        made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
+    yield made
+    await made.close()
 
 
 def soon() -> datetime:

@@ -46,7 +46,7 @@ class TestSasUrls:
     async def test_a_container_url_writes_reads_lists_and_deletes(
         self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
     ) -> None:
-        url = store.sas_url(container, permissions="racwdl", expires_at=soon())
+        url = await store.sas_url(container, permissions="racwdl", expires_at=soon())
         blob = _below(url, "logs/rank-0")
 
         assert (await http.put(blob, content=b"hello", headers=BLOCK_BLOB)).status_code == 201
@@ -59,7 +59,7 @@ class TestSasUrls:
         self, store: AzureBlobStore, container: str, http: httpx.AsyncClient
     ) -> None:
         await store.write(container, "weights", b"1")
-        url = store.sas_url(container, permissions="r", expires_at=soon())
+        url = await store.sas_url(container, permissions="r", expires_at=soon())
         blob = _below(url, "weights")
 
         assert (await http.get(blob)).content == b"1"
@@ -95,7 +95,7 @@ class TestSasUrls:
         other = f"job-{uuid4().hex}"
         await store.create_container(other)
         await store.write(other, "weights", b"1")
-        url = store.sas_url(container, permissions="racwdl", expires_at=soon())
+        url = await store.sas_url(container, permissions="racwdl", expires_at=soon())
 
         answer = await http.get(_below(url, "weights").replace(container, other))
         assert answer.status_code == 403
@@ -105,7 +105,9 @@ class TestSasUrls:
     ) -> None:
         await store.write(container, "data/train 1.jsonl", b"{}")
         await store.write(container, "data/other", b"{}")
-        url = store.sas_url(container, "data/train 1.jsonl", permissions="r", expires_at=soon())
+        url = await store.sas_url(
+            container, "data/train 1.jsonl", permissions="r", expires_at=soon()
+        )
 
         assert (await http.get(url)).content == b"{}"
         other = url.replace("train%201.jsonl", "other")
@@ -116,7 +118,7 @@ class TestSasUrls:
     ) -> None:
         await store.write(container, "a", b"1")
         past = soon() - timedelta(hours=2)
-        url = store.sas_url(container, "a", permissions="r", expires_at=past)
+        url = await store.sas_url(container, "a", permissions="r", expires_at=past)
 
         assert (await http.get(url)).status_code == 403
 
@@ -125,7 +127,7 @@ class TestSasUrls:
         keyless = ";".join(f for f in fields if not f.startswith("AccountKey="))
         store = AzureBlobStore(keyless)
         with pytest.raises(StorageError, match="AccountKey"):
-            store.sas_url("job", permissions="r", expires_at=soon())
+            await store.sas_url("job", permissions="r", expires_at=soon())
         await store.close()
 
 

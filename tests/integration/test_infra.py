@@ -20,8 +20,6 @@ from service.domain.fleet import Offering, ScaleSetPhase, ScaleSetSpec
 from service.domain.ids import new_id
 from service.domain.states import CapacityType
 from service.settings import Settings
-from service.storage.azure import AzureBlobStore
-from tests.azurite import Azurite
 from tests.emulator_process import GROUP, PATIENCE, SUBSCRIPTION, TENANT, Emulator, wait_for
 from tests.waiting import until
 
@@ -34,6 +32,7 @@ DEPLOYMENT = f"{IN_GROUP}/providers/Microsoft.Resources/deployments/infra"
 VERSION = "?api-version=2025-04-01"
 SIZE = "Standard_ND96amsr_A100_v4"
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+BLOB_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"  # Storage Blob Data Contributor
 PASSED = {
     "sshPublicKey": "ssh-ed25519 AAAA somebody",
     "databasePassword": "Correct-horse-7",
@@ -256,6 +255,24 @@ def test_rules_cool_what_jobs_left_and_delete_it_only_when_told_to(azure: Deploy
     deploy(azure.owner)
 
 
+def test_the_account_refuses_its_keys_and_the_service_signs_in(azure: Deployed) -> None:
+    account = (
+        f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/"
+        + (azure.outputs["storageAccount"])
+    )
+    shown = azure.owner.get(account + VERSION).json()["properties"]
+    url = f"{account}/providers/Microsoft.Authorization/roleAssignments{VERSION}"
+    roles = {
+        row["properties"]["roleDefinitionId"].rsplit("/", 1)[-1]
+        for row in azure.owner.get(f"{url}&$filter=atScope()").json()["value"]
+        if row["properties"]["scope"].lower() == account.lower()
+    }
+
+    assert shown["allowSharedKeyAccess"] is False
+    assert roles == {BLOB_CONTRIBUTOR}
+    assert azure.outputs["REKINDLE_STORAGE"] == shown["primaryEndpoints"]["blob"]
+
+
 def test_deploying_again_changes_nothing(azure: Deployed) -> None:
     asked = azure.owner.post(f"{DEPLOYMENT}/whatIf{VERSION}", json=body(), timeout=PATIENCE)
     changes = azure.owner.get(asked.headers["Location"]).json()["properties"]["changes"]
@@ -278,31 +295,6 @@ def test_who_deploys_needs_the_right_to_each_resource(azure: Deployed) -> None:
     assert (refused.status_code, known) == (400, 404)
     assert first.startswith("Deployment failed with multiple errors: 'Authorization failed for ")
     assert all(" action 'Microsoft.Authorization/role" in text for text in (first, *others))
-
-
-async def test_the_keys_of_the_account_open_its_blobs(azurite: Azurite, tmp_path: Path) -> None:
-    account = dict(part.split("=", 1) for part in azurite.connection_string.split(";") if part)
-    root = account["BlobEndpoint"].rstrip("/").removesuffix("/" + account["AccountName"])
-    blobs = ("--blob-endpoint", root, "--blob-key", account["AccountKey"])
-    emulator = Emulator(tmp_path, "--hollow", *blobs)
-    emulator.make_group()
-    with emulator.signed_in() as client:
-        url = f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/{account['AccountName']}"
-        asked = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
-        made = client.put(url + VERSION, json=asked).raise_for_status().json()
-        keys = client.post(f"{url}/listKeys{VERSION}").raise_for_status().json()["keys"]
-    emulator.stop()
-    store = AzureBlobStore(
-        f"DefaultEndpointsProtocol=http;AccountName={made['name']};AccountKey={keys[0]['value']};"
-        f"BlobEndpoint={made['properties']['primaryEndpoints']['blob']}"
-    )
-    await store.create_container("from-arm")
-    await store.write("from-arm", "hello", b"world")
-
-    data, _ = await store.read("from-arm", "hello")
-
-    assert data == b"world"
-    await store.close()
 
 
 def deploy(owner: httpx.Client, **more: str | int) -> dict[str, str]:

@@ -157,3 +157,26 @@ async def test_an_account_that_does_not_take_the_key_is_told(
 
     assert said in found["storage"].found
     assert (found["storage"].remedy == "") is (said == "")
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        ("http://account.blob.core.windows.net", "HTTPS"),
+        ("https://blobs.example", "SAS name the account"),
+    ],
+)
+async def test_a_url_that_is_no_account_is_told_with_how_to_write_one(
+    parts: Look, account: str, said: str
+) -> None:
+    found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
+
+    assert said in found["storage"].found
+    assert "https://ACCOUNT.blob.core.windows.net" in found["storage"].remedy
+
+
+async def test_an_account_is_not_asked_while_nobody_knows_who_signs_in(parts: Look) -> None:
+    url = "https://account.blob.core.windows.net"
+    found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=url, REKINDLE_OFFERINGS="")
+
+    assert "not asked" in found["storage"].found

@@ -168,7 +168,7 @@ def test_a_folder_that_is_not_there_is_named(azurite: Azurite, tmp_path: Path, n
     ("storage", "answer"),
     [
         ("", "make up prints it"),
-        ("nonsense", "is no connection string"),
+        ("nonsense", "is no URL or connection string"),
         ("AccountName=a;AccountKey=aa==;BlobEndpoint=http://127.0.0.1:9/a;", "does not answer"),
     ],
 )

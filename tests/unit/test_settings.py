@@ -1,5 +1,7 @@
 """Settings from the environment: complete, or refused with the variable's name."""
 
+from datetime import timedelta
+
 import pytest
 from pydantic import ValidationError
 
@@ -136,3 +138,31 @@ def test_machines_are_emulated_unless_the_endpoint_is_azures(
     environment.setenv("REKINDLE_AZURE_ENDPOINT", endpoint)
 
     assert load().emulated is emulated
+
+
+@pytest.mark.parametrize(
+    ("told", "hours"),
+    [
+        ({}, 24),
+        ({"STORAGE": "https://account.blob.core.windows.net/"}, 1),
+        ({"STORAGE": "https://account.blob.core.windows.net/", "OUTAGE_SECONDS": "7200"}, 4),
+        ({"STORAGE": "https://account.blob.core.windows.net/", "GRANT_HOURS": "3"}, 3),
+    ],
+)
+def test_urls_of_nodes_live_an_hour_where_no_account_key_can_revoke_them(
+    environment: pytest.MonkeyPatch, told: dict[str, str], hours: int
+) -> None:
+    for name, value in told.items():
+        environment.setenv(f"REKINDLE_{name}", value)
+
+    assert load().grant_life == timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("hours", ["0", "145"])
+def test_urls_of_nodes_live_no_longer_than_a_user_delegation_key(
+    environment: pytest.MonkeyPatch, hours: str
+) -> None:
+    environment.setenv("REKINDLE_GRANT_HOURS", hours)
+
+    with pytest.raises(ValidationError, match="grant_hours"):
+        load()

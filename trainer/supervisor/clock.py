@@ -4,7 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainer.contract import HEARTBEAT_SECONDS, LOG_FLUSH_SECONDS, LONG_POLL_SECONDS
+from trainer.contract import (
+    HEARTBEAT_SECONDS,
+    LOG_FLUSH_SECONDS,
+    LONG_POLL_SECONDS,
+    STORAGE_INGRESS,
+)
 
 QUICK_ANSWER = 1.0
 
@@ -21,9 +26,9 @@ class Clock:
 class Limits:
     """How long things may take on a node, in seconds."""
 
-    # Bytes a second while it trains; a third of what an ND A100 v4 has beside InfiniBand, and eight
-    # such nodes stay within one storage account's 60 Gbit/s.
+    # Bytes a second while it trains; a third of what an ND A100 v4 has beside InfiniBand.
     upload_rate: float = 0.9e9
+    ingress: float = STORAGE_INGRESS  # bytes a second that the account takes of all nodes together
 
     heartbeat: float = HEARTBEAT_SECONDS
     long_poll: float = LONG_POLL_SECONDS
@@ -41,6 +46,10 @@ class Limits:
     uploads_after_kill: float = 45.0  # all of it within the service's patience after `stop`, 60
     peers: float = 60.0  # for the peers' part of a save, once ours is uploaded
     peers_after_kill: float = 10.0  # a supervisor that was restarted is back within that
+
+    def ingress_share(self, nodes: int) -> float:
+        """Bytes a second for each of so many nodes: beyond its limit an account answers 503."""
+        return self.ingress / nodes
 
 
 class ServiceTime:

@@ -8,7 +8,7 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -135,7 +135,7 @@ async def _run(
             metadata=metadata,
             access=access,
             launcher=launcher,
-            limits=limits,
+            limits=replace(limits, ingress=config.storage_ingress),
             clock=Clock(),
             booted=booted,
         )

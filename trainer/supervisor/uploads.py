@@ -34,7 +34,9 @@ class Uploads:
         regrant: Callable[[], Awaitable[None]],
         undelivered: Callable[[int], Sequence[StepMetrics]],
     ) -> None:
-        self._pace = Pace(limits.upload_rate, clock.monotonic)
+        self._share = limits.ingress_share(len(world.generation.members))
+        self.paced_at = min(limits.upload_rate, self._share)  # bytes a second
+        self._pace = Pace(self.paced_at, clock.monotonic)
         self._outbox = Outbox(container, world.folder, world.ranks, self._pace)
         self._committer = Committer(
             container, world.generation, clock, undelivered, reports.valid_loss
@@ -62,8 +64,9 @@ class Uploads:
 
     @property
     def rate(self) -> float | None:
-        """Bytes a second that the wire gives when nothing holds an upload back; None: unknown."""
-        return full_rate(self._measured, self._limits.upload_rate)
+        """Bytes a second that wire and account give when nothing paces it; None: unknown."""
+        rate = full_rate(self._measured, self.paced_at)
+        return rate if rate is None else min(rate, self._share)
 
     @property
     def _measured(self) -> float | None:

@@ -62,7 +62,7 @@ def memory_of(folder: Path) -> Path:
 async def work(case: Case) -> None:
     """Upload and commit whatever the ranks save, until standard input ends."""
     folder, clock = Path(case.folder), Clock()
-    limits = Limits(upload_rate=math.inf)  # as in the last seconds of a machine
+    limits = Limits(upload_rate=math.inf, ingress=math.inf)  # as in the last seconds of a machine
     access = Access()
     container = JobContainer(access, case.url)
     wishes = Wishes(limits, clock)

@@ -1,0 +1,73 @@
+"""The errors of Blob Storage's client as those of the seam, with what to do about them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+
+from service.storage.store import (
+    BlobArchived,
+    BlobNotFound,
+    PreconditionFailed,
+    StorageError,
+)
+
+MISSING = frozenset({"BlobNotFound", "ContainerNotFound"})
+_MISSING_TOO = MISSING | {"InvalidBlockList"}
+_ARCHIVED = frozenset({"BlobArchived", "BlobBeingRehydrated"})
+_CONFLICTS = frozenset(
+    {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "UnauthorizedBlobOverwrite"}
+)
+_ROLE = (
+    "Storage Blob Data Contributor on the account (not on a container: user delegation keys are"
+    " the account's)"
+)
+# Microsoft, Common REST API error codes, and Prevent Shared Key authorization.
+_REMEDIES = {
+    "AuthorizationPermissionMismatch": (
+        f"The service's identity lacks a role: assign {_ROLE}. A new role works after up to"
+        " 10 minutes."
+    ),
+    "AuthorizationFailure": (
+        "The account's firewall keeps this machine out, or the service's identity lacks a role:"
+        f" allow the machine's network, and assign {_ROLE}."
+    ),
+    "KeyBasedAuthenticationNotPermitted": (
+        "The account refuses its keys (allowSharedKeyAccess is false). Give its URL in place of"
+        f" the connection string, https://ACCOUNT.blob.core.windows.net, and assign {_ROLE}."
+    ),
+}
+
+
+@asynccontextmanager
+async def translated(what: str, *, allow: frozenset[str] = frozenset()) -> AsyncIterator[None]:
+    """Turn the SDK's errors into ours; those whose code is in ``allow`` are no errors at all."""
+    try:
+        yield
+    except HttpResponseError as error:
+        code = _code(error)
+        if code in allow:
+            return
+        if code in _MISSING_TOO:
+            raise BlobNotFound(f"There is no {what}: {code}") from error
+        if code in _ARCHIVED:
+            raise BlobArchived(f"{what} is archived; bring it back first: {code}") from error
+        if code in _CONFLICTS or error.status_code == 412:
+            raise PreconditionFailed(f"{what} was written meanwhile: {code}") from error
+        raise StorageError(f"{what}: {_refusal(error, code)}") from error
+    except AzureError as error:
+        raise StorageError(f"{what}: Blob Storage cannot be reached: {error.message}") from error
+
+
+def _code(error: HttpResponseError) -> str:
+    """The SDK gives a member of an enumeration for some codes and the bare text for others."""
+    code = getattr(error, "error_code", None) or ""
+    return str(getattr(code, "value", code))
+
+
+def _refusal(error: HttpResponseError, code: str) -> str:
+    if remedy := _REMEDIES.get(code):
+        return f"{code}: {remedy}"
+    if isinstance(error, ClientAuthenticationError) and not code:  # of azure-identity
+        return f"the service cannot sign in to Microsoft Entra ID: {error.message}"
+    return f"{code or error.status_code}: {error.message}"

@@ -1,0 +1,74 @@
+"""The nodes of a job divide what its storage account takes in."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainer.contract import PROTOCOL, STORAGE_INGRESS, Generation, Member, NodeConfig
+from trainer.rundir import RunDir
+from trainer.supervisor.blobs import Access, JobContainer
+from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.launch import World
+from trainer.supervisor.reports import Reports
+from trainer.supervisor.uploads import Uploads
+
+CONFIG = NodeConfig(
+    protocol=PROTOCOL,
+    service_url="http://service",
+    attempt_id="att-test",
+    bootstrap_token="token",
+    accelerator="cuda",
+    processes_per_node=8,
+)
+
+
+def uploads(nodes: int, limits: Limits, folder: Path) -> Uploads:
+    members = tuple(
+        Member(node_id=f"n{n}", vm_id=f"n{n}", address="127.0.0.1", node_rank=n)
+        for n in range(nodes)
+    )
+    generation = Generation(
+        number=1,
+        job_id="job-test",
+        attempt_id="att-test",
+        members=members,
+        processes_per_node=8,
+        master_address="127.0.0.1",
+        master_port=29500,
+        checkpoint=None,
+        run_spec_sha256="",
+    )
+    world = World(
+        generation=generation, member=members[0], folder=RunDir(folder), logs=folder / "logs"
+    )
+    container = JobContainer(Access(), "https://account.blob.core.windows.net/job?sig=none")
+    return Uploads(world, container, Reports(), limits, Clock(), _nothing, lambda _: ())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gbps", "rate"),
+    [(1, 60, 0.9e9), (8, 60, 0.9e9), (16, 60, 7.5e9 / 16), (3, 25, 0.9e9), (8, 25, 3.125e9 / 8)],
+)
+def test_all_nodes_together_send_no_more_than_the_account_takes(
+    tmp_path: Path, nodes: int, gbps: float, rate: float
+) -> None:
+    made = uploads(nodes, replace(Limits(), ingress=gbps * 1e9 / 8), tmp_path)
+
+    assert made.paced_at == rate
+    assert nodes * made.paced_at <= gbps * 1e9 / 8
+
+
+def test_the_usual_limit_is_not_told_so_that_older_nodes_read_their_configuration() -> None:
+    assert "storage_ingress" not in CONFIG.to_json()
+    assert NodeConfig.from_json(CONFIG.to_json()).storage_ingress == STORAGE_INGRESS == 7.5e9
+
+
+def test_another_limit_reaches_the_node() -> None:
+    small = replace(CONFIG, storage_ingress=3.125e9)
+
+    assert NodeConfig.from_json(small.to_json()) == small
+
+
+async def _nothing() -> None:
+    """Grants last."""
