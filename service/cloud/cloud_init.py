@@ -10,9 +10,9 @@ import json
 import shlex
 
 from service.cloud import boot_report, node_firewall
-from service.cloud.boot_report import SCRIPT_PATH as REPORT
 
 CONFIG_PATH = "/etc/rekindle/node.json"
+REPORT = f"{boot_report.SCRIPT_PATH} {CONFIG_PATH}"
 TIMES_PATH = "/etc/rekindle/boot-times"  # lines of NAME START END, in unix seconds
 USER = "10001:10001"  # who runs in the trainer image (docker/trainer.Dockerfile)
 PROCESSES = 16384  # and threads, that the container may have: 8 ranks of a large machine need 5,000
@@ -136,7 +136,7 @@ def render(config_json: str, image: str, accelerator: str) -> str:
         "write_files": [
             {"path": CONFIG_PATH, "permissions": "0600", "content": config_json},
             {"path": TIMES_PATH, "permissions": "0600", "content": ""},
-            boot_report.file(CONFIG_PATH),
+            boot_report.file(),
             *node_firewall.files(int(USER.partition(":")[0])),
         ],
         "runcmd": [

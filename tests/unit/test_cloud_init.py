@@ -192,7 +192,7 @@ def test_a_pull_that_fails_ten_times_is_told_each_time_with_all_that_docker_said
         "cpu",
         docker='[ "$1" = pull ] && echo "manifest unknown: $1\nsee help"; exit 1',
         sleep="exit 0",
-        report=f'echo "$1 $2 $(echo "$3" | grep -c "manifest unknown: pull see help")" >>{said}',
+        report=f'echo "$2 $3 $(echo "$4" | grep -c "manifest unknown: pull see help")" >>{said}',
     )
 
     tries = [f"pull_image failed {n}" for n in range(1, 10)]
@@ -213,9 +213,9 @@ def test_a_report_goes_to_the_service_with_a_token_that_no_process_list_shows(
         esac"""
     )
     (tmp_path / "curl").chmod(0o755)
-    script = boot_report.file(str(tmp_path / "node.json"))["content"]
+    script = boot_report.file()["content"]
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    words = ["sh", "-c", script, "sh", "pull_image", "failed", "@denied"]
+    words = ["sh", "-c", script, "sh", f"{tmp_path}/node.json", "pull_image", "failed", "@denied"]
     shown = subprocess.run(words, env=path, check=True, capture_output=True, text=True, timeout=60)
     wait_for(said.exists)
     arguments, header = said.read_text().splitlines()
