@@ -333,3 +333,12 @@ def _prepare(folder: Path, accelerator: str, image: str = IMAGE, **programs: str
     path = f"{folder}:/usr/bin:/bin"
     subprocess.run(["sh", "-c", script], env={"PATH": path}, check=False, timeout=120)
     return times
+
+
+def test_the_report_script_is_told_where_the_configuration_lies(document: dict[str, Any]) -> None:
+    """An emulated machine has its files elsewhere, and finds them in commands alone."""
+    called = "\n".join(script for _, _, script in document["runcmd"]).split(REPORT_PATH)[1:]
+
+    assert called
+    assert all(words.startswith(" /etc/rekindle/node.json ") for words in called)
+    assert "/etc/" not in boot_report.file()["content"]
