@@ -48,6 +48,7 @@ CORE = Part(
         ("GET", LOCATION + "/operations/{operation}", operations.poll),
     ],
     metadata=[
+        ("GET", "/vm/{token}/pull", metadata.pull),
         ("GET", "/vm/{token}/metadata/versions", metadata.versions),
         ("GET", "/vm/{token}/metadata/instance", metadata.instance),
         ("GET", "/vm/{token}/metadata/instance/{path:path}", metadata.instance),

@@ -57,6 +57,9 @@ def _run(folder: Path, words: list[str]) -> int:
             f"docker: Error response from daemon: pull access denied for {image}, repository does "
             "not exist or may require 'docker login'. (Name it in the emulator's --images file.)"
         )
+    if not _is_pulled(folder, image) and (why := _planted(vm, image)):
+        print(f"Unable to find image '{image}' locally", file=sys.stderr)  # noqa: T201
+        return _fail(f"docker: {why}")
     mounts = _mounts(folder, _all(flags, "-v", "--volume"))
     entrypoint = _all(flags, "--entrypoint")
     command = [*(entrypoint[-1:] or known["command"]), *args]
@@ -221,9 +224,11 @@ def _exec(container: dict[str, Any]) -> int:
 
 
 def _pull(folder: Path, words: list[str]) -> int:
-    images = json.loads((folder / "vm.json").read_text())["images"]
+    vm = json.loads((folder / "vm.json").read_text())
     image = next((word for word in words if not word.startswith("-")), "")
-    if image not in images:
+    if why := _planted(vm, image):
+        return _fail(why, 1)
+    if image not in vm["images"]:
         return _fail(
             f"Error response from daemon: manifest for {image} not found: manifest unknown", 1
         )
@@ -235,11 +240,32 @@ def _pull(folder: Path, words: list[str]) -> int:
 
 def _inspect(folder: Path, image: str) -> int:
     """Whether the image is on this machine: a fresh one has none."""
-    pulled = folder / "pulled"
-    if not pulled.exists() or image not in pulled.read_text().splitlines():
+    if not _is_pulled(folder, image):
         return _fail(f"Error response from daemon: No such image: {image}", 1)
     print(json.dumps([{"RepoTags": [image]}]))  # noqa: T201
     return 0
+
+
+def _is_pulled(folder: Path, image: str) -> bool:
+    pulled = folder / "pulled"
+    return pulled.exists() and image in pulled.read_text().splitlines()
+
+
+def _planted(vm: dict[str, Any], image: str) -> str:
+    """What a planted fault has docker say instead of pulling; nothing where there is none."""
+    from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - slow to load
+    from urllib.parse import quote, urlsplit  # noqa: PLC0415 - the same
+
+    url = urlsplit(vm["metadata_url"])
+    line = HTTPConnection(url.netloc, timeout=10)
+    try:
+        line.request("GET", f"{url.path}/pull?image={quote(image)}")
+        answer = line.getresponse()
+        return answer.read().decode() if answer.status == 200 else ""
+    except (OSError, HTTPException):
+        return ""  # the emulator is away, and its VMs live on
+    finally:
+        line.close()
 
 
 def _fail(message: str, code: int = CANNOT_RUN) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from emulator.errors import invalid
+from emulator.pull_refusals import CODES
 from emulator.state import Fault, State
 
 # What a fault can be, and what it does. The first five meet any request, the others an order.
@@ -27,7 +28,8 @@ ORDERS = {
     "delete_fails": "a delete is accepted and fails; everything stays as it was",
     "delete_hangs": "a delete is accepted and takes `delay` seconds, or until the fault is cleared",
 }
-KINDS = ANSWERS | ORDERS
+PULLS = {"pull_fails": f"a VM's docker pull fails; `code`: {', '.join(CODES)}"}
+KINDS = ANSWERS | ORDERS | PULLS
 ORDINARY = re.compile(r"/subscriptions/", re.IGNORECASE)  # met when no path is given
 TYPES = {"count": int, "status": int, "retry_after": int, "instances": int}
 NUMBERS = ("seconds", "delay")
@@ -48,6 +50,8 @@ def plant(state: State, body: dict[str, Any], now: float) -> Fault:
     given = dict(body)
     if given.get("kind") not in KINDS:
         raise invalid(f"'kind' must be one of {', '.join(KINDS)}, not {given.get('kind')!r}.")
+    if given["kind"] in PULLS and given.get("code") not in CODES:
+        raise invalid(f"'code' of a pull that fails must be one of {', '.join(CODES)}.")
     seconds = given.pop("seconds", None)
     known = {field.name for field in fields(Fault)} - {"id", "until", "struck"}
     if unknown := sorted(set(given) - known):

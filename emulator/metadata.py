@@ -6,10 +6,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from emulator import evictions, instance_document, maintenance
+from emulator import evictions, faults, instance_document, maintenance
 from emulator.errors import ArmError
 from emulator.fabric import Fabric
+from emulator.faults import Target
 from emulator.front_door import fabric_of, read_json
+from emulator.pull_refusals import words
 from emulator.state import Instance, ScaleSet
 
 VERSIONS = (
@@ -82,6 +84,26 @@ async def scheduled_events(request: Request) -> Response:
         {k: v for k, v in row.items() if SINCE.get(k, "") <= version} for row in shown
     ]
     return JSONResponse(document)
+
+
+async def pull(request: Request) -> Response:
+    """Nothing of Azure's: the VM's docker asks what is to go wrong with the pull of an image."""
+    fabric, token = fabric_of(request), request.path_params["token"]
+    image, found = request.query_params.get("image", ""), fabric.by_token(token)
+    if found is None:
+        raise Refused(404, "This VM is gone.")
+    scale_set = found[0]
+    target = Target(
+        method="PULL",
+        path=f"{scale_set.id}/{image}",
+        region=scale_set.location,
+        vm_size=scale_set.vm_size,
+    )
+    fault = faults.take(fabric.state, faults.PULLS, target, fabric.now())
+    if fault is None:
+        return Response(status_code=204)
+    fabric.changed()
+    return PlainTextResponse(fault.message or words(fault.code, image))
 
 
 async def start_requests(request: Request) -> Response:

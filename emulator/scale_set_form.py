@@ -52,6 +52,7 @@ _PROFILE = {
     },
     "capacityReservation": {"capacityReservationGroup": {"id": TEXT}},
     "securityProfile": {"securityType": TEXT},
+    "diagnosticsProfile": {"bootDiagnostics": {"enabled": SWITCH, "storageUri": TEXT}},
 }
 _PROPERTIES = {
     "orchestrationMode": ("Uniform", "Flexible"),

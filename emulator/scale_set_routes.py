@@ -1,6 +1,13 @@
 """Where scale sets, their instances and virtual machines answer."""
 
-from emulator import instances, run_command, scale_set_actions, scale_sets, virtual_machines
+from emulator import (
+    boot_diagnostics,
+    instances,
+    run_command,
+    scale_set_actions,
+    scale_sets,
+    virtual_machines,
+)
 from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, Part
 from emulator.power import ORDERS
 from emulator.scale_set_actions import UPGRADE, on_instance, on_set
@@ -32,6 +39,7 @@ PART = Part(
         ("GET", INSTANCE + "/instanceView", instances.view),
         ("POST", INSTANCE + "/simulateEviction", instances.simulate_eviction),
         ("POST", INSTANCE + "/runCommand", run_command.on_instance),
+        ("POST", INSTANCE + boot_diagnostics.RETRIEVE, boot_diagnostics.of_instance),
         ("POST", INSTANCE + "/reimageAll", on_instance("reimage")),
         ("GET", SUBSCRIPTION + COMPUTE + MACHINES, virtual_machines.list_all),
         ("GET", IN_GROUP + MACHINES, virtual_machines.list_in_group),
@@ -39,6 +47,8 @@ PART = Part(
         ("DELETE", MACHINE, virtual_machines.delete),
         ("GET", MACHINE + "/instanceView", virtual_machines.view),
         ("POST", MACHINE + "/simulateEviction", virtual_machines.simulate_eviction),
+        ("POST", MACHINE + boot_diagnostics.RETRIEVE, boot_diagnostics.of_virtual_machine),
+        ("GET", boot_diagnostics.BLOB, boot_diagnostics.serial_log),
         ("POST", MACHINE + "/runCommand", run_command.on_virtual_machine),
         *(("POST", f"{SET}/{kind}", on_set(kind)) for kind in ORDERS),
         *(("POST", f"{INSTANCE}/{kind}", on_instance(kind)) for kind in ORDERS),

@@ -82,6 +82,8 @@ def instance_body(
     }
     if cards := (scale_set.profile.get("networkProfile") or {}).get(CARDS):
         properties["networkProfileConfiguration"] = {CARDS: cards}
+    if diagnostics := scale_set.profile.get("diagnosticsProfile"):
+        properties["diagnosticsProfile"] = diagnostics
     if instance.protection:
         properties["protectionPolicy"] = instance.protection
     return {

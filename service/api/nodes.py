@@ -6,6 +6,7 @@ body is read.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from service.db import nodes as node_rows
 from service.db import notices
 from service.db.heartbeats import Order
 from service.domain import tokens
+from service.domain.boot import Phase, Report, Said
 from service.domain.errors import (
     GenerationIsStale,
     Gone,
@@ -28,7 +30,7 @@ from service.domain.errors import (
     NotSeenYet,
     StaleEpoch,
 )
-from service.operations import aside, nodes
+from service.operations import aside, boots, nodes
 from service.operations.nodes import Standing
 from trainer.contract import (
     OLDEST_PROTOCOL,
@@ -47,6 +49,8 @@ from trainer.contract import (
 M = TypeVar("M", bound=Message)
 _LONGEST_REGISTRATION = 64 * 1024  # decoded before its token can be checked
 _LONGEST_HEARTBEAT = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
+_LONGEST_REPORT = 16 * 1024  # of a boot: ten tries of 400 bytes, and more
+_MACHINE = re.compile(r"[\w.-]{1,100}", re.ASCII)
 _MOST = 2**31  # of an int in PostgreSQL
 _OLD_WAIT = 20  # seconds that a node of an earlier release waits for an answer, without saying so
 
@@ -75,6 +79,17 @@ async def register(request: Request) -> Response:
             grants=await parts.granter.grant(standing, now),
         )
     )
+
+
+async def boot(request: Request) -> Response:
+    """Write down how the boot of a machine goes that has no supervisor yet."""
+    parts, attempt_id = parts_of(request), request.path_params["attempt_id"]
+    _check(request, tokens.bootstrap_token, attempt_id)
+    text = (await read_body(request, _LONGEST_REPORT)).decode(errors="replace")
+    report = _report(request.query_params, nodes.printable(text))
+    async with parts.engine.begin() as conn:
+        await boots.record(conn, attempt_id, report, parts.now())
+    return Response(status_code=204)
 
 
 async def heartbeat(request: Request) -> Response:
@@ -210,6 +225,17 @@ async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:
     )
 
 
+def _report(query: Mapping[str, str], text: str) -> Report:
+    machine = query.get("machine", "")
+    try:
+        phase, said = Phase(query.get("phase", "")), Said(query.get("said", ""))
+    except ValueError as error:
+        raise InvalidRequest(f"A report of a boot: {error!s:.100}.") from None
+    if not _MACHINE.fullmatch(machine):
+        raise InvalidRequest("machine is no name of a machine.", param="machine")
+    return Report(phase=phase, said=said, machine=machine, text=text)
+
+
 def _whole_number(request: Request, name: str, default: int | None = None) -> int:
     given = request.query_params.get(name, default)
     if given is None:
@@ -253,6 +279,7 @@ def _answer(message: Message) -> Response:
 
 ROUTES = [
     Route("/internal/nodes", register, methods=["POST"]),
+    Route("/internal/boots/{attempt_id}", boot, methods=["POST"]),
     Route("/internal/nodes/{node_id}/heartbeat", heartbeat, methods=["POST"]),
     Route("/internal/nodes/{node_id}/directive", directive, methods=["GET"]),
 ]

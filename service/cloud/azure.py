@@ -24,16 +24,24 @@ from azure.mgmt.compute.models import (
 )
 from azure.mgmt.core.exceptions import ARMErrorFormat
 
+from service.cloud import serial_log
 from service.cloud.azure_errors import translated
 from service.cloud.azure_template import AzureSettings, scale_set_body
 from service.cloud.azure_views import failure, resource, scale_set, spot_cores
-from service.cloud.provider import OWNER_TAG, CloudError, Misconfigured, ScaleSetNotFound
+from service.cloud.provider import (
+    OWNER_TAG,
+    CloudError,
+    Misconfigured,
+    NoSerialLog,
+    ScaleSetNotFound,
+)
 from service.cloud.remaining import TellRemaining
 from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
 
 RESOURCES_VERSION = "2021-04-01"  # of the list of everything, which the compute client lacks
 SCALE_SETS = "microsoft.compute/virtualmachinescalesets"
 CALL_SECONDS = 30.0  # for one verb, all its pages together
+_SAS_MINUTES = 5  # for a serial log to be fetched; Azure allows 1 to 1440
 
 
 class AzureCloud:
@@ -51,6 +59,7 @@ class AzureCloud:
         self._settings = settings
         self._credential = credential
         self._call_seconds = call_seconds
+        self._ca_path = ca_path
         self._client = ComputeManagementClient(
             credential,
             settings.subscription_id,
@@ -162,6 +171,26 @@ class AzureCloud:
             status = await poller.result()
         if status == 204:  # ARM's answer where there was nothing to delete
             raise ScaleSetNotFound(f"There is no scale set {name}.")
+
+    async def serial_log(self, name: str, instance_id: str) -> bytes:
+        """Ask for a URL with a SAS, and fetch the blob behind it.
+
+        The answer is 409 where boot diagnostics are not enabled (Azure/ARO-HCP, admin server:
+        serial console).
+        """
+        async with self._call(f"serial log of {name}_{instance_id}"):
+            try:
+                found = await self._machines.retrieve_boot_diagnostics_data(
+                    self._settings.resource_group,
+                    name,
+                    instance_id,
+                    sas_uri_expiration_time_in_minutes=_SAS_MINUTES,
+                )
+            except HttpResponseError as error:
+                if error.status_code not in (404, 409):
+                    raise
+                raise NoSerialLog(str(translated(error))) from error
+            return await serial_log.fetch_end(found.serial_console_log_blob_uri, self._ca_path)
 
     async def spot_cores(self, region: str) -> SpotCores:
         """From the region's usages, all pages of them."""

@@ -71,6 +71,9 @@ def _machine(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
         },
         "osProfile": _operating_system(spec, settings),
         "networkProfile": _network(spec, settings),
+        # Without storageUri Azure keeps the serial logs itself (Microsoft Learn, "Azure boot
+        # diagnostics": managed storage), and deletes them with the machines.
+        "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
     }
 
 

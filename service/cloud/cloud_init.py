@@ -1,25 +1,31 @@
 """The cloud-init of a node: leave its configuration, start the supervisor's container.
 
 The same text boots a VM in Azure and an emulated one, so that beyond GPUs, disks and Azure's own
-registries it uses `sh`, `date`, `uptime`, `systemctl` and `docker` only. What took how long is left
-for the supervisor in TIMES_PATH (`trainer/supervisor/boot.py` reads it).
+registries it uses `sh`, `curl`, `date`, `uptime`, `systemctl` and `docker` only. What took how long
+is left for the supervisor in TIMES_PATH (`trainer/supervisor/boot.py` reads it). What is under way,
+and what Docker says of a failure, the service is told at once (`boot_report.py`).
 """
 
 import json
 import shlex
 
-from service.cloud import node_firewall
+from service.cloud import boot_report, node_firewall
 
 CONFIG_PATH = "/etc/rekindle/node.json"
+REPORT = f"{boot_report.SCRIPT_PATH} {CONFIG_PATH}"
 TIMES_PATH = "/etc/rekindle/boot-times"  # lines of NAME START END, in unix seconds
 USER = "10001:10001"  # who runs in the trainer image (docker/trainer.Dockerfile)
 PROCESSES = 16384  # and threads, that the container may have: 8 ranks of a large machine need 5,000
 WORK_PATH = "/mnt/rekindle"  # on the VM: local NVMe where there is some, else the temporary disk
 
+_END = "tail -c 400 | tr '\\n' ' '"  # of what a program said in a try: one line
+_PULLS, _PAUSE = 10, 20  # tries, seconds between two
+
 # Local NVMe disks become one ext4. Only disks of Azure's own model without partition, file
 # system or RAID on them are touched; without any, the path stays on the disk it is on.
 _MOUNT_LOCAL_DISKS = f"""\
 set -eu
+exec 2>&1
 blank=
 for disk in $(lsblk -dnpo NAME,MODEL | awk '/Microsoft NVMe Direct Disk/ {{print $1}}'); do
   if [ "$(lsblk -no NAME "$disk" | wc -l)" -eq 1 ] && ! blkid -p "$disk"; then
@@ -39,9 +45,13 @@ echo 'LABEL=rekindle {WORK_PATH} ext4 noatime,nofail 0 0' >>/etc/fstab
 mount {WORK_PATH}
 """
 
-_AWAIT_DRIVER = """\
+_AWAIT_DRIVER = f"""\
 tries=0
-until nvidia-smi || [ $tries -ge 150 ]; do tries=$((tries + 1)); sleep 2; done
+until out=$(nvidia-smi 2>&1); do
+  [ $tries -lt 150 ] || {{ {REPORT} await_driver failed "$(echo "$out" | {_END})"; break; }}
+  tries=$((tries + 1))
+  sleep 2
+done
 """
 
 # The image comes while disks and driver get ready; what is there already is not pulled.
@@ -71,12 +81,42 @@ login() {{
 """
 _NOBODY = "00000000-0000-0000-0000-000000000000"  # who signs in with a token, to a registry
 
+# In a list with || the shell would go on after a command that fails, `set -e` or not.
 _DEVICES = f"""\
-(
+{REPORT} mount_disks begun
+out=$(
 {_MOUNT_LOCAL_DISKS})
+[ $? -eq 0 ] || {REPORT} mount_disks failed "$(echo "$out" | {_END})"
 took mount_disks $began
 began=$(now)
+{REPORT} await_driver begun
 {_AWAIT_DRIVER}took await_driver $began
+"""
+
+# A fresh identity may be refused for two minutes (kubernetes/kubernetes issue 92326): it is tried
+# for three. Each try that fails is told with those before it, a line for each.
+_PULL = """\
+{report} pull_image begun
+  tries= n=0
+  until out=$({{ {pull}; }} 2>&1); do
+    tries="$tries$(echo "$out" | {end})
+"
+    n=$((n + 1))
+    [ $n -lt {most} ] || {{ {report} pull_image gave_up "$tries"; break; }}
+    {report} pull_image failed "$tries"
+    sleep {pause}
+  done"""
+
+# Systemd tries the firewall again each second by itself.
+_START = f"""\
+tries=0
+until out=$(systemctl enable --now {node_firewall.UNIT} 2>&1); do
+  tries=$((tries + 1))
+  [ $tries -lt 5 ] || {{ {REPORT} firewall gave_up "$(echo "$out" | {_END})"; exit 1; }}
+  sleep 3
+done
+{REPORT} start_supervisor begun
+out=$(%s 2>&1) || {REPORT} start_supervisor gave_up "$(echo "$out" | {_END})"
 """
 
 # Docker refuses a device that is not there, and not every GPU size has InfiniBand.
@@ -96,6 +136,7 @@ def render(config_json: str, image: str, accelerator: str) -> str:
         "write_files": [
             {"path": CONFIG_PATH, "permissions": "0600", "content": config_json},
             {"path": TIMES_PATH, "permissions": "0600", "content": ""},
+            boot_report.file(),
             *node_firewall.files(int(USER.partition(":")[0])),
         ],
         "runcmd": [
@@ -119,8 +160,8 @@ def _pull(image: str) -> str:
     registry, login = image.partition("/")[0], ""
     if registry.endswith(".azurecr.io"):
         login, pull = _LOGIN.format(registry=registry, nobody=_NOBODY), f"login; {pull}"
-    tries = f"for try in 1 2 3 4 5 6; do {pull} && break; sleep 10; done"
-    return f"{login}{look} >/dev/null 2>&1 || {tries}"
+    tries = _PULL.format(report=REPORT, pull=pull, end=_END, most=_PULLS, pause=_PAUSE)
+    return f"{login}{look} >/dev/null 2>&1 || {{ {tries}; }}"
 
 
 def _hand_over() -> str:
@@ -154,4 +195,4 @@ def _run(image: str, *, cuda: bool) -> str:
     )
     devices = [_INFINIBAND, _TOPOLOGY] if cuda else []
     run = " ".join([command, *devices, shlex.quote(image)])
-    return f"systemctl enable --now {node_firewall.UNIT} && {run}"
+    return _START % run

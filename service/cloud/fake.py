@@ -12,9 +12,11 @@ from uuid import NAMESPACE_URL, uuid5
 
 from service.cloud.provider import (
     OWNER_TAG,
+    SERIAL_LOG_BYTES,
     CloudError,
     InsufficientCapacity,
     Misconfigured,
+    NoSerialLog,
     ScaleSetNotFound,
 )
 from service.domain.catalogue import lookup
@@ -69,6 +71,8 @@ class FakeCloud:
     fail_creates: list[CloudError] = field(default_factory=list)  # raised by the next creates
     spot_quotas: dict[str, SpotCores] = field(default_factory=dict)  # by region; others: no limit
     strays: list[Resource] = field(default_factory=list)  # beside scale sets, whoever's they are
+    serial_logs: dict[str, bytes] = field(default_factory=dict)  # by name; others: a line
+    fail_serial_logs: bool = False
     lose_answers: int = 0  # so many creates and deletes are done, yet seem to fail
     calls: int = 0
     _entries: dict[str, _Entry] = field(default_factory=dict)
@@ -146,6 +150,13 @@ class FakeCloud:
             entry.delete_fails = self.failing_deletes > 0
             self.failing_deletes -= entry.delete_fails
         self._answer()
+
+    async def serial_log(self, name: str, instance_id: str) -> bytes:
+        self._admit()
+        machine = f"{name}_{instance_id}"
+        if self.fail_serial_logs or instance_id not in self.machines(name):
+            raise NoSerialLog(f"There is no serial log of {machine}.")
+        return self.serial_logs.get(machine, b"cloud-init: booted\n")[-SERIAL_LOG_BYTES:]
 
     async def spot_cores(self, region: str) -> SpotCores:
         """What others use is the test's to say; our own machines are counted on top."""

@@ -8,6 +8,7 @@ from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 OWNER_TAG = "rekindle-owner"  # value: the deployment's name; the sweep touches nothing else
 ATTEMPT_TAG = "rekindle-attempt"
 JOB_TAG = "rekindle-job"
+SERIAL_LOG_BYTES = 256 * 1024  # of a machine's serial log, the last ones
 
 
 class CloudError(Exception):
@@ -36,6 +37,10 @@ class Misconfigured(CloudError):
 
 class ScaleSetNotFound(CloudError):
     """No such scale set: it is gone, or never was (or is younger than the read lag)."""
+
+
+class NoSerialLog(CloudError):
+    """The serial log of this machine is not kept, not written yet, or cannot be fetched."""
 
 
 class CloudProvider(Protocol):
@@ -77,6 +82,13 @@ class CloudProvider(Protocol):
 
     async def delete(self, name: str) -> None:
         """Begin deleting, or raise ScaleSetNotFound once it is gone. Twice is harmless."""
+        ...
+
+    async def serial_log(self, name: str, instance_id: str) -> bytes:
+        """Fetch what a machine printed to its serial console, the last SERIAL_LOG_BYTES of it.
+
+        It goes with the machine. Raises NoSerialLog, also where there is no such machine.
+        """
         ...
 
     async def spot_cores(self, region: str) -> SpotCores:

@@ -14,6 +14,10 @@ from trainer.contract import NOT_THE_MODEL, DirectiveKind, Generation, Rung
 JOINS = "a machine joins"  # why a generation is halted that nothing is wrong with
 HOPELESS = "no second try would help"
 VERIFICATION_FAILED = "verification_failed"  # the exported files are not the trained model
+CANNOT_BOOT = (
+    "The machines cannot boot"  # how the reason begins where no other machine would fare better
+)
+BOOT_FAILED = "boot_failed"  # the code of a job that failed for it
 MAX_FRUITLESS = 10  # generations in a row without a newly committed checkpoint, whatever the reason
 FRUITLESS = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
 # A person may restore HEAD meanwhile; until then nobody can commit, and machines cost money.
@@ -81,6 +85,7 @@ class Seen:
     head_unreadable_since: datetime | None = None  # None: it could be read
     unnamed_since: datetime | None = None  # rank 0 says HEAD names the model, which it does not
     outlook: Outlook = UNKNOWN
+    cannot_boot: str = ""  # why no machine of the attempt can, as one has said; begins CANNOT_BOOT
     blind: bool = False  # the cloud did not answer; with nodes, ``scale_set`` is as before
     awake_since: datetime = EVER  # since when nodes could be heard, and could hear
 
@@ -154,6 +159,8 @@ def failure_code(outcome: Outcome | None, message: str) -> str:
     """The code of a failed job's error: its last outcome, or what its trainer names in words."""
     if outcome is Outcome.TRAINER_ERROR and message.startswith(NOT_THE_MODEL):
         return VERIFICATION_FAILED
+    if message.startswith(CANNOT_BOOT):
+        return BOOT_FAILED
     return str(outcome)
 
 

@@ -78,6 +78,8 @@ def _provisioning(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> St
 
 
 def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+    if seen.cannot_boot and seen.generation is None and not attempt.wish:
+        return _end(Outcome.UNRESPONSIVE, seen.cannot_boot)
     step = _running(attempt, seen, now, pace)
     if isinstance(step, Move):
         return step

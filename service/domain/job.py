@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from contract.choices import OnExhausted
-from service.domain.attempt import FRUITLESS, HEAD_UNREADABLE
+from service.domain.attempt import CANNOT_BOOT, FRUITLESS, HEAD_UNREADABLE
 from service.domain.states import (
     ATTEMPT_OVER,
     JOB_AFTER,
@@ -142,16 +142,21 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> Step
 
 
 def _is_ours_to_mend(job: Job, last: LastAttempt) -> bool:
+    if last.reason.startswith(CANNOT_BOOT):
+        return True
     return last.reason == HEAD_UNREADABLE or (last.reason == FRUITLESS and job.has_trained)
 
 
 def _after_nothing(job: Job, last: LastAttempt, now: datetime) -> Step:
     """No trainer erred, so it is the service's to mend: a job that has trained is not lost for it.
 
-    That the job has moved since says that it was resumed, and goes on.
+    One whose machines cannot boot at all fails at once, if it has never trained. That the job has
+    moved since says that it was resumed, and goes on.
     """
     if last.resumed or job.cancel_requested or job.state is JobState.PAUSED:
         return _between_attempts(job, last, now)
+    if last.reason.startswith(CANNOT_BOOT) and not job.has_trained:
+        return Move(to=JobState.FAILED, reason=last.reason)
     return Pause(last.reason)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from service.domain import wording
 from service.domain.admission import Standing
-from service.domain.attempt import FRUITLESS, HEAD_UNREADABLE
+from service.domain.attempt import BOOT_FAILED, CANNOT_BOOT, FRUITLESS, HEAD_UNREADABLE
 from service.domain.job import NEVER_TRAINED, pause_after
 from service.domain.states import (
     ATTEMPT_OVER,
@@ -28,6 +28,7 @@ _OURS = {  # why the service pauses a job
     NEVER_TRAINED: "never_trained",
     FRUITLESS: "never_saved",
     HEAD_UNREADABLE: "head_unreadable",
+    CANNOT_BOOT: BOOT_FAILED,
 }
 
 
@@ -153,10 +154,10 @@ def _paused(job: JobFacts, leaving: str) -> Story:
         return Story("paused", "budget_exhausted", text)
     if not job.pause_requested:
         return _resumes(job)
-    if job.reason in _OURS:
+    if code := next((c for why, c in _OURS.items() if job.reason.startswith(why)), ""):
         why = job.help_wanted or wording.sentence(job.reason)
         text = f"{why} Once resumed, it will {job.place}.{leaving}"
-        return Story("paused", _OURS[job.reason], text)
+        return Story("paused", code, text)
     text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
     return Story("paused", "paused", text)
 

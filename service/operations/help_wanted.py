@@ -26,7 +26,23 @@ class Call:
 
     attempt_id: str | None
     message: str
-    about_head: bool
+    about: str  # "azure", "head" or "boot"
+
+    @property
+    def about_head(self) -> bool:
+        """True when HEAD cannot be read or taken."""
+        return self.about == "head"
+
+
+class CannotBoot(Exception):
+    """No machine of the attempt can boot, until a person mends what the message says."""
+
+
+_OVER = {
+    "head": "HEAD can be read again",
+    "boot": "Machines boot again",
+    "azure": "Azure does what it is asked for again",
+}
 
 
 def call_of(newest: Event | None) -> Call | None:
@@ -34,11 +50,10 @@ def call_of(newest: Event | None) -> Call | None:
     if newest is None:
         return None
     wanted = newest.code == "attempt.needs_help"
-    about_head = (newest.data or {}).get("about") == "head"
     return Call(
         attempt_id=newest.attempt_id,
         message=newest.message if wanted else "",
-        about_head=about_head,
+        about=(newest.data or {}).get("about", "azure"),
     )
 
 
@@ -48,16 +63,16 @@ async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: da
     And in the log, where the operator looks, who is to mend it.
     """
     before = call_of(await events.newest_of_help(conn, row.job_id))
-    about_head = isinstance(fault, HeadUnreadable)
+    about = _about(fault)
     # Of HEAD once: whoever writes nonsense there can write another every second.
     if (
         before
         and before.message
         and before.attempt_id == row.id
-        and (before.about_head if about_head else before.message == str(fault))
+        and (before.about_head if about == "head" else before.message == str(fault))
     ):
         return
-    data = {"about": "head" if about_head else "azure"}
+    data = {"about": about}
     await events.add(
         conn,
         row.job_id,
@@ -81,6 +96,8 @@ def is_over(call: Call | None, row: AttemptRow, step: Step) -> bool:
         return False
     if call.about_head:
         return row.state in ATTEMPT_WITH_NODES
+    if call.about == "boot":
+        return row.state is AttemptState.RUNNING
     return not (isinstance(step, Move) and step.to in _NO_PROOF)
 
 
@@ -91,7 +108,13 @@ async def call_off(conn: AsyncConnection, row: AttemptRow, call: Call, now: date
         row.job_id,
         now,
         "attempt.help_over",
-        "HEAD can be read again" if call.about_head else "Azure does what it is asked for again",
+        _OVER[call.about],
         attempt_id=row.id,
-        data={"about": "head" if call.about_head else "azure"},
+        data={"about": call.about},
     )
+
+
+def _about(fault: Exception) -> str:
+    if isinstance(fault, CannotBoot):
+        return "boot"
+    return "head" if isinstance(fault, HeadUnreadable) else "azure"

@@ -45,7 +45,7 @@ from service.domain.listing import as_listed
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, Outcome
 from service.operations import heads, help_wanted, refills
 from service.operations.generations import Halting
-from service.reconciler import calm
+from service.reconciler import calm, serial_logs
 from service.reconciler.lister import Lister
 from service.reconciler.look import Eyes, Look
 from service.reconciler.openings import Openings
@@ -190,7 +190,14 @@ class AttemptReconciler:
             case Move():
                 if step.outcome is Outcome.SUCCEEDED:
                     await self._openings.keep_last_measured(row)
+                if serial_logs.are_wanted(row, found.seen, step):
+                    await self._keep_serial_logs(row, found)
                 await self._move(claim, row, step)
+
+    async def _keep_serial_logs(self, row: AttemptRow, found: Look) -> None:
+        """Without a claim: a refusal must not cost the row its turn to delete."""
+        cloud = self.polite.at(row.offering.region) if self.polite else self.cloud
+        await serial_logs.keep(self.engine, cloud, self.store, row, found.seen, self.now())
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
         """Of a worker that stood still for long the attempt may have ended: nobody waits for it."""

@@ -16,7 +16,7 @@ from service.db.job_moves import Moving
 from service.db.jobs import JobRow
 from service.db.leases import Claim, Renewals
 from service.domain.admission import NO_QUOTA, Quota
-from service.domain.attempt import FRUITLESS, HOPELESS, failure_code
+from service.domain.attempt import CANNOT_BOOT, FRUITLESS, HOPELESS, failure_code
 from service.domain.budget import USUAL, Allowance
 from service.domain.cost import NO_EGRESS, Egress
 from service.domain.errors import InvalidRequest, LeaseLost, NothingTrained
@@ -202,7 +202,7 @@ class JobReconciler:
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
-            ours = move.reason in (NEVER_TRAINED, FRUITLESS)  # else it is the user's to mend
+            ours = move.reason.startswith((NEVER_TRAINED, FRUITLESS, CANNOT_BOOT))
             level = logging.ERROR if ours else logging.WARNING
             facts = {"job": job.id, "code": code, "cause": move.reason}
             log.log(level, "job.failed", extra=facts)

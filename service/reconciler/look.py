@@ -110,6 +110,7 @@ class Eyes:
                 blind=cloud_fault is not None,
                 outlook=ahead,
                 awake_since=awake_since,
+                cannot_boot=_cannot_boot(row, facts),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
                 unnamed_since=self._unnamed_since(row, seen, now),
             ),
@@ -236,6 +237,13 @@ def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None)
         return None
     ours = called.attempt_id == row.id and called.about_head and called.message
     return facts.help.at if ours else None
+
+
+def _cannot_boot(row: AttemptRow, facts: Facts) -> str:
+    """Why no machine of this attempt can boot, as one of them has said."""
+    called = help_wanted.call_of(facts.help)
+    ours = called and called.attempt_id == row.id and called.about == "boot"
+    return called.message if called and ours else ""
 
 
 def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) -> Seen:

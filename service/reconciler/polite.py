@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -296,6 +297,11 @@ class At:
     async def delete(self, name: str) -> None:
         """As CloudProvider.delete."""
         await self._ask([Kind.DELETE], lambda: self._cloud.delete(name))
+
+    async def serial_log(self, name: str, instance_id: str) -> bytes:
+        """As CloudProvider.serial_log; rare, so it needs no token, and no turn of a row."""
+        call = partial(self._cloud.serial_log, name, instance_id)
+        return await self.polite.ask(self.region, [], call)
 
     async def spot_cores(self, region: str) -> SpotCores:
         """As CloudProvider.spot_cores; rare, so it needs no token."""

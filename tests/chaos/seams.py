@@ -278,6 +278,10 @@ class HookedCloud:
         await self._reach()
         return await self.cloud.list_tagged()
 
+    async def serial_log(self, name: str, instance_id: str) -> bytes:
+        await self._reach()
+        return await self.cloud.serial_log(name, instance_id)
+
     async def spot_cores(self, region: str) -> SpotCores:
         await self._reach()
         return await self.cloud.spot_cores(region)

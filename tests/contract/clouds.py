@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -56,6 +57,7 @@ class World:
     clear: Callable[[], Awaitable[None]]
     leave: Callable[..., Awaitable[None]]  # (name, mine): something with an owner's tag, no set
     until: Callable[..., Awaitable[ScaleSet]]
+    print_to_console: Callable[[str, str, bytes], None]  # (scale set, instance id, text)
 
     async def seen(self, name: str, phase: ScaleSetPhase | None = None) -> ScaleSet:
         """The scale set as soon as it can be seen (in ``phase``)."""
@@ -92,7 +94,11 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
         tags = {OWNER_TAG: cloud.owner if mine else "neighbour"}
         cloud.strays.append(Resource(kind=STRAY, name=name, region="eastus", tags=tags))
 
+    def print_to_console(name: str, instance_id: str, text: bytes) -> None:
+        cloud.serial_logs[f"{name}_{instance_id}"] = text
+
     yield World(
+        print_to_console=print_to_console,
         cloud=cloud,
         neighbour=replace(cloud, owner="neighbour"),
         evict=evict,
@@ -131,7 +137,14 @@ async def azure_world(emulator: Emulator) -> AsyncIterator[World]:
             path = f"resourceGroups/{GROUP}/providers/{STRAY}/{name}?api-version=2024-05-01"
             client.put(f"/subscriptions/{SUBSCRIPTION}/{path}", json=body).raise_for_status()
 
+    def print_to_console(name: str, instance_id: str, text: bytes) -> None:
+        machine = f"{name}_{instance_id}"
+        (folder,) = (m["folder"] for m in emulator.virtual_machines() if m["name"] == machine)
+        with (Path(folder) / "console.log").open("ab") as console:
+            console.write(text)
+
     yield World(
+        print_to_console=print_to_console,
         cloud=sign_in(emulator, owner),
         neighbour=sign_in(emulator, "neighbour"),
         evict=evict,

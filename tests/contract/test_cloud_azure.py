@@ -23,9 +23,11 @@ from service.cloud.provider import (
     CloudError,
     InsufficientCapacity,
     Misconfigured,
+    NoSerialLog,
     ScaleSetNotFound,
     Throttled,
 )
+from service.cloud.serial_log import fetch_end
 from service.domain.fleet import Offering, ScaleSetPhase, ScaleSetSpec
 from service.domain.states import CapacityType
 
@@ -304,3 +306,10 @@ def _scale_set(state: str) -> dict[str, Any]:
         "sku": {"capacity": 2},
         "properties": {"provisioningState": state},
     }
+
+
+async def test_why_a_serial_log_cannot_be_fetched_is_told_without_its_sas() -> None:
+    for url in (None, "http://127.0.0.1:1/log?sig=secret", "http://[/log?sig=secret"):
+        with pytest.raises(NoSerialLog) as refused:
+            await fetch_end(url)
+        assert "secret" not in str(refused.value)

@@ -7,8 +7,10 @@ import pytest
 from service.cloud.provider import (
     ATTEMPT_TAG,
     OWNER_TAG,
+    SERIAL_LOG_BYTES,
     InsufficientCapacity,
     Misconfigured,
+    NoSerialLog,
     ScaleSetNotFound,
 )
 from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
@@ -340,3 +342,26 @@ class TestQuotas:
 
         assert before.limit is not None
         assert (before.used, between.used, after.used) == (0, 3 * 24, 0)
+
+
+class TestSerialLogs:
+    async def test_what_a_machine_printed_can_be_fetched_and_only_the_end_of_much(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.cloud.create(spec)
+        await world.seen(spec.name, READY)
+        world.print_to_console(spec.name, "1", b"x" * SERIAL_LOG_BYTES + b"docker: denied\n")
+        text = await world.cloud.serial_log(spec.name, "1")
+
+        assert len(text) == SERIAL_LOG_BYTES
+        assert b"docker: denied\n" in text
+
+    async def test_what_does_not_exist_has_no_serial_log(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.cloud.create(spec)
+        await world.seen(spec.name, READY)
+
+        for name, instance in ((spec.name, "9"), ("rk-unknown", "0")):
+            with pytest.raises(NoSerialLog):
+                await world.cloud.serial_log(name, instance)

@@ -138,6 +138,7 @@ async def list_tagged(cloud: AzureCloud, _name: str) -> None:
 
 
 COMPUTE = "Microsoft.Compute/virtualMachineScaleSets"
+LOGS = f"{COMPUTE}/virtualMachines/retrieveBootDiagnosticsData/action"
 NEEDED: list[tuple[str, Verb]] = [
     (f"{COMPUTE}/read", get),
     (f"{COMPUTE}/read", list_owned),
@@ -146,6 +147,7 @@ NEEDED: list[tuple[str, Verb]] = [
     (f"{COMPUTE}/delete/action", refill),
     (f"{COMPUTE}/instanceView/read", get_failed),
     (f"{COMPUTE}/virtualMachines/read", get),
+    (LOGS, lambda cloud, name: cloud.serial_log(name, "0")),
     ("Microsoft.Network/virtualNetworks/subnets/join/action", create),
     ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", create),
     ("Microsoft.Resources/subscriptions/resourcegroups/resources/read", list_tagged),

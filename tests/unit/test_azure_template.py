@@ -109,6 +109,7 @@ SPOT_BODY = {
                     }
                 ]
             },
+            "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
         },
     },
 }

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from service.cloud import boot_report
+from service.cloud.boot_report import SCRIPT_PATH as REPORT_PATH
 from service.cloud.cloud_init import PROCESSES, TIMES_PATH, WORK_PATH, render
 from service.cloud.node_firewall import SCRIPT_PATH, UNIT_PATH
+from tests.emulator_process import wait_for
 from trainer.supervisor.boot import START_SUPERVISOR, TIMES, boot_spans
 
 CONFIG = '{"attempt_id":"att-1","note":"quotes \' and \\" and $HOME"}'
@@ -27,11 +30,12 @@ def document(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_what_is_written_may_be_read_by_one_user_alone(document: dict[str, Any]) -> None:
-    file, times, *firewall = document["write_files"]
+    file, times, report, *firewall = document["write_files"]
 
     assert (file["path"], file["permissions"]) == ("/etc/rekindle/node.json", "0600")
     assert (times["path"], times["permissions"]) == (TIMES_PATH, "0600")
     assert times["content"] == ""
+    assert report["path"] == REPORT_PATH
     assert json.loads(file["content"]) == json.loads(CONFIG)
     assert {one["path"] for one in firewall} == {SCRIPT_PATH, UNIT_PATH}
 
@@ -53,11 +57,14 @@ def test_files_and_disk_are_handed_to_the_containers_user_before_it_starts(
         "chown 10001:10001 /etc/rekindle/node.json /etc/rekindle/boot-times",
         "install -d -m 0700 -o 10001 -g 10001 /mnt/rekindle",
     ]
-    assert start.startswith("systemctl enable --now rekindle-firewall.service && docker run ")
+    assert start.index("systemctl enable --now rekindle-firewall.service") < start.index(
+        "docker run "
+    )
 
 
 def test_a_machine_whose_firewall_cannot_be_had_runs_no_container(tmp_path: Path) -> None:
-    for name, line in (("systemctl", "exit 1"), ("docker", f"touch {tmp_path}/began")):
+    lines = {"systemctl": "exit 1", "docker": f"touch {tmp_path}/began", "sleep": "exit 0"}
+    for name, line in lines.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
         (tmp_path / name).chmod(0o755)
     start = yaml.safe_load(render(CONFIG, IMAGE, "cpu"))["runcmd"][-1]
@@ -176,6 +183,52 @@ def test_an_image_that_needs_no_sign_in_is_pulled_without_one(tmp_path: Path) ->
     assert "login" not in render(CONFIG, IMAGE, "cpu")
 
 
+def test_a_pull_that_fails_ten_times_is_told_each_time_with_all_that_docker_said(
+    tmp_path: Path,
+) -> None:
+    said = tmp_path / "said"
+    _prepare(
+        tmp_path,
+        "cpu",
+        docker='[ "$1" = pull ] && echo "manifest unknown: $1\nsee help"; exit 1',
+        sleep="exit 0",
+        report=f'echo "$2 $3 $(echo "$4" | grep -c "manifest unknown: pull see help")" >>{said}',
+    )
+
+    tries = [f"pull_image failed {n}" for n in range(1, 10)]
+    assert said.read_text().splitlines() == ["pull_image begun 0", *tries, "pull_image gave_up 10"]
+
+
+def test_a_report_goes_to_the_service_with_a_token_that_no_process_list_shows(
+    tmp_path: Path,
+) -> None:
+    said = tmp_path / "said"
+    config = {"attempt_id": "att-1", "bootstrap_token": "secret", "service_url": "https://s"}
+    (tmp_path / "node.json").write_text(json.dumps(config, sort_keys=True, separators=(",", ":")))
+    (tmp_path / "curl").write_text(
+        f"""#!/bin/sh
+        case $* in
+          *compute/name*) echo rk-1_0 ;;
+          *) {{ echo "$*"; cat; }} >{said}.new; mv {said}.new {said} ;;
+        esac"""
+    )
+    (tmp_path / "curl").chmod(0o755)
+    script = boot_report.file()["content"]
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    words = ["sh", "-c", script, "sh", f"{tmp_path}/node.json", "pull_image", "failed", "@denied"]
+    shown = subprocess.run(words, env=path, check=True, capture_output=True, text=True, timeout=60)
+    wait_for(said.exists)
+    arguments, header = said.read_text().splitlines()
+
+    assert shown.stderr.splitlines() == ["rekindle: pull_image failed", "@denied"]
+    assert arguments.endswith(
+        "-H @- -H Content-Type: text/plain --data-raw @denied"
+        " https://s/internal/boots/att-1?phase=pull_image&said=failed&machine=rk-1_0"
+    )
+    assert header == "Authorization: Bearer secret"
+    assert "secret" not in arguments
+
+
 def test_the_image_comes_while_the_driver_gets_ready(tmp_path: Path) -> None:
     """The driver is there once the pull has begun: one after the other would never end."""
     begun = tmp_path / "begun"
@@ -221,7 +274,8 @@ def test_a_boot_that_left_no_notes_is_no_reason_not_to_start(tmp_path: Path) -> 
 
 
 def _docker_run(document: dict[str, Any]) -> list[str]:
-    return shlex.split(document["runcmd"][-1][2])
+    command = document["runcmd"][-1][2].partition("out=$(docker")[2].partition(" 2>&1)")[0]
+    return shlex.split(command)
 
 
 def _boot_disks(folder: Path, **programs: str) -> list[str]:
@@ -264,13 +318,27 @@ def _pull_from_azure(folder: Path, curl: str = "", login: str = "") -> list[str]
 def _prepare(folder: Path, accelerator: str, image: str = IMAGE, **programs: str) -> Path:
     """Run what comes before the supervisor's start, with programs that do as told; its notes."""
     for name, line in (
-        {"nvidia-smi": "exit 0", "uptime": "echo 2026-11-20 21:00:00"} | programs
+        {
+            "nvidia-smi": "exit 0",
+            "uptime": "echo 2026-11-20 21:00:00",
+            "report": "exit 0",
+        }
+        | programs
     ).items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n")
         (folder / name).chmod(0o755)
     script = yaml.safe_load(render(CONFIG, image, accelerator))["runcmd"][0][2]
     times = folder / TIMES
-    script = script.replace(TIMES_PATH, str(times))
+    script = script.replace(TIMES_PATH, str(times)).replace(REPORT_PATH, "report")
     path = f"{folder}:/usr/bin:/bin"
     subprocess.run(["sh", "-c", script], env={"PATH": path}, check=False, timeout=120)
     return times
+
+
+def test_the_report_script_is_told_where_the_configuration_lies(document: dict[str, Any]) -> None:
+    """An emulated machine has its files elsewhere, and finds them in commands alone."""
+    called = "\n".join(script for _, _, script in document["runcmd"]).split(REPORT_PATH)[1:]
+
+    assert called
+    assert all(words.startswith(" /etc/rekindle/node.json ") for words in called)
+    assert "/etc/" not in boot_report.file()["content"]

@@ -244,3 +244,33 @@ async def test_nothing_runs_a_command_where_vms_run_nothing(inside: Inside) -> N
     other = {"commandId": "RunPowerShellScript"}
     answer = await inside.arm.post(f"{SET}/virtualMachines/0/runCommand", json=other)
     assert error(answer) == (400, "InvalidParameter")
+
+
+LOGS = f"{SET}/virtualMachines/0/retrieveBootDiagnosticsData"
+DIAGNOSED: dict[str, Any] = {"diagnosticsProfile": {"bootDiagnostics": {"enabled": True}}}
+
+
+async def test_without_boot_diagnostics_there_is_no_serial_log(inside: Inside) -> None:
+    assert error(await inside.arm.post(LOGS)) == (409, "OperationNotAllowed")
+
+
+async def test_a_serial_log_is_had_by_its_url_alone_and_for_its_time(inside: Inside) -> None:
+    body = scale_set(3, **DURABLE, **DIAGNOSED)
+    (await inside.arm.put(SET, json=body)).raise_for_status()
+    await inside.pass_time(4)
+    minutes = "sasUriExpirationTimeInMinutes"
+    answer = await inside.arm.post(LOGS, params={minutes: 1})
+    url = answer.raise_for_status().json()["serialConsoleLogBlobUri"]
+    early = await inside.follow(url)
+    _, instance = next(inside.fabric.instances())
+    inside.fabric.folder(instance).mkdir(parents=True)
+    (inside.fabric.folder(instance) / "console.log").write_text("kernel: hello")
+    got = await inside.follow(url)
+    forged = await inside.follow(url.replace("sig=", "sig=0"))
+    await inside.pass_time(61, step=61)
+    late = await inside.follow(url)
+
+    assert error(early) == (404, "BlobNotFound")
+    assert got.text == "kernel: hello"
+    assert error(forged) == error(late) == (403, "AuthenticationFailed")
+    assert error(await inside.arm.post(LOGS, params={minutes: 1441}))[0] == 400

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from contract.choices import OnExhausted
+from service.domain.attempt import CANNOT_BOOT
 from service.domain.job import (
     MAX_DUDS,
     NEVER_TRAINED,
@@ -57,6 +58,7 @@ def over(outcome: Outcome, *, refusals: int = 0, ago: float = 0.0) -> LastAttemp
 
 
 EVICTED = over(Outcome.EVICTED)
+UNBOOTED = replace(over(Outcome.UNRESPONSIVE), reason=f"{CANNOT_BOOT}: why")
 RULES: dict[str, tuple[Job, Step]] = {
     "a new job is prepared": (a_job(VALIDATING), Prepare()),
     "a prepared job gets its first attempt": (a_job(QUEUED), StartAttempt(number=1)),
@@ -120,6 +122,22 @@ RULES: dict[str, tuple[Job, Step]] = {
     "a poison job fails": (
         a_job(RUNNING, over(Outcome.TRAINER_ERROR)),
         Move(to=FAILED, reason="why"),
+    ),
+    "a job whose machines cannot boot fails after one attempt": (
+        a_job(QUEUED, UNBOOTED),
+        Move(to=FAILED, reason=UNBOOTED.reason),
+    ),
+    "a job that has trained is paused when its machines cannot boot": (
+        a_job(RECOVERING, UNBOOTED, has_trained=True),
+        Pause(UNBOOTED.reason),
+    ),
+    "a job that is resumed after its machines could not boot starts the next attempt": (
+        a_job(RECOVERING, replace(UNBOOTED, resumed=True), has_trained=True),
+        StartAttempt(number=4),
+    ),
+    "a cancel counts even if the machines cannot boot": (
+        a_job(QUEUED, UNBOOTED, cancel_requested=True),
+        Move(to=CANCELLED, reason="cancelled by the user"),
     ),
     "an attempt that was cancelled cancels its job": (
         a_job(RUNNING, over(Outcome.CANCELLED), cancel_requested=True),
