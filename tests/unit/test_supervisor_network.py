@@ -67,3 +67,12 @@ def test_a_jobs_settings_come_before_those_of_the_size_but_not_before_the_interf
     assert (chosen["NCCL_IB_DISABLE"], chosen["NCCL_DEBUG"]) == ("0", "INFO")
     assert chosen["NCCL_SOCKET_IFNAME"].startswith("=")
     assert "LD_PRELOAD" not in chosen
+
+
+def test_a_node_tells_its_rdma_devices_beside_what_was_chosen(tmp_path: Path) -> None:
+    for name in ("mlx5_ib1", "mlx5_an0", "mlx5_ib0"):
+        (tmp_path / name).mkdir()
+
+    told = network.shown("127.0.0.1", "Standard_ND96isr_H200_v5", tmp_path)
+
+    assert {"NCCL_IB_HCA=mlx5_ib", "rdma_devices=mlx5_an0,mlx5_ib0,mlx5_ib1"} <= set(told)

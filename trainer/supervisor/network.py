@@ -44,6 +44,7 @@ BY_VM_SIZE: Mapping[str, Mapping[str, str]] = {
     "standard_nc40ads_h100_v5": _NC,
     "standard_nc80adis_h100_v5": _NC,
 }
+_RDMA = Path("/sys/class/infiniband")  # the kernel's list of RDMA devices
 _FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")  # without the file NCCL looks for itself
 
 
@@ -71,12 +72,16 @@ def nccl_of(vm_size: str) -> dict[str, str]:
     return {n: v for n, v in chosen.items() if n not in _FILES or Path(v).is_file()}
 
 
-def shown(address: str, vm_size: str) -> tuple[str, ...]:
-    """What a node tells the service of its network, as NAME=VALUE; a fault is told as well."""
+def shown(address: str, vm_size: str, rdma: Path = _RDMA) -> tuple[str, ...]:
+    """What a node tells the service of its network, as NAME=VALUE; a fault is told as well.
+
+    With the RDMA devices that there are: where NCCL_IB_HCA fits none, NCCL uses TCP.
+    """
     try:
         chosen = settings(address, vm_size)
     except NoInterface as e:
         chosen = {"fault": str(e)}
+    chosen["rdma_devices"] = ",".join(sorted(device.name for device in rdma.glob("*")))[:200]
     return tuple(f"{name}={value}" for name, value in chosen.items())
 
 
