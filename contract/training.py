@@ -1,12 +1,27 @@
 """Members of ``training``: how the training is done. What is left out the planner chooses."""
 
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from contract.choices import CHECKPOINTS_KEPT, MAX_BATCH, MAX_KEPT
 from contract.strict import Strict
+
+# How NCCL works, of the names in its user guide: none that loads a library, names a file or says
+# who may reach whom.
+NCCL_NAMES = {
+    *("NCCL_ALGO", "NCCL_BUFFSIZE", "NCCL_COLLNET_ENABLE", "NCCL_CROSS_NIC", "NCCL_CUMEM_ENABLE"),
+    *("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_DISABLE"),
+    *("NCCL_IB_HCA", "NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_IB_QPS_PER_CONNECTION"),
+    *("NCCL_IB_RETRY_CNT", "NCCL_IB_SL", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_TC"),
+    *("NCCL_IB_TIMEOUT", "NCCL_IGNORE_CPU_AFFINITY", "NCCL_MAX_CTAS", "NCCL_MIN_CTAS"),
+    *("NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_NSOCKS_PERTHREAD", "NCCL_NTHREADS"),
+    *("NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_PROTO", "NCCL_PXN_DISABLE"),
+    *("NCCL_SHM_DISABLE", "NCCL_SOCKET_NTHREADS"),
+}
+_NCCL_VALUE = re.compile("[A-Za-z0-9_:;,.=^+-]{1,64}")
 
 
 class LoraRequest(Strict):
@@ -98,6 +113,10 @@ class TrainingRequest(Strict):
     """Use Liger's fused kernels."""
     zero_plus_plus: tuple[Literal["hpz", "qwz", "qgz"], ...] = Field(default=(), strict=False)
     """Parts of ZeRO++; with ZeRO stage 3."""
+    nccl: tuple[Annotated[str, Field(max_length=128)], ...] = Field(
+        default=(), max_length=32, strict=False
+    )
+    """NCCL settings as NAME=VALUE, over those that suit the VM size."""
     rollout_offload: bool = False
     """Move the optimizer to the host while answers are written; reinforcement only."""
     verify: bool = True
@@ -108,6 +127,20 @@ class TrainingRequest(Strict):
     """Must be 1: layers are not split over GPUs."""
     sequence_parallel: int = 1
     """Must be 1: sequences are not split over GPUs."""
+
+    @field_validator("nccl")
+    @classmethod
+    def refuse_other_variables(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse what is no setting of how NCCL works; ranks see no other variable of a request."""
+        for name, equals, told in (pair.partition("=") for pair in value):
+            if name not in NCCL_NAMES or not equals or not _NCCL_VALUE.fullmatch(told):
+                raise PydanticCustomError(
+                    "unsupported",
+                    "{pair} cannot be set: write NAME=VALUE, the value of letters, digits and "
+                    "_:;,.=^+-, with one of {names}",
+                    {"pair": repr(name), "names": ", ".join(sorted(NCCL_NAMES))},
+                )
+        return value
 
     @field_validator("tensor_parallel", "sequence_parallel")
     @classmethod

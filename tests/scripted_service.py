@@ -182,7 +182,7 @@ class ScriptedService:
         node = self.nodes[vm]
         address = {"privateIpAddress": node.address}
         document = {
-            "compute": {"vmId": node.node_id, "name": node.name},
+            "compute": {"vmId": node.node_id, "name": node.name, "vmSize": "Standard_D2s_v5"},
             "network": {"interface": [{"ipv4": {"ipAddress": [address]}}]},
         }
         return _json(document)

@@ -178,6 +178,9 @@ class Registration(Message):
     gpus: Int
     spans: Annotated[tuple[Span, ...], Count(AT_ONCE)] = ()
     now: Moment = 0.0  # by the clock that dates the spans; the service shifts them to its own
+    vm_size: Name = field(default="", metadata=LATER)  # as its metadata service says
+    # NAME=VALUE, of its size, for every rank: which interface, InfiniBand or not
+    network: Annotated[tuple[Name, ...], Count(64)] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, kw_only=True)

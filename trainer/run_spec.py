@@ -192,6 +192,7 @@ class TrainingOptions(Message):
     zero_plus_plus: tuple[str, ...] = field(default=(), metadata=LATER)  # of "hpz", "qwz", "qgz"
     compiled: bool = field(default=False, metadata=LATER)  # by torch, where it can be
     fused_kernels: bool = field(default=False, metadata=LATER)  # Liger's, where they are
+    nccl: tuple[str, ...] = field(default=(), metadata=LATER)  # NAME=VALUE, over those of the size
     spike_guard: SpikeGuard | None = field(default=None, metadata=LATER)  # None: spikes are ignored
 
     @property

@@ -104,7 +104,7 @@ def _operating_system(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
     user = settings.admin_username
     key = {"path": f"/home/{user}/.ssh/authorized_keys", "keyData": settings.ssh_public_key}
     return {
-        "computerNamePrefix": "rekindle",  # Azure allows nine characters with one group
+        "computerNamePrefix": _computer_name_prefix(spec.name),
         "adminUsername": user,
         "linuxConfiguration": {
             "disablePasswordAuthentication": True,
@@ -112,6 +112,16 @@ def _operating_system(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
         },
         "customData": _custom_data(spec.cloud_init),
     }
+
+
+def _computer_name_prefix(scale_set: str) -> str:
+    """Return nine characters that no other scale set of the virtual network has.
+
+    Azure's DNS resolves host names in the whole network, so two of a name hide each other. Nine, as
+    az makes them for every scale set (azure-cli, create_vmss); for Linux Azure takes 58.
+    The end of a scale set's name is random (service/domain/ids.py).
+    """
+    return f"rk{scale_set.lower()[-7:]}"
 
 
 def _custom_data(cloud_init: str) -> str:

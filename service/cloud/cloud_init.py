@@ -123,9 +123,11 @@ out=$(%s 2>&1) || {REPORT} start_supervisor gave_up "$(echo "$out" | {_END})"
 _INFINIBAND = "$(test -d /dev/infiniband && echo --device=/dev/infiniband)"
 
 # Azure's HPC images say there how a size's GPUs and network cards lie; NCCL cannot see it in a VM.
+# The files are baked in, nccl.conf is written at boot, maybe later than this
+# (Azure/azhpc-images, components/setup_sku_customizations.sh).
 _TOPOLOGY = (
-    "$(test -f /etc/nccl.conf && echo --volume=/etc/nccl.conf:/etc/nccl.conf:ro"
-    " --volume=/opt/microsoft:/opt/microsoft:ro)"
+    "$(test -f /etc/nccl.conf && echo --volume=/etc/nccl.conf:/etc/nccl.conf:ro)",
+    "$(test -d /opt/microsoft && echo --volume=/opt/microsoft:/opt/microsoft:ro)",
 )
 
 
@@ -193,6 +195,6 @@ def _run(image: str, *, cuda: bool) -> str:
             *(("--gpus", "all") if cuda else ()),
         ]
     )
-    devices = [_INFINIBAND, _TOPOLOGY] if cuda else []
+    devices = [_INFINIBAND, *_TOPOLOGY] if cuda else []
     run = " ".join([command, *devices, shlex.quote(image)])
     return _START % run

@@ -1,9 +1,10 @@
 """The VM sizes that Rekindle knows: what one of them holds and how fast it is.
 
 Facts from Microsoft's pages on GPU-accelerated VM sizes (ND A100 v4, NDm A100 v4, ND H100 v5,
-NC A100 v4, NCads H100 v5) and NVIDIA's data sheets of A100 (40 GB SXM 1,555 GB/s, 80 GB PCIe
-1,935, 80 GB SXM 2,039; 312 TFLOPS) and H100 (SXM 3,350 GB/s and 989 TFLOPS, NVL 3,900 and 835):
-dense bf16. Prices are not here: they change, so they come from a PriceSource.
+ND H200 v5, NC A100 v4, NCads H100 v5) and NVIDIA's data sheets of A100 (40 GB SXM 1,555 GB/s, 80 GB
+PCIe 1,935, 80 GB SXM 2,039; 312 TFLOPS), H100 (SXM 3,350 GB/s and 989 TFLOPS, NVL 3,900 and 835)
+and H200 (SXM 4,800 GB/s and 989 TFLOPS): dense bf16. Prices are not here:
+they change, so they come from a PriceSource.
 """
 
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ _A100_TFLOPS = 312.0
 _H100_TFLOPS = 989.0
 _H100_NVL_TFLOPS = 835.0
 
-# nvlink_gbytes is the NCCL bus bandwidth below which Azure's own health checks call a node bad;
+# nvlink_gbytes is the NCCL bus bandwidth below which Azure's own health checks call a node bad
+# (431 on H200: Azure/azhpc-images, components/install_health_checks.sh);
 # over four PCIe A100 only pairs are bridged, so the slowest link counts.
 SKUS: tuple[Sku, ...] = (
     Sku(
@@ -84,6 +86,20 @@ SKUS: tuple[Sku, ...] = (
         ethernet_gbps=80,
         infiniband_gbps=400,
         nvlink_gbytes=460,
+        bf16_tflops=_H100_TFLOPS,
+    ),
+    Sku(
+        vm_size="Standard_ND96isr_H200_v5",
+        gpus=8,
+        gpu="H200-SXM5-141GB",
+        gpu_memory_gib=141,
+        memory_gbytes=4800,
+        vcpus=96,
+        ram_gib=1850,
+        local_disk_gib=28672,
+        ethernet_gbps=80,
+        infiniband_gbps=400,
+        nvlink_gbytes=431,
         bf16_tflops=_H100_TFLOPS,
     ),
     Sku(

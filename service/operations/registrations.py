@@ -158,7 +158,8 @@ async def _welcome_back(
 
 def _event(attempt: AttemptRow, said: Registration, how: str, now: datetime) -> Event:
     message = f"Node {said.name} registered{how}"
-    return events.fresh(attempt.job_id, attempt.id, now, "node.registered", message)
+    data = {"vm_size": said.vm_size, "network": list(said.network)} if said.network else None
+    return events.fresh(attempt.job_id, attempt.id, now, "node.registered", message, data=data)
 
 
 def _in_our_time(registration: Registration, now: float) -> list[Span]:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import attempts, nodes, tables
+from service.db import attempts, events, nodes, tables
 from service.domain.errors import Gone
 from service.operations.nodes import Standing
 from service.operations.registrations import Registering
@@ -26,6 +26,8 @@ def machine(attempt_id: str, vm_id: str, boot_id: str = "boot-1") -> Registratio
         name=vm_id,
         address="10.0.0.4",
         gpus=8,
+        vm_size="Standard_ND96isr_H100_v5",
+        network=("NCCL_IB_HCA=mlx5_ib",),
         spans=(Span(name="boot", started_at=1.0, ended_at=2.0),),
     )
 
@@ -68,7 +70,13 @@ async def test_new_machines_of_a_crowd_become_nodes_and_their_jobs_are_told(
     async with engine.connect() as conn:
         assert await said(engine) == ["Node vm-a registered"] * 2 + ["Node vm-b registered"]
         spans = [await nodes.spans(conn, s.node.node_id) for s in told]
+        shown = await events.newest(conn, "job-2", after=None, limit=1)
     assert [[s.name for s in of] for of in spans] == [["boot"]] * 3
+    assert shown is not None
+    assert shown[0].data == {
+        "vm_size": "Standard_ND96isr_H100_v5",
+        "network": ["NCCL_IB_HCA=mlx5_ib"],
+    }
 
 
 @pytest.mark.usefixtures("_three")

@@ -52,7 +52,10 @@ async def test_two_nodes_train_stop_resume_and_finish(scene: Scene) -> None:
     spans = {s.name for h in one.heartbeats for s in h.spans}
     assert {"join", "prefetch", "wait_for_nodes"} <= spans
     assert {"fetch_inputs", "fetch_checkpoint", "load"} <= spans
-    assert one.registrations[0].spans[0].name == "start_supervisor"
+    registered = one.registrations[0]
+    assert registered.spans[0].name == "start_supervisor"
+    assert registered.vm_size == "Standard_D2s_v5"
+    assert "NCCL_DEBUG=WARN" in registered.network
 
 
 async def test_a_noticed_eviction_loses_nothing(scene: Scene) -> None:

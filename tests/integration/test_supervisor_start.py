@@ -75,3 +75,15 @@ async def test_from_its_start_to_the_trainers_a_node_accounts_for_all_its_time(
 
     gaps = [b.started_at - a.ended_at for a, b in pairwise(path)]
     assert all(-0.05 < gap < 0.5 for gap in gaps), gaps
+
+
+async def test_a_node_whose_address_no_interface_has_says_so_and_is_not_blamed(
+    scene: Scene,
+) -> None:
+    node = scene.service.add("one", address="192.0.2.1")
+    scene.start(node)
+    await scene.generation(node)
+    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+
+    assert node.said.error.startswith("not started: no network interface of this machine has")
+    assert node.registrations[0].network[0].startswith("fault=no network interface")

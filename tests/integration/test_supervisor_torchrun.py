@@ -30,6 +30,7 @@ for port in (80, int(os.environ["MASTER_PORT"])):
         print("port", port, one.connect_ex((os.environ["MASTER_ADDR"], port)))
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], sys.argv[1])
 print(os.environ["REKINDLE_ACCELERATOR"], os.environ["GLOO_SOCKET_IFNAME"], file=sys.stderr)
+print(os.environ["NCCL_IB_DISABLE"], os.environ["NCCL_ALGO"])
 signal.pause()
 """
 
@@ -63,6 +64,7 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
         environment={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
         accelerator="cpu",
         mark=str(tmp_path),
+        vm_size="Standard_NC40ads_H100_v5",
     )
     access = Access()
     logs = Logs(JobContainer(access, "http://127.0.0.1:9/a/c"), "att-test", world.ranks, world.logs)
@@ -72,7 +74,7 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
     async def said() -> list[str]:
         return [logs.tail([rank]) for rank in world.ranks]
 
-    process = await launcher.start(world)
+    process = await launcher.start(world, ("NCCL_ALGO=Ring",))
     try:
         seen = await until(said, lambda tails: all("lo\n" in t and "of 2" in t for t in tails))
         listening += _listening(world.generation.master_port)
@@ -84,7 +86,7 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
         access.close()
 
     assert all(f"rank {rank} of 2 {world.folder.root}\n" in seen[rank] for rank in (0, 1))
-    assert all("cpu lo\n" in tail for tail in seen)
+    assert all("cpu lo\n" in tail and "1 Ring\n" in tail for tail in seen)
     assert len(sessions) == 3
     assert listening == [world.member.address]  # the store, and not on every address
     metadata = errno.EACCES if version(ctypes.CDLL(None)) >= 4 else errno.ECONNREFUSED

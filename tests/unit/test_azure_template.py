@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from service.cloud.azure_template import CUSTOM_DATA_LIMIT, AzureSettings, scale_set_body
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, OWNER_TAG, Misconfigured
-from service.domain.fleet import Offering, ScaleSetSpec
+from service.domain.fleet import Offering, ScaleSetSpec, scale_set_name
 from service.domain.states import CapacityType
 
 SETTINGS = AzureSettings(
@@ -72,7 +72,7 @@ SPOT_BODY = {
                 },
             },
             "osProfile": {
-                "computerNamePrefix": "rekindle",
+                "computerNamePrefix": "rkp6q8r1s",
                 "adminUsername": "rekindle",
                 "linuxConfiguration": {
                     "disablePasswordAuthentication": True,
@@ -190,6 +190,13 @@ def test_the_owner_is_always_tagged_and_the_same_spec_is_the_same_body(spec: Sca
     assert body == scale_set_body(spec, SETTINGS)
     assert base64.b64decode(_machine(spec)["osProfile"]["customData"]).decode() == spec.cloud_init
     assert len(_machine(spec)["osProfile"]["computerNamePrefix"]) <= 9
+
+
+def test_two_scale_sets_do_not_share_host_names() -> None:
+    one, other = ("att-01jd8m4x9g5v0c3k2n7p6q8r1s", "att-01jd8m4x9g5v0c3k2n7p6q8r1t")
+    specs = [replace(SPEC, name=scale_set_name(attempt)) for attempt in (one, other)]
+
+    assert len({_machine(spec)["osProfile"]["computerNamePrefix"] for spec in specs}) == 2
 
 
 def _machine(spec: ScaleSetSpec) -> dict[str, Any]:

@@ -90,8 +90,8 @@ def test_the_container_has_no_rights_and_writes_to_its_folders_alone(
 def test_a_gpu_node_gives_the_container_what_its_image_knows_of_the_topology() -> None:
     run = yaml.safe_load(render(CONFIG, IMAGE, "cuda"))["runcmd"][-1][2]
 
-    assert "$(test -f /etc/nccl.conf && echo --volume=/etc/nccl.conf:/etc/nccl.conf:ro" in run
-    assert " --volume=/opt/microsoft:/opt/microsoft:ro)" in run
+    assert "$(test -f /etc/nccl.conf && echo --volume=/etc/nccl.conf:/etc/nccl.conf:ro)" in run
+    assert "$(test -d /opt/microsoft && echo --volume=/opt/microsoft:/opt/microsoft:ro)" in run
 
 
 def test_the_container_finds_its_configuration_and_its_disk(document: dict[str, Any]) -> None:

@@ -83,9 +83,9 @@ async def test_scale_sets_are_resources(tmp_path: Path) -> None:
     ("stages", "count"),
     [
         ("| where sku contains 'ND96AMSR' | distinct location", 6),
-        ("| where tolower(location) == 'eastus' and (kind has 'linux' or kind == '')", 7),
+        ("| where tolower(location) == 'eastus' and (kind has 'linux' or kind == '')", 8),
         ("| where location !in ('eastus') | summarize n = count() by location | top 2 by n", 2),
-        ("| mv-expand p = properties.spotPrices | extend u = p.priceUSD * 2 | where u > 150", 2),
+        ("| mv-expand p = properties.spotPrices | extend u = p.priceUSD * 2 | where u > 150", 3),
         ("| where not(isempty(location)) and location startswith 'sweden' | limit 1", 1),
         ("| summarize sum(array_length(properties.spotPrices)), max(location)", 1),
         ('| where name == "nothing" // a comment\n| project-away properties', 0),

@@ -89,6 +89,13 @@ def _learning(**options: object) -> dict[str, Any]:
             }.items()
         ),
         (_training(zero_plus_plus=["abc"]), "training.zero_plus_plus.0"),
+        *(
+            (_training(nccl=[pair]), "training.nccl")
+            for pair in (
+                *("LD_PRELOAD=/tmp/x.so", "NCCL_NET_PLUGIN=/tmp/x.so", "NCCL_SOCKET_IFNAME=lo"),
+                *("NCCL_DEBUG_FILE=/tmp/x", "NCCL_ALGO", "NCCL_ALGO=", "NCCL_ALGO=a b", "=Ring"),
+            )
+        ),
         (_training(adapter={"type": "lora", "r": 0}), "training.adapter.r"),
         (_training(adapter={"type": "lora", "dropout": 1.0}), "training.adapter.dropout"),
         (_training(mix={"threshold_tokens": 0}), "training.mix.threshold_tokens"),

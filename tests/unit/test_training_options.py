@@ -20,6 +20,7 @@ EVERYTHING = {
     "on_spike": "stop",
     "compiled": True,
     "fused_kernels": True,
+    "nccl": ["NCCL_ALGO=Ring", "NCCL_DEBUG=INFO"],
     "zero_stage": 3,
     "zero_plus_plus": ["hpz", "qgz"],
     "learning_rate": 1e-5,
@@ -40,6 +41,7 @@ def test_what_is_asked_for_comes_to_the_trainer() -> None:
     assert recipe.precision == "fp16"
     assert recipe.spike_guard == SpikeGuard(on_spike="stop")
     assert recipe.compiled
+    assert recipe.nccl == ("NCCL_ALGO=Ring", "NCCL_DEBUG=INFO")
     assert recipe.fused_kernels
     assert recipe.zero_plus_plus == ("hpz", "qgz")
 

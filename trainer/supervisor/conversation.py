@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from trainer.contract import PROTOCOL, Heartbeat, NodePhase, Registered, Registration, Span
+from trainer.supervisor import network
 from trainer.supervisor.boot import START_SUPERVISOR
 from trainer.supervisor.clock import ServiceTime, StopBy
 from trainer.supervisor.duty import Duty
@@ -102,6 +103,8 @@ class Conversation:
             name=self._instance.name,
             address=self._instance.address,
             gpus=self._given.gpus,
+            vm_size=self._instance.vm_size,
+            network=network.shown(self._instance.address, self._instance.vm_size),
             spans=(*given.booted, supervisor),
             now=since + self._joined_for,  # by the wall clock that dated the spans
         )

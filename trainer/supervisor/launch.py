@@ -16,6 +16,7 @@ import psutil
 
 from trainer.contract import Generation, Member
 from trainer.rundir import RunDir
+from trainer.supervisor import network
 from trainer.supervisor.members import DOOR, admit
 
 MARK = "REKINDLE_SUPERVISED_BY"  # the work folder of the supervisor that a process belongs to
@@ -78,6 +79,7 @@ class Launcher:
     mark: str
     converter: Sequence[str] = CONVERTER
     door: Path = DOOR  # of the machine's firewall
+    vm_size: str = ""  # known once the metadata service has answered
 
     async def convert(self, checkpoint: Path, target: Path, base: Path, run_spec: Path) -> None:
         """Write the model that a checkpoint is to a folder, which appears whole or not at all.
@@ -103,8 +105,12 @@ class Launcher:
             text = f"the checkpoint that the job begins with: {why or process.returncode}"
             raise NotConvertible(text) if process.returncode == 1 else OSError(text)
 
-    async def start(self, world: World) -> Process:
-        """Start this node's ranks, in a session of their own, once the members may reach it."""
+    async def start(self, world: World, nccl: Sequence[str] = ()) -> Process:
+        """Start this node's ranks, in a session of their own, once the members may reach it.
+
+        ``nccl`` are the job's own settings of NCCL. Raises an OSError that says what is missing.
+        """
+        settings = self._settings(world, nccl)
         await admit(world.generation, self.door)
         world.logs.mkdir(parents=True, exist_ok=True)
         with (world.logs / "launcher.log").open("wb") as output:
@@ -114,7 +120,7 @@ class Launcher:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**self.environment, **self._settings(world)},
+                env={**self.environment, **settings},
             )
 
     async def kill_all(self) -> None:
@@ -124,8 +130,8 @@ class Launcher:
                 _kill(process)
             await asyncio.sleep(0.05)
 
-    def _settings(self, world: World) -> dict[str, str]:
-        settings = {
+    def _settings(self, world: World, nccl: Sequence[str]) -> dict[str, str]:
+        settings = network.settings(world.member.address, self.vm_size, nccl) | {
             MARK: self.mark,
             "REKINDLE_ACCELERATOR": self.accelerator,
             "HF_HUB_OFFLINE": "1",
@@ -135,8 +141,6 @@ class Launcher:
         }
         if self.accelerator == "cpu":
             settings |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-        if world.member.address.startswith("127."):
-            settings["GLOO_SOCKET_IFNAME"] = "lo"
         return settings
 
 

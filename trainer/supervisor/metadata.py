@@ -24,6 +24,7 @@ class Instance:
     vm_id: str
     name: str
     address: str
+    vm_size: str
 
 
 class Metadata:
@@ -43,6 +44,7 @@ class Metadata:
                 vm_id=data["compute"]["vmId"],
                 name=data["compute"]["name"],
                 address=interface["privateIpAddress"],
+                vm_size=data["compute"]["vmSize"],
             )
         except (KeyError, IndexError, TypeError) as e:
             raise MetadataError(f"the instance document lacks {e}") from e

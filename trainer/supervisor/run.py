@@ -14,6 +14,7 @@ from trainer.contract import (
     Cadence,
     Grants,
     NodePhase,
+    RunSpec,
     Span,
     StaleGeneration,
     StepMetrics,
@@ -75,6 +76,8 @@ class Tools:
 class Run:
     """One generation on this node. ``save``, ``kill`` and ``abandon`` may be called at any time."""
 
+    _spec: RunSpec  # once HEAD is known to be this generation's
+
     def __init__(self, world: World, grants: Grants, tools: Tools) -> None:
         self._world = world
         self._grants = grants
@@ -132,7 +135,7 @@ class Run:
         try:
             if not await self._unless(Wish.SAVE, self._patience.sit_out(self._claim)):
                 return Ending(how=NodePhase.STOPPED)
-            process = await self._tools.launcher.start(self._world)
+            process = await self._tools.launcher.start(self._world, self._spec.nccl)
             if await self._unless(Wish.SAVE, self._supply(process)):
                 return await self._trained(process)
         except (NotConvertible, Forged) as e:
@@ -169,7 +172,7 @@ class Run:
         await first_of(self._patience.sit_out(self._fetch), process.wait())
 
     async def _claim(self) -> None:
-        """Find HEAD to be this generation's."""
+        """Find HEAD to be this generation's, and read what the generation trains."""
         container, folder = self._tools.container, self._world.folder
         generation = self._world.generation
         head, _ = await read_head(container)
@@ -177,6 +180,7 @@ class Run:
             raise StaleGeneration(
                 f"HEAD belongs to generation {head.generation}, not to {generation.number}"
             )
+        self._spec = await fetch_run_spec(container, generation, folder)
         write_whole(folder.generation, generation.to_json())
         self._tools.memory.lay(folder, generation.number)
         folder.lay_stop()
@@ -184,8 +188,7 @@ class Run:
     async def _fetch(self) -> None:
         """Bring what the ranks wait for, then tell them."""
         generation, folder, cache = self._world.generation, self._world.folder, self._tools.cache
-        written = await fetch_run_spec(self._tools.container, generation, folder)
-        spec, size = written.on(generation.rung), generation.world_size
+        spec, size = self._spec.on(generation.rung), generation.world_size
         self._stopping.micro_steps = micro_steps(spec.global_batch, spec.micro_batch, size)
         await cache.inputs(spec, self._grants, folder)
         if spec.base_model.checkpoint is not None:

@@ -92,7 +92,7 @@ class Supervisor:
                 self._given.config.processes_per_node,
             ),
             memory=self._given.memory,
-            launcher=self._given.launcher,
+            launcher=replace(self._given.launcher, vm_size=self._instance.vm_size),
             reports=self._reports,
             limits=self._given.limits,
             clock=self._given.clock,

@@ -1,0 +1,100 @@
+"""The network that this node's ranks use: the interface of its address, and NCCL by VM size.
+
+Left alone, gloo takes the interface that the host name resolves to, or loopback where the name
+resolves to no address of this machine (torch, ProcessGroupGloo.cpp, createDefaultDevice), and NCCL
+takes the first RDMA device that is up. Azure promises neither that a name resolves nor that two
+machines of a virtual network differ in it.
+"""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+# Azure/azhpc-images names every InfiniBand device mlx5_ibN and every one of accelerated networking
+# mlx5_anN (components/install_azure_persistent_rdma_naming.sh). NCCL_IB_HCA takes prefixes (NCCL
+# user guide, environment variables). The other two: components/customizations/ndv4.sh and ndv5.sh,
+# which leave them in /etc/nccl.conf at boot, maybe after this container has started.
+_ND = {
+    "NCCL_IB_HCA": "mlx5_ib",
+    "NCCL_IB_PCI_RELAXED_ORDERING": "1",
+    "NCCL_IGNORE_CPU_AFFINITY": "1",
+}
+# azhpc-images, topology/: baked into the image. setup_sku_customizations.sh says which size has
+# which; H100 and H200 share one.
+_ND_V4 = _ND | {"NCCL_TOPO_FILE": "/opt/microsoft/ndv4-topo.xml"}
+_ND_V5 = _ND | {"NCCL_TOPO_FILE": "/opt/microsoft/ndv5-topo.xml"}
+# Microsoft's page on the NC sizes lists no InfiniBand; what NCCL would find is mlx5_an0, RoCE of
+# accelerated networking, on which Azure offers no RDMA between machines.
+_NC = {"NCCL_IB_DISABLE": "1"}
+_NC_FOUR_A100 = _NC | {  # azhpc-images, components/customizations/ncv4.sh
+    "NCCL_TOPO_FILE": "/opt/microsoft/ncv4-topo.xml",
+    "NCCL_GRAPH_FILE": "/opt/microsoft/ncv4-graph.xml",
+    "NCCL_IGNORE_CPU_AFFINITY": "1",
+}
+BY_VM_SIZE: Mapping[str, Mapping[str, str]] = {
+    "standard_nd96asr_v4": _ND_V4,
+    "standard_nd96amsr_a100_v4": _ND_V4,
+    "standard_nd96isr_h100_v5": _ND_V5,
+    "standard_nd96isr_h200_v5": _ND_V5,
+    "standard_nc24ads_a100_v4": _NC,
+    "standard_nc48ads_a100_v4": _NC,
+    "standard_nc96ads_a100_v4": _NC_FOUR_A100,
+    "standard_nc40ads_h100_v5": _NC,
+    "standard_nc80adis_h100_v5": _NC,
+}
+_RDMA = Path("/sys/class/infiniband")  # the kernel's list of RDMA devices
+_FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")  # without the file NCCL looks for itself
+
+
+class NoInterface(OSError):
+    """No network interface of this machine has the node's address."""
+
+
+def interface_of(address: str) -> str:
+    """The name of the network interface that carries ``address``, e.g. eth0."""
+    sought = ipaddress.ip_address(address)
+    if sought.is_loopback:
+        sought = ipaddress.ip_address("127.0.0.1")  # its interface answers for 127.0.0.0/8
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address == str(sought) for one in addresses):
+            return name
+    raise NoInterface(
+        f"no network interface of this machine has the address {address}, by which the other"
+        " machines know it; compare `ip address` with what the metadata service says"
+    )
+
+
+def nccl_of(vm_size: str) -> dict[str, str]:
+    """NCCL's settings on a VM size; of files those that are there. Unknown sizes: NCCL decides."""
+    chosen = {"NCCL_DEBUG": "WARN", **BY_VM_SIZE.get(vm_size.lower(), {})}
+    return {n: v for n, v in chosen.items() if n not in _FILES or Path(v).is_file()}
+
+
+def shown(address: str, vm_size: str, rdma: Path = _RDMA) -> tuple[str, ...]:
+    """What a node tells the service of its network, as NAME=VALUE; a fault is told as well.
+
+    With the RDMA devices that there are: where NCCL_IB_HCA fits none, NCCL uses TCP.
+    """
+    try:
+        chosen = settings(address, vm_size)
+    except NoInterface as e:
+        chosen = {"fault": str(e)}
+    chosen["rdma_devices"] = ",".join(sorted(device.name for device in rdma.glob("*")))[:200]
+    return tuple(f"{name}={value}" for name, value in chosen.items())
+
+
+def settings(address: str, vm_size: str, asked: Sequence[str] = ()) -> dict[str, str]:
+    """The environment of every rank on this node; ``asked`` are a job's own NAME=VALUE.
+
+    Raises NoInterface.
+    """
+    interface = interface_of(address)
+    own = dict(pair.split("=", 1) for pair in asked if pair.startswith("NCCL_"))
+    return {
+        **nccl_of(vm_size),
+        **own,
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": f"={interface}",  # with "=" it is no prefix (NCCL user guide)
+    }
