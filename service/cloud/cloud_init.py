@@ -12,6 +12,7 @@ from service.cloud import node_firewall
 
 CONFIG_PATH = "/etc/rekindle/node.json"
 TIMES_PATH = "/etc/rekindle/boot-times"  # lines of NAME START END, in unix seconds
+XIDS_PATH = "/etc/rekindle/xids"  # `trainer/supervisor/health.py` reads it
 USER = "10001:10001"  # who runs in the trainer image (docker/trainer.Dockerfile)
 PROCESSES = 16384  # and threads, that the container may have: 8 ranks of a large machine need 5,000
 WORK_PATH = "/mnt/rekindle"  # on the VM: local NVMe where there is some, else the temporary disk
@@ -79,6 +80,9 @@ began=$(now)
 {_AWAIT_DRIVER}took await_driver $began
 """
 
+# What the driver has reported of GPUs since the boot: the container may not read the kernel's log.
+_KEEP_XIDS = f"dmesg | grep 'NVRM: Xid' | tail -n 1000 >{XIDS_PATH}"
+
 # Docker refuses a device that is not there, and not every GPU size has InfiniBand.
 _INFINIBAND = "$(test -d /dev/infiniband && echo --device=/dev/infiniband)"
 
@@ -101,6 +105,7 @@ def render(config_json: str, image: str, accelerator: str) -> str:
         "runcmd": [
             ["sh", "-c", _prepare(image, cuda=cuda)],
             ["sh", "-c", _hand_over()],
+            *([["sh", "-c", _KEEP_XIDS]] if cuda else []),
             ["sh", "-c", _run(image, cuda=cuda)],
         ],
     }
