@@ -104,8 +104,8 @@ def render(config_json: str, image: str, accelerator: str) -> str:
         ],
         "runcmd": [
             ["sh", "-c", _prepare(image, cuda=cuda)],
-            ["sh", "-c", _hand_over()],
             *([["sh", "-c", _KEEP_XIDS]] if cuda else []),
+            ["sh", "-c", _hand_over()],
             ["sh", "-c", _run(image, cuda=cuda)],
         ],
     }

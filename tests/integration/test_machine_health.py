@@ -89,6 +89,14 @@ async def test_an_nvidia_smi_that_fails_or_says_rubbish_is_a_fault(
     assert found.startswith(fault)
 
 
+async def test_one_probe_that_fails_on_a_busy_machine_is_no_fault(tmp_path: Path) -> None:
+    mark = tmp_path / "again"
+    smi = says(tmp_path, report(GPU, GPU), f"[ -e {mark} ] || {{ touch {mark}; exit 1; }}")
+
+    assert await check_of(tmp_path, smi).find_faults() == ""
+    assert mark.exists()
+
+
 async def test_an_nvidia_smi_that_hangs_is_killed_and_is_a_fault(tmp_path: Path) -> None:
     smi = says(tmp_path, "", f"echo $$ >{tmp_path}/pid; exec sleep 600")
     found = await check_of(tmp_path, smi, patience=0.3).find_faults()

@@ -1,7 +1,13 @@
 """Lives of jobs that get machines with broken GPUs: each is named, deleted and replaced."""
 
+import json
+from dataclasses import replace
+
+from service.db import attempts
+from service.db.attempts import AttemptRow
 from service.domain.fleet import scale_set_name
 from service.domain.unhealthy import MAX_UNHEALTHY
+from service.reconciler.scale_sets import SpecMaker
 from tests.scripted_node import ScriptedNode, boot, train
 from tests.world import World
 from trainer.contract import NodePhase
@@ -26,6 +32,29 @@ async def newcomer(
     node = ScriptedNode(world, nodes[0].attempt_id, min(fresh))
     assert (await node.register()).status_code == 200
     return node
+
+
+async def test_gpu_nodes_are_told_what_their_size_has_and_others_nothing(world: World) -> None:
+    job = str((await world.submit())["id"])
+    await world.tick(2)
+    async with world.engine.connect() as conn:
+        row = await attempts.find(conn, (await world.attempts_of(job))[-1]["id"])
+    assert row is not None
+    offering = replace(row.offering, vm_size="Standard_ND96isr_H100_v5")
+    row = replace(row, offering=offering, instance_count=2)
+    specs = replace(world.attempts.specs, accelerator="cuda")
+    four = '"gpus":8,"infiniband_gbps":400,"nvlink_gbytes":460'
+    alone = '"gpus":8,"infiniband_gbps":0,"nvlink_gbytes":460'
+
+    assert four in told(specs, row)
+    assert alone in told(specs, replace(row, instance_count=1))
+    assert "hardware" not in told(world.attempts.specs, row)
+
+
+def told(specs: SpecMaker, row: AttemptRow) -> str:
+    """The node's configuration."""
+    text = specs.spec(row).cloud_init.partition("\n")[2]
+    return str(json.loads(text)["write_files"][0]["content"])
 
 
 async def events(world: World, job_id: str, code: str) -> list[str]:
