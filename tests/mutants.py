@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         fault="eviction ignored",
         file="service/domain/attempt_steps.py",
-        was="short = any(n.evicting for n in seen.nodes) or running < attempt.instance_count",
-        becomes="short = running < 0",
+        was="or left + awaited < attempt.instance_count",
+        becomes="and left < 0",
         caught_by="tests/unit/test_attempt.py::test_an_attempt_is_ended_by"
         "[a machine that lingers stopped]",
     ),

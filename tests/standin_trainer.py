@@ -98,7 +98,9 @@ def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
         write_whole(folder.out_of_memory(ranks[-1]), mark.to_json())
     elif mode == "hopeless":
         write_whole(folder.hopeless(ranks[-1]), "line 3 has no answer; mend it")
-    return mode in {"crash", "no port", "no memory", "hopeless"}
+    elif mode == "slow links":
+        write_whole(folder.unhealthy(ranks[-1]), "all-reduce reaches 9 GB/s")
+    return mode in {"crash", "no port", "no memory", "hopeless", "slow links"}
 
 
 def load(folder: RunDir, ranks: range, mode: str) -> None:

@@ -31,6 +31,7 @@ from trainer.contract import (
 )
 from trainer.supervisor.blobs import Access
 from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.health import HealthCheck
 from trainer.supervisor.launch import CONVERTER, Command, Launcher, World
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.metadata import Metadata
@@ -169,6 +170,7 @@ class Scene:
     folder: Path
     access: Access
     converter: Sequence[str] = CONVERTER  # of starting checkpoints
+    health: HealthCheck = field(default_factory=HealthCheck)  # of every machine; finds nothing
     modes: dict[str, str] = field(default_factory=dict)  # of the stand-in trainers; by node id
     supervisors: dict[str, Supervisor] = field(default_factory=dict)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -252,6 +254,7 @@ class Scene:
                 launcher=launcher,
                 limits=limits,
                 clock=clock,
+                health=self.health,
             )
             self.supervisors[node.node_id] = Supervisor(given)
             await self.supervisors[node.node_id].run()

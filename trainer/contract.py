@@ -144,6 +144,16 @@ class Generation(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpectedHardware(Message):
+    """What a machine of the node's VM size has, if nothing of it is broken; 0: none of it."""
+
+    gpus: int
+    gpu_memory_gib: int  # of one GPU
+    nvlink_gbytes: int  # all-reduce between the GPUs of one machine: bus bandwidth, GB/s
+    infiniband_gbps: int  # of each GPU's adapter
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeConfig(Message):
     """What cloud-init leaves at NODE_CONFIG on every node of an attempt."""
 
@@ -154,6 +164,7 @@ class NodeConfig(Message):
     accelerator: str  # "cuda" or "cpu"
     processes_per_node: int  # for people: the generation row decides
     storage_ingress: float = field(default=STORAGE_INGRESS, metadata=LATER)  # bytes a second
+    hardware: ExpectedHardware | None = field(default=None, metadata=LATER)  # None: not checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,6 +300,7 @@ class Heartbeat(Message):
     broken: BrokenCheckpoint | None = field(default=None, metadata=LATER)  # why STOPPED
     out_of_memory: bool = field(default=False, metadata=LATER)  # while it trained: why it ended
     hopeless: bool = field(default=False, metadata=LATER)  # no second try would help; see error
+    unhealthy: Prose = field(default="", metadata=LATER)  # why this machine must be replaced
     saving: Saving | None = field(default=None, metadata=LATER)  # to who told a cadence; of rank 0
 
 

@@ -35,6 +35,7 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     verification/           what the process that verifies the export is asked, and its result
     out-of-memory/rank-00000.json  memory ran out while this rank trained: it is about to fail
     hopeless/rank-00000.txt why no second try would help, in words for the user
+    unhealthy/rank-00000.txt why this machine must be replaced, in words for the user
     results/rank-00000.json how this rank ended, written last; no file means it failed
 """
 
@@ -279,6 +280,10 @@ class RunDir:
     def hopeless(self, rank: int) -> Path:
         """Why no second try would help, in words."""
         return self.root / "hopeless" / f"rank-{rank:05d}.txt"
+
+    def unhealthy(self, rank: int) -> Path:
+        """Why the machine must be replaced, in words."""
+        return self.root / "unhealthy" / f"rank-{rank:05d}.txt"
 
     def result(self, rank: int) -> Path:
         """How the rank ended."""

@@ -34,7 +34,7 @@ import torch.distributed as dist  # noqa: E402
 from deepspeed.runtime import compiler  # noqa: E402
 from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
-from trainer import average, faster, hopeless, out_of_memory, spikes  # noqa: E402
+from trainer import average, bandwidth, faster, hopeless, out_of_memory, spikes  # noqa: E402
 from trainer.agreement import Agreement, patient_group  # noqa: E402
 from trainer.checkpoint import randomness  # noqa: E402
 from trainer.checkpoint.loader import load, open_checkpoint  # noqa: E402
@@ -72,6 +72,7 @@ def main() -> None:
     identity = _join(rundir)
     joined_at = time.time()
     journal = Journal(rundir, identity)
+    _require_speed(rundir, journal)
     launched_at = psutil.Process(os.getppid()).create_time()  # torchrun's
     journal.span("start_trainer", launched_at, FIRST_LINE_AT)
     journal.span("load_imports", FIRST_LINE_AT, imported_at)
@@ -128,6 +129,15 @@ def _join(rundir: RunDir) -> Identity:
         run_spec_sha256=generation.run_spec_sha256,
         nonce=f"{int(nonce):08x}",
     )
+
+
+def _require_speed(rundir: RunDir, journal: Journal) -> None:
+    """Measure what the supervisor says is usual for the VM size."""
+    generation = Generation.from_json(rundir.generation.read_bytes())
+    inside, between = (os.environ.get(f"REKINDLE_SPEED_{w}", "0") for w in ("INSIDE", "BETWEEN"))
+    expected = bandwidth.Expected(inside=float(inside), between=float(between))
+    if warning := bandwidth.require_speed(rundir, generation, _device(), expected):
+        journal.warn("slow_network", warning)
 
 
 def _await(path: Path) -> None:

@@ -14,6 +14,7 @@ from service.cloud import boot_report, node_firewall
 CONFIG_PATH = "/etc/rekindle/node.json"
 REPORT = f"{boot_report.SCRIPT_PATH} {CONFIG_PATH}"
 TIMES_PATH = "/etc/rekindle/boot-times"  # lines of NAME START END, in unix seconds
+XIDS_PATH = "/etc/rekindle/xids"  # `trainer/supervisor/health.py` reads it
 USER = "10001:10001"  # who runs in the trainer image (docker/trainer.Dockerfile)
 PROCESSES = 16384  # and threads, that the container may have: 8 ranks of a large machine need 5,000
 WORK_PATH = "/mnt/rekindle"  # on the VM: local NVMe where there is some, else the temporary disk
@@ -118,6 +119,8 @@ done
 {REPORT} start_supervisor begun
 out=$(%s 2>&1) || {REPORT} start_supervisor gave_up "$(echo "$out" | {_END})"
 """
+# What the driver has reported of GPUs since the boot: the container may not read the kernel's log.
+_KEEP_XIDS = f"dmesg | grep 'NVRM: Xid' | tail -n 1000 >{XIDS_PATH}"
 
 # Docker refuses a device that is not there, and not every GPU size has InfiniBand.
 _INFINIBAND = "$(test -d /dev/infiniband && echo --device=/dev/infiniband)"
@@ -143,6 +146,7 @@ def render(config_json: str, image: str, accelerator: str) -> str:
         ],
         "runcmd": [
             ["sh", "-c", _prepare(image, cuda=cuda)],
+            *([["sh", "-c", _KEEP_XIDS]] if cuda else []),
             ["sh", "-c", _hand_over()],
             ["sh", "-c", _run(image, cuda=cuda)],
         ],

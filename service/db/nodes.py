@@ -99,6 +99,12 @@ async def registered_at(conn: AsyncConnection, node_id: str) -> float:
     return moment.timestamp()
 
 
+async def name_of(conn: AsyncConnection, node_id: str) -> str:
+    """The name of the node's instance in Azure."""
+    name = (await conn.execute(select(nodes.c.name).where(nodes.c.id == node_id))).scalar_one()
+    return str(name)
+
+
 async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]:
     """Every node that ever registered for the attempt."""
     query = select(*_RECORD).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)

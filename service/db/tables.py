@@ -251,6 +251,7 @@ nodes = Table(
     Column("error", Text, nullable=False, server_default=""),
     Column("out_of_memory", Boolean, nullable=False, server_default="false"),
     Column("hopeless", Boolean, nullable=False, server_default="false"),
+    Column("unhealthy_at", Float, nullable=False, server_default="0"),  # unix seconds; 0: never
     UniqueConstraint("attempt_id", "vm_id"),  # a doubled registration is one node
     one_of("phase", NodePhase),
     one_of("directive_kind", DirectiveKind),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from service.domain import wording
+from service.domain import unhealthy, wording
 from service.domain.attempt import (
     EVER,
     FRUITLESS,
@@ -123,7 +123,8 @@ def _train(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
         ill = _silent(seen, now, pace)
         return ill or (_halt_or_move_on(grown, seen, now, pace) if grown else Wait())
     if not wanted:
-        return _end(Outcome.EVICTED, _what_was_lost(attempt, seen))
+        lost = _end(Outcome.EVICTED, _what_was_lost(attempt, seen))
+        return unhealthy.end_of(attempt, seen) or lost
     if isinstance(membership, Open):
         return _open(attempt, membership, seen, now)
     return _silent(seen, now, pace) or Wait()
@@ -228,14 +229,15 @@ def _wanted(attempt: Attempt, seen: Seen) -> int:
 
     The first one waits for machines that still boot, a later one only for those that stay.
     """
-    elastic, running = attempt.elastic, seen.running_instances
+    elastic, awaited = attempt.elastic, unhealthy.awaited(seen.nodes)
+    left = seen.running_instances - sum(n.present and not n.stays for n in seen.nodes)
     if elastic is None:
-        short = any(n.evicting for n in seen.nodes) or running < attempt.instance_count
+        short = any(n.evicting for n in seen.nodes) or left + awaited < attempt.instance_count
         return 0 if short else attempt.instance_count
-    if seen.generation is None:
-        leaving = sum(n.present and n.evicting for n in seen.nodes)
-        return largest(elastic.node_counts, running - leaving)
-    return largest(elastic.node_counts, going_on(seen.generation, seen.nodes))
+    if seen.generation is not None:
+        left = going_on(seen.generation, seen.nodes)
+    least = elastic.node_counts[0]
+    return largest(elastic.node_counts, left) or (least if left + awaited >= least else 0)
 
 
 def _grow(attempt: Attempt, current: Generation, seen: Seen) -> Halt | None:
@@ -252,13 +254,15 @@ def _grow(attempt: Attempt, current: Generation, seen: Seen) -> Halt | None:
 
 
 def _useless(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> tuple[str, ...]:
-    """Machines that came later and never joined, or hang: they cost money and train nothing.
+    """Machines that are unhealthy, never joined or hang: they cost money and train nothing.
 
     While they are there no other is asked for in their place. Azure takes a while to delete them.
     """
-    if attempt.elastic is None or seen.scale_set is None or seen.generation is None:
-        return ()
     if attempt.refilled_at and now - attempt.refilled_at < _TO_DELETE:
+        return ()
+    if ill := unhealthy.to_delete(seen):
+        return ill
+    if attempt.elastic is None or seen.scale_set is None or seen.generation is None:
         return ()
     allowed, _ = TIME_LIMITS[AttemptState.STARTING]
     of_use = {m.vm_id for m in seen.generation.members}
@@ -274,7 +278,7 @@ def _useless(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> tuple[s
 def _refill_is_due(attempt: Attempt, seen: Seen, now: datetime) -> bool:
     """True when machines are missing, nothing is under way, and one more could be of use."""
     elastic, found = attempt.elastic, seen.scale_set
-    if elastic is None or found is None or seen.blind or attempt.wish:
+    if found is None or seen.blind or attempt.wish or unhealthy.is_enough(seen.nodes):
         return False
     quiet = found.phase in (ScaleSetPhase.READY, ScaleSetPhase.FAILED)
     if not quiet or seen.running_instances >= attempt.instance_count:
@@ -282,6 +286,8 @@ def _refill_is_due(attempt: Attempt, seen: Seen, now: datetime) -> bool:
     pause = pause_after(attempt.refills, 0)
     if attempt.refilled_at and now - attempt.refilled_at < pause:
         return False
+    if elastic is None:
+        return unhealthy.awaited(seen.nodes) > 0
     if seen.generation is None:
         return True
     if is_finished(seen.generation, seen.nodes):
@@ -301,7 +307,7 @@ def _what_was_lost(attempt: Attempt, seen: Seen) -> str:
 
 def _open(attempt: Attempt, asked: Open, seen: Seen, now: datetime) -> Step:
     before = members_of(seen.generation, seen.nodes) if seen.generation else []
-    lost = tuple(n for n in before if not n.stays)
+    lost = tuple(n for n in before if not n.stays and not n.unhealthy)
     ladder = seen.ladder
     if ladder.below:
         rung, why = ladder.below, ladder.because  # nobody's fault, and no reason to wait

@@ -30,11 +30,17 @@ class NodeView:
     restarted_in: int = 0  # the generation that was current when it last registered afresh
     hopeless: bool = False  # its trainer's error is one that no second try mends
     quiet: timedelta = timedelta(0)  # since it was last heard, as far as it could be heard
+    unhealthy_for: timedelta | None = None  # since it said so; None: it is healthy
+
+    @property
+    def unhealthy(self) -> bool:
+        """True once the node has said that its machine must be replaced."""
+        return self.unhealthy_for is not None
 
     @property
     def stays(self) -> bool:
-        """True when Azure has neither taken the machine nor announced that it will."""
-        return self.present and not self.evicting
+        """True when the machine is healthy, and Azure neither has taken it nor will."""
+        return self.present and not self.evicting and not self.unhealthy
 
     def settled(self, number: int) -> bool:
         """True when no trainer of generation ``number`` can run here any more."""

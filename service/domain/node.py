@@ -43,6 +43,7 @@ class NodeRecord:
     directive_number: int = 0
     out_of_memory: bool = False  # in the generation that the phase speaks of
     hopeless: bool = False  # the same: its error is one that no second try mends
+    unhealthy_at: float = 0.0  # when it first said that its machine must be replaced; 0: never
 
     @property
     def stops(self) -> bool:
@@ -123,6 +124,7 @@ def heard(
         evicting=record.evicting or heartbeat.eviction is not None,
         out_of_memory=heartbeat.out_of_memory or _ran_out_before(record, heartbeat),
         hopeless=heartbeat.hopeless,
+        unhealthy_at=record.unhealthy_at or (now if heartbeat.unhealthy else 0.0),
     )
 
 
@@ -154,7 +156,12 @@ def directed(record: NodeRecord, kind: DirectiveKind, number: int) -> NodeRecord
     )
 
 
-def view(record: NodeRecord, present: bool, quiet: timedelta = timedelta(0)) -> NodeView:
+def view(
+    record: NodeRecord,
+    present: bool,
+    quiet: timedelta = timedelta(0),
+    unhealthy_for: timedelta | None = None,
+) -> NodeView:
     """What the membership rules need to know; ``present`` is what the cloud says."""
     return NodeView(
         node_id=record.node_id,
@@ -168,4 +175,5 @@ def view(record: NodeRecord, present: bool, quiet: timedelta = timedelta(0)) -> 
         restarted_in=record.restarted_in,
         quiet=quiet,
         hopeless=record.hopeless,
+        unhealthy_for=unhealthy_for,
     )

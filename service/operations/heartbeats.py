@@ -66,16 +66,23 @@ class Hearing:
 
 def is_quiet(heartbeat: Heartbeat) -> bool:
     """True for one that may be without news: it says nothing but how far the node is."""
-    told = (heartbeat.committed, heartbeat.spans, heartbeat.troubles, heartbeat.error)
-    if any(told) or heartbeat.eviction is not None or heartbeat.broken is not None:
-        return False
-    return _is_finite(heartbeat)
+    told = (heartbeat.committed, *_rare(heartbeat))
+    return not any(told) and heartbeat.eviction is None and _is_finite(heartbeat)
 
 
 def is_usual(heartbeat: Heartbeat) -> bool:
     """True for news of a kind that thousands of nodes tell at once, as when they are evicted."""
-    rare = (heartbeat.spans, heartbeat.troubles, heartbeat.error, heartbeat.broken)
-    return not any(rare) and _is_finite(heartbeat)
+    return not any(_rare(heartbeat)) and _is_finite(heartbeat)
+
+
+def _rare(heartbeat: Heartbeat) -> tuple[object, ...]:
+    return (
+        heartbeat.spans,
+        heartbeat.troubles,
+        heartbeat.error,
+        heartbeat.broken,
+        heartbeat.unhealthy,
+    )
 
 
 def _is_finite(heartbeat: Heartbeat) -> bool:

@@ -4,6 +4,7 @@ What a message changes is decided by the pure rules in domain/node.py; here it i
 written and passed on to the reconciler. One transaction each.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from service.domain.progress import OF_METHODS
 from service.domain.states import ATTEMPT_OVER
 from trainer.contract import UNSTORABLE, Generation, Heartbeat, StepMetrics, Trouble
 
+log = logging.getLogger(__name__)
 _LONGEST = 400  # of what a node says in a sentence
 _LONGEST_SENTENCE = 4000  # of a trouble
 _SAID = {"notice": "eviction.answered", "training": "training.warned"}  # by kind of trouble
@@ -123,7 +125,8 @@ def must_act(before: NodeRecord, after: NodeRecord, heartbeat: Heartbeat) -> boo
     was = (before.phase, before.generation, before.free_port > 0)
     changed = was != (after.phase, after.generation, after.free_port > 0)
     noticed = after.evicting and not before.evicting and not before.stops
-    return changed or noticed or first_step or bool(heartbeat.committed)
+    ill = after.unhealthy_at > 0 and not before.unhealthy_at
+    return changed or noticed or ill or first_step or bool(heartbeat.committed)
 
 
 async def _report(
@@ -148,6 +151,28 @@ async def _report(
             level="warn",
             data={"node": after.node_id, "not_before": heartbeat.eviction.not_before},
         )
+    if after.unhealthy_at and not before.unhealthy_at:
+        await _tell_unhealthy(conn, attempt, after, printable(heartbeat.unhealthy), now)
+
+
+async def _tell_unhealthy(
+    conn: AsyncConnection, attempt: AttemptRow, node: NodeRecord, why: str, now: datetime
+) -> None:
+    """Name the instance, so that the user and Azure's support can find it."""
+    instance = await nodes.name_of(conn, node.node_id)
+    facts = {"node": node.node_id, "vm_id": node.vm_id, "instance": instance}
+    log.warning("node.unhealthy", extra={"attempt": attempt.id, **facts})
+    await events.add(
+        conn,
+        attempt.job_id,
+        now,
+        "node.unhealthy",
+        f"Instance {instance} of attempt {attempt.number} is unhealthy and is deleted:"
+        f" {why[:_LONGEST_SENTENCE]}",
+        attempt_id=attempt.id,
+        level="warn",
+        data=facts,
+    )
 
 
 async def _believe_later(

@@ -28,7 +28,8 @@ async def intend(
     """
     await attempts.note_refill(conn, claim, row, now, more=0 if useless else 1)
     if useless:
-        await _tell_useless(conn, row, useless, now)
+        ill = {n.vm_id for n in seen.nodes if n.unhealthy}  # each was told when it said so
+        await _tell_useless(conn, row, set(useless) - ill, now)
         return
     missing = row.instance_count - seen.running_instances
     found = seen.scale_set
@@ -56,7 +57,7 @@ async def _tell_useless(
     conn: AsyncConnection, row: AttemptRow, useless: Collection[str], now: datetime
 ) -> None:
     facts = {"vm_ids": sorted(useless)}
-    if await events.known(conn, row.job_id, "node.useless", facts):
+    if not useless or await events.known(conn, row.job_id, "node.useless", facts):
         return  # its deletion takes a while
     limit, _ = TIME_LIMITS[AttemptState.STARTING]
     await events.add(

@@ -271,15 +271,21 @@ def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) 
 
 def _views(sight: Sight, records: list[NodeRecord], awake_since: datetime) -> list[NodeView]:
     there, now = set(sights.running(sight.scale_set)), sight.at
-    heard = ((r, datetime.fromtimestamp(r.heard_at, UTC)) for r in records)
-    return [view(r, r.vm_id in there, now - excused(at, min(awake_since, now))) for r, at in heard]
+    return [_view(r, r.vm_id in there, min(awake_since, now), now) for r in records]
+
+
+def _view(record: NodeRecord, present: bool, awake_since: datetime, now: datetime) -> NodeView:
+    quiet = now - excused(datetime.fromtimestamp(record.heard_at, UTC), awake_since)
+    since = record.unhealthy_at
+    return view(record, present, quiet, now - datetime.fromtimestamp(since, UTC) if since else None)
 
 
 def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:
-    """When the member that has been silent for longest was last heard."""
+    """When the healthy member that has been silent for longest was last heard."""
     if generation is None:
         return None
-    heard = [r.heard_at for r in records if generation.member(r.node_id)]
+    members = (r for r in records if generation.member(r.node_id))
+    heard = [r.heard_at for r in members if not r.unhealthy_at]  # the others are being deleted
     return datetime.fromtimestamp(min(heard), UTC) if heard else None
 
 

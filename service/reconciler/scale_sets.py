@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from service.cloud import cloud_init
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, OWNER_TAG
 from service.db.attempts import AttemptRow
-from service.domain import tokens
+from service.domain import catalogue, tokens
 from service.domain.fleet import ScaleSetSpec, scale_set_name
-from trainer.contract import PROTOCOL, STORAGE_INGRESS, NodeConfig
+from trainer.contract import PROTOCOL, STORAGE_INGRESS, ExpectedHardware, NodeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,7 @@ class SpecMaker:
             accelerator=self.accelerator,
             processes_per_node=row.processes_per_node,
             storage_ingress=self.storage_ingress,
+            hardware=self._hardware(row),
         )
         return ScaleSetSpec(
             name=scale_set_name(row.id),
@@ -38,4 +39,16 @@ class SpecMaker:
             instance_count=row.instance_count,
             cloud_init=cloud_init.render(config.to_json(), self.image, self.accelerator),
             tags={OWNER_TAG: self.deployment, ATTEMPT_TAG: row.id, JOB_TAG: row.job_id},
+        )
+
+    def _hardware(self, row: AttemptRow) -> ExpectedHardware | None:
+        """What nodes check before they join; one machine alone needs no InfiniBand."""
+        sku = catalogue.lookup(row.offering.vm_size)
+        if sku is None or self.accelerator != "cuda":
+            return None
+        return ExpectedHardware(
+            gpus=sku.gpus,
+            gpu_memory_gib=sku.gpu_memory_gib,
+            nvlink_gbytes=sku.nvlink_gbytes if sku.gpus > 1 else 0,
+            infiniband_gbps=sku.infiniband_gbps if row.instance_count > 1 else 0,
         )

@@ -115,6 +115,15 @@ def test_only_a_gpu_node_asks_for_gpus_and_touches_disks() -> None:
     assert "mkfs" not in json.dumps(cpu)
 
 
+def test_a_gpu_node_keeps_what_its_driver_reported_of_gpus_where_the_container_reads_it() -> None:
+    scripts = [s for _, _, s in yaml.safe_load(render(CONFIG, IMAGE, "cuda"))["runcmd"]]
+    on_cpu = str(yaml.safe_load(render(CONFIG, IMAGE, "cpu"))["runcmd"])
+
+    assert scripts[1] == "dmesg | grep 'NVRM: Xid' | tail -n 1000 >/etc/rekindle/xids"
+    assert "--volume /etc/rekindle:/etc/rekindle:ro" in scripts[-1]
+    assert "dmesg" not in on_cpu
+
+
 def test_every_command_is_one_that_a_shell_can_read(document: dict[str, Any]) -> None:
     for program, option, script in document["runcmd"]:
         assert (program, option) == ("sh", "-c")

@@ -181,6 +181,7 @@ class Conversation:
             broken=self._duty.broken if node.phase in _ENDED else None,
             out_of_memory=self._duty.out_of_memory and node.phase in _ENDED,
             hopeless=self._duty.hopeless and node.phase in _ENDED,
+            unhealthy=self._duty.unhealthy,
             saving=self._reports.saving if self._tells else None,
         )
         answer = await self._given.service.heartbeat(heartbeat)

@@ -60,6 +60,7 @@ class Duty:
         self.error = RESTARTED if self._owed else ""
         self.broken: BrokenCheckpoint | None = None
         self.out_of_memory = self.hopeless = False
+        self.unhealthy = ""  # why this machine must be replaced; it stays so
         self.notice: EvictionNotice | None = None
         self._cadence: Cadence | None = None
         self.left = asyncio.Event()
@@ -222,7 +223,13 @@ class Duty:
         if before is not None:
             await before  # it was abandoned
         await asyncio.to_thread(_remove_runs, self._work)
-        self._ended(generation.number, await run.life())
+        self._ended(generation.number, await self._examined(await run.life()))
+
+    async def _examined(self, ending: Ending) -> Ending:
+        """Look at the machine before its trainer is blamed: a broken GPU causes any error."""
+        if ending.how is NodePhase.FAILED and not self.unhealthy:
+            self.unhealthy = ending.unhealthy or await self._tools.health.find_faults()
+        return replace(ending, hopeless=ending.hopeless and not self.unhealthy)
 
     def _ended(self, number: int, ending: Ending) -> None:
         log.info("run.ended number=%d how=%s %s", number, ending.how, ending.error)

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import psutil
 
-from trainer.contract import PROTOCOL, NodeConfig
+from trainer.contract import PROTOCOL, ExpectedHardware, NodeConfig
 from trainer.supervisor import alive
 from trainer.supervisor.blobs import Access
 from trainer.supervisor.boot import TIMES, boot_spans
 from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.health import XIDS, HealthCheck
 from trainer.supervisor.launch import Command, Launcher, torchrun
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.metadata import Metadata
@@ -115,7 +116,7 @@ async def _run(
     )
     launcher = Launcher(
         command=command,
-        environment=os.environ,
+        environment={**os.environ, **_speeds(config.hardware)},
         accelerator=config.accelerator,
         mark=str(work),
     )
@@ -137,6 +138,7 @@ async def _run(
             launcher=launcher,
             limits=replace(limits, ingress=config.storage_ingress),
             clock=Clock(),
+            health=HealthCheck(expected=config.hardware, xids=settings.node_config.with_name(XIDS)),
             booted=booted,
         )
         supervisor = Supervisor(given)
@@ -158,6 +160,17 @@ async def _beat(work: Path) -> None:
         except OSError as e:
             log.warning("alive.unshown reason=%s", e)
         await asyncio.sleep(alive.BEAT_SECONDS)
+
+
+def _speeds(expected: ExpectedHardware | None) -> dict[str, str]:
+    """What the ranks ask of an all-reduce, in GB/s: within a machine, and between machines."""
+    if expected is None:
+        return {}
+    between = expected.infiniband_gbps * expected.gpus / 8
+    return {
+        "REKINDLE_SPEED_INSIDE": str(expected.nvlink_gbytes),
+        "REKINDLE_SPEED_BETWEEN": str(between),
+    }
 
 
 def _gpus() -> int:

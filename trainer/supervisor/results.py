@@ -1,5 +1,8 @@
 """What a run's ranks have left in writing; torchrun's exit status tells nothing."""
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from trainer.contract import NodePhase
 from trainer.rundir import OutOfMemory, RankResult, RunDir
 
@@ -28,7 +31,15 @@ def out_of_memory(folder: RunDir, ranks: range) -> dict[int, OutOfMemory]:
 
 def hopeless(folder: RunDir, ranks: range) -> str:
     """Why no second try would help, as the first rank says that says so; else nothing."""
-    texts = (folder.hopeless(rank) for rank in ranks)
+    return _first_text(folder.hopeless(rank) for rank in ranks)
+
+
+def unhealthy(folder: RunDir, ranks: range) -> str:
+    """Why the machine must be replaced, as the first rank says that says so; else nothing."""
+    return _first_text(folder.unhealthy(rank) for rank in ranks)
+
+
+def _first_text(texts: Iterable[Path]) -> str:
     return next((text.read_text() for text in texts if text.exists()), "")
 
 

@@ -26,13 +26,14 @@ from trainer.supervisor.blobs import BlobError, JobContainer
 from trainer.supervisor.cache import Cache
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.commit import read_head
+from trainer.supervisor.health import HealthCheck
 from trainer.supervisor.inputs import CheckpointBroken, fetch_run_spec
 from trainer.supervisor.launch import Launcher, NotConvertible, World
 from trainer.supervisor.logs import Logs
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.patience import Patience
 from trainer.supervisor.reports import Reports
-from trainer.supervisor.results import hopeless, how_it_ended, out_of_memory, result_of
+from trainer.supervisor.results import hopeless, how_it_ended, out_of_memory, result_of, unhealthy
 from trainer.supervisor.sharing import share
 from trainer.supervisor.starting_model import bring
 from trainer.supervisor.stopping import Stopping
@@ -56,6 +57,7 @@ class Ending:
     broken: BrokenCheckpoint | None = None  # the checkpoint that it could not load
     out_of_memory: bool = False  # of a rank that has left no result
     hopeless: bool = False  # the error says what a person must change
+    unhealthy: str = ""  # why the machine must be replaced, by a rank's word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,7 @@ class Tools:
     clock: Clock
     cache: Cache
     memory: Memory
+    health: HealthCheck
     local: Callable[[float], float]  # a time that another program here read off the wall clock
     regrant: Callable[[], Awaitable[None]]  # have the service give fresh grants
 
@@ -281,7 +284,8 @@ class Run:
                 return Ending(how=how, error=why, hopeless=True)
             lacked = out_of_memory(self._world.folder, self._world.ranks)
             error = self._last_words(process, _lacking(lacked))
-            return Ending(how=how, error=error, out_of_memory=bool(lacked))
+            ill = unhealthy(self._world.folder, self._world.ranks)
+            return Ending(how=how, error=error, out_of_memory=bool(lacked), unhealthy=ill)
         if how is NodePhase.FINISHED and self._lacks_model:
             error = f"finished, but HEAD does not name the model: {self._uploads.trouble}"
             return Ending(how=NodePhase.STOPPED, error=error)

@@ -58,7 +58,13 @@ class Supervisor:
         self._group.create_task(self._leave_when_settled())
 
     async def _join(self) -> None:
-        self._instance, self._seat = await self._conversation.join()
+        """Join, and know by the first heartbeat whether the machine is healthy."""
+        checking = asyncio.create_task(self._given.health.find_faults())
+        try:
+            self._instance, self._seat = await self._conversation.join()
+            self._duty.unhealthy = await checking
+        finally:
+            checking.cancel()
 
     async def _stay(self) -> None:
         talk = self._conversation
@@ -93,6 +99,7 @@ class Supervisor:
             ),
             memory=self._given.memory,
             launcher=replace(self._given.launcher, vm_size=self._instance.vm_size),
+            health=self._given.health,
             reports=self._reports,
             limits=self._given.limits,
             clock=self._given.clock,

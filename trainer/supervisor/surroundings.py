@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
@@ -10,6 +10,7 @@ from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 from trainer.contract import NodeConfig, Span
 from trainer.supervisor.blobs import Access
 from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.health import HealthCheck
 from trainer.supervisor.launch import Launcher
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.metadata import Metadata
@@ -32,6 +33,7 @@ class Surroundings:
     launcher: Launcher
     limits: Limits
     clock: Clock
+    health: HealthCheck = field(default_factory=HealthCheck)
     booted: tuple[Span, ...] = ()  # what the machine did before that
 
     def stubborn(

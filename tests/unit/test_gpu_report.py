@@ -1,0 +1,142 @@
+"""What nvidia-smi and the driver say of broken GPUs, and the sentence that comes of each."""
+
+import re
+
+import pytest
+
+from trainer.contract import ExpectedHardware
+from trainer.supervisor.gpu_report import faults_of_gpus, faults_of_nvlink, faults_of_xids
+
+H100 = ExpectedHardware(gpus=2, gpu_memory_gib=80, nvlink_gbytes=460, infiniband_gbps=400)
+
+# The members and words of `nvidia-smi -q -x` (nvsmi_device_v12.dtd, driver 550), most left out.
+GPU = """
+  <gpu id="00000001:00:00.0">
+    <product_name>NVIDIA H100 80GB HBM3</product_name>
+    <gpu_recovery_action>None</gpu_recovery_action>
+    <fb_memory_usage><total>81559 MiB</total><used>4 MiB</used></fb_memory_usage>
+    <ecc_errors>
+      <volatile>
+        <sram_correctable>0</sram_correctable>
+        <sram_uncorrectable_parity>0</sram_uncorrectable_parity>
+        <sram_uncorrectable_secded>0</sram_uncorrectable_secded>
+        <dram_correctable>0</dram_correctable>
+        <dram_uncorrectable>0</dram_uncorrectable>
+      </volatile>
+      <aggregate>
+        <sram_correctable>17</sram_correctable>
+        <sram_uncorrectable_parity>0</sram_uncorrectable_parity>
+        <sram_uncorrectable_secded>0</sram_uncorrectable_secded>
+        <dram_correctable>12</dram_correctable>
+        <dram_uncorrectable>3</dram_uncorrectable>
+        <sram_threshold_exceeded>No</sram_threshold_exceeded>
+      </aggregate>
+    </ecc_errors>
+    <remapped_rows>
+      <remapped_row_corr>0</remapped_row_corr>
+      <remapped_row_unc>3</remapped_row_unc>
+      <remapped_row_pending>No</remapped_row_pending>
+      <remapped_row_failure>No</remapped_row_failure>
+    </remapped_rows>
+  </gpu>"""
+OLD_GPU = """
+  <gpu id="00000002:00:00.0">
+    <fb_memory_usage><total>81559 MiB</total></fb_memory_usage>
+    <ecc_errors>
+      <volatile><sram_uncorrectable>N/A</sram_uncorrectable></volatile>
+    </ecc_errors>
+    <remapped_rows>N/A</remapped_rows>
+  </gpu>"""
+
+
+def report(*gpus: str) -> str:
+    """A report as nvidia-smi frames it."""
+    return (
+        '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">\n'
+        f"<nvidia_smi_log><attached_gpus>{len(gpus)}</attached_gpus>{''.join(gpus)}"
+        "</nvidia_smi_log>"
+    )
+
+
+def with_member(name: str, value: str) -> str:
+    """A report in which the last member of this name says something else."""
+    head, _, tail = GPU.rpartition(f"<{name}>")
+    broken = f"{head}<{name}>{value}<{tail.partition('<')[2]}"
+    return report(GPU, broken)
+
+
+def test_gpus_with_a_few_corrected_errors_and_rows_that_were_remapped_are_healthy() -> None:
+    assert faults_of_gpus(report(GPU, OLD_GPU), H100) == []
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "fault"),
+    [
+        ("remapped_row_pending", "Yes", "a row of its memory waits to be remapped"),
+        ("remapped_row_failure", "Yes", "a row of its memory could not be remapped"),
+        ("remapped_row_unc", "513", "513 rows of its memory were remapped, at most 512 may be"),
+        ("sram_uncorrectable_secded", "2", "2 uncorrectable ECC errors in SRAM"),
+        (
+            "sram_correctable",
+            "10001",
+            "10001 corrected ECC errors in SRAM, at most 10000 may be",
+        ),
+        ("dram_correctable", "20000001", "20000004 ECC errors in DRAM, at most 20000000 may be"),
+    ],
+)
+def test_a_fault_of_memory_names_the_gpu(member: str, value: str, fault: str) -> None:
+    found = faults_of_gpus(with_member(member, value), H100)
+
+    assert found == [f"GPU 1 (00000001:00:00.0): {fault}"]
+
+
+def test_a_gpu_that_its_driver_wants_reset_is_unhealthy() -> None:
+    (found,) = faults_of_gpus(with_member("gpu_recovery_action", "Drain and Reset"), H100)
+
+    assert found == "GPU 1 (00000001:00:00.0) needs recovery by its driver's word: Drain and Reset"
+
+
+def test_a_gpu_with_less_memory_than_the_size_has_is_unhealthy() -> None:
+    (found,) = faults_of_gpus(with_member("total", "40536 MiB"), H100)
+
+    assert found == "GPU 1 (00000001:00:00.0) has 39.6 GiB of memory, the size has 80"
+
+
+@pytest.mark.parametrize("memory", ["N/A", ""])
+def test_a_gpu_that_does_not_tell_its_memory_is_not_judged_by_it(memory: str) -> None:
+    assert faults_of_gpus(with_member("total", memory), H100) == []
+
+
+def test_a_missing_gpu_is_told_first() -> None:
+    found = faults_of_gpus(report(GPU.replace("pending>No", "pending>Yes")), H100)
+
+    assert found[0] == "1 GPUs answer, the VM size has 2"
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("garbage", ["", "No devices were found", "<nvidia_smi_log><gpu>", "\0"])
+def test_what_is_no_report_is_refused_and_not_taken_for_health(garbage: str) -> None:
+    with pytest.raises(ValueError, match=re.escape("the report of nvidia-smi is no XML")):
+        faults_of_gpus(garbage, H100)
+
+
+def test_links_that_are_down_are_counted_for_each_gpu() -> None:
+    said = (
+        "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n"
+        "\t Link 1: <inactive>\n\t Link 2: <inactive>\n"
+        "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n"
+        "GPU 2: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n"
+        "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+    )
+
+    assert faults_of_nvlink(said) == [
+        "GPU 0: 2 NVLink links are inactive",
+        "GPU 2: 1 NVLink links are inactive",
+    ]
+
+
+def test_of_the_drivers_errors_only_those_of_the_hardware_count_and_each_once() -> None:
+    lost = "NVRM: Xid (PCI:0001:00:00): 79, pid='<unknown>', GPU has fallen off the bus."
+    log = f"[   12.1] {lost}\n[   13.2] {lost}\n[ 14] NVRM: Xid (PCI:0002:00:00): 31, pid=7, MMU\n"
+
+    assert faults_of_xids(log) == ["the driver reported Xid 79 of the GPU at PCI:0001:00:00"]

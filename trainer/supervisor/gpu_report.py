@@ -1,0 +1,100 @@
+"""What nvidia-smi tells of the GPUs, and what of it means that the machine must be replaced.
+
+`nvidia-smi -q -x` tells all in one call; members that a driver does not know are absent or "N/A",
+where `--query-gpu` refuses the whole call. NVML in this process (pynvml) could not be ended: a call
+into a driver that hangs never returns (NVIDIA/gpu-monitoring-tools issue 46). Limits are those of
+Azure's own node health checks (github.com/Azure/azurehpc-health-checks), named at each.
+"""
+
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree as ET
+
+from trainer.contract import ExpectedHardware
+
+# Of the memory that a size has; an H100 of 80 GB tells 81,559 MiB, an H100 NVL of 94 GB 95,830.
+LEAST_MEMORY = 0.95
+MOST_SRAM_CORRECTED = 10_000  # conf/*.conf: check_gpu_ecc 20000000 10000
+MOST_DRAM_ERRORS = 20_000_000
+MOST_REMAPPED = 512  # customTests/azure_gpu_ecc.nhc
+# customTests/azure_gpu_xid.nhc; what each is: docs.nvidia.com/deploy/xid-errors.
+FATAL_XIDS = frozenset({48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 119, 120})
+STATUSES = {  # of nvidia-smi's exit, as its manual page names them
+    8: "a GPU's power cables are not attached",
+    9: "the NVIDIA driver is not loaded",
+    10: "a GPU has an interrupt problem",
+    12: "the NVML library is missing",
+    14: "a GPU's infoROM is corrupted",
+    15: "a GPU has fallen off the bus or is not accessible",
+}
+_XID = re.compile(r"NVRM: Xid \(([^)]{1,40})\): (\d{1,4}),")
+_INACTIVE = re.compile(r"inactive", re.IGNORECASE)  # "<inactive>", or "all links are inActive"
+
+
+def faults_of_gpus(report: str, expected: ExpectedHardware) -> list[str]:
+    """Faults by `nvidia-smi -q -x`, a sentence each. Raises ValueError if it is no such report."""
+    try:
+        root = ET.fromstring(report)  # noqa: S314 - the driver's own, and expat bounds entities
+    except ET.ParseError as e:
+        raise ValueError(f"the report of nvidia-smi is no XML: {e}") from e
+    gpus = root.findall("gpu")
+    found = [fault for number, gpu in enumerate(gpus) for fault in _of_gpu(number, gpu, expected)]
+    if len(gpus) != expected.gpus:
+        found.insert(0, f"{len(gpus)} GPUs answer, the VM size has {expected.gpus}")
+    return found
+
+
+def faults_of_nvlink(report: str) -> list[str]:
+    """Links that are down by `nvidia-smi nvlink --status`; customTests/azure_gpu_nvlink.nhc."""
+    gpu, down = "GPU", dict[str, int]()
+    for line in report.splitlines():
+        gpu = line.partition(":")[0] if line.startswith("GPU ") else gpu
+        if _INACTIVE.search(line):
+            down[gpu] = down.get(gpu, 0) + 1
+    return [f"{gpu[:20]}: {count} NVLink links are inactive" for gpu, count in down.items()]
+
+
+def faults_of_xids(log: str) -> list[str]:
+    """Errors that the driver left in the kernel's log since the machine booted."""
+    seen = {(where, int(number)) for where, number in _XID.findall(log)}
+    fatal = sorted((where, number) for where, number in seen if number in FATAL_XIDS)
+    return [f"the driver reported Xid {number} of the GPU at {where}" for where, number in fatal]
+
+
+def _of_gpu(number: int, gpu: ET.Element, expected: ExpectedHardware) -> Iterator[str]:
+    name = f"GPU {number} ({gpu.get('id', 'unknown bus')[:20]})"
+    memory = _number(gpu.findtext("fb_memory_usage/total")) / 1024
+    if 0 < memory < LEAST_MEMORY * expected.gpu_memory_gib:
+        yield f"{name} has {memory:.1f} GiB of memory, the size has {expected.gpu_memory_gib}"
+    action = (gpu.findtext("gpu_recovery_action") or "None").strip()
+    if action not in ("None", "N/A"):
+        yield f"{name} needs recovery by its driver's word: {action[:40]}"
+    yield from (f"{name}: {fault}" for fault in _of_memory(gpu))
+
+
+def _of_memory(gpu: ET.Element) -> Iterator[str]:
+    rows = "remapped_rows/remapped_row_"
+    if gpu.findtext(f"{rows}pending") == "Yes":
+        yield "a row of its memory waits to be remapped"
+    if gpu.findtext(f"{rows}failure") == "Yes":
+        yield "a row of its memory could not be remapped"
+    if (remapped := _number(gpu.findtext(f"{rows}unc"))) > MOST_REMAPPED:
+        yield f"{remapped:.0f} rows of its memory were remapped, at most {MOST_REMAPPED} may be"
+    if errors := _errors(gpu, "sram_uncorrectable"):
+        yield f"{errors:.0f} uncorrectable ECC errors in SRAM"
+    if (errors := _errors(gpu, "sram_correctable")) > MOST_SRAM_CORRECTED:
+        yield f"{errors:.0f} corrected ECC errors in SRAM, at most {MOST_SRAM_CORRECTED} may be"
+    if (errors := _errors(gpu, "dram_")) > MOST_DRAM_ERRORS:
+        yield f"{errors:.0f} ECC errors in DRAM, at most {MOST_DRAM_ERRORS} may be"
+
+
+def _errors(gpu: ET.Element, kind: str) -> float:
+    """The larger count of since the last reset and of the GPU's life; drivers split the kinds."""
+    counts = (gpu.iterfind(f"ecc_errors/{since}/*") for since in ("volatile", "aggregate"))
+    return max(sum(_number(c.text) for c in those if c.tag.startswith(kind)) for those in counts)
+
+
+def _number(text: str | None) -> float:
+    """Of "81559 MiB" and "3"; 0 of "N/A", as where ECC is not supported."""
+    match = re.match(r"\s*(\d{1,15})", text or "")
+    return float(match[1]) if match else 0.0
