@@ -21,7 +21,7 @@ from emulator.errors import ArmError, invalid, precondition_failed, refuse_unkno
 from emulator.fabric import Fabric
 
 GUARDED = ("/subscriptions", "/tenants", "/providers")
-OF_THE_EMULATOR = "/_emulator/"  # and /: Azure's own whims, and who can sign in
+OF_THE_EMULATOR = "/_emulator/"  # Azure's own whims, and who can sign in
 TOKEN = re.compile(r"[0-9]{1,9}")  # a $skiptoken: how many came before
 LARGEST_BODY = 4 * 1024 * 1024  # bytes
 
@@ -69,7 +69,7 @@ class FrontDoor:
         if int(request.headers.get("content-length") or 0) > LARGEST_BODY:
             raise _too_large()
         path = request.url.path.lower()
-        if path == "/" or path.startswith(OF_THE_EMULATOR):
+        if path.startswith(OF_THE_EMULATOR):
             _check_near(request)
         if path.startswith(gate.HISTORY):
             gate.admit(self._fabric, request)

@@ -63,7 +63,6 @@ def _add_time(made: argparse.ArgumentParser) -> None:
         ("--delete-seconds", 2.0, "how long a delete takes (2)"),
         ("--notice-seconds", 30.0, "from the notice of an eviction to its end (30)"),
         ("--cost-delay-seconds", 8 * 3600.0, "until Cost Management tells a cost (28800)"),
-        ("--quota-seconds", 60.0, "until a request for quota is granted (60)"),
         ("--first-events-call-seconds", 0.0, "of a VM's first question for events (0)"),
     ):
         time.add_argument(name, type=_seconds, default=default, metavar="SECONDS", help=what)
@@ -77,7 +76,6 @@ def _add_machines(made: argparse.ArgumentParser) -> None:
     add("--images", type=_images, default={}, metavar="FILE", help=f"what containers run; {form}")
     add("--hollow", action="store_true", help="they run nothing: thousands of them can be")
     add("--proxies", action="store_true", help="their traffic goes by proxies and can be cut")
-    add("--faketime", action="store_true", help="their clocks can be set; needs libfaketime")
 
 
 def _number(text: str, kind: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Any:  # noqa: ANN401 - int or float

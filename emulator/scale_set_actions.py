@@ -21,7 +21,6 @@ from emulator.state import Instance, Operation, ScaleSet
 Handler = Callable[[Request], Awaitable[Response]]
 UPGRADE, UPDATE = "manualUpgrade", "update"
 KINDS = (*power.ORDERS, UPGRADE, UPDATE)
-CARRIED_OUT = (*KINDS, "runCommand")  # what a newer order for the same instance overtakes
 NEEDS_POWER = ("restart", "redeploy")
 
 
@@ -102,7 +101,7 @@ def check_possible(scale_set: ScaleSet, instances: list[Instance], kind: str) ->
 
 def overtake(fabric: Fabric, scale_set: ScaleSet, ids: tuple[str, ...]) -> None:
     """Cancel the unfinished orders to any of these instances."""
-    for kind in CARRIED_OUT:
+    for kind in KINDS:
         for operation in fabric.operations(scale_set.key, kind):
             if set(operation.instance_ids) & set(ids):
                 operation.end(fabric.now(), PREEMPTED, "Canceled")

@@ -87,12 +87,6 @@ INSTANCE: dict[str, Any] = {
     },
 }
 ORDER: dict[str, Any] = {"instanceIds": [TEXT]}
-SCRIPT: dict[str, Any] = {
-    "commandId": TEXT,
-    "script": [TEXT],
-    "parameters": [{"name": TEXT, "value": TEXT}],
-}
-SCALE_OUT: dict[str, Any] = {"capacity": WHOLE, "properties": {"zone": TEXT}}
 
 
 def formed(value: Any, form: Any, path: str = "") -> Any:  # noqa: ANN401 - JSON, as it came

@@ -1,6 +1,6 @@
 """Where scale sets, their instances and virtual machines answer."""
 
-from emulator import instances, run_command, scale_set_actions, scale_sets, virtual_machines
+from emulator import instances, scale_set_actions, scale_sets, virtual_machines
 from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, Part
 from emulator.power import ORDERS
 from emulator.scale_set_actions import UPGRADE, on_instance, on_set
@@ -21,7 +21,6 @@ PART = Part(
         ("PATCH", SET, scale_sets.patch),
         ("DELETE", SET, scale_sets.delete),
         ("GET", SET + "/instanceView", scale_sets.view),
-        ("POST", SET + "/scaleOut", scale_sets.scale_out),
         ("POST", SET + "/delete", scale_set_actions.delete_instances),
         ("POST", SET + "/" + UPGRADE, on_set(UPGRADE)),
         ("POST", SET + "/reimageAll", on_set("reimage")),
@@ -31,7 +30,6 @@ PART = Part(
         ("DELETE", INSTANCE, instances.delete),
         ("GET", INSTANCE + "/instanceView", instances.view),
         ("POST", INSTANCE + "/simulateEviction", instances.simulate_eviction),
-        ("POST", INSTANCE + "/runCommand", run_command.on_instance),
         ("POST", INSTANCE + "/reimageAll", on_instance("reimage")),
         ("GET", SUBSCRIPTION + COMPUTE + MACHINES, virtual_machines.list_all),
         ("GET", IN_GROUP + MACHINES, virtual_machines.list_in_group),
@@ -39,10 +37,9 @@ PART = Part(
         ("DELETE", MACHINE, virtual_machines.delete),
         ("GET", MACHINE + "/instanceView", virtual_machines.view),
         ("POST", MACHINE + "/simulateEviction", virtual_machines.simulate_eviction),
-        ("POST", MACHINE + "/runCommand", run_command.on_virtual_machine),
         *(("POST", f"{SET}/{kind}", on_set(kind)) for kind in ORDERS),
         *(("POST", f"{INSTANCE}/{kind}", on_instance(kind)) for kind in ORDERS),
         *(("POST", f"{MACHINE}/{kind}", virtual_machines.ordered(kind)) for kind in ORDERS),
     ],
-    chores=[scale_set_actions.carry_out, run_command.carry_out],
+    chores=[scale_set_actions.carry_out],
 )

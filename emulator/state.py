@@ -7,7 +7,7 @@ new members with a default. `emulator.store` writes what changed of them, each r
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.market.state import Metered, PlantedPrice, QuotaRequest, Restriction
+from emulator.market.state import Metered, PlantedPrice, Restriction
 from emulator.rows import Row
 from emulator.virtual_time import Anchor
 
@@ -79,7 +79,6 @@ class ScaleSet(Row):
     error: dict[str, str] | None = None
     etag: int = 1
     next_instance: int = 0  # ids are never used again
-    restorable: dict[str, float] = field(default_factory=dict)  # evicted; tried until then
     owner: str = ""  # key of the resource of another service that it is hidden behind
     version: int = 0  # of what instances are made from
     instances: dict[str, Instance] = field(default_factory=dict)
@@ -273,8 +272,6 @@ class State(Row):
     resources: dict[str, Resource] = field(default_factory=dict)
     restrictions: dict[str, Restriction] = field(default_factory=dict)  # by "size/region"
     planted_prices: dict[str, PlantedPrice] = field(default_factory=dict)  # as they came
-    quotas: dict[str, int] = field(default_factory=dict)  # by "subscription/region/name"
-    quota_requests: dict[str, QuotaRequest] = field(default_factory=dict)
     metered: dict[str, Metered] = field(default_factory=dict)
     time: Anchor | None = None
 

@@ -50,10 +50,6 @@ class Region:
         compute = "providers/Microsoft.Compute"
         return f"/subscriptions/{self.subscription}/{compute}/locations/{self.location}".lower()
 
-    def quota(self, name: str) -> str:
-        """Where the state keeps a limit that was granted."""
-        return f"{self.subscription}/{self.location}/{name}".lower()
-
 
 @dataclass(frozen=True)
 class Quota:
@@ -84,7 +80,7 @@ def limit(fabric: Fabric, region: Region, name: str) -> int:
     start = COUNTED[name][1] if name in COUNTED else REGULAR_QUOTA
     if name == "lowPriorityCores":
         start = fabric.settings.spot_quota
-    return fabric.state.quotas.get(region.quota(name), start)
+    return start
 
 
 def used(fabric: Fabric, region: Region, quota: Quota) -> int:

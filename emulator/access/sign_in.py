@@ -8,7 +8,6 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.access import federation
 from emulator.access.directory import TENANT, Principal, by_client, secret_fits, stranger
 from emulator.access.refusals import SignInRefused
 from emulator.access.tokens import LIFETIME, lifetime, signer
@@ -111,8 +110,14 @@ def _known(fabric: Fabric, form: dict[str, str]) -> Principal:
         )
         raise SignInRefused(700016, "unauthorized_client", text)
     if assertion:
-        federation.check(fabric.state, principal, assertion)
-    elif not secret_fits(fabric.state, principal, secret):
+        raise SignInRefused(
+            70025,
+            "invalid_client",
+            f"The client '{client_id}'({principal.name}) has no configured federated identity "
+            "credentials. The emulator believes no token of another issuer: use a secret.",
+            401,
+        )
+    if not secret_fits(fabric.state, principal, secret):
         text = (
             "Invalid client secret provided. Ensure the secret being sent in the request is the "
             "client secret value, not the client secret ID, for a secret added to app "

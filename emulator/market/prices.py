@@ -69,7 +69,7 @@ def _find(query: Any, meters: list[dict[str, Any]]) -> list[dict[str, Any]]:  # 
     if not text.strip():
         return meters
     fold = query.get("api-version", "") in OLDER
-    wanted = odata.parse(text, FIELDS, ("contains", "startswith"), fold=fold)
+    wanted = odata.parse(text, FIELDS, fold=fold)
     return [row for row in meters if wanted(row)]
 
 

@@ -9,13 +9,12 @@ import random
 
 from emulator import evictions
 from emulator.fabric import Fabric
-from emulator.spot_rules import ANY_PRICE, RESTORE_TIMEOUT, max_price
+from emulator.spot_rules import ANY_PRICE, max_price
 from emulator.state import Instance, ScaleSet
 from emulator.weather.allocation import leaving
 from emulator.weather.weather import Place, Pool
 
 Found = tuple[ScaleSet, Instance]
-UNTOLD = "PT1H"  # restoreTimeout, where a policy has none
 
 
 def carry_on(fabric: Fabric, now: float) -> bool:
@@ -28,17 +27,6 @@ def carry_on(fabric: Fabric, now: float) -> bool:
             _gather(fabric, scale_set, staying)
     begun = [_make_room(fabric, pool, held, now) for pool, held in staying.values()]
     return any([*begun, _hold_to_max_price(fabric, now)])
-
-
-def _restore_seconds(scale_set: ScaleSet) -> float:
-    """How long Azure tries to restore an evicted instance of this scale set; 0 if it does not."""
-    policy = scale_set.model["properties"].get("spotRestorePolicy") or {}
-    if not (scale_set.spot and policy.get("enabled")):
-        return 0.0
-    parts = RESTORE_TIMEOUT.fullmatch(policy.get("restoreTimeout") or UNTOLD)
-    assert parts, "it was checked when the scale set was put"
-    days, hours, minutes, seconds = (int((parts[n] or "0_")[:-1]) for n in (1, 3, 4, 5))
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def _gather(
@@ -68,8 +56,6 @@ def _make_room(fabric: Fabric, pool: Pool, held: list[Found], now: float) -> boo
             scale_set, instance = going.pop(0)
             at = max(wanted_at, now + fabric.settings.notice_seconds)
             _evict(pool, scale_set, instance, now, at)
-            if seconds := _restore_seconds(scale_set):
-                scale_set.restorable[instance.instance_id] = at + seconds
     return True
 
 

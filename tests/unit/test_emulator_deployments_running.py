@@ -18,7 +18,6 @@ from tests.unit.deployed import (
     deploy,
     finished,
     network,
-    subnet,
     template,
 )
 
@@ -144,44 +143,6 @@ async def test_one_that_is_over_can_be_listed_exported_and_forgotten(azure: Insi
     assert (exported, there) == (wanted, 204)
     assert gone.json()["error"]["code"] == "DeploymentNotFound"
     assert (await azure.arm.get(f"{ACCOUNTS}/account")).status_code == 200
-
-
-async def test_what_if_tells_changes_and_makes_none(azure: Inside) -> None:
-    await deploy(azure, template(account(), network()))
-    await azure.arm.put(f"{ACCOUNTS}/other", json=account("other"))
-    changed = account(properties={"accessTier": "Cool"}, sku={"name": "Standard_LRS"})
-    wanted = template(changed, network(), subnet("new", "10.0.0.0/24"))
-
-    asked = await azure.arm.post(f"{DEPLOYMENTS}/d/whatIf", json=body(wanted))
-    told = (await azure.arm.get(asked.headers["Location"])).json()["properties"]["changes"]
-
-    found = {row["resourceId"].rpartition("/")[2]: row for row in told}
-    assert {name: row["changeType"] for name, row in found.items()} == {
-        "account": "Modify",
-        "network": "NoChange",
-        "new": "Create",
-        "other": "Ignore",
-    }
-    [delta] = found["account"]["delta"]
-    assert delta["path"] == "properties.accessTier"
-    assert (delta["before"], delta["after"]) == ("Hot", "Cool")
-    tier = (await azure.arm.get(f"{ACCOUNTS}/account")).json()["properties"]["accessTier"]
-    assert tier == "Hot"
-
-
-async def test_what_if_does_not_tell_secrets_and_forgets_its_answers(azure: Inside) -> None:
-    wanted = template(
-        account(tags={"s": "[concat('x', parameters('secret'))]"}),
-        parameters={"secret": {"type": "securestring"}},
-    )
-    asked = await azure.arm.post(f"{DEPLOYMENTS}/d/whatIf", json=body(wanted, secret="hush-hush"))
-    location = asked.headers["Location"]
-    text = (await azure.arm.get(location)).text
-    await azure.pass_time(4000, step=1000)
-
-    assert "account" in text
-    assert "hush-hush" not in text
-    assert (await azure.arm.get(location)).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -48,18 +48,12 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", "old", scale_set(1)),
     ("PATCH", "old", scale_set(2)),
     ("PATCH", "flex", FLEXIBLE),
-    ("POST", "old/scaleOut", {"capacity": 2, "properties": {"zone": "1"}}),
     ("POST", "old/start", {"instanceIds": ["0"]}),
     ("POST", "old/delete", {"instanceIds": ["0"]}),
     (
         "PUT",
         "old/virtualMachines/0",
         {"properties": {"protectionPolicy": {"protectFromScaleIn": True}, "userData": "aGk="}},
-    ),
-    (
-        "POST",
-        "old/virtualMachines/0/runCommand",
-        {"commandId": "RunShellScript", "parameters": [{"name": "a", "value": "b"}]},
     ),
 ]
 ODD: st.SearchStrategy[Any] = st.sampled_from(

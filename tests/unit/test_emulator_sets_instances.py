@@ -60,27 +60,13 @@ def error(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-async def test_a_list_is_narrowed_by_what_azure_documents(inside: Inside) -> None:
-    await order(inside, "powerOff", "1")
-    await inside.pass_time(4)
-    running = "startswith(instanceView/statuses/code, 'PowerState/running') eq true"
-    assert [r["instanceId"] for r in await asked(inside, filter=running)] == ["0", "2"]
-    assert len(await asked(inside, filter="properties/latestModelApplied eq true")) == 3
-    assert await asked(inside, filter="properties/latestModelApplied eq false") == []
-    both = f"{running} and properties/provisioningState eq 'Succeeded'"
-    assert len(await asked(inside, filter=both)) == 2
-    unknown = await inside.arm.get(f"{SET}/virtualMachines", params={"$filter": "name eq 'x'"})
-    assert error(unknown) == (400, "BadRequest")
-
-
-async def test_a_list_shows_views_when_expanded_and_selected(inside: Inside) -> None:
+async def test_a_list_shows_views_when_expanded(inside: Inside) -> None:
     plain = (await asked(inside))[0]
     assert "instanceView" not in plain["properties"]
     assert plain["properties"]["timeCreated"]
-    row = (await asked(inside, expand="instanceView", select="instanceView/statuses"))[0]
-    assert list(row["properties"]) == ["instanceView"]
-    assert list(row["properties"]["instanceView"]) == ["statuses"]
-    query = {"$select": "sku"}
+    row = (await asked(inside, expand="instanceView"))[0]
+    assert row["properties"]["instanceView"]["statuses"]
+    query = {"$filter": "name eq 'x'"}
     assert error(await inside.arm.get(f"{SET}/virtualMachines", params=query))[0] == 400
 
 
@@ -235,12 +221,3 @@ async def test_the_view_of_a_scale_set_counts_its_instances(inside: Inside) -> N
     view = (await inside.arm.get(f"{SET}/instanceView")).json()
     counts = {s["code"]: s["count"] for s in view["virtualMachine"]["statusesSummary"]}
     assert counts == {"ProvisioningState/updating": 1, "ProvisioningState/succeeded": 2}
-
-
-async def test_nothing_runs_a_command_where_vms_run_nothing(inside: Inside) -> None:
-    body = {"commandId": "RunShellScript", "script": ["true"]}
-    answer = await inside.arm.post(f"{SET}/virtualMachines/0/runCommand", json=body)
-    assert error(answer) == (409, "OperationNotAllowed")
-    other = {"commandId": "RunPowerShellScript"}
-    answer = await inside.arm.post(f"{SET}/virtualMachines/0/runCommand", json=other)
-    assert error(answer) == (400, "InvalidParameter")
