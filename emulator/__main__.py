@@ -14,6 +14,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from emulator import catalog
 from emulator.app import arm, metadata_service
 from emulator.fabric import Fabric, Settings
 from emulator.options import parser
@@ -48,6 +49,8 @@ class Server(uvicorn.Server):
 def main() -> None:
     """Parse the command line and serve until told to end."""
     options = parser().parse_args()
+    if options.catalog:
+        catalog.add(options.catalog)
     try:
         asyncio.run(_serve(options))
     except (StateUnreadable, _CannotServe) as error:

@@ -120,7 +120,9 @@ def find_instance(request: Request) -> tuple[ScaleSet, Instance]:
     """The instance that the path names, or ArmError."""
     scale_set = find_scale_set(request)
     name = request.path_params["instance"]
-    if not name.isdecimal():
+    if scale_set.flexible:
+        name = next((n for n in scale_set.instances if n.lower() == name.lower()), name)
+    elif not name.isdecimal():
         message = "Virtual Machine Scale Set VM instanceId must be a number."
         raise invalid(message, target="instanceId")
     if (instance := scale_set.instances.get(name)) is None:

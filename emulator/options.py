@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from emulator import catalog
 from emulator.errors import ArmError
 from emulator.weather.skies import read
 
@@ -50,6 +51,7 @@ def _add_azure(made: argparse.ArgumentParser) -> None:
     add("--spot-quota", type=_count, default=1000, metavar="CORES", help="in each region (1000)")
     add("--throttling", choices=("none", "azure"), default="none", help="Azure's limits (none)")
     add("--weather", type=_weather, metavar="FILE", help="Spot machines over time: a JSON list")
+    add("--catalog", type=_catalog, metavar="FILE", help="more sizes, regions and prices; JSON")
     add("--page-size", type=_some, default=100, metavar="N", help="rows on a page of a list (100)")
     add("--blob-endpoint", type=_url, default="", metavar="URL", help="an Azurite's, no account")
     add("--blob-key", default="", metavar="KEY", help="of every storage account; base64")
@@ -142,6 +144,15 @@ def _runs(image: object) -> bool:
         return False
     words, env = [*command], image.get("env", {})
     return isinstance(env, dict) and all(isinstance(w, str) for w in [*words, *env.values()])
+
+
+def _catalog(text: str) -> Path:
+    try:
+        catalog.read(Path(text))
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, AttributeError) as error:
+        why = f"{text} has not the form of emulator/catalog.json: {error!r}"
+        raise argparse.ArgumentTypeError(why) from error
+    return Path(text)
 
 
 def _weather(text: str) -> Path:

@@ -126,6 +126,8 @@ def _choice(value: Any, choices: tuple[str, ...], path: str) -> str:  # noqa: AN
 
 
 def _plain(value: Any, form: str, path: str) -> Any:  # noqa: ANN401 - as it came
+    if form == SWITCH and value in ("true", "True", "false", "False"):
+        return value.lower() == "true"  # as Azure's own deserializer reads them
     name, kinds = TYPES[form]
     fits = isinstance(value, kinds) and (form == SWITCH or not isinstance(value, bool))
     if not fits or (form in LARGEST and not abs(value) <= LARGEST[form]):

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from emulator import (
     maintenance,
     operations,
+    profile_rules,
     scale_in,
     scale_set_faults,
     scale_set_models,
@@ -170,6 +171,7 @@ def _accept(
     model, custom_data = scale_set.model, scale_set.custom_data
     priced = replace(offer, spot=_spot_price(fabric, scale_set))
     scale_set_rules.check(scale_set.name, model, custom_data, priced, version)
+    profile_rules.check_subnets(fabric.state, scale_set.id, scale_set.profile)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
     restrictions.check(fabric, scale_set)

@@ -43,12 +43,15 @@ def scale_set_body(scale_set: ScaleSet, *, user_data: bool = False) -> dict[str,
     if not user_data and "userData" in scale_set.profile:
         shown = {k: v for k, v in scale_set.profile.items() if k != "userData"}
         properties["virtualMachineProfile"] = shown
+    model = dict(scale_set.model)
+    if scale_set.flexible and not scale_set.profile:
+        del model["sku"]  # nothing is known of its VMs
     return {
         "id": scale_set.id,
         "name": scale_set.name,
         "type": "Microsoft.Compute/virtualMachineScaleSets",
         "etag": f'"{scale_set.etag}"',
-        **scale_set.model,
+        **model,
         "properties": properties,
     }
 

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.access.directory import IDENTITY, TENANT
-from emulator.catalog import region_name
-from emulator.errors import elsewhere, invalid, resource_not_found
+from emulator.catalog import check_location
+from emulator.errors import elsewhere, resource_not_found
 from emulator.front_door import fabric_of, page, read_json
 from emulator.resource_groups import find_group
 from emulator.state import Resource, group_id
@@ -23,10 +23,9 @@ async def put(request: Request) -> Response:
     body = await read_json(request)
     old = _lookup(request)
     location = str(body.get("location") or (old.location if old else ""))
-    if not location:
-        raise invalid("The location property is required for this definition.", "LocationRequired")
-    if old and region_name(location) != old.location:
-        raise elsewhere(old.name, old.location, group.name, region_name(location))
+    location = check_location(location, IDENTITY)
+    if old and location != old.location:
+        raise elsewhere(old.name, old.location, group.name, location)
     ids = {"tenantId": TENANT, "principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}
     known = old.body["properties"] if old else ids
     resource = Resource(
@@ -34,7 +33,7 @@ async def put(request: Request) -> Response:
         if old
         else f"{group_id(group.subscription, group.name)}{PROVIDER}/{request.path_params['name']}",
         type=IDENTITY,
-        location=region_name(location),
+        location=location,
         body={"tags": tags_of(body), "properties": known},
         created_at=old.created_at if old else fabric.now(),
     )

@@ -23,10 +23,12 @@ RATES = {
 }
 
 
-def rows(fabric: Fabric, currency: str) -> Iterator[dict[str, Any]]:
-    """All of it, in the order of the catalog."""
+def rows(fabric: Fabric, currency: str, size: str = "") -> Iterator[dict[str, Any]]:
+    """All of it, or the machines of one size, in the order of the catalog."""
     now = fabric.now()
     for offer in catalog().offers:
+        if size.lower() not in ("", offer.size.name.lower()):
+            continue
         spot = fabric.weather.spot_price(offer.location, offer.size.name, now) or offer.spot
         for row, price in _meters(offer, spot, datetime.fromtimestamp(now, UTC)):
             if not _is_replaced(fabric, offer, row):

@@ -1,5 +1,6 @@
 """The Retail Prices API: no sign-in; values in a filter know case from 2023-01-01-preview on."""
 
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,6 +12,7 @@ from emulator.front_door import base_url, fabric_of
 from emulator.market.price_rows import RATES, rows
 
 PAGE = 1000
+SIZE = re.compile(r"armSkuName eq '([^']+)'", re.IGNORECASE)  # other rows need not be made
 OLDER = ("", "2021-10-01", "2021-10-01-preview")
 FIELDS = {
     name.lower(): {"priceType": "type"}.get(name, name)
@@ -37,7 +39,9 @@ async def list_all(request: Request) -> Response:
     """The meters that fit $filter, a page at a time."""
     fabric, query = fabric_of(request), request.query_params
     try:
-        found = _find(query, list(rows(fabric, _currency(query))))
+        named = SIZE.search(query.get("$filter", ""))
+        meters = rows(fabric, _currency(query), named[1] if named else "")
+        found = _find(query, list(meters))
         top, skip = _number(query, "$top", None), _number(query, "$skip", 0) or 0
     except odata.BadFilter:
         error = {"Code": "BadRequest", "Message": "Invalid OData parameters supplied"}

@@ -1,6 +1,6 @@
 """Where the market is asked."""
 
-from emulator import usages
+from emulator import images, usages
 from emulator.market import (
     costs,
     placement,
@@ -21,6 +21,7 @@ PART = Part(
         ("GET", "/api/retail/prices", prices.list_all),
         ("GET", IN_COMPUTE + "/skus", skus.list_all),
         ("GET", LOCATION + "/usages", usages.list_all),
+        *(("GET", path, images.show) for path in images.PATHS),
         ("GET", LOCATION + "/placementScores/spot", placement.metadata),
         ("POST", LOCATION + "/placementScores/spot/generate", placement.generate),
         ("POST", "/providers/Microsoft.ResourceGraph/resources", resource_graph.resources),
