@@ -19,8 +19,8 @@ from emulator.scale_sets import find_scale_set
 from emulator.state import Instance, Operation, ScaleSet
 
 Handler = Callable[[Request], Awaitable[Response]]
-UPGRADE, UPDATE = "manualUpgrade", "update"
-KINDS = (*power.ORDERS, UPGRADE, UPDATE)
+UPGRADE = "manualUpgrade"
+KINDS = (*power.ORDERS, UPGRADE)
 NEEDS_POWER = ("restart", "redeploy")
 
 
@@ -170,11 +170,7 @@ def _concerns(kind: str, instance: Instance) -> bool:
 
 def _all(scale_set: ScaleSet) -> tuple[str, ...]:
     """Those that orders to the whole scale set reach."""
-    return tuple(
-        i.instance_id
-        for i in scale_set.instances.values()
-        if i.phase != "creating" and not i.protection.get("protectFromScaleSetActions")
-    )
+    return tuple(i.instance_id for i in scale_set.instances.values() if i.phase != "creating")
 
 
 def _named(scale_set: ScaleSet, named: list[str]) -> tuple[str, ...]:

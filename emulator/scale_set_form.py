@@ -79,13 +79,6 @@ SCALE_SET: dict[str, Any] = {
     "plan": {},
     "properties": _PROPERTIES,
 }
-INSTANCE: dict[str, Any] = {
-    "tags": TEXTS,
-    "properties": {
-        "protectionPolicy": {"protectFromScaleIn": SWITCH, "protectFromScaleSetActions": SWITCH},
-        "userData": TEXT,
-    },
-}
 ORDER: dict[str, Any] = {"instanceIds": [TEXT]}
 
 

@@ -26,7 +26,6 @@ PART = Part(
         ("POST", SET + "/reimageAll", on_set("reimage")),
         ("GET", SET + "/virtualMachines", instances.list_all),
         ("GET", INSTANCE, instances.get),
-        ("PUT", INSTANCE, instances.put),
         ("DELETE", INSTANCE, instances.delete),
         ("GET", INSTANCE + "/instanceView", instances.view),
         ("POST", INSTANCE + "/simulateEviction", instances.simulate_eviction),

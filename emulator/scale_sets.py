@@ -219,7 +219,7 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> Oper
 
 def _add_instances(fabric: Fabric, scale_set: ScaleSet, count: int) -> list[str]:
     fresh, zones = [], scale_set.model.get("zones") or [""]
-    for priority in scale_in.priorities(scale_set, max(0, count)):
+    for _ in range(count):
         number = scale_set.next_instance
         scale_set.next_instance += 1
         name = f"{scale_set.name}_{uuid.uuid4().hex[:8]}" if scale_set.flexible else str(number)
@@ -229,7 +229,6 @@ def _add_instances(fabric: Fabric, scale_set: ScaleSet, count: int) -> list[str]
             token=uuid.uuid4().hex,
             address=fabric.next_address(),
             created_at=fabric.now(),
-            priority=priority,
             zone=zones[number % len(zones)],
             applied=scale_set.version,
         )

@@ -48,12 +48,9 @@ class Instance(Row):
     incarnation: int = 0  # of the scheduled events document
     stopped: bool = False  # powered off, but allocated
     busy: str = ""  # the order of its owner that is being carried out
-    priority: str = ""  # where the scale set mixes them
     zone: str = ""
     etag: int = 1
     applied: int = 0  # the version of the scale set's model that it has
-    protection: dict[str, bool] = field(default_factory=dict)
-    user_data: str | None = None  # base64; None: that of the scale set
     maintenance: list[dict[str, Any]] = field(default_factory=list)  # `emulator.maintenance`
     events_asked_at: float = 0.0  # when the VM last asked for its events, to the hour
     events_on_at: float = 0.0  # since when it is told of them
@@ -133,10 +130,6 @@ class ScaleSet(Row):
         """Whether the OS disks lie on the hosts, and are gone when a VM leaves its host."""
         storage = self.profile.get("storageProfile") or {}
         return bool((storage.get("osDisk") or {}).get("diffDiskSettings"))
-
-    def evictable(self, instance: Instance) -> bool:
-        """Whether this instance is a Spot one; a scale set may mix them with regular ones."""
-        return self.spot and instance.priority != "Regular"
 
     def vm_name(self, instance: Instance) -> str:
         """The name of one instance as ARM and the metadata service give it."""

@@ -85,8 +85,6 @@ def instance_body(
     }
     if cards := (scale_set.profile.get("networkProfile") or {}).get(CARDS):
         properties["networkProfileConfiguration"] = {CARDS: cards}
-    if instance.protection:
-        properties["protectionPolicy"] = instance.protection
     return {
         "id": f"{scale_set.id}/virtualMachines/{instance.instance_id}",
         "name": scale_set.vm_name(instance),
@@ -110,8 +108,8 @@ def virtual_machine_body(
 ) -> dict[str, Any]:
     """One VM of a Flexible scale set, as the virtual machine that it is."""
     properties = {"virtualMachineScaleSet": {"id": scale_set.id}, **_machine(scale_set, instance)}
-    properties["priority"] = "Spot" if scale_set.evictable(instance) else "Regular"
-    if scale_set.evictable(instance):
+    properties["priority"] = "Spot" if scale_set.spot else "Regular"
+    if scale_set.spot:
         properties["evictionPolicy"] = scale_set.profile.get("evictionPolicy") or "Deallocate"
         properties["billingProfile"] = scale_set.profile.get("billingProfile") or {"maxPrice": -1}
     return {
@@ -194,7 +192,7 @@ def _asked_for(
     fabric: Fabric, scale_set: ScaleSet, instance: Instance, *, view: bool, user_data: bool
 ) -> dict[str, Any]:
     asked: dict[str, Any] = {"instanceView": instance_view(fabric, instance)} if view else {}
-    data = scale_set.profile.get("userData") if instance.user_data is None else instance.user_data
+    data = scale_set.profile.get("userData")
     if user_data and data:
         asked["userData"] = data
     return asked

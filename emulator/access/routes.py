@@ -23,7 +23,6 @@ PART = Part(
         ("GET", "/{tenant}/v2.0/.well-known/openid-configuration", sign_in.openid_configuration),
         ("GET", "/{tenant}/discovery/v2.0/keys", sign_in.keys),
         ("POST", "/{tenant}/oauth2/v2.0/token", sign_in.token),
-        ("POST", "/{tenant}/oauth2/token", sign_in.token_of_v1),
         ("GET", "/tenants", cloud.tenants),
         ("GET", "/subscriptions", cloud.subscriptions),
         ("GET", SUBSCRIPTION, cloud.subscription),

@@ -33,15 +33,13 @@ def _gather(
     fabric: Fabric, scale_set: ScaleSet, staying: dict[Place, tuple[Pool, list[Found]]]
 ) -> None:
     """Add the Spot instances that have machines and are to keep them to their pools."""
-    pools: dict[tuple[str, str], Pool | None] = {}  # by what tells them apart in one scale set
+    pools: dict[str, Pool | None] = {}  # by zone
     for instance in scale_set.instances.values():
         if instance.phase != "allocated" or leaving(instance):
             continue
-        kind = instance.zone, instance.priority
-        if kind not in pools:
-            spot = scale_set.evictable(instance)
-            pools[kind] = fabric.weather.pool(scale_set, instance) if spot else None
-        if pool := pools[kind]:
+        if instance.zone not in pools:
+            pools[instance.zone] = fabric.weather.pool(scale_set, instance)
+        if pool := pools[instance.zone]:
             staying.setdefault(pool.key, (pool, []))[1].append((scale_set, instance))
 
 
@@ -82,8 +80,7 @@ def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
         price = fabric.weather.spot_price(scale_set.location, scale_set.vm_size, now)
         if price is not None and bid < price:
             for instance in scale_set.instances.values():
-                spot = scale_set.evictable(instance) and instance.phase == "allocated"
-                if spot and not leaving(instance):
+                if instance.phase == "allocated" and not leaving(instance):
                     evictions.announce(scale_set, instance, now, fabric.settings.notice_seconds)
                     begun = True
     return begun

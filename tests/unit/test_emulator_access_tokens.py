@@ -96,16 +96,6 @@ async def test_there_is_only_one_tenant(inside: Inside) -> None:
     assert (discovery.status_code, discovery.json()["error"]) == (400, "invalid_tenant")
 
 
-async def test_the_first_endpoint_takes_a_resource(inside: Inside) -> None:
-    answer = await sign_in(
-        inside, f"/{TENANT}/oauth2/token", resource="https://management.core.windows.net/"
-    )
-
-    assert answer.json()["resource"] == "https://management.core.windows.net/"
-    assert int(answer.json()["expires_on"]) > inside.fabric.now()
-    assert (await asked(inside, answer.json()["access_token"])).status_code == 200
-
-
 async def test_anybody_can_check_a_token_with_the_published_key(inside: Inside) -> None:
     token = (await sign_in(inside)).json()["access_token"]
     discovery = await inside.arm.get(f"/{TENANT}/v2.0/.well-known/openid-configuration")

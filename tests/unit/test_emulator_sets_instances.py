@@ -1,4 +1,4 @@
-"""The VMs of a scale set: asked for, protected, and ordered about."""
+"""The VMs of a scale set: asked for, and ordered about."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -159,43 +159,6 @@ async def test_a_vm_with_an_ephemeral_disk_cannot_be_deallocated(inside: Inside)
         "Operation 'deallocate' is not supported for VMs or VM Scale Set instances using an "
         "ephemeral OS disk."
     )
-
-
-async def test_a_protected_instance_survives_scale_in(inside: Inside) -> None:
-    policy = {"properties": {"protectionPolicy": {"protectFromScaleIn": True}}}
-    url = f"{SET}/virtualMachines/2"
-    answer = await inside.arm.put(url, json=policy)
-    assert answer.status_code == 200
-    assert answer.json()["properties"]["protectionPolicy"] == {"protectFromScaleIn": True}
-    assert answer.json()["properties"]["provisioningState"] == "Updating"
-    await inside.pass_time(3)
-    await inside.arm.patch(SET, json={"sku": {"capacity": 1}})
-    await inside.pass_time(4)
-    assert list(await power(inside)) == ["2"]
-    gone = await inside.arm.put(f"{SET}/virtualMachines/0", json=policy)
-    assert error(gone) == (400, "InvalidParameter")
-    assert "instanceId 0 is not an active" in gone.text
-
-
-async def test_orders_to_all_pass_by_who_is_protected_from_them(inside: Inside) -> None:
-    policy = {"properties": {"protectionPolicy": {"protectFromScaleSetActions": True}}}
-    await inside.arm.put(f"{SET}/virtualMachines/1", json=policy)
-    await inside.pass_time(3)
-    await order(inside, "powerOff")
-    await inside.pass_time(4)
-    assert await power(inside) == {"0": "stopped", "1": "running", "2": "stopped"}
-    await order(inside, "powerOff", "1")
-    await inside.pass_time(4)
-    assert (await power(inside))["1"] == "stopped"
-
-
-async def test_an_instance_has_an_etag_of_its_own(inside: Inside) -> None:
-    url = f"{SET}/virtualMachines/1"
-    old = (await inside.arm.get(url)).json()["etag"]
-    assert (await inside.arm.put(url, json={}, headers={"If-Match": old})).status_code == 200
-    stale = {"If-Match": old}
-    assert (await inside.arm.put(url, json={}, headers=stale)).status_code == 412
-    assert (await inside.arm.delete(url, headers=stale)).status_code == 412
 
 
 async def test_deleted_instances_take_the_capacity_with_them(inside: Inside) -> None:
