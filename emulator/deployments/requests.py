@@ -1,4 +1,4 @@
-"""Requests for deployments in a resource group: put, show, cancel, validate."""
+"""Requests for deployments in a resource group: put, show, validate."""
 
 import re
 import uuid
@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.deployments import preflight, records, refusals, templates
 from emulator.deployments.templates import Plan
-from emulator.errors import ArmError, invalid
+from emulator.errors import invalid
 from emulator.front_door import base_url, fabric_of, page, read_json
 from emulator.resource_groups import find_group
 from emulator.state import Resource, group_id
@@ -84,42 +84,6 @@ async def operations(request: Request) -> Response:
     return page(request, _found(request).body["operations"])
 
 
-async def export(request: Request) -> Response:
-    """The template that was deployed."""
-    return JSONResponse({"template": _found(request).body["template"]})
-
-
-async def delete(request: Request) -> Response:
-    """Forget one that is over; its resources stay."""
-    fabric = fabric_of(request)
-    find_group(request)
-    id_, name = _names(request)
-    deployment = fabric.state.resources.get(id_.lower())
-    if deployment is None:
-        return Response(status_code=204)
-    if records.running(deployment):
-        raise refusals.active(name)
-    del fabric.state.resources[deployment.key]
-    fabric.changed()
-    return Response(status_code=204)
-
-
-async def cancel(request: Request) -> Response:
-    """Stop one; what it has made stays."""
-    deployment = _found(request)
-    if not records.running(deployment):
-        raise ArmError(
-            409,
-            "DeploymentCannotBeCancelled",
-            f"The deployment '{deployment.name}' cannot be cancelled because it is in a terminal "
-            f"provisioning state: '{deployment.body['properties']['provisioningState']}'.",
-        )
-    deployment.body["properties"]["provisioningState"] = "Canceled"
-    deployment.body["run"] = None
-    fabric_of(request).changed()
-    return Response(status_code=204)
-
-
 def _names(request: Request) -> tuple[str, str]:
     names = request.path_params
     group = group_id(names["subscription"], names["group"])
@@ -158,8 +122,7 @@ async def _planned(request: Request, name: str) -> tuple[Json, Plan]:
             "The emulator needs the template itself in 'properties.template': it follows no links.",
             "InvalidTemplate",
         )
-    shown = {"template": asked["template"], "mode": "Incremental", "provisioningState": "Accepted"}
-    place = records.place(group, name, shown, base_url(request))
+    place = records.place(group)
     return asked, templates.plan(asked["template"], asked.get("parameters"), place)
 
 

@@ -13,10 +13,7 @@ PART = Part(
         ("HEAD", ONE, requests.head),  # first: a route for GET takes HEAD too
         ("GET", ONE, requests.get),
         ("PUT", ONE, requests.put),
-        ("DELETE", ONE, requests.delete),
         ("POST", ONE + "/validate", requests.validate),
-        ("POST", ONE + "/cancel", requests.cancel),
-        ("POST", ONE + "/exportTemplate", requests.export),
         ("GET", ONE + "/operations", requests.operations),
         ("GET", GROUP + "/deployments/{deployment}/operations", requests.operations),  # as az asks
         ("GET", ONE + "/operationStatuses/{status}", requests.status),

@@ -76,9 +76,7 @@ class _Deployment:
         group = fabric.state.groups.get(group_id(path.subscription, path.group).lower())
         self._plan = None
         if group:
-            place = records.place(
-                group, resource.name, resource.body["properties"], self._run["call"]["base"]
-            )
+            place = records.place(group)
             self._plan = templates.plan(resource.body["template"], self._run["parameters"], place)
 
     async def advance(self) -> None:

@@ -33,9 +33,6 @@ class Place:
 
     subscription: dict[str, Json]
     group: dict[str, Json]
-    tenant: dict[str, Json]
-    deployment: dict[str, Json]
-    environment: dict[str, Json]
 
     @property
     def group_id(self) -> str:
@@ -210,7 +207,4 @@ FUNCTIONS: dict[str, Callable[[Scope, list[Argument]], Json]] = {
     "providers": _providers,
     "resourcegroup": lambda scope, _: scope.place.group,
     "subscription": lambda scope, _: scope.place.subscription,
-    "tenant": lambda scope, _: scope.place.tenant,
-    "deployment": lambda scope, _: scope.place.deployment,
-    "environment": lambda scope, _: scope.place.environment,
 }

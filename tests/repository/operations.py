@@ -21,7 +21,7 @@ IGNORED = (
     ("members that are not named in `emulator/scale_set_form.py`", "kept and shown again"),
 )
 ABSENT = (
-    "Deployments: what-if, mode Complete, copy loops, symbolic names, templates in templates",
+    "Deployments: what-if, cancel, delete, export; mode Complete, copy loops, symbolic names",
     "Microsoft Graph, federated credentials, user accounts, groups, deny assignments",
     "Microsoft.Quota; Resource Graph but for one form of query; Cost Management but for sums",
     "Scale sets: run commands, `scaleOut`, priority mixes, instance protection, `$filter`",

@@ -59,7 +59,6 @@ VALUES: list[tuple[str, Json]] = [
     ("[resourceGroup().LOCATION]", "eastus"),
     ("[[not an expression]", "[not an expression]"),
     ("[subscription().id]", SUBSCRIPTION_ID),
-    ("[deployment().name]", "d"),
     (
         "[resourceId('Microsoft.Network/virtualNetworks/subnets', 'n', 's')]",
         f"{GROUP_ID}/providers/Microsoft.Network/virtualNetworks/n/subnets/s",
