@@ -122,7 +122,7 @@ def read(*more: Path) -> Catalog:
         told[kind] |= data.get(kind, {})
     sizes = {n.lower(): Size(name=n, **members) for n, members in told["sizes"].items()}
     regions = {n: _location(n, members) for n, members in told["locations"].items()}
-    rows = [row for data in (own, *added) for row in data.get("prices", [])]
+    rows = [row for data in (*added, own) for row in data.get("prices", [])]
     rows += [
         _common(size, place, prices[size]) for size, place in product(prices, regions.values())
     ]
