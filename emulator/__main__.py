@@ -14,12 +14,12 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from emulator import catalog
 from emulator.app import arm, metadata_service
 from emulator.fabric import Fabric, Settings
 from emulator.options import parser
 from emulator.store import StateUnreadable, occupy
 from emulator.tls import certificates
-from emulator.vm_faults import clock
 
 LOOPBACK = "127.0.0.1"
 
@@ -49,6 +49,8 @@ class Server(uvicorn.Server):
 def main() -> None:
     """Parse the command line and serve until told to end."""
     options = parser().parse_args()
+    if options.catalog:
+        catalog.add(options.catalog)
     try:
         asyncio.run(_serve(options))
     except (StateUnreadable, _CannotServe) as error:
@@ -119,7 +121,6 @@ def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> Setti
         notice_seconds=options.notice_seconds,
         spot_quota=options.spot_quota,
         cost_delay_seconds=options.cost_delay_seconds,
-        quota_seconds=options.quota_seconds,
         page_size=options.page_size,
         speed=options.speed,
         seed=options.seed,
@@ -130,17 +131,10 @@ def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> Setti
         weather=options.weather,
         throttling=options.throttling,
         proxies=options.proxies,
-        faketime=_faketime() if options.faketime else "",
         first_events_call_seconds=options.first_events_call_seconds,
         blob_endpoint=options.blob_endpoint,
         blob_key=options.blob_key,
     )
-
-
-def _faketime() -> str:
-    if not (found := clock.library()):
-        sys.exit(f"emulator: --faketime needs libfaketime: {clock.INSTALL}")
-    return found
 
 
 def _server(application: Starlette, certificate: Path | None = None) -> Server:

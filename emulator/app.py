@@ -13,7 +13,6 @@ from emulator import (
     request_log,
     resource_groups,
     scale_set_routes,
-    status_page,
 )
 from emulator.access import owner
 from emulator.access import routes as access
@@ -56,7 +55,6 @@ CORE = Part(
         ("POST", "/vm/{token}/metadata/scheduledevents", metadata.start_requests),
     ],
     admin=[
-        ("GET", "/", status_page.show),
         ("GET", "/_emulator/requests", request_log.show),
         ("POST", "/_emulator/capacity", admin.capacity),
         ("POST", "/_emulator/evict", admin.evict),

@@ -1,9 +1,13 @@
-"""What is for sale: VM sizes, regions and prices, from `catalog.json`.
+"""What is for sale: VM sizes, regions and prices, from `catalog.json` and `everywhere.json`.
+
+The first says which size is sold where. Those of the second, with a price of their own, are sold in
+every region; with it all public regions are there. `--catalog FILE` adds to the first, in its form.
 
 US list prices are Azure's; Spot prices are of the right size, no quotes. Of reservations only
 the two of ND96amsr in eastus are Azure's; of savings plans no figure is known, so there are none.
 What no source tells is made up: the zones of a size, ND in westus3 and outside the US, most Low
-Priority meters, product names of all but ND96amsr and NC24ads. Nothing to plan with.
+Priority meters, product names of all but ND96amsr and NC24ads, the prices of `everywhere.json`
+outside of eastus and their discounts. Nothing to plan with.
 """
 
 import json
@@ -11,7 +15,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
+from itertools import product
+from pathlib import Path
 from typing import Any
+
+from emulator.errors import invalid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +84,23 @@ class Catalog:
         return self.by_place.get((name.lower(), location.lower()))
 
 
+def check_location(given: object, type_: str) -> str:
+    """The name of a region, or ArmError for none or one that Azure does not have."""
+    if not given:
+        raise invalid("The location property is required for this definition.", "LocationRequired")
+    place, known = region_name(given), catalog().locations
+    if place not in known:
+        raise invalid(
+            f"The provided location '{place}' is not available for resource type '{type_}'. List "
+            f"of available regions for the resource type is '{','.join(sorted(known))}'.",
+            "LocationNotAvailableForResourceType",
+        )
+    return place
+
+
+OWN = ("catalog.json", "everywhere.json")
+
+
 def region_name(text: object) -> str:
     """A region's name from any spelling: "East US" is "eastus"."""
     return str(text).lower().replace(" ", "")
@@ -83,13 +108,43 @@ def region_name(text: object) -> str:
 
 @cache
 def catalog() -> Catalog:
-    """Read the data file, once."""
-    data = json.loads(files("emulator").joinpath("catalog.json").read_text())
-    sizes = {n.lower(): Size(name=n, **members) for n, members in data["sizes"].items()}
-    regions = {n: _location(n, members) for n, members in data["locations"].items()}
-    offers = tuple(_offer(row, sizes, regions) for row in data["prices"])
-    by_place = {(o.size.name.lower(), o.location): o for o in offers}
+    """Read the data files, once."""
+    return read()
+
+
+def read(*more: Path) -> Catalog:
+    """The catalog with what these files add; ValueError, KeyError or TypeError if misshapen."""
+    own, common = (json.loads(files("emulator").joinpath(n).read_text()) for n in OWN)
+    added = [json.loads(file.read_text()) for file in more]
+    prices = {s: members.pop("on_demand") for s, members in common["sizes"].items()}
+    told: dict[str, dict[str, Any]] = {"sizes": {}, "locations": {}}
+    for data, kind in product((common, own, *added), told):
+        told[kind] |= data.get(kind, {})
+    sizes = {n.lower(): Size(name=n, **members) for n, members in told["sizes"].items()}
+    regions = {n: _location(n, members) for n, members in told["locations"].items()}
+    rows = [row for data in (*added, own) for row in data.get("prices", [])]
+    rows += [
+        _common(size, place, prices[size]) for size, place in product(prices, regions.values())
+    ]
+    by_place: dict[tuple[str, str], Offer] = {}
+    for offer in (_offer(row, sizes, regions) for row in rows):
+        by_place.setdefault((offer.size.name.lower(), offer.location), offer)
+    offers = tuple(by_place.values())
     return Catalog(sizes=sizes, regions=regions, offers=offers, by_place=by_place)
+
+
+def add(file: Path) -> None:
+    """Sell from now on what the file adds, too."""
+    found, known = read(file), catalog()
+    for name, value in vars(found).items():
+        object.__setattr__(known, name, value)
+
+
+def _common(size: str, place: Location, price: str) -> dict[str, Any]:
+    """The row of a size that is sold in every region; Spot at a fifth, as Low Priority."""
+    fifth = str(Decimal(price) / 5)
+    members = {"size": size, "location": place.name, "zones": place.zones}
+    return members | {"on_demand": price, "spot": fifth, "low_priority": fifth}
 
 
 def _location(name: str, members: dict[str, Any]) -> Location:

@@ -60,7 +60,7 @@ def _event(vm_name: str, eviction: Eviction) -> dict[str, Any]:
 
 def _check(scale_set: ScaleSet, instance: Instance) -> None:
     name = scale_set.vm_name(instance)
-    if not scale_set.evictable(instance):
+    if not scale_set.spot:
         raise ArmError(
             409,
             "OperationNotAllowed",

@@ -41,8 +41,6 @@ class Settings:
     delete_seconds: float = 2.0
     notice_seconds: float = 30.0
     spot_quota: int = 1000  # cores per region
-    quota_seconds: float = 60.0  # how long a request for more takes
-    quota_ceiling: int = 10_000  # cores; a request for more is refused
     cost_delay_seconds: float = 8 * 3600.0  # how late Cost Management is
     page_size: int = 100
     address_prefix: str = "127.77"  # of VM addresses; empty where only 127.0.0.1 works
@@ -53,7 +51,6 @@ class Settings:
     blob_endpoint: str = ""  # of an Azurite that holds every storage account
     blob_key: str = ""
     proxies: bool = False  # each VM's traffic goes by a proxy of its own, which can be cut
-    faketime: str = ""  # libfaketime's file: VMs' clocks can be set
     first_events_call_seconds: float = 0.0  # how long a VM's first question for events takes
     speed: float = 1.0  # of time
     seed: int = 0  # of everything that is drawn, save ids
@@ -261,7 +258,6 @@ class Fabric:
                 metadata_url=self.metadata_url(instance),
                 images=self.settings.images,
                 proxied=self.settings.proxies,
-                faketime=self.settings.faketime,
             )
             self._processes.boot(machine)
 

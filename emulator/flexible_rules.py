@@ -10,11 +10,11 @@ FOREIGN = ("overprovision", "upgradePolicy")  # what only Uniform ones have
 def check(name: str, model: dict[str, Any], profile: dict[str, Any]) -> None:
     """Raise ArmError for what does not go with the orchestration mode."""
     properties = model["properties"]
-    flexible = properties.get("orchestrationMode") == "Flexible"
-    if flexible:
+    if properties.get("orchestrationMode") == "Flexible":
         _flexible(name, model, properties, profile)
-    if (mix := properties.get("priorityMixPolicy")) is not None:
-        _mix(mix, properties, profile, flexible=flexible)
+    if properties.get("priorityMixPolicy") is not None:
+        text = "This emulator does not offer priorityMixPolicy: make two scale sets."
+        raise invalid(text, "BadRequest")
 
 
 def _flexible(
@@ -39,33 +39,3 @@ def _flexible(
             "BadRequest",
             "identity",
         )
-
-
-def _mix(
-    mix: dict[str, Any], properties: dict[str, Any], profile: dict[str, Any], *, flexible: bool
-) -> None:
-    if not flexible:
-        raise invalid(
-            "PriorityMixPolicy is only supported for Virtual Machine Scale Sets with Flexible "
-            "orchestration mode.",
-            "BadRequest",
-        )
-    if properties.get("singlePlacementGroup"):
-        raise invalid(
-            "PriorityMixPolicy is not supported for Virtual Machine Scale Sets with a single "
-            "placement group.",
-            "BadRequest",
-        )
-    if profile.get("priority") != "Spot":
-        message = "PriorityMixPolicy requires the priority of the VM profile to be Spot."
-        raise invalid(message, "BadRequest")
-    for member, most in (
-        ("baseRegularPriorityCount", 1000),
-        ("regularPriorityPercentageAboveBase", 100),
-    ):
-        if not 0 <= (mix.get(member) or 0) <= most:
-            raise invalid(
-                f"The value '{mix[member]}' of parameter '{member}' is not allowed. Allowed "
-                f"values are between 0 and {most}.",
-                target=member,
-            )

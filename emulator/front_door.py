@@ -16,13 +16,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from emulator import lenient_json
 from emulator.access import gate
+from emulator.access.directory import SUBSCRIPTION
 from emulator.api_versions import Types
 from emulator.errors import ArmError, invalid, precondition_failed, refuse_unknown
 from emulator.fabric import Fabric
 
 GUARDED = ("/subscriptions", "/tenants", "/providers")
-OF_THE_EMULATOR = "/_emulator/"  # and /: Azure's own whims, and who can sign in
+OF_THE_EMULATOR = "/_emulator/"  # Azure's own whims, and who can sign in
 TOKEN = re.compile(r"[0-9]{1,9}")  # a $skiptoken: how many came before
+SLASHES = re.compile(r"//+")
+NAMED = re.compile(r"/subscriptions/([^/]+)")
 LARGEST_BODY = 4 * 1024 * 1024  # bytes
 
 
@@ -48,6 +51,7 @@ class FrontDoor:
             await self._app(scope, receive, send)
             return
         request_id = str(uuid.uuid4())
+        scope["path"] = SLASHES.sub("/", scope["path"])  # as ARM passes over empty segments
 
         async def send_with_ids(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -55,9 +59,15 @@ class FrontDoor:
                 headers["x-ms-request-id"] = request_id
                 headers["x-ms-correlation-request-id"] = request_id
                 headers["Cache-Control"] = "no-cache"
+                if exists and message["status"] == 200:  # CheckExistence answers 204 or 404
+                    message["status"] = 204
+                    del headers["content-length"]
+            elif exists:
+                message = {**message, "body": b""}
             await send(message)
 
         request = Request(scope)
+        exists = scope["method"] == "HEAD" and scope["path"].lower().startswith(GUARDED)
         try:
             self._admit(request)
             body = gate.watched(self._fabric, scope, _bounded(receive))
@@ -69,12 +79,16 @@ class FrontDoor:
         if int(request.headers.get("content-length") or 0) > LARGEST_BODY:
             raise _too_large()
         path = request.url.path.lower()
-        if path == "/" or path.startswith(OF_THE_EMULATOR):
+        if path.startswith(OF_THE_EMULATOR):
             _check_near(request)
         if path.startswith(gate.HISTORY):
             gate.admit(self._fabric, request)
         if path.startswith(GUARDED):
             gate.admit(self._fabric, request)
+            named = NAMED.match(path)
+            if named and named[1] != SUBSCRIPTION:
+                message = f"The subscription '{named[1]}' could not be found."
+                raise ArmError(404, "SubscriptionNotFound", message)
             self._types.check(request, self._fabric.now())
 
 
@@ -203,7 +217,10 @@ def _no_number(word: str) -> float:
 def _unknown(request: Request, status: int) -> ArmError:
     """No route leads there."""
     if status == 405:
-        message = f"The requested resource does not support http method '{request.method}'."
+        message = (
+            f"The requested resource does not support http method '{request.method}'. This "
+            "emulator does not offer it."
+        )
         return ArmError(405, "MethodNotAllowed", message)
     if (request.url.path.lower() + "/").startswith(OF_THE_EMULATOR):
         paths = {r.path for r in request.app.routes if r.path.startswith(OF_THE_EMULATOR)}
@@ -215,4 +232,4 @@ def _unknown(request: Request, status: int) -> ArmError:
             "MissingSubscription",
             "The request did not have a subscription or a valid tenant level resource provider.",
         )
-    return ArmError(404, "NotFound", f"There is nothing at {request.url.path}.")
+    return ArmError(404, "NotFound", f"This emulator does not offer {request.url.path}.")

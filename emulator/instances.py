@@ -1,35 +1,27 @@
-"""The VMs of a scale set: list, show, protect, delete, evict."""
+"""The VMs of a scale set: list, show, delete, evict."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator import evictions, maintenance, operations
 from emulator.errors import ArmError, instance_not_found, invalid, marked_for_deletion
-from emulator.front_door import check_conditions, fabric_of, page, read_json
-from emulator.instance_query import instance_filter, selected
-from emulator.scale_set_form import INSTANCE, formed
+from emulator.front_door import check_conditions, fabric_of, page
+from emulator.instance_query import unsupported
 from emulator.scale_sets import find_scale_set, refused_of_flexible
 from emulator.state import Instance, ScaleSet
 from emulator.views import instance_body, instance_view, wants
 
-SECONDS_TO_UPDATE = 1.0
-
 
 async def list_all(request: Request) -> Response:
-    """List them, as $filter, $select and $expand=instanceView say."""
+    """List them, with $expand=instanceView; no $filter is offered, and $select is ignored."""
     fabric, scale_set = fabric_of(request), find_scale_set(request)
     expanded = wants(request, "instanceView")
     if scale_set.flexible and expanded:
         raise refused_of_flexible("virtualMachines.GET", scale_set)
-    passes = instance_filter(request)
-    rows = []
-    for instance in scale_set.instances.values():
-        row = instance_body(fabric, scale_set, instance, view=True)
-        if passes(row):
-            if not expanded:
-                del row["properties"]["instanceView"]
-            rows.append(selected(request, row))
-    return page(request, rows)
+    if text := request.query_params.get("$filter", ""):
+        raise unsupported(text)
+    rows = scale_set.instances.values()
+    return page(request, [instance_body(fabric, scale_set, i, view=expanded) for i in rows])
 
 
 async def get(request: Request) -> Response:
@@ -49,31 +41,6 @@ async def view(request: Request) -> Response:
     """Show how one is doing."""
     _, instance = find_instance(request)
     return JSONResponse(instance_view(fabric_of(request), instance))
-
-
-async def put(request: Request) -> Response:
-    """Change what one instance has of its own: protection and user data."""
-    fabric, body = fabric_of(request), formed(await read_json(request), INSTANCE)
-    scale_set, instance = _find_to_write(request)
-    check_conditions(request, scale_set.etag, instance.etag)
-    properties = body.get("properties") or {}
-    if (policy := properties.get("protectionPolicy")) is not None:
-        instance.protection = {k: v for k, v in policy.items() if isinstance(v, bool)}
-    if (data := properties.get("userData")) is not None:
-        instance.user_data = data
-    instance.etag += 1
-    operation = operations.begin(
-        fabric,
-        "update",
-        scale_set,
-        seconds=SECONDS_TO_UPDATE,
-        instance_ids=(instance.instance_id,),
-        alone=True,
-    )
-    instance.busy = instance.busy or operation.kind
-    fabric.changed()
-    row = instance_body(fabric, scale_set, instance, view=False)
-    return JSONResponse(row, headers=operations.headers(request, operation))
 
 
 async def delete(request: Request) -> Response:
@@ -125,7 +92,9 @@ def find_instance(request: Request) -> tuple[ScaleSet, Instance]:
     """The instance that the path names, or ArmError."""
     scale_set = find_scale_set(request)
     name = request.path_params["instance"]
-    if not name.isdecimal():
+    if scale_set.flexible:
+        name = next((n for n in scale_set.instances if n.lower() == name.lower()), name)
+    elif not name.isdecimal():
         message = "Virtual Machine Scale Set VM instanceId must be a number."
         raise invalid(message, target="instanceId")
     if (instance := scale_set.instances.get(name)) is None:
@@ -139,13 +108,3 @@ def not_active(name: str) -> ArmError:
         f"The provided instanceId {name} is not an active Virtual Machine Scale Set VM instanceId."
     )
     return invalid(message, target="instanceIds")
-
-
-def _find_to_write(request: Request) -> tuple[ScaleSet, Instance]:
-    scale_set = find_scale_set(request)
-    name = request.path_params["instance"]
-    if name not in scale_set.instances:
-        raise not_active(name)
-    if scale_set.provisioning_state == "Deleting":
-        raise marked_for_deletion("Update Virtual Machine Scale Set VM", scale_set.name)
-    return scale_set, scale_set.instances[name]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from emulator import catalog
 from emulator.errors import ArmError
 from emulator.weather.skies import read
 
@@ -50,6 +51,7 @@ def _add_azure(made: argparse.ArgumentParser) -> None:
     add("--spot-quota", type=_count, default=1000, metavar="CORES", help="in each region (1000)")
     add("--throttling", choices=("none", "azure"), default="none", help="Azure's limits (none)")
     add("--weather", type=_weather, metavar="FILE", help="Spot machines over time: a JSON list")
+    add("--catalog", type=_catalog, metavar="FILE", help="more sizes, regions and prices; JSON")
     add("--page-size", type=_some, default=100, metavar="N", help="rows on a page of a list (100)")
     add("--blob-endpoint", type=_url, default="", metavar="URL", help="an Azurite's, no account")
     add("--blob-key", default="", metavar="KEY", help="of every storage account; base64")
@@ -63,7 +65,6 @@ def _add_time(made: argparse.ArgumentParser) -> None:
         ("--delete-seconds", 2.0, "how long a delete takes (2)"),
         ("--notice-seconds", 30.0, "from the notice of an eviction to its end (30)"),
         ("--cost-delay-seconds", 8 * 3600.0, "until Cost Management tells a cost (28800)"),
-        ("--quota-seconds", 60.0, "until a request for quota is granted (60)"),
         ("--first-events-call-seconds", 0.0, "of a VM's first question for events (0)"),
     ):
         time.add_argument(name, type=_seconds, default=default, metavar="SECONDS", help=what)
@@ -77,7 +78,6 @@ def _add_machines(made: argparse.ArgumentParser) -> None:
     add("--images", type=_images, default={}, metavar="FILE", help=f"what containers run; {form}")
     add("--hollow", action="store_true", help="they run nothing: thousands of them can be")
     add("--proxies", action="store_true", help="their traffic goes by proxies and can be cut")
-    add("--faketime", action="store_true", help="their clocks can be set; needs libfaketime")
 
 
 def _number(text: str, kind: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Any:  # noqa: ANN401 - int or float
@@ -144,6 +144,15 @@ def _runs(image: object) -> bool:
         return False
     words, env = [*command], image.get("env", {})
     return isinstance(env, dict) and all(isinstance(w, str) for w in [*words, *env.values()])
+
+
+def _catalog(text: str) -> Path:
+    try:
+        catalog.read(Path(text))
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, AttributeError) as error:
+        why = f"{text} has not the form of emulator/catalog.json: {error!r}"
+        raise argparse.ArgumentTypeError(why) from error
+    return Path(text)
 
 
 def _weather(text: str) -> Path:

@@ -36,7 +36,6 @@ class Machine:
     metadata_url: str
     images: dict[str, Any]
     proxied: bool = False  # its way to the world can be cut
-    faketime: str = ""  # libfaketime's file: its clock can be set
 
 
 class Processes:
@@ -227,7 +226,6 @@ def _write_files(machine: Machine) -> None:
         "path": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "images": machine.images,
         "proxied": machine.proxied,
-        "faketime": machine.faketime,
     }
     (machine.folder / "vm.json").write_text(json.dumps(vm))
 

@@ -1,7 +1,7 @@
 """$filter and $top of the lists of resources and resource groups."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -13,12 +13,10 @@ FIELDS = {
     "resourcetype": "type",
     "name": "name",
     "location": "location",
-    "resourcegroup": "group",
-    "identity/principalid": "principal",
+    "resourcegroup": "group",  # `az resource list -g` asks so
 }
 TAG = re.compile(
-    r"\s*tagName\s+eq\s+'(?P<name>[^']*)'(?:\s+and\s+tagValue\s+eq\s+'(?P<value>[^']*)')?\s*"
-    r"|\s*startswith\(\s*tagName\s*,\s*'(?P<prefix>[^']*)'\s*\)\s*",
+    r"\s*tagName\s+eq\s+'(?P<name>[^']*)'(?:\s+and\s+tagValue\s+eq\s+'(?P<value>[^']*)')?\s*",
     re.IGNORECASE,
 )
 Row = dict[str, Any]
@@ -43,30 +41,20 @@ def _test(text: str) -> Callable[[Row], bool]:
     if found := TAG.fullmatch(text):
         return _test_of_tags(found)
     try:
-        wanted = odata.parse(text, FIELDS, ("substringof",), fold=True)
+        wanted = odata.parse(text, FIELDS, fold=True)
     except odata.BadFilter:
         raise _unreadable(text) from None
-    return lambda row: wanted(_members(row))
+    return lambda row: wanted(row | {"group": str(row.get("id", "")).split("/")[4]})
 
 
 def _test_of_tags(found: re.Match[str]) -> Callable[[Row], bool]:
-    name, value, prefix = (text and text.lower() for text in found.group("name", "value", "prefix"))
+    name, value = (text and text.lower() for text in found.group("name", "value"))
 
     def fits(row: Row) -> bool:
         tags = {str(k).lower(): str(v).lower() for k, v in (row.get("tags") or {}).items()}
-        if prefix is not None:
-            return any(tag.startswith(prefix) for tag in tags)
         return name in tags and value in (None, tags[name])
 
     return fits
-
-
-def _members(row: Row) -> Row:
-    """What can be compared of a resource."""
-    identity = row.get("identity")
-    principal = identity.get("principalId") if isinstance(identity, Mapping) else None
-    group = str(row.get("id", "")).partition("/resourceGroups/")[2].partition("/")[0]
-    return row | {"group": group, "principal": principal}
 
 
 def _unreadable(text: str) -> ArmError:

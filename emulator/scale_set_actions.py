@@ -19,9 +19,8 @@ from emulator.scale_sets import find_scale_set
 from emulator.state import Instance, Operation, ScaleSet
 
 Handler = Callable[[Request], Awaitable[Response]]
-UPGRADE, UPDATE = "manualUpgrade", "update"
-KINDS = (*power.ORDERS, UPGRADE, UPDATE)
-CARRIED_OUT = (*KINDS, "runCommand")  # what a newer order for the same instance overtakes
+UPGRADE = "manualUpgrade"
+KINDS = (*power.ORDERS, UPGRADE)
 NEEDS_POWER = ("restart", "redeploy")
 
 
@@ -102,7 +101,7 @@ def check_possible(scale_set: ScaleSet, instances: list[Instance], kind: str) ->
 
 def overtake(fabric: Fabric, scale_set: ScaleSet, ids: tuple[str, ...]) -> None:
     """Cancel the unfinished orders to any of these instances."""
-    for kind in CARRIED_OUT:
+    for kind in KINDS:
         for operation in fabric.operations(scale_set.key, kind):
             if set(operation.instance_ids) & set(ids):
                 operation.end(fabric.now(), PREEMPTED, "Canceled")
@@ -171,11 +170,7 @@ def _concerns(kind: str, instance: Instance) -> bool:
 
 def _all(scale_set: ScaleSet) -> tuple[str, ...]:
     """Those that orders to the whole scale set reach."""
-    return tuple(
-        i.instance_id
-        for i in scale_set.instances.values()
-        if i.phase != "creating" and not i.protection.get("protectFromScaleSetActions")
-    )
+    return tuple(i.instance_id for i in scale_set.instances.values() if i.phase != "creating")
 
 
 def _named(scale_set: ScaleSet, named: list[str]) -> tuple[str, ...]:

@@ -80,20 +80,7 @@ SCALE_SET: dict[str, Any] = {
     "plan": {},
     "properties": _PROPERTIES,
 }
-INSTANCE: dict[str, Any] = {
-    "tags": TEXTS,
-    "properties": {
-        "protectionPolicy": {"protectFromScaleIn": SWITCH, "protectFromScaleSetActions": SWITCH},
-        "userData": TEXT,
-    },
-}
 ORDER: dict[str, Any] = {"instanceIds": [TEXT]}
-SCRIPT: dict[str, Any] = {
-    "commandId": TEXT,
-    "script": [TEXT],
-    "parameters": [{"name": TEXT, "value": TEXT}],
-}
-SCALE_OUT: dict[str, Any] = {"capacity": WHOLE, "properties": {"zone": TEXT}}
 
 
 def formed(value: Any, form: Any, path: str = "") -> Any:  # noqa: ANN401 - JSON, as it came
@@ -133,6 +120,8 @@ def _choice(value: Any, choices: tuple[str, ...], path: str) -> str:  # noqa: AN
 
 
 def _plain(value: Any, form: str, path: str) -> Any:  # noqa: ANN401 - as it came
+    if form == SWITCH and value in ("true", "True", "false", "False"):
+        return value.lower() == "true"  # as Azure's own deserializer reads them
     name, kinds = TYPES[form]
     fits = isinstance(value, kinds) and (form == SWITCH or not isinstance(value, bool))
     if not fits or (form in LARGEST and not abs(value) <= LARGEST[form]):

@@ -5,8 +5,8 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from emulator import spot_rules
-from emulator.catalog import region_name
+from emulator import profile_rules, spot_rules
+from emulator.catalog import check_location, region_name
 from emulator.errors import ArmError, change_not_allowed, elsewhere, invalid, missing
 from emulator.scale_set_form import SCALE_SET, formed
 from emulator.state import ResourceGroup, ScaleSet
@@ -15,6 +15,8 @@ MODEL = ("location", "tags", "sku", "identity", "zones", "plan", "properties")
 UPDATABLE = tuple(member for member in MODEL if member != "location")
 UNIFORM = {"singlePlacementGroup": True, "orchestrationMode": "Uniform", "overprovision": True}
 FLEXIBLE = {"singlePlacementGroup": False, "orchestrationMode": "Flexible"}
+SCALE_SETS = "Microsoft.Compute/virtualMachineScaleSets"
+UNSIZED = {"name": "Standard_DS1_v2", "tier": "Standard", "capacity": 0}  # as `az` would take
 FIXED = ("orchestrationMode", "platformFaultDomainCount")
 FIXED_IN_PROFILE = (
     ("priority",),
@@ -28,17 +30,21 @@ FIXED_IN_PROFILE = (
 def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> ScaleSet:
     """A scale set that is not there yet."""
     body = formed(body, SCALE_SET)
-    for member in ("location", "sku"):
-        if not body.get(member):
-            raise missing(member)
+    flexible = (body.get("properties") or {}).get("orchestrationMode") == "Flexible"
+    place = check_location(body.get("location"), SCALE_SETS)
+    if not body.get("sku") and flexible and not body["properties"].get("virtualMachineProfile"):
+        body["sku"] = (
+            UNSIZED  # a Flexible scale set may be made before anything is known of its VMs
+        )
+    if not body.get("sku"):
+        raise missing("sku")
     model, custom_data = _without_secrets({k: body[k] for k in MODEL if body.get(k) is not None})
     properties = {k: v for k, v in (model.get("properties") or {}).items() if v is not None}
-    flexible = properties.get("orchestrationMode") == "Flexible"
     model["properties"] = (FLEXIBLE if flexible else UNIFORM) | properties
     if profile := properties.get("virtualMachineProfile"):
         security = profile.get("securityProfile") or {}
         profile["securityProfile"] = {"securityType": "Standard"} | security
-    model["location"] = region_name(model["location"])
+    model["location"] = place
     return ScaleSet(
         subscription=group.subscription,
         group=group.name,
@@ -72,7 +78,9 @@ def merged(old: ScaleSet, body: dict[str, Any]) -> ScaleSet:
 def _without_secrets(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     """The body without password and custom data (which Azure never shows), and the latter."""
     model = copy.deepcopy(body)
-    profile = ((model.get("properties") or {}).get("virtualMachineProfile") or {}).get("osProfile")
+    whole = (model.get("properties") or {}).get("virtualMachineProfile") or {}
+    profile_rules.check_password(whole)
+    profile = whole.get("osProfile")
     if not profile:
         return model, None
     profile.pop("adminPassword", None)

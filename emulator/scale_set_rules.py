@@ -8,7 +8,7 @@ import binascii
 import re
 from typing import Any
 
-from emulator import flexible_rules, spot_rules
+from emulator import flexible_rules, profile_rules, spot_rules
 from emulator.catalog import Offer
 from emulator.errors import invalid, missing
 
@@ -29,6 +29,7 @@ def check(
     """Raise ArmError if Azure would refuse this model under this name by this api-version."""
     properties = model["properties"]
     profile = properties.get("virtualMachineProfile") or {}
+    profile_rules.check(properties, profile)
     _names(name, profile)
     _shape(model, properties)
     _zones(name, model, offer)

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from emulator import (
     maintenance,
     operations,
+    profile_rules,
     scale_in,
     scale_set_faults,
     scale_set_models,
@@ -22,7 +23,6 @@ from emulator.catalog import Offer, catalog
 from emulator.errors import (
     invalid,
     marked_for_deletion,
-    missing,
     scale_set_not_found,
     sku_not_available,
 )
@@ -30,7 +30,6 @@ from emulator.fabric import Fabric
 from emulator.front_door import check_conditions, fabric_of, page, read_json
 from emulator.market import restrictions
 from emulator.resource_groups import find_group
-from emulator.scale_set_form import SCALE_OUT, formed
 from emulator.state import Fault, Instance, Operation, ScaleSet, scale_set_id
 from emulator.usages import check_quota
 from emulator.views import scale_set_body, scale_set_view, wants
@@ -60,29 +59,6 @@ async def patch(request: Request) -> Response:
     check_conditions(request, old.etag)
     changes = {k: body[k] for k in scale_set_models.UPDATABLE if k in body}
     return _update(request, fabric, old, changes)
-
-
-async def scale_out(request: Request) -> Response:
-    """Bring the scale set to a greater capacity, in one zone if the body names it.
-
-    What `capacity` counts is told in the words of `sku.capacity` only: all of them, not the new.
-    """
-    fabric = fabric_of(request)
-    body = formed(await read_json(request), SCALE_OUT)
-    old = find_scale_set(request)
-    capacity, zone = body.get("capacity"), (body.get("properties") or {}).get("zone")
-    if capacity is None:
-        raise missing("capacity")
-    if zone and zone not in (old.model.get("zones") or []):
-        raise invalid(f"The zone '{zone}' is none of those of the scale set.", target="zone")
-    if capacity <= old.capacity:
-        raise invalid(
-            f"The capacity {capacity} is not more than the {old.capacity} of the scale set.",
-            target="capacity",
-        )
-    _check_not_deleting(old)
-    fresh = scale_set_models.merged(old, {"sku": {"capacity": capacity}})
-    return _accept(request, fabric, fresh, zone=zone or "", status=202)
 
 
 async def get(request: Request) -> Response:
@@ -187,8 +163,6 @@ def _accept(
     scale_set: ScaleSet,
     *,
     new: bool = False,
-    zone: str = "",
-    status: int = 200,
 ) -> Response:
     """Check what is wanted, write it down, and answer with the operation that brings it about."""
     managed.show_ids(fabric.state, scale_set)
@@ -197,16 +171,15 @@ def _accept(
     model, custom_data = scale_set.model, scale_set.custom_data
     priced = replace(offer, spot=_spot_price(fabric, scale_set))
     scale_set_rules.check(scale_set.name, model, custom_data, priced, version)
+    profile_rules.check_subnets(fabric.state, scale_set.id, scale_set.profile)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
     restrictions.check(fabric, scale_set)
     check_quota(fabric, scale_set, offer.size.vcpus)
     refuse_if_sold_out(fabric.weather, scale_set, fabric.now())
-    operation = _carry_out(fabric, scale_set, fault, zone)
+    operation = _carry_out(fabric, scale_set, fault)
     fabric.changed()
     answer = operations.headers(request, operation)
-    if status == 202:
-        return Response(status_code=202, headers=answer)
     body = scale_set_body(scale_set)
     return JSONResponse(body, status_code=201 if new else 200, headers=answer)
 
@@ -227,7 +200,7 @@ def _spot_price(fabric: Fabric, scale_set: ScaleSet) -> Decimal:
     return price
 
 
-def _carry_out(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None, zone: str) -> Operation:
+def _carry_out(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> Operation:
     """Take over the model and the new instances; open the operation that allocates them.
 
     An update that adds none may end as early as the one that it overtakes.
@@ -235,7 +208,7 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None, zone: s
     known = len(scale_set.instances)
     fabric.state.scale_sets[scale_set.key] = scale_set
     staying = len(scale_in.staying(scale_set))
-    _add_instances(fabric, scale_set, scale_set.capacity - staying, zone)
+    _add_instances(fabric, scale_set, scale_set.capacity - staying)
     before = operations.preempt(fabric, scale_set.key, "put")
     nothing_new = before is not None and len(scale_set.instances) == known
     seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds
@@ -244,9 +217,9 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None, zone: s
     return operation
 
 
-def _add_instances(fabric: Fabric, scale_set: ScaleSet, count: int, zone: str = "") -> list[str]:
+def _add_instances(fabric: Fabric, scale_set: ScaleSet, count: int) -> list[str]:
     fresh, zones = [], scale_set.model.get("zones") or [""]
-    for priority in scale_in.priorities(scale_set, max(0, count)):
+    for _ in range(count):
         number = scale_set.next_instance
         scale_set.next_instance += 1
         name = f"{scale_set.name}_{uuid.uuid4().hex[:8]}" if scale_set.flexible else str(number)
@@ -256,8 +229,7 @@ def _add_instances(fabric: Fabric, scale_set: ScaleSet, count: int, zone: str = 
             token=uuid.uuid4().hex,
             address=fabric.next_address(),
             created_at=fabric.now(),
-            priority=priority,
-            zone=zone or zones[number % len(zones)],
+            zone=zones[number % len(zones)],
             applied=scale_set.version,
         )
         fresh.append(name)

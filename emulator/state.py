@@ -7,7 +7,7 @@ new members with a default. `emulator.store` writes what changed of them, each r
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.market.state import Metered, PlantedPrice, QuotaRequest, Restriction
+from emulator.market.state import Metered, PlantedPrice, Restriction
 from emulator.rows import Row
 from emulator.virtual_time import Anchor
 
@@ -48,12 +48,9 @@ class Instance(Row):
     incarnation: int = 0  # of the scheduled events document
     stopped: bool = False  # powered off, but allocated
     busy: str = ""  # the order of its owner that is being carried out
-    priority: str = ""  # where the scale set mixes them
     zone: str = ""
     etag: int = 1
     applied: int = 0  # the version of the scale set's model that it has
-    protection: dict[str, bool] = field(default_factory=dict)
-    user_data: str | None = None  # base64; None: that of the scale set
     maintenance: list[dict[str, Any]] = field(default_factory=list)  # `emulator.maintenance`
     events_asked_at: float = 0.0  # when the VM last asked for its events, to the hour
     events_on_at: float = 0.0  # since when it is told of them
@@ -79,7 +76,6 @@ class ScaleSet(Row):
     error: dict[str, str] | None = None
     etag: int = 1
     next_instance: int = 0  # ids are never used again
-    restorable: dict[str, float] = field(default_factory=dict)  # evicted; tried until then
     owner: str = ""  # key of the resource of another service that it is hidden behind
     version: int = 0  # of what instances are made from
     instances: dict[str, Instance] = field(default_factory=dict)
@@ -134,10 +130,6 @@ class ScaleSet(Row):
         """Whether the OS disks lie on the hosts, and are gone when a VM leaves its host."""
         storage = self.profile.get("storageProfile") or {}
         return bool((storage.get("osDisk") or {}).get("diffDiskSettings"))
-
-    def evictable(self, instance: Instance) -> bool:
-        """Whether this instance is a Spot one; a scale set may mix them with regular ones."""
-        return self.spot and instance.priority != "Regular"
 
     def vm_name(self, instance: Instance) -> str:
         """The name of one instance as ARM and the metadata service give it."""
@@ -273,8 +265,6 @@ class State(Row):
     resources: dict[str, Resource] = field(default_factory=dict)
     restrictions: dict[str, Restriction] = field(default_factory=dict)  # by "size/region"
     planted_prices: dict[str, PlantedPrice] = field(default_factory=dict)  # as they came
-    quotas: dict[str, int] = field(default_factory=dict)  # by "subscription/region/name"
-    quota_requests: dict[str, QuotaRequest] = field(default_factory=dict)
     metered: dict[str, Metered] = field(default_factory=dict)
     time: Anchor | None = None
 

@@ -13,8 +13,7 @@ from emulator.catalog import catalog, region_name
 from emulator.errors import ArmError, quota_exceeded
 from emulator.fabric import Fabric
 from emulator.front_door import fabric_of, page
-from emulator.scale_in import priorities
-from emulator.state import Instance, ScaleSet
+from emulator.state import ScaleSet
 
 REGULAR_QUOTA = 10_000  # cores per region and per family; never the one that bites
 COUNTED = {
@@ -50,10 +49,6 @@ class Region:
         compute = "providers/Microsoft.Compute"
         return f"/subscriptions/{self.subscription}/{compute}/locations/{self.location}".lower()
 
-    def quota(self, name: str) -> str:
-        """Where the state keeps a limit that was granted."""
-        return f"{self.subscription}/{self.location}/{name}".lower()
-
 
 @dataclass(frozen=True)
 class Quota:
@@ -84,7 +79,7 @@ def limit(fabric: Fabric, region: Region, name: str) -> int:
     start = COUNTED[name][1] if name in COUNTED else REGULAR_QUOTA
     if name == "lowPriorityCores":
         start = fabric.settings.spot_quota
-    return fabric.state.quotas.get(region.quota(name), start)
+    return start
 
 
 def used(fabric: Fabric, region: Region, quota: Quota) -> int:
@@ -108,17 +103,17 @@ def used(fabric: Fabric, region: Region, quota: Quota) -> int:
 def used_cores(fabric: Fabric, region: Region, *, spot: bool, family: str = "") -> int:
     """Cores that instances of one capacity type hold in a region, those being created too."""
     here = [s for s in _here(fabric, region) if family in ("", _size_of(s).family)]
-    return sum(_held(s, spot=spot) * _size_of(s).vcpus for s in here)
+    return sum(len(s.instances) * _size_of(s).vcpus for s in here if s.spot is spot)
 
 
 def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
     """Raise ArmError if bringing the scale set to its capacity exceeds a quota of the region."""
     region = Region(wanted.subscription, wanted.location)
-    coming = priorities(wanted, max(0, wanted.capacity - len(wanted.instances)))
-    regular = coming.count("Regular") if wanted.spot else len(coming)
+    coming = max(0, wanted.capacity - len(wanted.instances))
+    regular = 0 if wanted.spot else coming
     family = _size_of(wanted).family
     for count, spot, name, shown in (
-        (len(coming) - regular, True, "lowPriorityCores", "LowPriorityCores"),
+        (coming - regular, True, "lowPriorityCores", "LowPriorityCores"),
         (regular, False, "cores", "Cores"),
         (regular, False, family, family),
     ):
@@ -149,13 +144,6 @@ def _here(fabric: Fabric, region: Region) -> list[ScaleSet]:
         for s in fabric.state.scale_sets.values()
         if s.location == region.location and s.subscription.lower() == name
     ]
-
-
-def _held(scale_set: ScaleSet, *, spot: bool) -> int:
-    def counts(instance: Instance) -> bool:
-        return scale_set.evictable(instance) is spot
-
-    return sum(counts(i) for i in scale_set.instances.values())
 
 
 def _size_of(scale_set: ScaleSet) -> Any:  # noqa: ANN401 - a Size

@@ -43,12 +43,15 @@ def scale_set_body(scale_set: ScaleSet, *, user_data: bool = False) -> dict[str,
     if not user_data and "userData" in scale_set.profile:
         shown = {k: v for k, v in scale_set.profile.items() if k != "userData"}
         properties["virtualMachineProfile"] = shown
+    model = dict(scale_set.model)
+    if scale_set.flexible and not scale_set.profile:
+        del model["sku"]  # nothing is known of its VMs
     return {
         "id": scale_set.id,
         "name": scale_set.name,
         "type": "Microsoft.Compute/virtualMachineScaleSets",
         "etag": f'"{scale_set.etag}"',
-        **scale_set.model,
+        **model,
         "properties": properties,
     }
 
@@ -84,8 +87,6 @@ def instance_body(
         properties["networkProfileConfiguration"] = {CARDS: cards}
     if diagnostics := scale_set.profile.get("diagnosticsProfile"):
         properties["diagnosticsProfile"] = diagnostics
-    if instance.protection:
-        properties["protectionPolicy"] = instance.protection
     return {
         "id": f"{scale_set.id}/virtualMachines/{instance.instance_id}",
         "name": scale_set.vm_name(instance),
@@ -109,8 +110,8 @@ def virtual_machine_body(
 ) -> dict[str, Any]:
     """One VM of a Flexible scale set, as the virtual machine that it is."""
     properties = {"virtualMachineScaleSet": {"id": scale_set.id}, **_machine(scale_set, instance)}
-    properties["priority"] = "Spot" if scale_set.evictable(instance) else "Regular"
-    if scale_set.evictable(instance):
+    properties["priority"] = "Spot" if scale_set.spot else "Regular"
+    if scale_set.spot:
         properties["evictionPolicy"] = scale_set.profile.get("evictionPolicy") or "Deallocate"
         properties["billingProfile"] = scale_set.profile.get("billingProfile") or {"maxPrice": -1}
     return {
@@ -193,7 +194,7 @@ def _asked_for(
     fabric: Fabric, scale_set: ScaleSet, instance: Instance, *, view: bool, user_data: bool
 ) -> dict[str, Any]:
     asked: dict[str, Any] = {"instanceView": instance_view(fabric, instance)} if view else {}
-    data = scale_set.profile.get("userData") if instance.user_data is None else instance.user_data
+    data = scale_set.profile.get("userData")
     if user_data and data:
         asked["userData"] = data
     return asked

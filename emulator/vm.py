@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.cloud_init import BadUserData, Boot, parse
-from emulator.vm_faults import clock, harm
+from emulator.vm_faults import harm
 from emulator.vm_faults.proxy import Proxy
 from emulator.vm_faults.slow_disk import Brake
 
@@ -70,7 +70,6 @@ def _listen_to_harm(folder: Path, vm: dict[str, Any]) -> Proxy | None:
         if proxy:
             proxy.obey(found)
         brake.limit(found.write_limit)
-        clock.set_ahead(folder, found.skew_seconds)
         harm.obey(folder, found.change)
 
     def obey_all() -> None:
@@ -133,7 +132,6 @@ def _environment(folder: Path, vm: dict[str, Any], proxy: Proxy | None) -> dict[
         "LANG": "C.UTF-8",
         "REKINDLE_METADATA_URL": vm["metadata_url"],
         **(_by_proxy(proxy.url, vm["metadata_url"]) if proxy else {}),
-        **(clock.environment(folder, vm["faketime"]) if vm["faketime"] else {}),
     }
 
 
@@ -146,8 +144,7 @@ def _by_proxy(url: str, metadata_url: str) -> dict[str, str]:
 
 def _up_since(folder: Path) -> str:
     """The machine beneath is up for longer than this one, and its clock is right."""
-    now = time.time() + harm.read(folder).skew_seconds
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
 
 
 def _program(file: Path, line: str) -> None:

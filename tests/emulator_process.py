@@ -220,7 +220,7 @@ def scale_set(count: int, cloud_init: str = "#cloud-config\n", **profile: object
                 "osProfile": {
                     "computerNamePrefix": "rk",
                     "adminUsername": "rekindle",
-                    "adminPassword": "not shown",
+                    "adminPassword": "Not shown 1",
                     "customData": base64.b64encode(cloud_init.encode()).decode(),
                 },
                 "storageProfile": {"osDisk": {"diffDiskSettings": {"option": "Local"}}},

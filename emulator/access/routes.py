@@ -7,7 +7,6 @@ from emulator.access import (
     definition_requests,
     identities,
     managed,
-    microsoft_graph,
     sign_in,
 )
 from emulator.parts import GROUP, SUBSCRIPTION, Part
@@ -17,7 +16,6 @@ DEFINITIONS = "/{scope:path}" + AUTHORIZATION + "/roleDefinitions"
 ASSIGNMENTS = "/{scope:path}" + AUTHORIZATION + "/roleAssignments"
 IN_GROUP = GROUP + identities.PROVIDER
 IDENTITY = IN_GROUP + "/{name}"
-CREDENTIALS = IDENTITY + "/federatedIdentityCredentials"
 
 PART = Part(
     arm=[
@@ -25,11 +23,6 @@ PART = Part(
         ("GET", "/{tenant}/v2.0/.well-known/openid-configuration", sign_in.openid_configuration),
         ("GET", "/{tenant}/discovery/v2.0/keys", sign_in.keys),
         ("POST", "/{tenant}/oauth2/v2.0/token", sign_in.token),
-        ("POST", "/{tenant}/oauth2/token", sign_in.token_of_v1),
-        ("GET", "/v1.0/servicePrincipals", microsoft_graph.service_principals),
-        ("GET", "/v1.0/users", microsoft_graph.nobody),
-        ("GET", "/v1.0/groups", microsoft_graph.nobody),
-        ("POST", "/v1.0/directoryObjects/getByIds", microsoft_graph.by_ids),
         ("GET", "/tenants", cloud.tenants),
         ("GET", "/subscriptions", cloud.subscriptions),
         ("GET", SUBSCRIPTION, cloud.subscription),
@@ -50,10 +43,6 @@ PART = Part(
         ("PUT", IDENTITY, identities.put),
         ("PATCH", IDENTITY, identities.patch),
         ("DELETE", IDENTITY, identities.delete),
-        ("GET", CREDENTIALS, identities.list_credentials),
-        ("GET", CREDENTIALS + "/{credential}", identities.get_credential),
-        ("PUT", CREDENTIALS + "/{credential}", identities.put_credential),
-        ("DELETE", CREDENTIALS + "/{credential}", identities.delete_credential),
     ],
     metadata=[
         ("GET", "/vm/{token}/metadata/identity/oauth2/token", managed.of_vm),

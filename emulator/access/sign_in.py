@@ -8,7 +8,6 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.access import federation
 from emulator.access.directory import TENANT, Principal, by_client, secret_fits, stranger
 from emulator.access.refusals import SignInRefused
 from emulator.access.tokens import LIFETIME, lifetime, signer
@@ -20,12 +19,7 @@ EVERY_TENANT = ("common", "organizations", TENANT)
 
 async def token(request: Request) -> Response:
     """A token of the v2.0 endpoint, which takes a scope."""
-    return await _token(request, resource_only=False)
-
-
-async def token_of_v1(request: Request) -> Response:
-    """A token of the first endpoint, which takes a resource and answers numbers as text."""
-    return await _token(request, resource_only=True)
+    return await _token(request)
 
 
 async def openid_configuration(request: Request) -> Response:
@@ -54,12 +48,12 @@ async def keys(request: Request) -> Response:
     return JSONResponse(signer(fabric_of(request)).jwks())
 
 
-async def _token(request: Request, *, resource_only: bool) -> Response:
+async def _token(request: Request) -> Response:
     fabric = fabric_of(request)
     try:
         body = (await request.body()).decode()
         form = {k: v[0] for k, v in parse_qs(body, errors="strict").items()}
-        principal, audience = _granted(fabric, request.path_params["tenant"], form, resource_only)
+        principal, audience = _granted(fabric, request.path_params["tenant"], form)
     except UnicodeDecodeError:
         return _refused(fabric, _missing("grant_type"))
     except SignInRefused as refusal:
@@ -69,16 +63,10 @@ async def _token(request: Request, *, resource_only: bool) -> Response:
     access = signer(fabric).issue(principal, audience, begins, ends, **more)
     answer: dict[str, Any] = {"token_type": "Bearer", "access_token": access}
     answer |= {"expires_in": LIFETIME, "ext_expires_in": LIFETIME}
-    if resource_only:
-        times = {"expires_on": ends, "not_before": begins}
-        numbers = {k: v for k, v in (answer | times).items() if isinstance(v, int)}
-        answer |= {k: str(v) for k, v in numbers.items()} | {"resource": audience}
     return JSONResponse(answer, headers={"Cache-Control": "no-store"})
 
 
-def _granted(
-    fabric: Fabric, tenant: str, form: dict[str, str], resource_only: bool
-) -> tuple[Principal, str]:
+def _granted(fabric: Fabric, tenant: str, form: dict[str, str]) -> tuple[Principal, str]:
     """Who asks, and for which audience, or SignInRefused."""
     if tenant.lower() != TENANT:
         raise _no_tenant(tenant, "invalid_request")
@@ -87,7 +75,7 @@ def _granted(
         raise SignInRefused(70003, "unsupported_grant_type", text)
     if not form.get("client_id"):
         raise _missing("client_id")
-    return _known(fabric, form), _audience(form, resource_only)
+    return _known(fabric, form), _audience(form)
 
 
 def _known(fabric: Fabric, form: dict[str, str]) -> Principal:
@@ -111,8 +99,14 @@ def _known(fabric: Fabric, form: dict[str, str]) -> Principal:
         )
         raise SignInRefused(700016, "unauthorized_client", text)
     if assertion:
-        federation.check(fabric.state, principal, assertion)
-    elif not secret_fits(fabric.state, principal, secret):
+        raise SignInRefused(
+            70025,
+            "invalid_client",
+            f"The client '{client_id}'({principal.name}) has no configured federated identity "
+            "credentials. The emulator believes no token of another issuer: use a secret.",
+            401,
+        )
+    if not secret_fits(fabric.state, principal, secret):
         text = (
             "Invalid client secret provided. Ensure the secret being sent in the request is the "
             "client secret value, not the client secret ID, for a secret added to app "
@@ -122,9 +116,9 @@ def _known(fabric: Fabric, form: dict[str, str]) -> Principal:
     return principal
 
 
-def _audience(form: dict[str, str], resource_only: bool) -> str:
+def _audience(form: dict[str, str]) -> str:
     """What the token is for; ARM where nothing is named, which the real endpoints refuse."""
-    if resource_only or "scope" not in form:
+    if "scope" not in form:
         return form.get("resource", "")
     if not (scope := form["scope"]).endswith("/.default"):
         text = (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-_TOKEN = re.compile(r"\s*(?:('(?:[^']|'')*')|(-?\d+)|([A-Za-z_]\w*)|(\.\?|\[\?|[().,\[\]]))")
+_TOKEN = re.compile(r"\s*(?:('(?:[^']|'')*')|(-?\d+)|([A-Za-z_]\w*)|([().,\[\]]))")
 DEEPEST = 100  # levels of nesting
 
 
@@ -38,7 +38,6 @@ class Member:
 
     target: "Node"
     key: "Node"
-    safe: bool  # null where there is none
 
 
 Node = Literal | Call | Member
@@ -129,16 +128,15 @@ def _node(tokens: _Tokens, depth: int) -> Node:
     if depth > DEEPEST:
         raise TemplateError("The language expression is nested too deeply.")
     node = _primary(tokens, depth)
-    while tokens.now in (".", ".?", "[", "[?"):
-        opening = tokens.next()
-        if opening.startswith("."):
+    while tokens.now in (".", "["):
+        if tokens.next() == ".":
             if not re.fullmatch(r"[A-Za-z_]\w*", tokens.now):
                 raise tokens.unexpected()
             key: Node = Literal(tokens.next())
         else:
             key = _node(tokens, depth + 1)
             tokens.expect("]")
-        node = Member(node, key, opening.endswith("?"))
+        node = Member(node, key)
     return node
 
 
@@ -150,9 +148,6 @@ def _primary(tokens: _Tokens, depth: int) -> Node:
     if not re.fullmatch(r"[A-Za-z_]\w*", tokens.now):
         raise tokens.unexpected()
     name = tokens.next()
-    while tokens.now == ".":  # a user's own function: namespace.name
-        tokens.next()
-        name += "." + tokens.next()
     tokens.expect("(")
     arguments: list[Node] = []
     while tokens.now != ")":
@@ -170,14 +165,14 @@ def _value(node: Node, scope: Scope) -> Any:  # noqa: ANN401 - JSON
         return node.value
     if isinstance(node, Call):
         return scope.call(node.name, [_later(part, scope) for part in node.arguments])
-    return _member(_value(node.target, scope), _value(node.key, scope), safe=node.safe)
+    return _member(_value(node.target, scope), _value(node.key, scope))
 
 
 def _later(node: Node, scope: Scope) -> Callable[[], Any]:
     return lambda: _value(node, scope)
 
 
-def _member(target: Any, key: Any, *, safe: bool) -> Any:  # noqa: ANN401 - JSON
+def _member(target: Any, key: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(target, dict):
         same = [name for name in target if name.lower() == str(key).lower()]
         if same:
@@ -195,6 +190,4 @@ def _member(target: Any, key: Any, *, safe: bool) -> Any:  # noqa: ANN401 - JSON
             f"The language expression property '{key}' can't be evaluated: its target is neither "
             "an object nor an array."
         )
-    if safe:
-        return None
     raise TemplateError(wrong)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from emulator.deployments.expressions import NotYet, TemplateError
+from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 from emulator.deployments.refusals import invalid_template
-from emulator.deployments.scopes import Scope, expand
+from emulator.deployments.scopes import Scope
 
 Json = Any
 TYPES: dict[str, tuple[type, ...]] = {
@@ -81,7 +81,7 @@ def _value(name: str, rules: Json, passed: Json, scope: Scope) -> Json:
         return passed["value"]
     if "defaultValue" in rules:
         try:
-            return expand(rules["defaultValue"], scope)
+            return evaluate(rules["defaultValue"], scope)
         except (TemplateError, NotYet) as error:
             raise invalid_template(
                 f"The template parameter '{name}' is not valid: {error}"

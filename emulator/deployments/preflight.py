@@ -10,9 +10,9 @@ from starlette.routing import Route
 from emulator.access.actions import Need, needed
 from emulator.access.enforcement import Caller, permitted
 from emulator.deployments import templates
-from emulator.deployments.expressions import NotYet, TemplateError, is_expression
+from emulator.deployments.expressions import NotYet, TemplateError, evaluate, is_expression
 from emulator.deployments.refusals import invalid_resource, not_allowed, not_valid
-from emulator.deployments.scopes import Scope, expand
+from emulator.deployments.scopes import Scope
 from emulator.deployments.templates import Plan, Step
 from emulator.errors import ArmError
 from emulator.fabric import Fabric
@@ -30,7 +30,7 @@ CATCH_ALL = {path for _, path, _ in PART.arm}
 def check(fabric: Fabric, request: Request, name: str, plan: Plan) -> None:
     """Raise ArmError with all that ARM or the resource providers have against a plan."""
     caller: Caller = request.scope["caller"]
-    asked = [(s, needed("PUT", s.id)) for s in plan.steps if s.wanted and not s.existing]
+    asked = [(s, needed("PUT", s.id)) for s in plan.steps if s.wanted]
     lacking = [(s, n) for s, n in asked if n and not permitted(fabric, caller, n)]
     if lacking:
         raise not_allowed([_lack(caller, step, need) for step, need in lacking])
@@ -38,7 +38,7 @@ def check(fabric: Fabric, request: Request, name: str, plan: Plan) -> None:
     for step in plan.steps:
         if not step.wanted:
             continue
-        body = partly(step.name, templates.body(step), plan.scope_of(step))
+        body = partly(step.name, templates.body(step), plan.scope)
         try:
             _check(fabric, request.app, step, body)
         except ArmError as error:
@@ -50,7 +50,7 @@ def check(fabric: Fabric, request: Request, name: str, plan: Plan) -> None:
 def partly(name: str, value: Json, scope: Scope) -> Json:
     """A value with as many expressions replaced as can be before the deployment runs."""
     try:
-        return expand(value, scope)
+        return evaluate(value, scope)
     except TemplateError as error:
         raise invalid_resource(name, str(error)) from None
     except NotYet:
@@ -86,7 +86,7 @@ def _check(fabric: Fabric, app: Starlette, step: Step, body: Json) -> None:
         )
     kind = find(path, step.version)
     kind.check_name(path.name)
-    if step.existing or kind.inside or open_ended(body):
+    if kind.inside or open_ended(body):
         return
     old = fabric.state.resources.get(path.key)
     draft = Draft(fabric, path, body, old)

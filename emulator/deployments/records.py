@@ -34,8 +34,8 @@ def running(resource: Resource) -> bool:
     return resource.type == DEPLOYMENTS and bool(resource.body.get("run"))
 
 
-def place(group: ResourceGroup, name: str, properties: Json, base: str) -> Place:
-    """What `resourceGroup()`, `subscription()` and the like are in a deployment."""
+def place(group: ResourceGroup) -> Place:
+    """What `resourceGroup()` and `subscription()` are in a deployment."""
     return Place(
         subscription={
             "id": f"/subscriptions/{group.subscription}",
@@ -44,18 +44,6 @@ def place(group: ResourceGroup, name: str, properties: Json, base: str) -> Place
             "displayName": "Azure on localhost",
         },
         group=group_body(group),
-        tenant={"tenantId": TENANT, "displayName": "Azure on localhost"},
-        deployment={"name": name, "properties": properties},
-        environment={
-            "name": "AzureCloud",
-            "resourceManager": base + "/",
-            "authentication": {"loginEndpoint": base + "/", "tenant": "common"},
-            "suffixes": {
-                "acrLoginServer": ".azurecr.io",
-                "keyvaultDns": ".vault.azure.net",
-                "storage": "core.windows.net",
-            },
-        },
     )
 
 

@@ -1,4 +1,4 @@
-"""Requests for deployments in a resource group: put, show, cancel, validate, what-if."""
+"""Requests for deployments in a resource group: put, show, validate."""
 
 import re
 import uuid
@@ -7,18 +7,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.deployments import preflight, records, refusals, templates, what_if
+from emulator.deployments import preflight, records, refusals, templates
 from emulator.deployments.templates import Plan
-from emulator.errors import ArmError, invalid
-from emulator.fabric import Fabric
+from emulator.errors import invalid
 from emulator.front_door import base_url, fabric_of, page, read_json
 from emulator.resource_groups import find_group
 from emulator.state import Resource, group_id
 
 Json = Any
 RETRY_AFTER = {"Retry-After": "1"}
-RESULTS = "Microsoft.Resources/deployments/operationresults"
-RESULTS_KEPT = 3600.0  # seconds
 
 
 async def put(request: Request) -> Response:
@@ -50,37 +47,6 @@ async def validate(request: Request) -> Response:
     properties["validatedResources"] = [{"id": step.id} for step in plan.steps if step.wanted]
     body = {"id": id_, "name": name, "type": records.DEPLOYMENTS, "properties": properties}
     return JSONResponse(body)
-
-
-async def ask_what_if(request: Request) -> Response:
-    """Find out what a deployment would change; the answer waits at the Location."""
-    fabric = fabric_of(request)
-    id_, name = _names(request)
-    _, plan = await _planned(request, name)
-    preflight.check(fabric, request, name, plan)
-    rows = await what_if.changes(request.app, _call(request), plan)
-    result = {"status": "Succeeded", "properties": {"changes": rows}}
-    kept = Resource(
-        id=f"{id_}/operationresults/{uuid.uuid4()}",
-        type=RESULTS,
-        location="",
-        body={"properties": {}, "result": result},
-        created_at=fabric.now(),
-    )
-    fabric.state.resources[kept.key] = kept
-    fabric.changed()
-    version = request.query_params["api-version"]
-    url = f"{base_url(request)}{kept.id}?api-version={version}"
-    return Response(status_code=202, headers={"Location": url} | RETRY_AFTER)
-
-
-async def what_if_result(request: Request) -> Response:
-    """What was found out."""
-    id_, _ = _names(request)
-    key = f"{id_}/operationresults/{request.path_params['result']}".lower()
-    if (kept := fabric_of(request).state.resources.get(key)) is None:
-        raise ArmError(404, "NotFound", "There is no such result; it may have expired.")
-    return JSONResponse(kept.body["result"])
 
 
 async def status(request: Request) -> Response:
@@ -116,51 +82,6 @@ async def list_all(request: Request) -> Response:
 async def operations(request: Request) -> Response:
     """What one has done so far."""
     return page(request, _found(request).body["operations"])
-
-
-async def export(request: Request) -> Response:
-    """The template that was deployed."""
-    return JSONResponse({"template": _found(request).body["template"]})
-
-
-async def delete(request: Request) -> Response:
-    """Forget one that is over; its resources stay."""
-    fabric = fabric_of(request)
-    find_group(request)
-    id_, name = _names(request)
-    deployment = fabric.state.resources.get(id_.lower())
-    if deployment is None:
-        return Response(status_code=204)
-    if records.running(deployment):
-        raise refusals.active(name)
-    del fabric.state.resources[deployment.key]
-    fabric.changed()
-    return Response(status_code=204)
-
-
-async def cancel(request: Request) -> Response:
-    """Stop one; what it has made stays."""
-    deployment = _found(request)
-    if not records.running(deployment):
-        raise ArmError(
-            409,
-            "DeploymentCannotBeCancelled",
-            f"The deployment '{deployment.name}' cannot be cancelled because it is in a terminal "
-            f"provisioning state: '{deployment.body['properties']['provisioningState']}'.",
-        )
-    deployment.body["properties"]["provisioningState"] = "Canceled"
-    deployment.body["run"] = None
-    fabric_of(request).changed()
-    return Response(status_code=204)
-
-
-def expire(fabric: Fabric, now: float) -> bool:
-    """The chore that forgets what nobody came to fetch."""
-    rows = fabric.state.resources.values()
-    old = [r.key for r in rows if r.type == RESULTS and now > r.created_at + RESULTS_KEPT]
-    for key in old:
-        del fabric.state.resources[key]
-    return bool(old)
 
 
 def _names(request: Request) -> tuple[str, str]:
@@ -201,8 +122,7 @@ async def _planned(request: Request, name: str) -> tuple[Json, Plan]:
             "The emulator needs the template itself in 'properties.template': it follows no links.",
             "InvalidTemplate",
         )
-    shown = {"template": asked["template"], "mode": "Incremental", "provisioningState": "Accepted"}
-    place = records.place(group, name, shown, base_url(request))
+    place = records.place(group)
     return asked, templates.plan(asked["template"], asked.get("parameters"), place)
 
 

@@ -13,15 +13,9 @@ PART = Part(
         ("HEAD", ONE, requests.head),  # first: a route for GET takes HEAD too
         ("GET", ONE, requests.get),
         ("PUT", ONE, requests.put),
-        ("DELETE", ONE, requests.delete),
         ("POST", ONE + "/validate", requests.validate),
-        ("POST", ONE + "/whatIf", requests.ask_what_if),
-        ("POST", ONE + "/cancel", requests.cancel),
-        ("POST", ONE + "/exportTemplate", requests.export),
         ("GET", ONE + "/operations", requests.operations),
         ("GET", GROUP + "/deployments/{deployment}/operations", requests.operations),  # as az asks
         ("GET", ONE + "/operationStatuses/{status}", requests.status),
-        ("GET", ONE + "/operationresults/{result}", requests.what_if_result),
     ],
-    chores=[requests.expire],
 )

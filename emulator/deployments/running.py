@@ -8,14 +8,15 @@ import asyncio
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette.types import ASGIApp
 
 from emulator.deployments import parameters, records, refusals, templates
 from emulator.deployments.calls import Answers, Calls, Unasked, refusal
-from emulator.deployments.expressions import NotYet, TemplateError
-from emulator.deployments.scopes import Scope, expand
+from emulator.deployments.expressions import NotYet, TemplateError, evaluate
+from emulator.deployments.scopes import Scope
 from emulator.deployments.templates import Step
 from emulator.errors import ArmError
 from emulator.fabric import Fabric
@@ -75,9 +76,7 @@ class _Deployment:
         group = fabric.state.groups.get(group_id(path.subscription, path.group).lower())
         self._plan = None
         if group:
-            place = records.place(
-                group, resource.name, resource.body["properties"], self._run["call"]["base"]
-            )
+            place = records.place(group)
             self._plan = templates.plan(resource.body["template"], self._run["parameters"], place)
 
     async def advance(self) -> None:
@@ -85,7 +84,7 @@ class _Deployment:
         if self._plan is None:  # the group is gone
             self._end("Canceled")
             return
-        steps = [step for step in self._plan.steps if step.wanted and not step.existing]
+        steps = [step for step in self._plan.steps if step.wanted]
         moved = True
         while moved and self._alive():
             moved = False
@@ -129,11 +128,11 @@ class _Deployment:
     def _ready(self, step: Step) -> bool:
         assert self._plan
         need = [s for s in self._plan.steps if s.key in step.waits_for]
-        return all(not s.wanted or s.existing or self._is(s, "done") for s in need)
+        return all(not s.wanted or self._is(s, "done") for s in need)
 
     async def _start(self, step: Step) -> bool:
         try:
-            body = await self._settled(lambda scope: _body(step, scope), step)
+            body = await self._settled(lambda scope: dict(evaluate(templates.body(step), scope)))
         except NotYet:
             return False
         except TemplateError as error:
@@ -175,16 +174,16 @@ class _Deployment:
             self._fail(step, shown.get("error") or {"code": status, "message": "It failed."})
         return True
 
-    async def _settled(self, evaluate: Callable[[Scope], T], step: Step | None = None) -> T:
+    async def _settled(self, value: Callable[[Scope], T]) -> T:
         """The value of something, with all that it asks about other resources."""
         assert self._plan
-        pending = (s for s in self._plan.steps if s.wanted and not s.existing)
+        pending = (s for s in self._plan.steps if s.wanted)
         missing = {s.key for s in pending if not self._is(s, "done")}
         answers = Answers(self._calls, missing)
-        scope = self._plan.scope_of(step) if step else self._plan.scope
+        scope = replace(self._plan.scope, cloud=answers)
         while True:
             try:
-                return evaluate(_in_cloud(scope, answers))
+                return value(scope)
             except Unasked as wanted:
                 await answers.fetch(wanted)
 
@@ -241,32 +240,13 @@ class _Deployment:
         self._fabric.changed()
 
 
-def _in_cloud(scope: Scope, answers: Answers) -> Scope:
-    return Scope(
-        scope.place,
-        scope.parameters,
-        scope.variables,
-        scope.symbols,
-        scope.versions,
-        scope.indexes,
-        answers,
-    )
-
-
-def _body(step: Step, scope: Scope) -> dict[str, Json]:
-    body = dict(expand(templates.body(step), scope))
-    if (inner := templates.sealed(step)) is not None:
-        body["properties"]["template"] = inner
-    return body
-
-
 def _output(rules: Json, scope: Scope) -> dict[str, Json] | None:
-    if not expand(rules.get("condition", True), scope):
+    if not evaluate(rules.get("condition", True), scope):
         return None
     kind = str(rules["type"])
     shown: dict[str, Json] = {"type": kind[:1].upper() + kind[1:]}
     if not parameters.is_secret(rules):
-        shown["value"] = expand(rules["value"], scope)
+        shown["value"] = evaluate(rules["value"], scope)
     return shown
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from emulator.api_versions import NEWEST
+from emulator.catalog import catalog
 from emulator.deployments import functions
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 
@@ -31,9 +33,6 @@ class Place:
 
     subscription: dict[str, Json]
     group: dict[str, Json]
-    tenant: dict[str, Json]
-    deployment: dict[str, Json]
-    environment: dict[str, Json]
 
     @property
     def group_id(self) -> str:
@@ -48,16 +47,9 @@ class Scope:
     place: Place
     parameters: dict[str, Json]
     variables: dict[str, Json]  # as written
-    symbols: dict[str, str] = field(default_factory=dict)  # symbolic name -> resource id
     versions: dict[str, str] = field(default_factory=dict)  # resource id -> api-version
-    indexes: dict[str, int] = field(default_factory=dict)  # of the loops around; "" is innermost
     cloud: Cloud | None = None  # none before the deployment runs
     under_way: tuple[str, ...] = ()  # variables that are being evaluated
-    hidden: frozenset[str] = frozenset()  # parameters that are not to be shown: what-if has them
-
-    def within(self, loop: str, index: int) -> "Scope":
-        """The same inside a copy loop."""
-        return replace(self, indexes={**self.indexes, loop: index, "": index})
 
     def call(self, name: str, arguments: list[Argument]) -> Json:
         """The value of a function."""
@@ -87,8 +79,6 @@ def _parameters(scope: Scope, arguments: list[Argument]) -> Json:
     name = str(arguments[0]())
     for known, value in scope.parameters.items():
         if known.lower() == name.lower():
-            if known in scope.hidden:
-                raise NotYet(name)
             return value
     raise TemplateError(
         f"The template parameter '{name}' is not found. Please see "
@@ -103,28 +93,19 @@ def _variables(scope: Scope, arguments: list[Argument]) -> Json:
         raise TemplateError(f"The template variable '{name}' refers to itself.")
     for known, value in scope.variables.items():
         if known.lower() == name:
-            inner = replace(scope, under_way=(*scope.under_way, name), indexes={})
-            return expand(value, inner)
-    loops = scope.variables.get("copy")
-    for loop in loops if isinstance(loops, list) else []:
-        if isinstance(loop, dict) and str(loop.get("name")).lower() == name:
-            return expand({"copy": [loop]}, replace(scope, indexes={}))[loop["name"]]
+            return evaluate(value, replace(scope, under_way=(*scope.under_way, name)))
     raise TemplateError(
         f"The template variable '{name}' is not found. Please see "
         "https://aka.ms/arm-syntax-variables for usage details."
     )
 
 
-def _copy_index(scope: Scope, arguments: list[Argument]) -> Json:
-    given = [argument() for argument in arguments]
-    loop = given.pop(0).lower() if given and isinstance(given[0], str) else ""
-    if loop not in scope.indexes:
-        raise TemplateError(
-            "The template function 'copyIndex' is not expected at this location. The function can "
-            "only be used in a resource with copy specified. Please see "
-            "https://aka.ms/arm-copy for usage details."
-        )
-    return scope.indexes[loop] + (given[0] if given else 0)
+def _providers(_scope: Scope, arguments: list[Argument]) -> Json:
+    """`providers(namespace, type)`, as the templates of `az vmss create` ask: its api-versions."""
+    _count("providers", arguments, 2, 2)
+    _, kind = (str(argument()) for argument in arguments)
+    regions = [region.display for region in catalog().regions.values()]
+    return {"resourceType": kind, "locations": regions, "apiVersions": [NEWEST]}
 
 
 def _resource_id(scope: Scope, arguments: list[Argument]) -> Json:
@@ -152,17 +133,6 @@ def _subscription_resource_id(scope: Scope, arguments: list[Argument]) -> Json:
         subscription = words.pop(0)
     kind, *names = words or [""]
     return join_id(f"/subscriptions/{subscription}", kind, names)
-
-
-def _tenant_resource_id(scope: Scope, arguments: list[Argument]) -> Json:
-    kind, *names = [str(argument()) for argument in arguments] or [""]
-    return join_id("", kind, names)
-
-
-def _extension_resource_id(scope: Scope, arguments: list[Argument]) -> Json:
-    _count("extensionResourceId", arguments, 3, 20)
-    base, kind, *names = (str(argument()) for argument in arguments)
-    return join_id(base.rstrip("/"), kind, names)
 
 
 def join_id(base: str, kind: str, names: list[str]) -> str:
@@ -203,38 +173,17 @@ def _list(scope: Scope, name: str, given: list[Json]) -> Json:
 
 
 def _resolve(scope: Scope, what: str) -> tuple[str, str]:
-    """The id and api-version that a symbolic name, an id or a plain name stands for."""
-    found = scope.symbols.get(what, what)
+    """The id and api-version that an id or a plain name stands for."""
     for known, version in scope.versions.items():
         short = known.lower().partition("/providers/")[2]
-        if found.lower() in (known.lower(), short, known.lower().rpartition("/")[2]):
+        if what.lower() in (known.lower(), short, known.lower().rpartition("/")[2]):
             return known, version
-    if not found.startswith("/"):
+    if not what.startswith("/"):
         raise TemplateError(
             f"The resource '{what}' is not defined in the template. Please see "
             "https://aka.ms/arm-syntax for usage details."
         )
-    return found, ""
-
-
-def expand(value: Json, scope: Scope) -> Json:
-    """Evaluate a value, with the property copies in it."""
-    if isinstance(value, list):
-        return [expand(part, scope) for part in value]
-    if not isinstance(value, dict):
-        return evaluate(value, scope)
-    loops = value.get("copy") if isinstance(value.get("copy"), list) else []
-    rest = {k: v for k, v in value.items() if k != "copy" or not isinstance(v, list)}
-    result = {evaluate(k, scope): expand(v, scope) for k, v in rest.items()}
-    for loop in loops or []:
-        if not isinstance(loop, dict):
-            raise TemplateError("A copy must be an object.")
-        name, count = loop.get("name"), evaluate(loop.get("count"), scope)
-        if not isinstance(name, str) or not isinstance(count, int) or not 0 <= count <= 800:
-            raise TemplateError("A copy needs a name and a count from 0 to 800.")
-        turns = [scope.within(name.lower(), n) for n in range(count)]
-        result[name] = [expand(loop.get("input"), turn) for turn in turns]
-    return result
+    return what, ""
 
 
 def _count(name: str, arguments: list[Argument], least: int, most: int) -> None:
@@ -252,15 +201,10 @@ FUNCTIONS: dict[str, Callable[[Scope, list[Argument]], Json]] = {
     "or": _or,
     "parameters": _parameters,
     "variables": _variables,
-    "copyindex": _copy_index,
     "resourceid": _resource_id,
     "subscriptionresourceid": _subscription_resource_id,
-    "tenantresourceid": _tenant_resource_id,
-    "extensionresourceid": _extension_resource_id,
     "reference": _reference,
+    "providers": _providers,
     "resourcegroup": lambda scope, _: scope.place.group,
     "subscription": lambda scope, _: scope.place.subscription,
-    "tenant": lambda scope, _: scope.place.tenant,
-    "deployment": lambda scope, _: scope.place.deployment,
-    "environment": lambda scope, _: scope.place.environment,
 }

@@ -17,7 +17,7 @@ Json = Any
 MOST_RESOURCES = 800
 CONTROL = {
     *("type", "apiVersion", "name", "dependsOn", "condition", "copy", "resources", "scope"),
-    *("comments", "existing", "resourceGroup", "subscriptionId", "import"),
+    *("comments", "resourceGroup", "subscriptionId"),
 }
 
 
@@ -29,12 +29,9 @@ class Step:
     type: str
     name: str
     version: str
-    symbol: str  # the key of a template with symbolic names, or the name of its loop
     raw: dict[str, Json]
-    indexes: dict[str, int]
     waits_for: list[str] = field(default_factory=list)  # ids
     wanted: bool = True  # its condition holds
-    existing: bool = False  # only referred to
 
     @property
     def key(self) -> str:
@@ -50,10 +47,6 @@ class Plan:
     steps: list[Step]
     outputs: dict[str, Json]
     declared: dict[str, Json]  # parameters as the template has them
-
-    def scope_of(self, step: Step) -> Scope:
-        """Where the body of a step has its meaning."""
-        return replace(self.scope, indexes=step.indexes)
 
 
 def plan(template: Json, given: Json, place: Place) -> Plan:
@@ -71,30 +64,15 @@ def plan(template: Json, given: Json, place: Place) -> Plan:
         )
     _refuse_doubles(steps)
     for step in steps:
-        step.waits_for = _waits_for(step, steps, replace(scope, indexes=step.indexes))
+        step.waits_for = _waits_for(step, steps, scope)
     _refuse_circles(steps)
-    symbols = {step.symbol: step.id for step in steps if step.symbol and not step.indexes}
     versions = {step.id: step.version for step in steps}
-    whole = replace(scope, symbols=symbols, versions=versions)
-    return Plan(whole, steps, template.get("outputs") or {}, declared)
+    return Plan(replace(scope, versions=versions), steps, template.get("outputs") or {}, declared)
 
 
 def body(step: Step) -> dict[str, Json]:
-    """What is sent for a step, still with its expressions; without what is ``sealed``."""
-    told = {name: value for name, value in step.raw.items() if name not in CONTROL}
-    if sealed(step) is None:
-        return told
-    return told | {"properties": {k: v for k, v in told["properties"].items() if k != "template"}}
-
-
-def sealed(step: Step) -> Json:
-    """The template of a deployment in the template, when its expressions are its own affair."""
-    properties = step.raw.get("properties")
-    if step.type.lower() != "microsoft.resources/deployments" or not isinstance(properties, dict):
-        return None
-    options = properties.get("expressionEvaluationOptions")
-    inner = isinstance(options, dict) and str(options.get("scope")).lower() == "inner"
-    return properties.get("template") if inner else None
+    """What is sent for a step, still with its expressions."""
+    return {name: value for name, value in step.raw.items() if name not in CONTROL}
 
 
 def _check_form(template: Json) -> None:
@@ -119,50 +97,32 @@ def _check_form(template: Json) -> None:
 
 
 def _steps(template: Json, scope: Scope) -> Iterator[Step]:
-    resources = template["resources"]
-    named = isinstance(resources, dict)
-    rows = resources.items() if named else (("", row) for row in _rows(resources))
-    for symbol, row in rows:
-        yield from _unrolled(symbol, row, scope, parent=None)
+    for row in _rows(template["resources"]):
+        yield from _unrolled(row, scope, parent=None)
 
 
 def _rows(resources: Json) -> list[Json]:
     if not isinstance(resources, list):
-        raise invalid_template("The template resources must be an array or an object.")
+        raise invalid_template(
+            "The template resources must be an array: the emulator knows no symbolic names."
+        )
     return resources
 
 
-def _unrolled(symbol: str, row: Json, scope: Scope, *, parent: Step | None) -> Iterator[Step]:
-    """The steps of one resource: one for each turn of its loop, then those nested in it."""
+def _unrolled(row: Json, scope: Scope, *, parent: Step | None) -> Iterator[Step]:
+    """The step of one resource, then those nested in it."""
     if not isinstance(row, dict) or not isinstance(row.get("type"), str) or "name" not in row:
-        raise invalid_template(f"A template resource needs a type and a name: '{symbol or row}'.")
-    for turn, loop in _turns(row, scope):
-        step = _step(symbol or loop, row, turn, parent)
-        yield step
-        nested = row.get("resources") or []
-        inner = nested.items() if isinstance(nested, dict) else (("", r) for r in _rows(nested))
-        for inner_symbol, inner_row in inner:
-            yield from _unrolled(inner_symbol, inner_row, turn, parent=step)
+        raise invalid_template(f"A template resource needs a type and a name: '{row}'.")
+    if "copy" in row or row["type"].lower() == "microsoft.resources/deployments":
+        text = "the emulator unrolls no copy and deploys no template in a template."
+        raise invalid_resource(str(row["name"]), text)
+    step = _step(row, scope, parent)
+    yield step
+    for inner in _rows(row.get("resources") or []):
+        yield from _unrolled(inner, scope, parent=step)
 
 
-def _turns(row: dict[str, Json], scope: Scope) -> Iterator[tuple[Scope, str]]:
-    loop = row.get("copy")
-    if not isinstance(loop, dict):
-        yield scope, ""
-        return
-    name = str(loop.get("name") or "")
-    count = _evaluated(str(row["name"]), loop.get("count"), scope)
-    if not name or not isinstance(count, int) or not 0 <= count <= MOST_RESOURCES:
-        raise invalid_resource(
-            str(row["name"]),
-            f"its copy needs a name and a count from 0 to {MOST_RESOURCES}. Please see "
-            "https://aka.ms/arm-copy for usage details.",
-        )
-    for index in range(count):
-        yield scope.within(name.lower(), index), name
-
-
-def _step(symbol: str, row: dict[str, Json], scope: Scope, parent: Step | None) -> Step:
+def _step(row: dict[str, Json], scope: Scope, parent: Step | None) -> Step:
     label = str(row["name"])
     name = str(_evaluated(label, row["name"], scope))
     kind = row["type"]
@@ -185,11 +145,8 @@ def _step(symbol: str, row: dict[str, Json], scope: Scope, parent: Step | None) 
         type=kind,
         name=name,
         version=version,
-        symbol=symbol,
         raw=row,
-        indexes=scope.indexes,
         wanted=condition in (True, "true", "True") and (parent is None or parent.wanted),
-        existing=row.get("existing") is True,
     )
 
 
@@ -264,13 +221,13 @@ def _waits_for(step: Step, steps: list[Step], scope: Scope) -> list[str]:
 
 
 def _means(name: str, step: Step) -> bool:
-    """Whether a dependency names a step: by symbol, loop, id, type and name, or name."""
+    """Whether a dependency names a step: by id, type and name, or name."""
     wanted = name.lower()
     inner = [part for part in wanted.split("/") if part]
     types = step.type.lower().split("/")
     names = step.name.lower().split("/")
     long = [types[0], *(part for pair in zip(types[1:], names, strict=True) for part in pair)]
-    forms = (step.symbol.lower(), step.key, step.name.lower(), f"{step.type}/{step.name}".lower())
+    forms = (step.key, step.name.lower(), f"{step.type}/{step.name}".lower())
     return wanted in forms or inner == long
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from emulator.catalog import catalog
 from emulator.market.metering import HOUR, slices
 from emulator.market.state import Metered
 
@@ -39,35 +38,10 @@ def usages(records: Iterator[Metered], since: float, until: float) -> Iterator[U
                 at = stop
 
 
-def _product(usage: Usage) -> str:
-    size = catalog().size(usage.record.size)
-    return f"{size.product if size else ''}"
-
-
-def _meter(usage: Usage) -> str:
-    size = catalog().size(usage.record.size)
-    return f"{size.short if size else ''}{' Spot' if usage.record.spot else ''}"
-
-
-def _location(usage: Usage) -> str:
-    return catalog().regions[usage.record.location].meter
-
-
 DIMENSIONS: dict[str, Callable[[Usage], str]] = {
     "ResourceId": lambda usage: usage.record.scale_set_id.lower(),
     "ResourceGroup": lambda usage: usage.record.group.lower(),
-    "ResourceGroupName": lambda usage: usage.record.group.lower(),
-    "ResourceType": lambda _: "microsoft.compute/virtualmachinescalesets",
-    "ResourceLocation": _location,
-    "SubscriptionId": lambda usage: usage.record.subscription.lower(),
     "MeterCategory": lambda _: "Virtual Machines",
-    "MeterSubCategory": lambda usage: _product(usage).removeprefix("Virtual Machines "),
-    "Meter": _meter,
-    "ServiceName": lambda _: "Virtual Machines",
-    "ServiceFamily": lambda _: "Compute",
-    "ChargeType": lambda _: "Usage",
-    "PricingModel": lambda usage: "Spot" if usage.record.spot else "OnDemand",
-    "PublisherType": lambda _: "Azure",
 }
 MEASURES: dict[str, Callable[[Usage], float]] = {
     "PreTaxCost": lambda usage: usage.cost,
@@ -102,8 +76,3 @@ def total(
 def as_date(day: float) -> int:
     """20261120: how days are written in answers."""
     return int(datetime.fromtimestamp(day, UTC).strftime("%Y%m%d"))
-
-
-def as_month(day: float) -> str:
-    """The first day of the month, as BillingMonth has it."""
-    return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-01T00:00:00")

@@ -1,7 +1,12 @@
-"""Cost Management's query: what was metered, hours late as the real one is."""
+"""Cost Management's query: what was metered, hours late as the real one is.
+
+Of Azure's query language only what Rekindle asks is here: a period of its own, days or no
+granularity, groupings, and a filter by one tag.
+"""
 
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,8 +17,7 @@ from emulator.errors import ArmError, group_not_found
 from emulator.fabric import Fabric
 from emulator.front_door import base_url, fabric_of, read_json
 from emulator.market import cost_limits
-from emulator.market.cost_filters import bad, dimension, period, wanted
-from emulator.market.cost_rows import MEASURES, Usage, as_date, as_month, tag, total, usages
+from emulator.market.cost_rows import DAY, DIMENSIONS, MEASURES, Usage, as_date, tag, total, usages
 from emulator.state import group_id
 
 PAGE = 1000
@@ -22,7 +26,6 @@ Column = tuple[str, str, Callable[[Usage], Any]]  # name, type, how to read it
 GRANULARITIES: dict[str, list[Column]] = {
     "none": [],
     "daily": [("UsageDate", "Number", lambda usage: as_date(usage.day))],
-    "monthly": [("BillingMonth", "Datetime", lambda usage: as_month(usage.day))],
 }
 
 
@@ -38,10 +41,10 @@ async def query(request: Request) -> Response:
     if not isinstance(dataset, dict):
         raise bad("Dataset is invalid or not supplied.")
     now = fabric.now()
-    since, until = period(body, now)
+    since, until = _period(body)
     until = min(until, now - fabric.settings.cost_delay_seconds)
     measures, keys = _measures(dataset), [*_granularity(dataset), *_groupings(dataset)]
-    counts = wanted(dataset.get("filter"))
+    counts = _wanted(dataset.get("filter"))
     inside = (r for r in fabric.state.metered.values() if _within(scope, r.scale_set_id))
     rows = (usage for usage in usages(inside, since, until) if counts(usage))
     reads = [read for _, _, read in keys]
@@ -49,6 +52,53 @@ async def query(request: Request) -> Response:
     columns = [(name, "Number") for name in measures.values()]
     columns += [(name, kind) for name, kind, _ in keys] + [("Currency", "String")]
     return _answer(request, scope, columns, [[*line, "USD"] for line in lines])
+
+
+def bad(why: str) -> ArmError:
+    """The query can never succeed as it stands."""
+    return ArmError(400, "BadRequest", f"Invalid query definition: {why}")
+
+
+def _wanted(given: Any) -> Callable[[Usage], bool]:  # noqa: ANN401 - as it came
+    """Which usage counts: all of it, or that with one of the values of a tag."""
+    if given is None:
+        return lambda _usage: True
+    inside = given.get("tags") if isinstance(given, dict) and len(given) == 1 else None
+    if not isinstance(inside, dict) or str(inside.get("operator")) != "In":
+        raise bad("this emulator filters by tags, with a name, the operator In and values.")
+    name, values = inside.get("name"), inside.get("values")
+    if not name or not isinstance(values, list) or not values:
+        raise bad("a comparison needs a name, an operator and values.")
+    among = {str(value).lower() for value in values}
+    return lambda usage: (tag(usage, str(name)) or "").lower() in among
+
+
+def _dimension(name: object) -> Column:
+    """A dimension as it is written, and how to read it."""
+    found = next((d for d in DIMENSIONS if d.lower() == str(name).lower()), None)
+    if found is None:
+        raise bad(f"Dimension '{name}' is not supported. Allowed: {','.join(DIMENSIONS)}.")
+    return found, "String", DIMENSIONS[found]
+
+
+def _period(body: dict[str, Any]) -> tuple[float, float]:
+    """From when until when, in whole days; the last one counts in full."""
+    given = body.get("timePeriod")
+    if body.get("timeframe") != "Custom" or not isinstance(given, dict):
+        raise bad("this emulator takes the timeframe Custom, with a timePeriod.")
+    since, until = (_day(given.get(name), name) for name in ("from", "to"))
+    if until < since:
+        raise bad("the 'from' of timePeriod must not be after its 'to'.")
+    return since, until + DAY
+
+
+def _day(given: object, name: str) -> float:
+    try:
+        found = datetime.fromisoformat(str(given))
+    except ValueError:
+        raise bad(f"the '{name}' of timePeriod is no time.") from None
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return aware.timestamp() // DAY * DAY
 
 
 def _scope(fabric: Fabric, request: Request) -> str:
@@ -84,7 +134,7 @@ def _measures(dataset: dict[str, Any]) -> dict[str, str]:
 def _granularity(dataset: dict[str, Any]) -> list[Column]:
     name = str(dataset.get("granularity") or "None")
     if name.lower() not in GRANULARITIES:
-        raise bad("dataset.granularity must be Daily, Monthly or None.")
+        raise bad("dataset.granularity must be Daily or None.")
     return GRANULARITIES[name.lower()]
 
 
@@ -98,8 +148,7 @@ def _groupings(dataset: dict[str, Any]) -> list[Column]:
         if kind in ("Tag", "TagKey") and grouping.get("name"):
             found += _of_tag(str(grouping["name"]))
         elif kind == "Dimension":
-            name, read = dimension(grouping.get("name"))
-            found.append((name, "String", read))
+            found.append(_dimension(grouping.get("name")))
         else:
             raise bad("a grouping has a type, Dimension or TagKey, and a name.")
     return found

@@ -70,7 +70,7 @@ class Meters:
             group=scale_set.group,
             location=scale_set.location,
             size=scale_set.vm_size,
-            spot=scale_set.evictable(instance),
+            spot=scale_set.spot,
             tags=_tags(scale_set),
             began_at=now,
         )

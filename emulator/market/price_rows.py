@@ -13,33 +13,27 @@ from emulator.market import planted_prices, storage_rows
 from emulator.market.state import PlantedPrice
 
 WINDOWS_PER_CORE = Decimal("0.046")  # licence, US dollars per hour
-# What a dollar is worth, made up: nobody can be asked here.
-RATES = {
-    "USD": Decimal(1),
-    "EUR": Decimal("0.88"),
-    "GBP": Decimal("0.77"),
-    "SEK": Decimal("9.8"),
-    "INR": Decimal(88),
-}
 
 
-def rows(fabric: Fabric, currency: str) -> Iterator[dict[str, Any]]:
-    """All of it, in the order of the catalog."""
+def rows(fabric: Fabric, size: str = "") -> Iterator[dict[str, Any]]:
+    """All of it, or the machines of one size, in the order of the catalog."""
     now = fabric.now()
     for offer in catalog().offers:
+        if size.lower() not in ("", offer.size.name.lower()):
+            continue
         spot = fabric.weather.spot_price(offer.location, offer.size.name, now) or offer.spot
         for row, price in _meters(offer, spot, datetime.fromtimestamp(now, UTC)):
             if not _is_replaced(fabric, offer, row):
-                yield row | _priced(price, currency)
+                yield row | _priced(price)
         for planted in planted_prices.of(fabric, offer.size.name, offer.location):
-            yield _planted(offer, planted, datetime.fromtimestamp(now, UTC), currency)
+            yield _planted(offer, planted, datetime.fromtimestamp(now, UTC))
     for row, price in storage_rows.meters():
-        yield row | _priced(price, currency)
+        yield row | _priced(price)
 
 
-def _priced(price: Decimal, currency: str) -> dict[str, Any]:
-    amount = float((price * RATES[currency]).quantize(Decimal("0.000001")))
-    return {"currencyCode": currency, "retailPrice": amount, "unitPrice": amount}
+def _priced(price: Decimal) -> dict[str, Any]:
+    amount = float(price.quantize(Decimal("0.000001")))
+    return {"currencyCode": "USD", "retailPrice": amount, "unitPrice": amount}
 
 
 def _is_replaced(fabric: Fabric, offer: Offer, row: dict[str, Any]) -> bool:
@@ -49,10 +43,10 @@ def _is_replaced(fabric: Fabric, offer: Offer, row: dict[str, Any]) -> bool:
     return linux and any(p.alone and row["skuName"] == offer.size.short + p.bought for p in planted)
 
 
-def _planted(offer: Offer, planted: PlantedPrice, now: datetime, currency: str) -> dict[str, Any]:
+def _planted(offer: Offer, planted: PlantedPrice, now: datetime) -> dict[str, Any]:
     usual = {"": offer.on_demand, " Spot": offer.spot, " Low Priority": offer.low_priority}
     own = _meter(offer, offer.size.product, planted.bought, _month(now))
-    return planted_prices.added(planted, own | _priced(usual[planted.bought], currency))
+    return planted_prices.added(planted, own | _priced(usual[planted.bought]))
 
 
 def _month(now: datetime) -> datetime:

@@ -1,5 +1,6 @@
 """The Retail Prices API: no sign-in; values in a filter know case from 2023-01-01-preview on."""
 
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -8,9 +9,10 @@ from starlette.responses import JSONResponse, Response
 
 from emulator import odata
 from emulator.front_door import base_url, fabric_of
-from emulator.market.price_rows import RATES, rows
+from emulator.market.price_rows import rows
 
 PAGE = 1000
+SIZE = re.compile(r"armSkuName eq '([^']+)'", re.IGNORECASE)  # other rows need not be made
 OLDER = ("", "2021-10-01", "2021-10-01-preview")
 FIELDS = {
     name.lower(): {"priceType": "type"}.get(name, name)
@@ -37,7 +39,9 @@ async def list_all(request: Request) -> Response:
     """The meters that fit $filter, a page at a time."""
     fabric, query = fabric_of(request), request.query_params
     try:
-        found = _find(query, list(rows(fabric, _currency(query))))
+        named = SIZE.search(query.get("$filter", ""))
+        meters = rows(fabric, named[1] if named else "")
+        found = _find(query, list(meters))
         top, skip = _number(query, "$top", None), _number(query, "$skip", 0) or 0
     except odata.BadFilter:
         error = {"Code": "BadRequest", "Message": "Invalid OData parameters supplied"}
@@ -50,7 +54,7 @@ async def list_all(request: Request) -> Response:
         link = f"{base_url(request)}{request.url.path}?{urlencode(more, safe='$')}"
     return JSONResponse(
         {
-            "BillingCurrency": _currency(query),
+            "BillingCurrency": "USD",
             "CustomerEntityId": "Default",
             "CustomerEntityType": "Retail",
             "Items": found[skip:end],
@@ -61,6 +65,8 @@ async def list_all(request: Request) -> Response:
 
 
 def _find(query: Any, meters: list[dict[str, Any]]) -> list[dict[str, Any]]:  # noqa: ANN401 - Starlette's
+    if str(query.get("currencyCode") or "USD").strip("'\"").upper() != "USD":
+        raise odata.BadFilter  # this list is in US dollars only
     if (of := query.get("meterRegion")) is not None:
         if of.strip("'\"").lower() != "primary":
             raise odata.BadFilter
@@ -69,16 +75,8 @@ def _find(query: Any, meters: list[dict[str, Any]]) -> list[dict[str, Any]]:  # 
     if not text.strip():
         return meters
     fold = query.get("api-version", "") in OLDER
-    wanted = odata.parse(text, FIELDS, ("contains", "startswith"), fold=fold)
+    wanted = odata.parse(text, FIELDS, fold=fold)
     return [row for row in meters if wanted(row)]
-
-
-def _currency(query: Any) -> str:  # noqa: ANN401 - Starlette's
-    """`currencyCode='EUR'`, with or without the quotes."""
-    name = str(query.get("currencyCode") or "USD").strip("'\"").upper()
-    if name not in RATES:
-        raise odata.BadFilter
-    return name
 
 
 def _number(query: Any, name: str, default: int | None) -> int | None:  # noqa: ANN401 - Starlette's

@@ -1,108 +1,122 @@
-"""Resource Graph: POST /providers/Microsoft.ResourceGraph/resources."""
+"""Resource Graph's SpotResources, for the one form of query that Rekindle sends.
+
+Azure reads the whole Kusto language; this emulator answers one form of it (QUERY) and refuses all
+others as a query that cannot be read.
+"""
 
 import base64
+import re
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.access.enforcement import Caller
+from emulator.catalog import Offer, catalog
 from emulator.errors import invalid
 from emulator.fabric import Fabric
 from emulator.front_door import fabric_of, read_json
-from emulator.market import kql
-from emulator.market.kql_expressions import Row
-from emulator.market.kql_tokens import QueryError
-from emulator.market.resource_graph_tables import tables
 
 MOST = 1000  # rows in one answer
 ADVICE = (
     "Query is invalid. Please refer to the documentation for the Azure Resource Graph service and "
     "fix the error before retrying."
 )
+FORM = (
+    "SpotResources | where type =~ 'TYPE' | where sku.name in~ ('SIZE', ...) and location in~ "
+    "('REGION', ...) [| where properties.osType =~ 'linux'] | project size = tostring(sku.name), "
+    "location, NAME = PROPERTY"
+)
+_WORDS = r"\(((?:'[^']*'[, ]*)+)\)"
+QUERY = re.compile(
+    rf"SpotResources \| where type =~ '([^']+)' \| where sku\.name in~ {_WORDS} and location in~ "
+    rf"{_WORDS}(?: \| where properties\.osType =~ 'linux')? \| project size = tostring\(sku\.name\)"
+    r", location, (\w+) = (?:tostring\()?properties\.(\w+)\)?",
+    re.IGNORECASE,
+)
+PRICES = "microsoft.compute/skuspotpricehistory/ostype/location"
+RATES = "microsoft.compute/skuspotevictionrate/location"
 
 
 async def resources(request: Request) -> Response:
-    """Run a query; rows as objects or as a table, at most 1,000 in one answer."""
+    """Answer the query with rows as objects, at most 1,000 at once."""
     fabric, body = fabric_of(request), await read_json(request)
-    try:
-        rows = _run(fabric, request.scope["caller"], body)
-    except QueryError as error:
-        return _refused(error.details, fabric.now())
-    except RecursionError:
-        deep: dict[str, object] = {"code": "ParserFailure", "message": "The query is too deep."}
-        return _refused(deep, fabric.now())
+    found = QUERY.fullmatch(" ".join(str(body.get("query") or "").split()))
+    if found is None:
+        return _refused(fabric.now())
     options = body.get("options") or {}
     if not isinstance(options, dict):
         raise invalid("The value of parameter options is invalid.")
-    top = _number(options, "$top", MOST, least=1)
+    rows = list(_rows(fabric, *found.groups()))
     skip = _skip(options)
-    part = rows[skip : skip + min(top, MOST)]
+    part = rows[skip : skip + min(_top(options), MOST)]
     end = skip + len(part)
     answer: dict[str, Any] = {
         "totalRecords": len(rows),
         "count": len(part),
         "resultTruncated": "false",
         "facets": [],
-        "data": _table(part) if options.get("resultFormat") == "table" else part,
+        "data": part,
     }
     if end < len(rows):
         answer["$skipToken"] = base64.b64encode(str(end).encode()).decode()
     return JSONResponse(answer)
 
 
-def _run(fabric: Fabric, caller: Caller, body: dict[str, Any]) -> list[Row]:
-    query, subscriptions = body.get("query"), body.get("subscriptions") or []
-    if not isinstance(query, str) or not query.strip():
-        raise QueryError({"code": "EmptyQuery", "message": "Query cannot be empty."})
-    if not isinstance(subscriptions, list):
-        raise invalid("The value of parameter subscriptions is invalid.")
-    return kql.read(query)(tables(fabric, caller, [str(name) for name in subscriptions]))
+def _rows(
+    fabric: Fabric, kind: str, sizes: str, regions: str, name: str, member: str
+) -> Iterator[dict[str, Any]]:
+    wanted = [{w.lower() for w in re.findall(r"'([^']*)'", words)} for words in (sizes, regions)]
+    for offer in catalog().offers:
+        size = offer.size.name.lower()
+        if size in wanted[0] and offer.location in wanted[1]:
+            told = _properties(fabric, offer, kind.lower())
+            if told is not None:
+                yield {"size": size, "location": offer.location, name: told.get(member)}
 
 
-def _number(options: dict[str, Any], name: str, default: int, *, least: int) -> int:
-    value = options.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise invalid(f"The value of parameter options.{name} is invalid.")
+def _properties(fabric: Fabric, offer: Offer, kind: str) -> dict[str, Any] | None:
+    now, place, size = fabric.now(), offer.location, offer.size.name
+    if kind == RATES:
+        return {"evictionRate": fabric.weather.eviction_band(place, size, now)}
+    if kind != PRICES:
+        return None
+    history = fabric.weather.price_history(place, size, now)
+    prices = [{"effectiveDate": _time(at), "priceUSD": float(price)} for at, price in history]
+    return {"osType": "Linux", "spotPrices": prices}
+
+
+def _top(options: dict[str, Any]) -> int:
+    value = options.get("$top", MOST)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise invalid("The value of parameter options.$top is invalid.")
     return value
 
 
 def _skip(options: dict[str, Any]) -> int:
     token = options.get("$skipToken")
-    if not token:
-        return _number(options, "$skip", 0, least=0)
     try:
-        return max(int(base64.b64decode(str(token), validate=True)), 0)
+        return max(int(base64.b64decode(str(token), validate=True)), 0) if token else 0
     except ValueError:
         raise invalid(f"The $skipToken '{token}' was not issued here.") from None
 
 
-def _table(rows: list[Row]) -> dict[str, Any]:
-    names = list(rows[0]) if rows else []
-    columns = [{"name": name, "type": _type([row.get(name) for row in rows])} for name in names]
-    return {"columns": columns, "rows": [[row.get(name) for name in names] for row in rows]}
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _type(values: list[Any]) -> str:
-    first = next((value for value in values if value is not None), "")
-    if isinstance(first, bool):
-        return "boolean"
-    if isinstance(first, int):
-        return "integer"
-    return {float: "number", str: "string"}.get(type(first), "object")
-
-
-def _refused(details: dict[str, object], now: float) -> Response:
+def _refused(now: float) -> Response:
     """400 in the shape that Resource Graph has of its own."""
     when = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f0Z")
     error = {
         "code": "BadRequest",
         "message": "Please provide below info when asking for support: "
         f"timestamp = {when}, correlationId = {uuid.uuid4()}.",
-        "details": [{"code": "InvalidQuery", "message": ADVICE}, details],
+        "details": [
+            {"code": "InvalidQuery", "message": ADVICE},
+            {"code": "ParserFailure", "message": f"This emulator answers one query: {FORM}."},
+        ],
     }
     return JSONResponse({"error": error}, status_code=400)

@@ -28,22 +28,6 @@ class PlantedPrice(Row):
 
 
 @dataclass
-class QuotaRequest(Row):
-    """A wish for another limit; decided when it is due."""
-
-    id: str
-    subscription: str
-    location: str
-    name: str  # of the quota, as it is answered
-    limit: int
-    submitted_at: float
-    due_at: float
-    state: str = "InProgress"  # then Succeeded or Failed
-    message: str = ""
-    code: str = ""  # of the refusal
-
-
-@dataclass
 class Metered(Row):
     """How long one instance of a scale set was allocated, and what an hour cost meanwhile.
 

@@ -78,6 +78,7 @@ class Kind:
     name_refusal: Callable[[str], ArmError] | None = None
     inside: str = ""  # it lives in this list of its parent's properties
     always: Json | None = None  # it is there, like this, as soon as its parent is
+    created: int = 201  # the status that answers the first PUT
     forbid_delete: Callable[[Fabric, Resource], None] = lambda _fabric, _resource: None
     actions: dict[str, Action] = field(default_factory=dict)  # POST .../name
 

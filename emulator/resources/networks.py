@@ -5,7 +5,7 @@ import ipaddress
 
 from emulator.errors import ArmError
 from emulator.fabric import Fabric
-from emulator.resources.kinds import Draft, Json, Kind, rows, section
+from emulator.resources.kinds import Draft, Json, Kind, no_check, rows, section
 from emulator.state import Resource
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -244,6 +244,7 @@ def _address_in_use(fabric: Fabric, address: Resource) -> None:
 
 
 KINDS = (
+    Kind(type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=no_check),  # only kept
     Kind(
         type=NETWORKS,
         oldest=OLDEST,

@@ -32,7 +32,7 @@ async def put(request: Request) -> Response:
     check_conditions(request, *([old.etag] if old else []))
     resource = store(fabric, path, kind, body)
     fabric.changed()
-    return JSONResponse(shown(resource), status_code=200 if old else 201)
+    return JSONResponse(shown(resource), status_code=200 if old else kind.created)
 
 
 async def get(request: Request) -> Response:

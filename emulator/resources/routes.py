@@ -1,12 +1,16 @@
 """Where all other resources answer: at any provider, so these routes come last."""
 
 from emulator.parts import GROUP, SUBSCRIPTION, Part
-from emulator.resources import requests
+from emulator.resources import offered, requests
 
 ANY = "/providers/{rest:path}"
 
 PART = Part(
     arm=[
+        ("GET", SUBSCRIPTION + "/locations", offered.locations),
+        ("GET", SUBSCRIPTION + "/providers", offered.providers),
+        ("GET", SUBSCRIPTION + "/providers/{namespace}", offered.provider),
+        ("POST", SUBSCRIPTION + "/providers/{namespace}/register", offered.provider),
         ("GET", SUBSCRIPTION + "/resources", requests.list_all),
         ("GET", GROUP + "/resources", requests.list_in_group),
         (

@@ -180,6 +180,7 @@ KINDS = (
         check=_check_account,
         name=r"[a-z0-9]{3,24}",
         name_refusal=_bad_name,
+        created=200,  # or 202, says the specification of Microsoft.Storage; never 201
         actions={"listkeys": _list_keys},
     ),
     Kind(
@@ -187,6 +188,7 @@ KINDS = (
         oldest=OLDEST,
         check=no_check,
         name="default",
+        created=200,
         always=BLOB_SERVICE,
     ),
     Kind(
@@ -201,5 +203,6 @@ KINDS = (
         oldest=OLDEST,
         check=_check_policy,
         name="default",
+        created=200,
     ),
 )

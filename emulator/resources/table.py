@@ -33,6 +33,8 @@ def find(path: ResourcePath, version: str) -> Kind:
             f"The resource namespace '{path.namespace}' is invalid.",
         )
     kind = KINDS.get(path.type.lower())
+    if kind is None and path.namespace.lower() in ELSEWHERE:
+        raise ArmError(404, "NotFound", f"This emulator does not offer {path.id}.")
     if kind is None:
         raise ArmError(
             404,

@@ -21,7 +21,6 @@ class Harm:
 
     cuts: dict[str, str] = field(default_factory=dict)  # pattern of HOST:PORT -> drop or reset
     write_limit: int = 0  # bytes per second to its disk; 0: as fast as it goes
-    skew_seconds: float = 0.0  # its clock is so far ahead
     change: int = 0  # counts the changes of this file
 
     def cut(self, where: str) -> str:

@@ -1,4 +1,4 @@
-"""What a caller may do to one VM: `/_emulator/partition`, `disk`, `clock`, `crash`, `events`.
+"""What a caller may do to one VM: `/_emulator/partition`, `disk`, `crash`, `events`.
 
 Each answers when it is done: the VM's init has obeyed, or the VM is dead.
 """
@@ -16,7 +16,6 @@ from emulator.agenda import Found
 from emulator.errors import ArmError, invalid, refuse_unknown
 from emulator.fabric import Fabric
 from emulator.front_door import fabric_of, read_order
-from emulator.vm_faults import clock as clocks
 from emulator.vm_faults import harm, slow_disk
 from emulator.vm_faults.harm import Harm
 
@@ -43,7 +42,7 @@ async def partition(request: Request) -> Response:
         else:
             done.cuts = {p: m for p, m in done.cuts.items() if where not in (None, p)}
 
-    done = await _do(fabric_of(request), body, change, needs="proxied")
+    done = await _do(fabric_of(request), body, change, proxied=True)
     return JSONResponse({"vm": body["vm"], "cuts": done.cuts})
 
 
@@ -61,22 +60,6 @@ async def disk(request: Request) -> Response:
 
     await _do(fabric_of(request), body, change)
     return JSONResponse({"vm": body["vm"], "bytes_per_second": limit})
-
-
-async def clock(request: Request) -> Response:
-    """Set a VM's clock ``ahead_seconds`` ahead of the true time; less than 0: behind."""
-    body = await read_order(request, "vm", "ahead_seconds")
-    ahead = body.get("ahead_seconds")
-    if not isinstance(ahead, int | float) or isinstance(ahead, bool) or abs(ahead) > MOST_SECONDS:
-        raise invalid(f"'ahead_seconds' must be a number, at most {MOST_SECONDS:.0f} either way.")
-    if not clocks.library():
-        raise _cannot(f"no libfaketime that works is installed ({clocks.INSTALL})")
-
-    def change(done: Harm) -> None:
-        done.skew_seconds = float(ahead)
-
-    await _do(fabric_of(request), body, change, needs="faketime")
-    return JSONResponse({"vm": body["vm"], "ahead_seconds": ahead})
 
 
 async def crash(request: Request) -> Response:
@@ -148,14 +131,13 @@ def named(fabric: Fabric, name: object) -> Found:
 
 
 async def _do(
-    fabric: Fabric, body: dict[str, Any], change: Callable[[Harm], None], needs: str = ""
+    fabric: Fabric, body: dict[str, Any], change: Callable[[Harm], None], *, proxied: bool = False
 ) -> Harm:
     """Change what is done to a VM, and return when its init has obeyed."""
     _, instance = _running(fabric, body)
     folder = fabric.folder(instance)
-    if needs and not json.loads((folder / "vm.json").read_text())[needs]:
-        option = {"proxied": "--proxies", "faketime": "--faketime"}[needs]
-        raise _cannot(f"it was booted without {option}; start the emulator with it, then the VM")
+    if proxied and not json.loads((folder / "vm.json").read_text())["proxied"]:
+        raise _cannot("it was booted without --proxies; start the emulator with it, then the VM")
     done = harm.read(folder)
     change(done)
     harm.write(folder, done)

@@ -7,7 +7,6 @@ PART = Part(
     admin=[
         ("POST", "/_emulator/partition", requests.partition),
         ("POST", "/_emulator/disk", requests.disk),
-        ("POST", "/_emulator/clock", requests.clock),
         ("POST", "/_emulator/crash", requests.crash),
         ("POST", "/_emulator/events", requests.announce),
         ("DELETE", "/_emulator/events", requests.call_off),

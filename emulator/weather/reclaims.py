@@ -9,13 +9,12 @@ import random
 
 from emulator import evictions
 from emulator.fabric import Fabric
-from emulator.spot_rules import ANY_PRICE, RESTORE_TIMEOUT, max_price
+from emulator.spot_rules import ANY_PRICE, max_price
 from emulator.state import Instance, ScaleSet
 from emulator.weather.allocation import leaving
 from emulator.weather.weather import Place, Pool
 
 Found = tuple[ScaleSet, Instance]
-UNTOLD = "PT1H"  # restoreTimeout, where a policy has none
 
 
 def carry_on(fabric: Fabric, now: float) -> bool:
@@ -30,30 +29,17 @@ def carry_on(fabric: Fabric, now: float) -> bool:
     return any([*begun, _hold_to_max_price(fabric, now)])
 
 
-def _restore_seconds(scale_set: ScaleSet) -> float:
-    """How long Azure tries to restore an evicted instance of this scale set; 0 if it does not."""
-    policy = scale_set.model["properties"].get("spotRestorePolicy") or {}
-    if not (scale_set.spot and policy.get("enabled")):
-        return 0.0
-    parts = RESTORE_TIMEOUT.fullmatch(policy.get("restoreTimeout") or UNTOLD)
-    assert parts, "it was checked when the scale set was put"
-    days, hours, minutes, seconds = (int((parts[n] or "0_")[:-1]) for n in (1, 3, 4, 5))
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
-
-
 def _gather(
     fabric: Fabric, scale_set: ScaleSet, staying: dict[Place, tuple[Pool, list[Found]]]
 ) -> None:
     """Add the Spot instances that have machines and are to keep them to their pools."""
-    pools: dict[tuple[str, str], Pool | None] = {}  # by what tells them apart in one scale set
+    pools: dict[str, Pool | None] = {}  # by zone
     for instance in scale_set.instances.values():
         if instance.phase != "allocated" or leaving(instance):
             continue
-        kind = instance.zone, instance.priority
-        if kind not in pools:
-            spot = scale_set.evictable(instance)
-            pools[kind] = fabric.weather.pool(scale_set, instance) if spot else None
-        if pool := pools[kind]:
+        if instance.zone not in pools:
+            pools[instance.zone] = fabric.weather.pool(scale_set, instance)
+        if pool := pools[instance.zone]:
             staying.setdefault(pool.key, (pool, []))[1].append((scale_set, instance))
 
 
@@ -68,8 +54,6 @@ def _make_room(fabric: Fabric, pool: Pool, held: list[Found], now: float) -> boo
             scale_set, instance = going.pop(0)
             at = max(wanted_at, now + fabric.settings.notice_seconds)
             _evict(pool, scale_set, instance, now, at)
-            if seconds := _restore_seconds(scale_set):
-                scale_set.restorable[instance.instance_id] = at + seconds
     return True
 
 
@@ -96,8 +80,7 @@ def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
         price = fabric.weather.spot_price(scale_set.location, scale_set.vm_size, now)
         if price is not None and bid < price:
             for instance in scale_set.instances.values():
-                spot = scale_set.evictable(instance) and instance.phase == "allocated"
-                if spot and not leaving(instance):
+                if instance.phase == "allocated" and not leaving(instance):
                     evictions.announce(scale_set, instance, now, fabric.settings.notice_seconds)
                     begun = True
     return begun

@@ -1,7 +1,7 @@
 """Where the weather is asked about and made, and what it does."""
 
 from emulator.parts import Part
-from emulator.weather import reclaims, requests, restores
+from emulator.weather import reclaims, requests
 
 PART = Part(
     admin=[
@@ -9,5 +9,5 @@ PART = Part(
         ("GET", "/_emulator/weather", requests.get),
         ("DELETE", "/_emulator/weather", requests.delete),
     ],
-    chores=[reclaims.carry_on, restores.carry_on],
+    chores=[reclaims.carry_on],
 )

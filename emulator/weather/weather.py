@@ -76,7 +76,7 @@ class Weather:
         """Where an instance takes its machine from; None where there is no end of them."""
         zones = scale_set.model.get("zones") or []
         zone = instance.zone or (str(zones[0]) if len(zones) == 1 else "")
-        spot = scale_set.evictable(instance)
+        spot = scale_set.spot
         return self.over(scale_set.location, zone, scale_set.vm_size, spot=spot)
 
     def over(self, region: str, zone: str, size: str, *, spot: bool = True) -> Pool | None:

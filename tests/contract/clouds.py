@@ -39,7 +39,7 @@ SPOT = Offering(
 SCARCE = replace(SPOT, region="westus3")  # accepted, and then there is no room
 QUIET = replace(SPOT, region="southcentralus")  # no other test runs anything there
 STRAY = "Microsoft.Network/networkSecurityGroups"  # stands for whatever is no scale set
-NOT_SOLD = replace(SPOT, region="northpole")  # refused at once
+NOT_SOLD = replace(SPOT, region="northcentralus")  # refused at once
 QUOTA = (
     "Operation could not be completed as it results in exceeding approved LowPriorityCores quota."
 )

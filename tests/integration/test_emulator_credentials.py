@@ -16,7 +16,6 @@ from azure.identity import (
     CredentialUnavailableError,
     DefaultAzureCredential,
     ManagedIdentityCredential,
-    WorkloadIdentityCredential,
 )
 from azure.identity import aio as identity_aio
 
@@ -32,7 +31,6 @@ from tests.emulator_process import (
 )
 
 ARM = "https://management.azure.com/.default"
-EXPECTED = {"iss": "https://issuer", "sub": "repo:me", "aud": "api://AzureADTokenExchange"}
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +45,11 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture
 def nodes(emulator: Emulator) -> dict[str, Any]:
-    """A user-assigned identity that believes one workload."""
+    """A user-assigned identity."""
     group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
     url = f"{group}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/nodes"
-    told = {"issuer": EXPECTED["iss"], "subject": EXPECTED["sub"], "audiences": [EXPECTED["aud"]]}
     with emulator.signed_in() as client:
         made = client.put(url + VERSION, json={"location": "eastus"}).raise_for_status().json()
-        credential = f"{url}/federatedIdentityCredentials/ci{VERSION}"
-        client.put(credential, json={"properties": told}).raise_for_status()
     return dict(made)
 
 
@@ -113,26 +108,6 @@ def test_a_tenant_that_is_not_here_is_not_found(emulator: Emulator) -> None:
         pytest.raises(ClientAuthenticationError, match=r"AADSTS90002|authority"),
     ):
         credential.get_token(ARM)
-
-
-async def test_a_workload_signs_in_with_its_own_token(
-    emulator: Emulator, nodes: dict[str, Any], tmp_path: Path
-) -> None:
-    file = tmp_path / "token"
-    file.write_text(jwt.encode(EXPECTED, "the issuer's key, of which nobody here knows"))
-    ids = nodes["properties"]
-    told = {"tenant_id": TENANT, "client_id": ids["clientId"], "token_file_path": str(file)}
-    with WorkloadIdentityCredential(**told, **trusted(emulator)) as credential:
-        assert works(emulator, credential)["oid"] == ids["principalId"]
-    also = identity_aio.WorkloadIdentityCredential(**told, **trusted(emulator))
-    assert (await works_aio(emulator, also))["oid"] == ids["principalId"]
-
-    file.write_text(jwt.encode(EXPECTED | {"sub": "else"}, "the issuer's key, as long as before"))
-    with (
-        WorkloadIdentityCredential(**told, **trusted(emulator)) as stranger,
-        pytest.raises(ClientAuthenticationError, match="AADSTS700213"),
-    ):
-        stranger.get_token(ARM)
 
 
 async def test_a_vm_signs_in_as_its_identity(

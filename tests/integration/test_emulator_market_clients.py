@@ -11,7 +11,6 @@ from azure.mgmt.computerecommender import RecommenderMgmtClient
 from azure.mgmt.computerecommender.models import SpotPlacementScoresInput
 from azure.mgmt.costmanagement import CostManagementClient
 from azure.mgmt.costmanagement.models import QueryDefinition
-from azure.mgmt.quota import QuotaMgmtClient
 from azure.mgmt.resourcegraph import ResourceGraphClient
 from azure.mgmt.resourcegraph.models import QueryRequest
 
@@ -21,7 +20,7 @@ SCOPE = f"subscriptions/{SUBSCRIPTION}"
 EASTUS = f"{SCOPE}/providers/Microsoft.Compute/locations/eastus"
 ND = "Standard_ND96amsr_A100_v4"
 OPTIONS = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow")
-MARKET = ("--quota-seconds", "0.2", "--cost-delay-seconds", "0", "--spot-quota", "192")
+MARKET = ("--cost-delay-seconds", "0", "--spot-quota", "192")
 
 
 @pytest.fixture(scope="module")
@@ -64,26 +63,11 @@ def test_the_compute_client_reads_skus_and_usages(sign_in: dict[str, Any]) -> No
     assert usages["lowPriorityCores"].limit == 192
 
 
-def test_the_quota_client_asks_for_more_and_waits_for_it(sign_in: dict[str, Any]) -> None:
-    wish = {"properties": {"limit": {"limitObjectType": "LimitValue", "value": 288}}}
-    with QuotaMgmtClient(subscription_id=SUBSCRIPTION, **sign_in) as client:
-        poller = client.quota.begin_create_or_update("lowPriorityCores", EASTUS, wish)
-        granted = poller.result(20)
-        now: Any = client.quota.get("lowPriorityCores", EASTUS)
-        used: Any = client.usages.get("lowPriorityCores", EASTUS)
-        requests = list(client.quota_request_status.list(EASTUS))
-
-    assert granted.properties
-    assert now.properties.limit.value == 288
-    assert used.properties.usages.value == 0
-    assert [r.properties and r.properties.provisioning_state for r in requests] == ["Succeeded"]
-
-
 def test_the_resource_graph_client_finds_prices(sign_in: dict[str, Any]) -> None:
     query = (
         "SpotResources | where type =~ 'microsoft.compute/skuspotpricehistory/ostype/location'"
-        f" | where sku.name in~ ('{ND}') and location =~ 'eastus'"
-        " | project location, usd = todouble(properties.spotPrices[0].priceUSD)"
+        f" | where sku.name in~ ('{ND}') and location in~ ('eastus')"
+        " | project size = tostring(sku.name), location, prices = properties.spotPrices"
     )
     with ResourceGraphClient(**sign_in) as client:
         found = client.resources(QueryRequest(subscriptions=[SUBSCRIPTION], query=query))
@@ -91,7 +75,8 @@ def test_the_resource_graph_client_finds_prices(sign_in: dict[str, Any]) -> None
             client.resources(QueryRequest(query="where where"))
 
     rows: Any = found.data
-    assert rows == [{"location": "eastus", "usd": 8.441552}]
+    assert [row["location"] for row in rows] == ["eastus"]
+    assert rows[0]["prices"][0]["priceUSD"] == 8.441552
     assert refused.value.error
     assert refused.value.error.code == "BadRequest"
 
@@ -117,7 +102,8 @@ def test_the_cost_client_reads_what_was_metered(
 ) -> None:
     query = {
         "type": "ActualCost",
-        "timeframe": "MonthToDate",
+        "timeframe": "Custom",
+        "timePeriod": {"from": "2020-01-01", "to": "2099-01-01"},
         "dataset": {
             "granularity": "Daily",
             "aggregation": {"totalCost": {"name": "PreTaxCost", "function": "Sum"}},
@@ -144,7 +130,7 @@ def test_the_cost_client_reads_what_was_metered(
 
 
 def test_prices_need_no_sign_in(emulator: Emulator) -> None:
-    wanted = f"armSkuName eq '{ND}' and armRegionName eq 'eastus' and contains(skuName, 'Spot')"
+    wanted = f"armSkuName eq '{ND}' and armRegionName eq 'eastus' and priceType eq 'Reservation'"
     with emulator.http() as client:
         answer = client.get("/api/retail/prices", params={"$filter": wanted}).json()
 

@@ -108,7 +108,7 @@ async def test_secrets_are_never_shown(emulator: Emulator) -> None:
         shown = await client.virtual_machine_scale_sets.get(GROUP, "rk-secret")
 
         assert "customData" not in str(shown.as_dict())
-        assert "not shown" not in str(shown.as_dict())
+        assert "Not shown 1" not in str(shown.as_dict())
         await remove(client, "rk-secret")
 
 

@@ -118,7 +118,7 @@ async def test_plain_http_at_the_port_of_arm_harms_nobody(emulator: Emulator) ->
     await asyncio.to_thread(_say, emulator.arm_url, RAW[1])
 
     async with _client(emulator.arm_url, emulator) as arm:
-        assert (await arm.get("/")).status_code == 200
+        assert (await arm.get("/metadata/endpoints")).status_code == 200
 
 
 async def test_two_hundred_clients_at_once(emulator: Emulator) -> None:

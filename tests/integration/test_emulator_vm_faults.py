@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator.vm_faults import clock
 from tests.emulator_process import (
     BOOT,
     Emulator,
@@ -26,8 +25,7 @@ SHORT = ("--create-seconds", "0.2", "--delete-seconds", "0.1")
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    skewed = ("--faketime",) if clock.library() else ()
-    made = Emulator(tmp_path_factory.mktemp("azure"), *SHORT, "--proxies", *skewed)
+    made = Emulator(tmp_path_factory.mktemp("azure"), *SHORT, "--proxies")
     made.make_group()
     yield made
     made.destroy()
@@ -108,16 +106,6 @@ def _events(metadata_url: str) -> list[dict[str, Any]]:
     return list(answer.raise_for_status().json()["Events"])
 
 
-async def test_a_clock_is_set_or_it_is_told_what_to_install(emulator: Emulator) -> None:
-    answer = order(emulator, "clock", ahead_seconds=3600)
-
-    if clock.library():
-        assert answer.status_code == 200
-    else:
-        assert answer.status_code == 409
-        assert "apt-get install faketime" in answer.json()["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("what", "body", "status", "told"),
     [
@@ -128,8 +116,6 @@ async def test_a_clock_is_set_or_it_is_told_what_to_install(emulator: Emulator) 
         ("partition", {"vm": None}, 404, "There is no VM"),
         ("disk", {"bytes_per_second": 0}, 400, "1 or more, or null"),
         ("disk", {"bytes_per_second": True}, 400, "1 or more, or null"),
-        ("clock", {"ahead_seconds": "much"}, 400, "must be a number"),
-        ("clock", {"ahead_seconds": 1e300}, 400, "at most 1000000000 either way"),
         ("crash", {"as": "comet"}, 400, "panic, shutdown or hardware"),
         ("events", {"kind": 3}, 400, "must be one of"),
     ],

@@ -276,11 +276,6 @@ def test_the_account_refuses_its_keys_and_the_service_signs_in(azure: Deployed) 
 
 
 def test_deploying_again_changes_nothing(azure: Deployed) -> None:
-    asked = azure.owner.post(f"{DEPLOYMENT}/whatIf{VERSION}", json=body(), timeout=PATIENCE)
-    changes = azure.owner.get(asked.headers["Location"]).json()["properties"]["changes"]
-
-    assert len(changes) >= len(TEMPLATE["resources"])
-    assert [c for c in changes if c["changeType"] not in ("NoChange", "Ignore")] == []
     assert deploy(azure.owner) == azure.outputs
 
 

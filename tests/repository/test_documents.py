@@ -9,7 +9,7 @@ import pytest
 from emulator import app as emulator_app
 from emulator import options as emulator_options
 from service.settings import Settings
-from tests.repository import lifecycle, messages
+from tests.repository import lifecycle, messages, operations
 from tests.repository.sources import ROOT, files, functions, text
 
 ADRS = sorted((ROOT / "docs" / "adr").glob("*.md"))
@@ -22,6 +22,10 @@ EMULATOR = Path("docs/emulator.md")
 
 def test_the_life_cycle_page_is_what_the_tables_say() -> None:
     assert lifecycle.PAGE.read_text() == lifecycle.page(), "run make docs"
+
+
+def test_the_page_of_the_emulators_operations_is_what_its_routes_say() -> None:
+    assert operations.PAGE.read_text() == operations.page(), "run make docs"
 
 
 def test_agents_md_stays_under_150_lines() -> None:

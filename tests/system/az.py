@@ -137,8 +137,6 @@ def deployments(shell: Shell) -> None:
     where: tuple[str, ...] = ("-g", "az", "--template-file", str(TEMPLATE), "--name", "rekindle")
     where += ("--parameters", f"@{TEMPLATE.with_name('parameters.json')}", *GIVEN)
     shell.ask("deployment", "group", "validate", *where)
-    planned = shell.ask("deployment", "group", "what-if", *where, "--no-pretty-print")
-    _expect({c["changeType"] for c in planned["changes"]} == {"Create"}, "creations", planned)
     made = shell.ask("deployment", "group", "create", *where)
     _expect(made["properties"]["provisioningState"] == "Succeeded", "success", made)
     kinds = {row["type"].lower() for row in shell.ask("resource", "list", "-g", "az")}

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,6 @@ from tests.unit.access_world import (
 
 OTHER = f"{GROUP}-2"
 SETS = "/providers/Microsoft.Compute/virtualMachineScaleSets"
-GRAPH = "https://azure/providers/Microsoft.ResourceGraph/resources?api-version=2021-03-01"
 
 
 @pytest.fixture
@@ -38,12 +36,6 @@ async def groups(world: Guarded, path: str) -> list[str]:
     """Whose resources a list shows the app."""
     answer = (await world.app.get(path)).raise_for_status()
     return [row["id"].split("/")[4] for row in answer.json()["value"]]
-
-
-async def query(world: Guarded, text: str) -> list[Any]:
-    """What Resource Graph tells the app."""
-    answer = (await world.app.post(GRAPH, json={"query": text})).raise_for_status()
-    return list(answer.json()["data"])
 
 
 async def test_a_list_over_the_subscription_shows_what_is_in_ones_own_group(
@@ -90,16 +82,6 @@ async def test_what_is_no_list_of_resources_is_shown_whole_or_not_at_all(
     refused = await world.app.get(f"{HERE}/providers/Microsoft.Compute/{rest}")
 
     assert code(refused) == "AuthorizationFailed"
-
-
-async def test_resource_graph_shows_what_one_may_read(world: Guarded) -> None:
-    before = await query(world, "Resources | project name")
-    await world.grant(READER)
-
-    assert before == []
-    assert [r["resourceGroup"] for r in await query(world, "Resources")] == ["rekindle"]
-    assert [r["name"] for r in await query(world, "ResourceContainers")] == ["rekindle"]
-    assert await query(world, "SpotResources | take 1")
 
 
 async def test_an_operation_of_any_service_may_be_followed_by_who_began_it(

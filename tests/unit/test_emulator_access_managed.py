@@ -162,25 +162,6 @@ async def test_an_identity_keeps_its_ids_until_it_is_deleted(inside: Inside) -> 
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "ResourceNotFound")
 
 
-async def test_federated_credentials_go_with_their_identity(inside: Inside) -> None:
-    url = (await identity(inside, "ci"))["id"] + "/federatedIdentityCredentials"
-    told = {"issuer": "https://i", "subject": "s", "audiences": ["a"]}
-    made = await inside.arm.put(f"{url}/one", json={"properties": told})
-    changed = await inside.arm.put(f"{url}/one", json={"properties": told | {"subject": "t"}})
-    lacking = await inside.arm.put(f"{url}/two", json={"properties": {"issuer": "https://i"}})
-    rows = (await inside.arm.get(url)).json()["value"]
-
-    assert (made.status_code, changed.status_code, lacking.status_code) == (201, 200, 400)
-    assert rows == [changed.json()] == [(await inside.arm.get(f"{url}/one")).json()]
-    assert (await inside.arm.delete(f"{url}/one")).status_code == 200
-    assert (await inside.arm.delete(f"{url}/one")).status_code == 204
-    assert (await inside.arm.get(f"{url}/one")).status_code == 404
-    await inside.arm.put(f"{url}/one", json={"properties": told})
-    await inside.arm.delete(url.rpartition("/")[0])
-    await identity(inside, "ci")
-    assert (await inside.arm.get(url)).json()["value"] == []
-
-
 async def test_an_app_is_who_its_header_says(inside: Inside) -> None:
     mine = (await identity(inside, "app"))["properties"]
     body = {"client_id": mine["clientId"]}
@@ -200,22 +181,6 @@ async def test_an_app_is_who_its_header_says(inside: Inside) -> None:
     assert (await ask(header, client_id="other")).json()["statusCode"] == 400
     assert (await ask(header, resource="")).status_code == 400
     assert (await ask(header, **{"api-version": "2017-09-01"})).status_code == 400
-
-
-async def test_graph_knows_whose_an_id_is(inside: Inside) -> None:
-    mine = (await identity(inside, "nodes"))["properties"]
-    named = {"$filter": f"servicePrincipalNames/any(c:c eq '{mine['clientId']}')"}
-    (found,) = (await inside.arm.get("/v1.0/servicePrincipals", params=named)).json()["value"]
-    other = {"$filter": "displayName eq 'nobody'"}
-    none = (await inside.arm.get("/v1.0/servicePrincipals", params=other)).json()["value"]
-    body = {"ids": [mine["principalId"], "unknown"]}
-    by_id = (await inside.arm.post("/v1.0/directoryObjects/getByIds", json=body)).json()["value"]
-    users = (await inside.arm.get("/v1.0/users")).json()["value"]
-    inside.arm.headers["authorization"] = "Bearer no-jwt"
-
-    assert (found["id"], found["displayName"]) == (mine["principalId"], "nodes")
-    assert (by_id, none, users) == ([found], [], [])
-    assert (await inside.arm.get("/v1.0/servicePrincipals")).status_code == 401
 
 
 async def test_the_directory_lists_everybody_and_no_secret(inside: Inside) -> None:

@@ -96,16 +96,6 @@ async def test_there_is_only_one_tenant(inside: Inside) -> None:
     assert (discovery.status_code, discovery.json()["error"]) == (400, "invalid_tenant")
 
 
-async def test_the_first_endpoint_takes_a_resource(inside: Inside) -> None:
-    answer = await sign_in(
-        inside, f"/{TENANT}/oauth2/token", resource="https://management.core.windows.net/"
-    )
-
-    assert answer.json()["resource"] == "https://management.core.windows.net/"
-    assert int(answer.json()["expires_on"]) > inside.fabric.now()
-    assert (await asked(inside, answer.json()["access_token"])).status_code == 200
-
-
 async def test_anybody_can_check_a_token_with_the_published_key(inside: Inside) -> None:
     token = (await sign_in(inside)).json()["access_token"]
     discovery = await inside.arm.get(f"/{TENANT}/v2.0/.well-known/openid-configuration")
@@ -182,59 +172,6 @@ async def test_a_restart_signs_nobody_out(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, clock) as second:
         assert (await asked(second, token)).status_code == 200
         assert (await sign_in(second, client_secret="wrong")).status_code == 401
-
-
-async def federated(inside: Inside) -> str:
-    """The client id of an identity that believes one workload."""
-    await inside.make_group()
-    kind = "Microsoft.ManagedIdentity/userAssignedIdentities"
-    url = f"{HERE}/resourceGroups/rekindle/providers/{kind}/nodes"
-    made = (await inside.arm.put(url, json={"location": "eastus"})).json()
-    credential = await inside.arm.put(
-        f"{url}/federatedIdentityCredentials/ci", json={"properties": WORKLOAD}
-    )
-    credential.raise_for_status()
-    return str(made["properties"]["clientId"])
-
-
-def assertion(**claims: str) -> str:
-    """A token of the workload's own issuer."""
-    mine = {"iss": "https://issuer", "sub": "repo:me", "aud": "api://exchange"}
-    return jwt.encode(mine | claims, "the issuer's key, of which nobody here knows")
-
-
-async def test_a_workload_is_believed_as_its_credential_says(inside: Inside) -> None:
-    client_id = await federated(inside)
-
-    async def with_assertion(text: str) -> httpx.Response:
-        return await sign_in(inside, client_id=client_id, client_secret="", client_assertion=text)
-
-    good = await with_assertion(assertion())
-    numbers = [
-        (await with_assertion(text)).json()["error_codes"]
-        for text in (
-            assertion(iss="https://else"),
-            assertion(sub="Repo:me"),
-            assertion(aud="api://else"),
-            "no jwt",
-        )
-    ]
-
-    assert good.status_code == 200
-    assert "xms_mirid" in jwt.decode(
-        good.json()["access_token"], options={"verify_signature": False}
-    )
-    assert numbers == [[700211], [700213], [700212], [50027]]
-
-
-async def test_an_identity_has_no_secret_and_a_member_no_credential(inside: Inside) -> None:
-    client_id = await federated(inside)
-    await register(inside)
-    secret = await sign_in(inside, client_id=client_id, client_secret="any")
-    workload = await sign_in(inside, client_secret="", client_assertion=assertion())
-
-    assert secret.json()["error_codes"] == [7000215]
-    assert workload.json()["error_codes"] == [70025]
 
 
 async def test_who_is_not_signed_in_is_told_so(inside: Inside) -> None:

@@ -24,7 +24,7 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
 @pytest.mark.parametrize(
     "call",
     [
-        *("capacity", "crash", "clock", "disk", "events", "evict", "faults", "partition"),
+        *("capacity", "crash", "disk", "events", "evict", "faults", "partition"),
         *("principals", "restore", "weather", "market/restrictions"),
     ],
 )
@@ -69,16 +69,3 @@ async def test_the_list_of_a_weather_file_can_be_posted_as_it_is(inside: Inside)
     answer = await inside.metadata.post("/_emulator/weather", json=entries)
 
     assert [row["capacity_now"] for row in answer.json()["value"]] == [3]
-
-
-async def test_the_status_page_names_the_vms_and_the_weather(inside: Inside) -> None:
-    weather = {"region": "westus3", "kind": "constant", "capacity": 41}
-    await inside.metadata.post("/_emulator/weather", json=weather)
-    await inside.metadata.post("/_emulator/evict", json={"vm": "rk-1_0"})
-
-    page = (await inside.metadata.get("/")).text
-
-    assert "<td>rk-1_0</td><td>rk-1</td><td>running</td><td>Preempt</td>" in page
-    assert (
-        "<td>westus3</td><td>any</td><td>any</td><td>Spot</td><td>constant</td><td>41</td>" in page
-    )

@@ -38,7 +38,7 @@ def told(answer: httpx.Response) -> tuple[int, str]:
         (f"{HERE}/providers/Contoso.Farm/tractors", 404, "InvalidResourceNamespace"),
         (f"{HERE}/nothing/of/the/kind", 404, "NotFound"),
         ("/favicon.ico", 404, "MissingSubscription"),
-        (f"{SET}/%2e%2e%2f%00", 404, "InvalidResourceType"),
+        (f"{SET}/%2e%2e%2f%00", 404, "NotFound"),
     ],
 )
 async def test_what_is_not_there(inside: Inside, path: str, status: int, code: str) -> None:

@@ -26,7 +26,7 @@ def test_an_expression_is_calls_members_and_literals() -> None:
     node = parse("f('it''s', -2).a[0]")
 
     call = Call("f", (Literal("it's"), Literal(-2)))
-    assert node == Member(Member(call, Literal("a"), safe=False), Literal(0), safe=False)
+    assert node == Member(Member(call, Literal("a")), Literal(0))
 
 
 @pytest.mark.parametrize(
@@ -42,57 +42,23 @@ VALUES: list[tuple[str, Json]] = [
     ("[concat(createArray(1), createArray(2, 3))]", [1, 2, 3]),
     ("[format('{0}-{1:D3}-{{x}}', 'a', 7)]", "a-007-{x}"),
     ("[toUpper(toLower('AbC'))]", "ABC"),
-    ("[substring('rekindle', 2, 4)]", "kind"),
     ("[replace('a.b.c', '.', '/')]", "a/b/c"),
     ("[split('a,b;c', createArray(',', ';'))]", ["a", "b", "c"]),
     ("[join(createArray('a', 'b'), '-')]", "a-b"),
-    (
-        "[createArray(startsWith('Ab', 'a'), endsWith('ab', 'B'), indexOf('ab', 'b'))]",
-        [True, True, 1],
-    ),
-    ("[padLeft('7', 3, '0')]", "007"),
     ("[createArray(length('abc'), length(createArray(1)))]", [3, 1]),
     ("[createArray(empty(''), empty(null()))]", [True, True]),
-    ("[createArray(contains('abc', 'b'), contains(createObject('A', 1), 'a'))]", [True, True]),
-    (
-        "[union(createObject('a', createObject('b', 1)), createObject('a', createObject('c', 2)))]",
-        {"a": {"b": 1, "c": 2}},
-    ),
-    ("[union(createArray(1, 2), createArray(2, 3))]", [1, 2, 3]),
-    ("[intersection(createArray(1, 2), createArray(2, 3))]", [2]),
-    (
-        "[createArray(first(createArray(1, 2)), last('abc'), take('abc', 2), skip('abc', 2))]",
-        [1, "c", "ab", "c"],
-    ),
-    ("[range(2, 3)]", [2, 3, 4]),
-    ("[items(createObject('b', 2, 'a', 1))]", [{"key": "a", "value": 1}, {"key": "b", "value": 2}]),
-    (
-        "[createArray(equals(1, 1), equals('a', 'A'), not(false()), less(1, 2), "
-        "greaterOrEquals(2, 2))]",
-        [True, False, True, True, True],
-    ),
+    ("[createArray(first(createArray(1, 2)), last('abc'), take('abc', 2))]", [1, "c", "ab"]),
+    ("[createArray(equals(1, 1), equals('a', 'A'), not(false()))]", [True, False, True]),
     ("[createArray(and(true(), false()), or(false(), true()))]", [False, True]),
-    ("[if(equals(1, 2), div(1, 0), 'lazy')]", "lazy"),
-    ("[coalesce(null(), 'b')]", "b"),
-    (
-        "[createArray(int('7'), string(7), bool('True'), json('{\"a\": [1]}').a[0])]",
-        [7, "7", True, 1],
-    ),
-    (
-        "[createArray(add(1, 2), sub(1, 2), mul(2, 3), div(-7, 2), mod(-7, 2), min(2, 1), "
-        "max(createArray(1, 2)))]",
-        [3, -1, 6, -3, -1, 1, 2],
-    ),
-    ("[base64ToString(base64('caf\u00e9'))]", "caf\u00e9"),
+    ("[createArray(less(1, 2), greater(1, 2))]", [True, False]),
+    ("[if(equals(1, 2), int('x'), 'lazy')]", "lazy"),
+    ("[createArray(int('7'), string(7), bool('True'))]", [7, "7", True]),
+    ("[createArray(min(2, 1), max(createArray(1, 2)))]", [1, 2]),
     ("[uriComponent('a b/c')]", "a%20b%2Fc"),
-    ("[createObject('a', 1).b]", None),
-    ("[createObject('Abc', 1).aBC]", 1),
-    ("[createObject('a', 1).?b]", None),
-    ("[tryGet(createObject('a', createArray(5)), 'a', 0)]", 5),
+    ("[resourceGroup().b]", None),
+    ("[resourceGroup().LOCATION]", "eastus"),
     ("[[not an expression]", "[not an expression]"),
-    ("[resourceGroup().location]", "eastus"),
     ("[subscription().id]", SUBSCRIPTION_ID),
-    ("[deployment().name]", "d"),
     (
         "[resourceId('Microsoft.Network/virtualNetworks/subnets', 'n', 's')]",
         f"{GROUP_ID}/providers/Microsoft.Network/virtualNetworks/n/subnets/s",
@@ -105,8 +71,7 @@ VALUES: list[tuple[str, Json]] = [
         "[subscriptionResourceId('Microsoft.A/b', 'c')]",
         f"{SUBSCRIPTION_ID}/providers/Microsoft.A/b/c",
     ),
-    ("[extensionResourceId('/x', 'Microsoft.A/b', 'c')]", "/x/providers/Microsoft.A/b/c"),
-    ("[tenantResourceId('Microsoft.A/b', 'c')]", "/providers/Microsoft.A/b/c"),
+    ("[providers('Microsoft.Compute', 'virtualMachineScaleSets').apiVersions[0]]", "2026-04-01"),
 ]
 
 
@@ -114,8 +79,8 @@ VALUES: list[tuple[str, Json]] = [
 async def test_an_expression_has_a_value(azure: Inside, expression: str, value: Json) -> None:
     found = await value_of(azure, expression)
 
-    if value is None and "?" not in expression:
-        assert "doesn't exist, available properties are 'a'" in found["message"]
+    if value is None:
+        assert "doesn't exist, available properties are" in found["message"]
     else:
         assert found == value
 
@@ -135,14 +100,11 @@ async def test_unique_strings_and_guids_are_the_same_every_time(azure: Inside) -
     ("expression", "complaint"),
     [
         ("[nonsense('a')]", "The template function 'nonsense' is not valid"),
-        ("[substring('abc', 2, 9)]", "must refer to a location within the string"),
         ("[int('seven')]", "'int': the type or number of its parameters is not valid"),
         ("[toLower()]", "'toLower': the type or number of its parameters is not valid"),
-        ("[div(1, 0)]", "Division by zero"),
         ("[variables('gone')]", "The template variable 'gone' is not found"),
         ("[parameters('gone')]", "The template parameter 'gone' is not found"),
         ("[createArray(1)[3]]", "array index '3' is out of bounds"),
-        ("[copyIndex()]", "can only be used in a resource with copy specified"),
         ("[resourceId('Microsoft.A/b/c', 'one')]", "requires '2' resource name argument(s)"),
         ("[if(true())]", "function requires 3 to 3 argument(s) while 1 were provided"),
         ("[reference('nowhere')]", "The resource 'nowhere' is not defined in the template"),
@@ -157,17 +119,15 @@ async def test_an_expression_without_a_value_says_why(
     assert complaint in error["message"]
 
 
-async def test_variables_and_copies_in_values_are_unrolled(azure: Inside) -> None:
+async def test_variables_may_refer_to_each_other(azure: Inside) -> None:
     variables = {
         "name": "[concat(variables('stem'), '-x')]",
         "stem": "rk",
-        "copy": [{"name": "many", "count": 2, "input": "[format('n{0}', copyIndex('many'))]"}],
     }
-    value = {"name": "[variables('name')]", "many": "[variables('many')]"}
 
-    found = await value_of(azure, value, variables=variables)
+    found = await value_of(azure, {"name": "[variables('name')]"}, variables=variables)
 
-    assert found == {"name": "rk-x", "many": ["n0", "n1"]}
+    assert found == {"name": "rk-x"}
 
 
 async def test_a_variable_that_refers_to_itself_is_no_endless_loop(azure: Inside) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator import catalog
 from emulator.options import parser
 from rekindle.layout import Layout
 from rekindle.state import Ports, State
@@ -27,6 +28,7 @@ NEEDED = ["--state", "x", "--arm-port", "0", "--metadata-port", "0"]
         ("--blob-endpoint", "http://[", "an address such as http://127.0.0.1:10000"),
         ("--weather", "nowhere.json", "The weather nowhere.json cannot be read"),
         ("--images", "nowhere.json", "nowhere.json cannot be read"),
+        ("--catalog", "nowhere.json", "has not the form of emulator/catalog.json"),
     ],
 )
 def test_an_option_that_cannot_be(
@@ -72,3 +74,21 @@ def test_the_local_stack_gives_its_weather_to_the_emulator(tmp_path: Path) -> No
     argv = list(layout.emulator().argv)
 
     assert parser().parse_args(argv[argv.index("emulator") + 1 :]).weather == weather
+
+
+def test_a_catalog_adds_what_it_sells_to_what_there_is(tmp_path: Path) -> None:
+    size = vars(catalog.catalog().sizes["standard_d2s_v5"])
+    mine = {k: v for k, v in size.items() if k != "name"} | {"short": "X1", "vcpus": 1}
+    row = {"size": "Standard_X1", "location": "here", "zones": []}
+    price = {"on_demand": "1", "spot": "0.5", "low_priority": "0.5"}
+    place = {"here": {"display": "Here", "meter": "HERE", "zones": []}}
+    file = tmp_path / "more.json"
+    told = {"sizes": {"Standard_X1": mine}, "locations": place, "prices": [row | price]}
+    file.write_text(json.dumps(told))
+
+    found = catalog.read(parser().parse_args([*NEEDED, "--catalog", str(file)]).catalog)
+
+    assert (offer := found.offer("standard_x1", "here"))
+    assert (str(offer.on_demand), offer.size.vcpus) == ("1", 1)
+    assert found.offer("Standard_D2s_v5", "here")  # sold everywhere, and so there
+    assert catalog.catalog().offer("Standard_X1", "here") is None  # only once it is added

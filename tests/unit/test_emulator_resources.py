@@ -97,7 +97,7 @@ async def test_a_resource_lives_from_put_to_delete(azure: Inside) -> None:
     deleted = [(await azure.arm.delete(f"{PROVIDERS}/{name}")).status_code for _ in range(2)]
     gone = await azure.arm.get(f"{PROVIDERS}/{name}")
 
-    assert [first.status_code, second.status_code, changed.status_code] == [201, 200, 200]
+    assert [first.status_code, second.status_code, changed.status_code] == [200, 200, 200]
     assert first.json()["properties"]["provisioningState"] == "Succeeded"
     assert "tags" not in second.json()
     assert changed.json()["properties"]["accessTier"] == "Cool"
@@ -125,7 +125,7 @@ async def test_a_group_takes_its_resources_along(azure: Inside) -> None:
     await azure.make_group()
 
     assert (await azure.arm.get(f"{GROUP_ID}/resources")).json()["value"] == []
-    assert (await put(azure, f"{ACCOUNTS}/account", **ACCOUNT)).status_code == 201
+    assert (await put(azure, f"{ACCOUNTS}/account", **ACCOUNT)).status_code == 200
 
 
 async def test_everything_in_a_group_can_be_listed_and_filtered(azure: Inside) -> None:
@@ -285,7 +285,7 @@ async def test_lifecycle_rules_are_held_to_what_azure_knows(azure: Inside, fault
         policy: Json = {"properties": {"policy": {"rules": [row]}}}
         return await put(azure, f"{ACCOUNTS}/account/managementPolicies/default", **policy)
 
-    assert (await put_rule(good)).status_code == 201
+    assert (await put_rule(good)).status_code == 200
     assert code(await put_rule(good | fault)) == "InvalidRequestPropertyValue"
 
 

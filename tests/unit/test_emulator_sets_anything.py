@@ -24,10 +24,6 @@ FLEXIBLE: dict[str, Any] = {
         "platformFaultDomainCount": 1,
         "spotRestorePolicy": {"enabled": True, "restoreTimeout": "PT1H"},
         "scaleInPolicy": {"rules": ["Default"]},
-        "priorityMixPolicy": {
-            "baseRegularPriorityCount": 1,
-            "regularPriorityPercentageAboveBase": 50,
-        },
         "virtualMachineProfile": {
             **scale_set(1)["properties"]["virtualMachineProfile"],
             "userData": "aGVsbG8=",
@@ -48,19 +44,8 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", "old", scale_set(1)),
     ("PATCH", "old", scale_set(2)),
     ("PATCH", "flex", FLEXIBLE),
-    ("POST", "old/scaleOut", {"capacity": 2, "properties": {"zone": "1"}}),
     ("POST", "old/start", {"instanceIds": ["0"]}),
     ("POST", "old/delete", {"instanceIds": ["0"]}),
-    (
-        "PUT",
-        "old/virtualMachines/0",
-        {"properties": {"protectionPolicy": {"protectFromScaleIn": True}, "userData": "aGk="}},
-    ),
-    (
-        "POST",
-        "old/virtualMachines/0/runCommand",
-        {"commandId": "RunShellScript", "parameters": [{"name": "a", "value": "b"}]},
-    ),
 ]
 ODD: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, -1, 0, 2**40, 1e308, float("nan"), "", "2", "\ud800", [], {}]

@@ -84,10 +84,6 @@ def test_what_is_for_spot_is_refused_of_others() -> None:
     )
 
 
-def test_priorities_are_mixed_in_flexible_scale_sets_only() -> None:
-    assert refusal(priorityMixPolicy={"baseRegularPriorityCount": 1})[0] == "BadRequest"
-
-
 def test_fault_domains_are_one_to_five() -> None:
     assert refusal(platformFaultDomainCount=5) == ("", "")
     assert refusal(platformFaultDomainCount=6)[0] == "InvalidParameter"

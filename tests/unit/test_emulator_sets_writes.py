@@ -1,4 +1,4 @@
-"""What PUT, PATCH, scaleOut and DELETE make of a scale set."""
+"""What PUT, PATCH and DELETE make of a scale set."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -113,24 +113,6 @@ async def test_writes_are_held_to_the_etag(inside: Inside) -> None:
     body = scale_set(0)
     assert (await inside.arm.put(f"{SETS}/new", json=body, headers=only_new)).status_code == 201
     assert (await inside.arm.put(f"{SETS}/new", json=body, headers=only_new)).status_code == 412
-
-
-async def test_scale_out_adds_instances_in_the_zone_that_it_names(inside: Inside) -> None:
-    url = f"{SETS}/zonal"
-    body = {**scale_set(1), "zones": ["1", "2"], "sku": {"name": "Standard_NC24ads_A100_v4"}}
-    body["sku"]["capacity"] = 1
-    (await inside.arm.put(url, json=body)).raise_for_status()
-    await inside.pass_time(4)
-    more = {"capacity": 3, "properties": {"zone": "2"}}
-    assert (await inside.arm.post(f"{url}/scaleOut", json=more)).status_code == 202
-    await inside.pass_time(4)
-    rows = (await inside.arm.get(f"{url}/virtualMachines")).json()["value"]
-    assert [row["zones"] for row in rows] == [["1"], ["2"], ["2"]]
-
-    elsewhere = {"capacity": 4, "properties": {"zone": "3"}}
-    assert error(await inside.arm.post(f"{url}/scaleOut", json=elsewhere))[0] == 400
-    assert error(await inside.arm.post(f"{url}/scaleOut", json={"capacity": 3}))[0] == 400
-    assert error(await inside.arm.post(f"{url}/scaleOut", json={}))[0] == 400
 
 
 async def test_user_data_is_shown_to_who_asks_for_it(inside: Inside) -> None:

@@ -1,4 +1,4 @@
-"""What is done to one emulated VM from outside: its network, its disk, its clock, its power."""
+"""What is done to one emulated VM from outside: its network, its disk, its power."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from emulator import processes
-from emulator.vm_faults import clock, harm
+from emulator.vm_faults import harm
 from tests.emulator_process import pause, wait_for
 from tests.emulator_vm import Vm
 
@@ -145,27 +145,6 @@ def test_a_slow_disk_takes_no_more_than_it_can(vm: Vm) -> None:
     wait_for(lambda: file.stat().st_size > slowed + 5 * limit)
 
     assert rate < 4 * limit  # it comes in gusts: one look may see much, and waits after
-
-
-def test_a_clock_runs_ahead_for_all_programs_of_the_vm(tmp_path: Path) -> None:
-    library = clock.library()
-    if not library:  # what is refused without it: tests/integration/test_emulator_vm_faults.py
-        return
-    vm = Vm(tmp_path / "vm", faketime=library)
-    look = {"command": [sys.executable, "-c", "import time; time.sleep(0.01); print(time.time())"]}
-    vm.boot(
-        "echo ready > ready",
-        "while sleep 0.1; do docker run x > new; mv new seen; done",
-        images={"x": look},
-    )
-    vm.text("ready")
-    vm.harm(skew_seconds=-3600.0)
-    behind = wait_for(lambda: (t := float(vm.text("seen"))) < time.time() - 3500 and t)
-    vm.harm(skew_seconds=0.0)
-    wait_for(lambda: float(vm.text("seen")) > time.time() - 60)
-    vm.kill()
-
-    assert behind > time.time() - 3700
 
 
 def test_a_frozen_vm_stands_still_as_a_whole_and_goes_on(vm: Vm) -> None:

@@ -173,59 +173,6 @@ async def test_the_admins_limit_holds_too(tmp_path: Path, clock: Clock) -> None:
 RESTORE = {"spotRestorePolicy": {"enabled": True, "restoreTimeout": "PT10M"}}
 
 
-async def test_what_was_evicted_comes_back_under_new_ids(tmp_path: Path, clock: Clock) -> None:
-    given = weather(tmp_path, trace(2, 2, 0, 0, 1, 1, 2))
-    async with emulator_inside(tmp_path, clock, weather=given) as inside:
-        await inside.make_group()
-        await put(inside, 2, properties=RESTORE)
-        await put(inside, 1, "without")  # no room: it does not count
-        await inside.pass_time(121)
-        assert await ids(inside) == []
-    async with emulator_inside(tmp_path, clock, weather=given) as inside:  # it restarted
-        await inside.pass_time(60)
-        assert await ids(inside) == []
-        await inside.pass_time(61)
-        assert await ids(inside) == ["2"]
-        await inside.pass_time(125)
-        assert await ids(inside) == ["2", "3"]
-        assert await capacity(inside) == 2
-        assert all(inside.fabric.running(i) for i in known(inside).instances.values())
-
-
-async def test_it_stays_away_without_the_policy_and_after_the_timeout(
-    tmp_path: Path, clock: Clock
-) -> None:
-    given = weather(tmp_path, trace(2, 2, *[0] * 12, 2))
-    async with emulator_inside(tmp_path, clock, weather=given) as inside:
-        await inside.make_group()
-        await put(inside, 1, properties=RESTORE)
-        await put(inside, 1, "without")
-        await inside.pass_time(20 * 60)
-        assert (await ids(inside), await ids(inside, "without")) == ([], [])
-        assert known(inside).restorable == {}
-
-
-async def test_nothing_is_restored_beyond_the_quota_or_the_admins_limit(
-    tmp_path: Path, clock: Clock
-) -> None:
-    given = weather(tmp_path, trace(3, 3, 0, 0, 3))
-    async with emulator_inside(tmp_path, clock, weather=given, spot_quota=3 * 96) as inside:
-        await inside.make_group()
-        await put(inside, 3, properties=RESTORE)
-        await inside.pass_time(125)
-        limit = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 2}
-        (await inside.arm.post("/_emulator/capacity", json=limit)).raise_for_status()
-        assert await put(inside, 1, "other") == 409  # sold out
-        await inside.pass_time(120)
-        assert await ids(inside) == ["3", "4"]
-
-        limit["available"] = 9
-        assert await put(inside, 1, "other") == 201
-        (await inside.arm.post("/_emulator/capacity", json=limit)).raise_for_status()
-        await inside.pass_time(10)
-        assert (await ids(inside), await ids(inside, "other")) == (["3", "4"], ["0"])
-
-
 async def test_every_zone_has_weather_of_its_own(tmp_path: Path, clock: Clock) -> None:
     given = weather(tmp_path, trace(2, 2, 0, zone="1"), trace(2, 2, 2, zone="2"))
     async with emulator_inside(tmp_path, clock, weather=given) as inside:
@@ -236,19 +183,6 @@ async def test_every_zone_has_weather_of_its_own(tmp_path: Path, clock: Clock) -
         await inside.pass_time(200)
         assert {i.zone for i in known(inside).instances.values()} == {"2"}
         assert len(await ids(inside)) == 2
-
-
-async def test_what_was_kept_deallocated_is_started_again(tmp_path: Path, clock: Clock) -> None:
-    keep = {"evictionPolicy": "Deallocate", "storageProfile": {"osDisk": {}}}
-    given = weather(tmp_path, trace(1, 1, 0, 0, 1))
-    async with emulator_inside(tmp_path, clock, weather=given) as inside:
-        await inside.make_group()
-        await put(inside, 1, properties=RESTORE, profile=keep)
-        await inside.pass_time(121)
-        assert known(inside).instances["0"].phase == "deallocated"
-        await inside.pass_time(120)
-        assert inside.fabric.running(known(inside).instances["0"])
-        assert await ids(inside) == ["0"]
 
 
 async def test_who_bids_less_than_the_price_is_evicted(tmp_path: Path, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""What people and tests see of the emulator besides Azure: the log, the page, time."""
+"""What people and tests see of the emulator besides Azure: the log, time."""
 
 from pathlib import Path
 
@@ -26,7 +26,12 @@ async def test_every_request_is_in_the_log_without_its_secrets(tmp_path: Path) -
         assert put["principal"] == "tests"
         assert "api-version=2026-04-01" in put["query"]
         assert (asked["path"], asked["principal"]) == ("/vm/…/metadata/scheduledevents", "rk-1_0")
-        secrets = (vm.token, "hidden", inside.arm.headers["authorization"].split()[1], "not shown")
+        secrets = (
+            vm.token,
+            "hidden",
+            inside.arm.headers["authorization"].split()[1],
+            "Not shown 1",
+        )
         assert not [secret for secret in secrets if secret in told.text]
 
 
@@ -47,19 +52,6 @@ async def test_the_log_is_searched_and_read_on(tmp_path: Path) -> None:
         for query in ({"path": "("}, {"since": "x"}, {"limit": "-1"}):
             answer = await inside.arm.get("/_emulator/requests", params=query)
             assert answer.status_code == 400
-
-
-async def test_the_page_shows_what_there_is_and_believes_nobody(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await inside.make_group()
-        await inside.arm.put(f"{SETS}/rk-1", json=scale_set(2))
-        await inside.arm.get("/<script>alert(1)</script>")
-
-        page = (await inside.metadata.get("/")).text
-        assert "rk-1" in page
-        assert "2 creating" in page
-        assert "<script>" not in page
-        assert "&lt;script&gt;" in page
 
 
 @pytest.mark.parametrize("speed", [1.0, 60.0])

@@ -1,0 +1,76 @@
+"""Which providers, types and regions there are, as clients ask before they choose a version."""
+
+from collections import defaultdict
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.api_versions import FIRST, NEWEST, OLDEST, PROVIDED
+from emulator.catalog import catalog
+from emulator.errors import ArmError
+from emulator.front_door import page
+from emulator.resources.table import KINDS
+
+REGISTERED = "Registered"
+
+
+async def providers(request: Request) -> Response:
+    """Every provider that answers."""
+    rows = _types(request)
+    return page(request, [_provider(request, name, rows[name]) for name in sorted(rows)])
+
+
+async def provider(request: Request) -> Response:
+    """One provider; to register it is to see it."""
+    name, rows = request.path_params["namespace"], _types(request)
+    found = next((known for known in rows if known.lower() == name.lower()), None)
+    if found is None:
+        text = f"The resource namespace '{name}' is invalid."
+        raise ArmError(404, "InvalidResourceNamespace", text)
+    return JSONResponse(_provider(request, found, rows[found]))
+
+
+async def locations(request: Request) -> Response:
+    """Every region."""
+    start = f"/subscriptions/{request.path_params['subscription']}/locations"
+    rows = [
+        {
+            "id": f"{start}/{region.name}",
+            "name": region.name,
+            "type": "Region",
+            "displayName": region.display,
+            "regionalDisplayName": region.display,
+            "metadata": {"regionType": "Physical", "physicalLocation": region.display},
+        }
+        for region in catalog().regions.values()
+    ]
+    return JSONResponse({"value": rows})
+
+
+def _types(request: Request) -> dict[str, set[str]]:
+    """The types by provider, as the routes and the kinds name them."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    paths = [getattr(route, "path", "") for route in request.app.routes]
+    for namespace, kind in (pair for path in paths for pair in PROVIDED.findall(path)):
+        if "{" not in namespace and kind and "{" not in kind:
+            found[namespace].add(kind)
+    for kind in KINDS.values():
+        namespace, _, rest = kind.type.partition("/")
+        found[namespace].add(rest)
+    return found
+
+
+def _provider(request: Request, namespace: str, kinds: set[str]) -> dict[str, Any]:
+    regions = [region.display for region in catalog().regions.values()]
+    versions = [NEWEST, FIRST.get(namespace.lower(), OLDEST)]
+    return {
+        "id": f"/subscriptions/{request.path_params['subscription']}/providers/{namespace}",
+        "namespace": namespace,
+        "registrationState": REGISTERED,
+        "registrationPolicy": "RegistrationRequired",
+        "resourceTypes": [
+            {"resourceType": kind, "locations": regions, "apiVersions": versions}
+            for kind in sorted(kinds)
+        ],
+    }
