@@ -108,7 +108,9 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
         trust = ssl.create_default_context(cafile=facts["ca"])
         url = f"{facts['api_url']}/v1"
         async with (
-            AsyncOpenAI(base_url=url, api_key=facts["api_key"], max_retries=5) as client,
+            AsyncOpenAI(
+                base_url=url, api_key=facts["api_key"], max_retries=20
+            ) as client,  # the service is killed
             httpx.AsyncClient(base_url=facts["arm_url"], verify=trust, trust_env=False) as azure,
         ):
             yield Product(stack, client, azure)
