@@ -101,6 +101,9 @@ class Product:
         os.kill(pid, signal.SIGKILL)
 
 
+_RETRIES = 20  # two minutes: the service is killed, and comes back
+
+
 @pytest.fixture
 async def product(tmp_path: Path) -> AsyncIterator[Product]:
     async with up(tmp_path / "state", ports.free(4), REAL_MODEL) as stack:
@@ -108,9 +111,7 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
         trust = ssl.create_default_context(cafile=facts["ca"])
         url = f"{facts['api_url']}/v1"
         async with (
-            AsyncOpenAI(
-                base_url=url, api_key=facts["api_key"], max_retries=20
-            ) as client,  # the service is killed
+            AsyncOpenAI(base_url=url, api_key=facts["api_key"], max_retries=_RETRIES) as client,
             httpx.AsyncClient(base_url=facts["arm_url"], verify=trust, trust_env=False) as azure,
         ):
             yield Product(stack, client, azure)

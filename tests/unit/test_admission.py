@@ -211,7 +211,7 @@ _asked = st.tuples(
 _rooms = st.fixed_dictionaries({EAST: st.integers(0, 80), WEST: st.integers(0, 80)})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(_projects, st.lists(_asked, max_size=25), _rooms, st.randoms(use_true_random=False))
 def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
     quotas: list[Quota],
@@ -265,7 +265,7 @@ def _fits(waiting: Waiting, held: dict[str, Project], free: dict[str, Cores]) ->
     return any(w.region not in free or w.cores <= free[w.region].free for w in waiting.wants)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from([1.0, 2.0, 5.0]), st.integers(0, 9)), min_size=2, max_size=5)
 )

@@ -30,7 +30,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 def test_a_message_arrives_as_it_was_sent(kind: type[Message]) -> None:
-    @settings(max_examples=15, derandomize=True, deadline=None, database=None)
+    @settings(max_examples=15, derandomize=True, database=None)
     @given(messages(kind))
     def there_and_back(message: Message) -> None:
         text = message.to_json()
@@ -181,7 +181,7 @@ def _example(kind: type[Message]) -> dict[str, object]:
     """The plainest message of a kind, as parsed JSON."""
     found: list[Message] = []
 
-    @settings(max_examples=1, derandomize=True, deadline=None, database=None)
+    @settings(max_examples=1, derandomize=True, database=None)
     @given(messages(kind))
     def keep(message: Message) -> None:
         found.append(message)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.cost import (
@@ -64,7 +64,6 @@ def test_cents_are_rounded_half_to_even() -> None:
     assert [str(cents(Decimal(a))) for a in ("1.005", "1.015", "2")] == ["1.00", "1.02", "2.00"]
 
 
-@settings(deadline=None)
 @given(st.lists(rows()), MOMENTS, MOMENTS)
 def test_time_never_lowers_what_was_spent(
     ledger: list[LedgerRow], one: datetime, other: datetime
@@ -74,7 +73,6 @@ def test_time_never_lowers_what_was_spent(
     assert 0 <= spent(ledger, earlier) <= spent(ledger, later)
 
 
-@settings(deadline=None)
 @given(st.lists(rows()), st.lists(rows()), MOMENTS)
 def test_spending_is_additive_over_rows(
     some: list[LedgerRow], others: list[LedgerRow], now: datetime
@@ -84,7 +82,6 @@ def test_spending_is_additive_over_rows(
     assert abs(spent(some + others, now) - apart) < Decimal("1e-18")
 
 
-@settings(deadline=None)
 @given(rows(), MOMENTS, MOMENTS)
 def test_splitting_an_interval_changes_nothing(
     whole: LedgerRow, cut: datetime, now: datetime

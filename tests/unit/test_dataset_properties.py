@@ -47,7 +47,7 @@ def outcome(data: bytes, size: int) -> DatasetSummary | str:
         return f"{error.code}: {error.message} {error.details}"
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(LINES, max_size=6).map(b"\n".join), st.integers(1, 50))
 @example(b"\xef\xbb\xbf" + jsonl(CHAT), 1)
 @example(b"x" * 201, 7)
@@ -72,7 +72,7 @@ def line_of(kind: str, number: int) -> bytes:
     return b"" if kind == BLANK else json.dumps(lines[kind]).encode()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.lists(st.sampled_from([GOOD, ODD, BAD, BLANK]), min_size=1, max_size=60),
     st.integers(1, 5000),

@@ -215,9 +215,7 @@ LIFE = st.lists(
 )
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(life=LIFE)
 async def test_costs_are_the_lives_of_the_machines(
     tmp_path_factory: pytest.TempPathFactory, life: list[tuple[str, int]]

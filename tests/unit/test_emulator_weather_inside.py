@@ -266,7 +266,7 @@ async def test_the_same_seed_gives_the_same_evictions_at_the_same_moments() -> N
     assert first == second
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 1000))
 async def test_scale_sets_never_hold_more_than_there_is(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

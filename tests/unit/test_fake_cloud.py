@@ -166,4 +166,4 @@ def _run(call: Coroutine[Any, Any, T]) -> T:
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestLives.settings = settings(max_examples=40, stateful_step_count=30)

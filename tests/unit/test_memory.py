@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.choices import Method
@@ -204,7 +204,6 @@ def test_the_optimizer_step_and_the_backward_pass_do_not_meet() -> None:
     assert found.total == rest + found.update
 
 
-@settings(deadline=None)
 @given(
     zero_stage=st.integers(1, 3),
     world=st.integers(1, 256),
@@ -240,7 +239,6 @@ def test_need_grows_with_rows_and_shrinks_with_the_world(
     assert total(zero_stage, world, micro_batch, seq_len + 1) >= base
 
 
-@settings(deadline=None)
 @given(st.sampled_from([QWEN_2B, QWEN_7B, QWEN_14B]), st.integers(1, 64))
 def test_a_wider_model_needs_more(arch: Architecture, world: int) -> None:
     deeper = replace(arch, layers=arch.layers + 1, parameters=arch.parameters + 10**8)

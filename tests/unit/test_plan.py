@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.architecture import Architecture
@@ -312,7 +312,6 @@ def test_a_node_count_below_one_names_its_parameter() -> None:
     assert refused.value.param == "infrastructure.nodes"
 
 
-@settings(deadline=None)
 @given(
     lora=st.sampled_from([None, LORA, QLORA]),
     training=st.sampled_from([Training(), PACKED, PREFERRING, REWARDING, OFFLOADED]),
@@ -334,7 +333,6 @@ def test_a_plan_survives_json(
     assert Plan.from_dict(json.loads(json.dumps(plan.as_dict()))) == plan
 
 
-@settings(deadline=None)
 @given(hazard=st.floats(0, 4), examples=st.integers(1, 10**6))
 def test_the_careful_forecast_is_never_below_the_expected_one(hazard: float, examples: int) -> None:
     request = replace(REQUEST, offers=(offer(evictions_per_hour=hazard),), examples=examples)

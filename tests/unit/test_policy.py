@@ -190,14 +190,14 @@ WORLDS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(world=WORLDS)
 def test_no_weather_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
     assert ends_in_time(world)
 
 
 @pytest.mark.long
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(world=WORLDS)
 def test_no_weather_of_many_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
     assert ends_in_time(world)

@@ -196,7 +196,6 @@ def test_an_odd_row_is_kept_and_pointed_out(row: object, code: str) -> None:
     assert [(w.line, w.code) for w in found.warnings] == [(13, code)]
 
 
-@settings(deadline=None)
 @given(depth=st.integers(1, 2000))
 @example(57)
 @example(58)
@@ -235,7 +234,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(ROWS | st.sampled_from([PAIR, CHAT]), max_size=5), st.integers(1, 50))
 def test_any_rows_get_a_verdict_and_chunks_never_change_it(rows: list[Any], size: int) -> None:
     data = jsonl(*rows)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.architecture import Architecture
@@ -263,7 +263,6 @@ def test_an_empty_file_cannot_be_trained_on() -> None:
         recipe(examples=0)
 
 
-@settings(deadline=None)
 @given(
     examples=st.integers(1, 10**7),
     world=st.integers(1, 512),

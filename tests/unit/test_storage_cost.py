@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.storage_cost import (
@@ -167,7 +167,6 @@ HELD = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(HELD, min_size=1, max_size=8))
 def test_the_ledger_is_never_below_what_every_look_has_found(
     looks: list[dict[Tier, Level]],

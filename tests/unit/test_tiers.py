@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.tiers import (
@@ -146,7 +146,6 @@ BLOBS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(BLOBS, TIERS, PRIORITIES, st.data())
 def test_a_move_ends_however_often_it_is_broken_off(
     blobs: list[StoredBlob], tier: Tier, priority: Priority, data: st.DataObject

@@ -27,7 +27,7 @@ PARAMETERS = st.lists(st.integers(1, 50), min_size=1, max_size=4).map(
 SIZES: Sizes = {"a": 100, "b": 31, "c": 7}
 
 
-@settings(max_examples=60, deadline=None)  # files are written
+@settings(max_examples=60)  # files are written
 @given(
     PARAMETERS,
     CUTS,

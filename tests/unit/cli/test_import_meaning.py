@@ -306,7 +306,7 @@ ODD_ROW = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(st.sampled_from(BASES), ODD_ROW)
 def test_whatever_is_imported_the_service_takes(
     base: tuple[dict[str, Any], Format], odd: dict[str, Any]
