@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator import (
+    governance_rules,
     maintenance,
     operations,
     scale_in,
@@ -197,6 +198,7 @@ def _accept(
     model, custom_data = scale_set.model, scale_set.custom_data
     priced = replace(offer, spot=_spot_price(fabric, scale_set))
     scale_set_rules.check(scale_set.name, model, custom_data, priced, version)
+    governance_rules.check(fabric, scale_set, offer)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
     restrictions.check(fabric, scale_set)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.cloud.azure_policy import AzurePolicy
 from service.domain.admission import Quota
 from service.domain.attempt import Pace
 from service.domain.budget import Allowance
@@ -72,6 +73,7 @@ class Settings(DatabaseSettings):
     azure_identity_id: str = ""
     azure_image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     azure_ssh_public_key: str = ""
+    azure_policy: Annotated[AzurePolicy, NoDecode] = AzurePolicy()
 
     azure_limits_times: float = Field(  # of requests, where Azure has raised the subscription's
         default=1.0, gt=0, description="1: Microsoft's published limits per region"
@@ -187,6 +189,12 @@ class Settings(DatabaseSettings):
             return json.loads(value or "{}") if isinstance(value, str) else value
         except ValueError:
             raise ValueError('write it as JSON: {"REGION": "CONNECTION STRING"}') from None
+
+    @field_validator("azure_policy", mode="before")
+    @classmethod
+    def parse_policy(cls, value: object) -> object:
+        """Read the JSON object, and name the member that is wrong."""
+        return AzurePolicy.parse(value) if isinstance(value, str) else value
 
     @field_validator("azure_ca", mode="before")
     @classmethod

@@ -115,6 +115,7 @@ def _attempts(
         image=settings.trainer_image,
         accelerator=settings.accelerator,
         deployment=settings.deployment,
+        identity=settings.azure_identity_id,
     )
     pace = settings.pace
     lister = Lister(engine=world.engine, cloud=polite.at(ALL), every=pace.poll, now=world.now)

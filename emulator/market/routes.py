@@ -3,6 +3,7 @@
 from emulator import usages
 from emulator.market import (
     costs,
+    images,
     placement,
     planted_prices,
     prices,
@@ -16,6 +17,7 @@ from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, Part
 IN_COMPUTE = SUBSCRIPTION + COMPUTE
 LOCATION = IN_COMPUTE + "/locations/{location}"
 QUOTA = LOCATION + "/providers/Microsoft.Quota"
+IMAGE = LOCATION + "/publishers/{publisher}/artifacttypes/vmimage/offers/{offer}/skus/{sku}"
 COSTS = "/providers/Microsoft.CostManagement/query"
 
 PART = Part(
@@ -23,6 +25,7 @@ PART = Part(
         ("GET", "/api/retail/prices", prices.list_all),
         ("GET", IN_COMPUTE + "/skus", skus.list_all),
         ("GET", LOCATION + "/usages", usages.list_all),
+        ("GET", IMAGE + "/versions", images.list_versions),
         ("GET", LOCATION + "/placementScores/spot", placement.metadata),
         ("POST", LOCATION + "/placementScores/spot/generate", placement.generate),
         ("GET", QUOTA + "/quotas", quotas.list_quotas),
