@@ -10,6 +10,7 @@ from emulator import (
     maintenance,
     metadata,
     operations,
+    registrations,
     request_log,
     resource_groups,
     scale_set_routes,
@@ -35,6 +36,9 @@ from emulator.weather import routes as weather
 
 LOCATION = SUBSCRIPTION + COMPUTE + "/locations/{location}"
 
+PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
+FEATURE = SUBSCRIPTION + "/providers/Microsoft.Features/providers/{namespace}/features/{feature}"
+
 CORE = Part(
     arm=[
         ("GET", SUBSCRIPTION + "/operationresults/{operation}", operations.result),
@@ -45,6 +49,11 @@ CORE = Part(
         ("PATCH", GROUP, resource_groups.patch),
         ("DELETE", GROUP, resource_groups.delete),
         ("GET", LOCATION + "/operations/{operation}", operations.poll),
+        ("GET", PROVIDER, registrations.show),
+        ("POST", PROVIDER + "/register", registrations.change),
+        ("POST", PROVIDER + "/unregister", registrations.change),
+        ("GET", FEATURE, registrations.show),
+        ("POST", FEATURE + "/register", registrations.change),
     ],
     metadata=[
         ("GET", "/vm/{token}/pull", metadata.pull),

@@ -35,6 +35,8 @@ class Size:
     gpus: int
     temp_gib: int
     rdma: bool
+    os_disks: str = "ResourceDisk"  # placements of an ephemeral OS disk; the first is the usual one
+    trusted_launch: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

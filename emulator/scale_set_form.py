@@ -18,8 +18,11 @@ LARGEST = {WHOLE: 2**31 - 1, NUMBER: 1e300}
 
 _DISK = {
     "caching": ("None", "ReadOnly", "ReadWrite"),
-    "diffDiskSettings": {"option": ("Local",)},
-    "managedDisk": {"storageAccountType": TEXT},
+    "diffDiskSettings": {
+        "option": ("Local",),
+        "placement": ("CacheDisk", "ResourceDisk", "NvmeDisk"),
+    },
+    "managedDisk": {"storageAccountType": TEXT, "diskEncryptionSet": {"id": TEXT}},
     "diskSizeGB": WHOLE,
 }
 _ADDRESS = {"name": TEXT, "properties": {"subnet": {"id": TEXT}, "primary": SWITCH}}
@@ -51,7 +54,11 @@ _PROFILE = {
         "terminateNotificationProfile": {"enable": SWITCH, "notBeforeTimeout": TEXT}
     },
     "capacityReservation": {"capacityReservationGroup": {"id": TEXT}},
-    "securityProfile": {"securityType": TEXT},
+    "securityProfile": {
+        "securityType": ("Standard", "TrustedLaunch", "ConfidentialVM"),
+        "encryptionAtHost": SWITCH,
+        "uefiSettings": {"secureBootEnabled": SWITCH, "vTpmEnabled": SWITCH},
+    },
     "diagnosticsProfile": {"bootDiagnostics": {"enabled": SWITCH, "storageUri": TEXT}},
 }
 _PROPERTIES = {
@@ -66,6 +73,7 @@ _PROPERTIES = {
         "baseRegularPriorityCount": WHOLE,
         "regularPriorityPercentageAboveBase": WHOLE,
     },
+    "proximityPlacementGroup": {"id": TEXT},
     "virtualMachineProfile": _PROFILE,
 }
 SCALE_SET: dict[str, Any] = {

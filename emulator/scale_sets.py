@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator import (
+    governance_rules,
     maintenance,
     operations,
     profile_rules,
@@ -172,6 +173,7 @@ def _accept(
     priced = replace(offer, spot=_spot_price(fabric, scale_set))
     scale_set_rules.check(scale_set.name, model, custom_data, priced, version)
     profile_rules.check_subnets(fabric.state, scale_set.id, scale_set.profile)
+    governance_rules.check(fabric, scale_set, offer)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
     restrictions.check(fabric, scale_set)

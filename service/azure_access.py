@@ -34,6 +34,7 @@ def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
             ssh_public_key=settings.azure_ssh_public_key,
             image=settings.azure_image,
             identity_id=settings.azure_identity_id,
+            policy=settings.azure_policy,
         ),
         _credential(settings),
         base_url=settings.azure_endpoint,

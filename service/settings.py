@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.cloud.azure_policy import AzurePolicy
 from service.domain.admission import Quota
 from service.domain.attempt import Pace
 from service.domain.budget import Allowance
@@ -76,6 +77,7 @@ class Settings(DatabaseSettings):
     azure_identity_id: str = ""
     azure_image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     azure_ssh_public_key: str = ""
+    azure_policy: Annotated[AzurePolicy, NoDecode] = AzurePolicy()
 
     azure_limits_times: float = Field(  # of requests, where Azure has raised the subscription's
         default=1.0, gt=0, description="1: Microsoft's published limits per region"
@@ -208,6 +210,12 @@ class Settings(DatabaseSettings):
             raise ValueError(
                 'write it as JSON: {"REGION": "https://ACCOUNT.blob.core.windows.net"}'
             ) from None
+
+    @field_validator("azure_policy", mode="before")
+    @classmethod
+    def parse_policy(cls, value: object) -> object:
+        """Read the JSON object, and name the member that is wrong."""
+        return AzurePolicy.parse(value) if isinstance(value, str) else value
 
     @field_validator("azure_ca", mode="before")
     @classmethod

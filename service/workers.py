@@ -116,6 +116,7 @@ def _attempts(
         storage_ingress=settings.storage_ingress_gbps * 1e9 / 8,
         accelerator=settings.accelerator,
         deployment=settings.deployment,
+        identity=settings.azure_identity_id,
     )
     pace = settings.pace
     lister = Lister(engine=world.engine, cloud=polite.at(ALL), every=pace.poll, now=world.now)

@@ -63,10 +63,12 @@ def _capabilities(size: Size) -> dict[str, str]:
         "GPUs": str(size.gpus),
         "vCPUsPerCore": "1",
         "EphemeralOSDiskSupported": "True",
+        "SupportedEphemeralOSDiskPlacements": size.os_disks,
+        "EncryptionAtHostSupported": "True",
         "AcceleratedNetworkingEnabled": "True",
         "RdmaEnabled": str(size.rdma),
         "MaxNetworkInterfaces": "8" if size.rdma else "2",
-    }
+    } | ({} if size.trusted_launch else {"TrustedLaunchDisabled": "True"})
 
 
 def _restrictions(fabric: Fabric, offer: Offer) -> list[dict[str, Any]]:

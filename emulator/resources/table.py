@@ -7,11 +7,11 @@ import re
 
 from emulator.catalog import catalog
 from emulator.errors import ArmError
-from emulator.resources import databases, networks, registries, storage, vaults
+from emulator.resources import compute, databases, networks, registries, storage, vaults
 from emulator.resources.kinds import Kind
 from emulator.resources.resource_ids import ResourcePath
 
-MODULES = (databases, networks, registries, storage, vaults)
+MODULES = (compute, databases, networks, registries, storage, vaults)
 KINDS: dict[str, Kind] = {k.type.lower(): k for module in MODULES for k in module.KINDS}
 
 ELSEWHERE = {

@@ -82,6 +82,24 @@ TABLE: tuple[Row, ...] = (
     ),
     Row(
         error=Misconfigured,
+        code="RequestDisallowedByPolicy",
+        remedy="Set what the Azure policy asks for in REKINDLE_AZURE_POLICY (tags, zones, disks).",
+    ),
+    Row(
+        error=Misconfigured,
+        message="Microsoft.Compute/EncryptionAtHost' feature",
+        remedy=(
+            "Run: az feature register --namespace Microsoft.Compute --name EncryptionAtHost; then"
+            " az provider register --namespace Microsoft.Compute."
+        ),
+    ),
+    Row(  # 409 for an ephemeral OS disk that the size cannot hold: it never will
+        error=Misconfigured,
+        code="NotSupported",
+        remedy="Set os_disk_placement or os_disk_gib in REKINDLE_AZURE_POLICY, or another VM size.",
+    ),
+    Row(
+        error=Misconfigured,
         code="MissingSubscriptionRegistration",
         remedy="Register the resource provider: az provider register --namespace NAME.",
     ),

@@ -6,9 +6,10 @@ terminate notifications.
 """
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from service.cloud.azure_policy import AzurePolicy, os_disk_placement
 from service.cloud.provider import OWNER_TAG, Misconfigured
 from service.domain.fleet import ScaleSetSpec
 from service.domain.states import CapacityType
@@ -29,13 +30,14 @@ class AzureSettings:
     admin_username: str = "rekindle"
     image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"  # or the id of a gallery image
     identity_id: str = ""  # user-assigned identity of the nodes, e.g. to pull the image
+    policy: AzurePolicy = field(default_factory=AzurePolicy)
 
 
 def scale_set_body(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
     """The body of the PUT. Equal arguments give equal bodies, so it may be sent again."""
     body: Json = {
         "location": spec.offering.region,
-        "tags": {**spec.tags, OWNER_TAG: settings.owner},
+        "tags": {**settings.policy.tags, **spec.tags, OWNER_TAG: settings.owner},
         "sku": {
             "name": spec.offering.vm_size,
             "tier": "Standard",
@@ -55,19 +57,20 @@ def scale_set_body(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
             "type": "UserAssigned",
             "userAssignedIdentities": {settings.identity_id: {}},
         }
+    if zone := settings.policy.zones.get(spec.offering.region):
+        body["zones"] = [zone]
+    if group := settings.policy.proximity_placement_group_id:
+        body["properties"]["proximityPlacementGroup"] = _reference(group, spec)
     return body
 
 
 def _machine(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
     return {
         **_capacity(spec.offering.capacity_type),
+        **_security(settings.policy),
         "storageProfile": {
             "imageReference": _image_reference(settings.image),
-            "osDisk": {
-                "createOption": "FromImage",
-                "caching": "ReadOnly",
-                "diffDiskSettings": {"option": "Local", "placement": "ResourceDisk"},
-            },
+            "osDisk": _os_disk(spec, settings.policy),
         },
         "osProfile": _operating_system(spec, settings),
         "networkProfile": _network(spec, settings),
@@ -75,6 +78,39 @@ def _machine(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
         # diagnostics": managed storage), and deletes them with the machines.
         "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
     }
+
+
+def _security(policy: AzurePolicy) -> Json:
+    """Encryption at host and trusted launch, where they are wanted.
+
+    Without Secure Boot: Microsoft's page on trusted launch says that NVIDIA's drivers need extra
+    steps under it on Ubuntu, which no image of ours takes.
+    """
+    profile: Json = {"encryptionAtHost": True} if policy.encryption_at_host else {}
+    if policy.security_type:
+        profile["securityType"] = policy.security_type
+    if policy.security_type == "TrustedLaunch":
+        profile["uefiSettings"] = {"vTpmEnabled": True, "secureBootEnabled": False}
+    return {"securityProfile": profile} if profile else {}
+
+
+def _os_disk(spec: ScaleSetSpec, policy: AzurePolicy) -> Json:
+    placement = policy.os_disk_placement or os_disk_placement(spec.offering.vm_size)
+    disk: Json = {
+        "createOption": "FromImage",
+        "caching": "ReadOnly",
+        "diffDiskSettings": {"option": "Local", "placement": placement},
+    }
+    if policy.os_disk_gib:
+        disk["diskSizeGB"] = policy.os_disk_gib
+    if policy.disk_encryption_set_id:
+        encryption = _reference(policy.disk_encryption_set_id, spec)
+        disk["managedDisk"] = {"diskEncryptionSet": encryption}
+    return disk
+
+
+def _reference(resource_id: str, spec: ScaleSetSpec) -> Json:
+    return {"id": resource_id.replace("{region}", spec.offering.region)}
 
 
 def _capacity(capacity_type: CapacityType) -> Json:
@@ -134,8 +170,8 @@ def _custom_data(cloud_init: str) -> str:
 
 
 def _network(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
-    subnet = settings.subnet_id.replace("{region}", spec.offering.region)
-    address = {"name": "primary", "properties": {"primary": True, "subnet": {"id": subnet}}}
+    subnet = _reference(settings.subnet_id, spec)
+    address = {"name": "primary", "properties": {"primary": True, "subnet": subnet}}
     interface = {
         "name": "primary",
         "properties": {

@@ -8,6 +8,7 @@ and what Docker says of a failure, the service is told at once (`boot_report.py`
 
 import json
 import shlex
+from urllib.parse import quote
 
 from service.cloud import boot_report, node_firewall
 
@@ -68,13 +69,15 @@ echo "start_supervisor $(now)" >>{times}
 """
 
 # The node's identity signs in to an Azure registry; no token is an argument that a process list
-# shows. Where it fails the pull is tried all the same: it may be open to everybody.
+# shows. Where it fails the pull is tried all the same: it may be open to everybody. The identity is
+# named: Azure policies add others, and then IMDS refuses (several of the user's) or answers for the
+# system's. `msi_res_id` is IMDS' name for a resource id (azure-sdk-for-go, pull request 22650).
 _LOGIN = """\
 said() {{ awk -F'"' -v RS=, -v name=$1 '$2 == name {{ printf "%s", $4 }}'; }}
 ask() {{ curl -sS --max-time 20 "$@"; }}
 login() {{
   ask -H Metadata:true 'http://169.254.169.254/metadata/identity/oauth2/token\
-?api-version=2018-02-01&resource=https://management.azure.com/' | said access_token |
+?api-version=2018-02-01&resource=https://management.azure.com/{identity}' | said access_token |
     ask https://{registry}/oauth2/exchange -d grant_type=access_token -d service={registry} \
       --data-urlencode access_token@- | said refresh_token |
     docker login {registry} --username {nobody} --password-stdin
@@ -134,8 +137,11 @@ _TOPOLOGY = (
 )
 
 
-def render(config_json: str, image: str, accelerator: str) -> str:
-    """The #cloud-config that every node of an attempt gets; ``accelerator`` is cuda or cpu."""
+def render(config_json: str, image: str, accelerator: str, identity: str = "") -> str:
+    """The #cloud-config that every node of an attempt gets.
+
+    ``accelerator`` is cuda or cpu; ``identity`` the resource id of who pulls the image.
+    """
     cuda = accelerator == "cuda"
     document = {
         "write_files": [
@@ -145,7 +151,7 @@ def render(config_json: str, image: str, accelerator: str) -> str:
             *node_firewall.files(int(USER.partition(":")[0])),
         ],
         "runcmd": [
-            ["sh", "-c", _prepare(image, cuda=cuda)],
+            ["sh", "-c", _prepare(image, identity, cuda=cuda)],
             *([["sh", "-c", _KEEP_XIDS]] if cuda else []),
             ["sh", "-c", _hand_over()],
             ["sh", "-c", _run(image, cuda=cuda)],
@@ -154,18 +160,20 @@ def render(config_json: str, image: str, accelerator: str) -> str:
     return f"#cloud-config\n{json.dumps(document, indent=1)}\n"  # JSON is YAML
 
 
-def _prepare(image: str, *, cuda: bool) -> str:
+def _prepare(image: str, identity: str, *, cuda: bool) -> str:
     devices = _DEVICES if cuda else ""
-    return _PREPARE.format(times=TIMES_PATH, pull=_pull(image), devices=devices)
+    return _PREPARE.format(times=TIMES_PATH, pull=_pull(image, identity), devices=devices)
 
 
-def _pull(image: str) -> str:
+def _pull(image: str, identity: str) -> str:
     """Registries fail now and then; a node that boots in vain costs as much as one that works."""
     look = shlex.join(["docker", "image", "inspect", image])
     pull = shlex.join(["docker", "pull", "--quiet", image])
     registry, login = image.partition("/")[0], ""
     if registry.endswith(".azurecr.io"):
-        login, pull = _LOGIN.format(registry=registry, nobody=_NOBODY), f"login; {pull}"
+        named = f"&msi_res_id={quote(identity)}" if identity else ""
+        login = _LOGIN.format(registry=registry, nobody=_NOBODY, identity=named)
+        pull = f"login; {pull}"
     tries = _PULL.format(report=REPORT, pull=pull, end=_END, most=_PULLS, pause=_PAUSE)
     return f"{login}{look} >/dev/null 2>&1 || {{ {tries}; }}"
 

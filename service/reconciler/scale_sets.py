@@ -20,6 +20,7 @@ class SpecMaker:
     accelerator: str
     deployment: str
     storage_ingress: float = STORAGE_INGRESS  # bytes a second that the account takes
+    identity: str = ""  # resource id of who pulls the image, on the node
 
     def spec(self, row: AttemptRow) -> ScaleSetSpec:
         """The scale set of this attempt."""
@@ -37,7 +38,9 @@ class SpecMaker:
             name=scale_set_name(row.id),
             offering=row.offering,
             instance_count=row.instance_count,
-            cloud_init=cloud_init.render(config.to_json(), self.image, self.accelerator),
+            cloud_init=cloud_init.render(
+                config.to_json(), self.image, self.accelerator, self.identity
+            ),
             tags={OWNER_TAG: self.deployment, ATTEMPT_TAG: row.id, JOB_TAG: row.job_id},
         )
 

@@ -35,6 +35,13 @@ SEEN: dict[tuple[str, int, str], type[CloudError]] = {
     ("ResourceNotFound", 404, ""): ScaleSetNotFound,
     ("InvalidAuthenticationToken", 401, ""): Misconfigured,
     ("RequestDisallowedByPolicy", 403, ""): Misconfigured,
+    ("Forbidden", 403, ""): Misconfigured,
+    ("NotSupported", 409, "The Diff Disk Placement of type 'CacheDisk' is"): Misconfigured,
+    (
+        "InvalidParameter",
+        400,
+        "because the 'Microsoft.Compute/EncryptionAtHost' feature is not enabled",
+    ): Misconfigured,
     ("InvalidParameter", 400, ""): Misconfigured,
 }
 

@@ -184,6 +184,13 @@ def test_the_nodes_identity_signs_in_to_an_azure_registry(tmp_path: Path) -> Non
     ]
 
 
+def test_the_identity_that_pulls_is_named_to_a_machine_with_several(tmp_path: Path) -> None:
+    """Azure policies add others; then Azure's metadata service asks which one is meant."""
+    said = _pull_from_azure(tmp_path, identity="/subscriptions/s/identities/node")
+
+    assert said[0].endswith("azure.com/&msi_res_id=/subscriptions/s/identities/node")
+
+
 def test_an_image_that_needs_no_sign_in_is_pulled_without_one(tmp_path: Path) -> None:
     """Where there is no identity, too: the registry may be open to everybody."""
     said = _pull_from_azure(tmp_path, curl="exit 7", login="exit 1")
@@ -298,7 +305,9 @@ def _boot_disks(folder: Path, **programs: str) -> list[str]:
     return log.read_text().splitlines()
 
 
-def _pull_from_azure(folder: Path, curl: str = "", login: str = "") -> list[str]:
+def _pull_from_azure(
+    folder: Path, curl: str = "", login: str = "", identity: str = ""
+) -> list[str]:
     """What is called to get an image of an Azure registry, with what was piped to it."""
     log = folder / "said"
     note = f'echo "${{0##*/}} $*$(input)" >>{log}'
@@ -312,6 +321,7 @@ def _pull_from_azure(folder: Path, curl: str = "", login: str = "") -> list[str]
         folder,
         "cpu",
         image="mine.azurecr.io/trainer:1",
+        identity=identity,
         curl=curl
         or piped + note.replace("$(input)", "$(case $* in *@-*) input ;; esac)") + answers,
         docker=f"""{piped}
@@ -324,7 +334,9 @@ def _pull_from_azure(folder: Path, curl: str = "", login: str = "") -> list[str]
     return log.read_text().splitlines()
 
 
-def _prepare(folder: Path, accelerator: str, image: str = IMAGE, **programs: str) -> Path:
+def _prepare(
+    folder: Path, accelerator: str, image: str = IMAGE, identity: str = "", **programs: str
+) -> Path:
     """Run what comes before the supervisor's start, with programs that do as told; its notes."""
     for name, line in (
         {
@@ -336,7 +348,7 @@ def _prepare(folder: Path, accelerator: str, image: str = IMAGE, **programs: str
     ).items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n")
         (folder / name).chmod(0o755)
-    script = yaml.safe_load(render(CONFIG, image, accelerator))["runcmd"][0][2]
+    script = yaml.safe_load(render(CONFIG, image, accelerator, identity))["runcmd"][0][2]
     times = folder / TIMES
     script = script.replace(TIMES_PATH, str(times)).replace(REPORT_PATH, "report")
     path = f"{folder}:/usr/bin:/bin"

@@ -115,6 +115,25 @@ def test_accounts_of_regions_that_make_no_sense_are_refused(
         load()
 
 
+def test_a_policy_is_read_from_json_and_an_empty_one_asks_for_nothing(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    environment.setenv("REKINDLE_AZURE_POLICY", '{"zones": {"eastus": "1"}}')
+    assert load().azure_policy.zones == {"eastus": "1"}
+
+    environment.setenv("REKINDLE_AZURE_POLICY", "")
+    assert load().azure_policy.zones == {}
+
+
+def test_a_policy_that_makes_no_sense_is_refused_with_its_member(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    environment.setenv("REKINDLE_AZURE_POLICY", '{"zones": {"eastus": "7"}}')
+
+    with pytest.raises(ValidationError, match=r"zones\.eastus"):
+        load()
+
+
 def test_secrets_are_never_printed(environment: pytest.MonkeyPatch) -> None:
     assert "x" * 32 not in repr(load())
     assert "AccountKey" not in repr(load())
