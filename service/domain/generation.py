@@ -30,6 +30,7 @@ class NodeView:
     restarted_in: int = 0  # the generation that was current when it last registered afresh
     hopeless: bool = False  # its trainer's error is one that no second try mends
     quiet: timedelta = timedelta(0)  # since it was last heard, as far as it could be heard
+    waiting: timedelta = timedelta(0)  # since it registered
 
     @property
     def stays(self) -> bool:

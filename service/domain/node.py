@@ -32,6 +32,7 @@ class NodeRecord:
     epoch: int = 1
     heartbeat_seq: int = 0  # the highest heard in this epoch
     heard_at: float = 0.0  # when that one came, by the service's clock
+    registered_at: float = 0.0  # by the same clock
     phase: NodePhase = NodePhase.READY
     generation: int = 0
     step: int = 0
@@ -154,7 +155,12 @@ def directed(record: NodeRecord, kind: DirectiveKind, number: int) -> NodeRecord
     )
 
 
-def view(record: NodeRecord, present: bool, quiet: timedelta = timedelta(0)) -> NodeView:
+def view(
+    record: NodeRecord,
+    present: bool,
+    quiet: timedelta = timedelta(0),
+    waiting: timedelta = timedelta(0),
+) -> NodeView:
     """What the membership rules need to know; ``present`` is what the cloud says."""
     return NodeView(
         node_id=record.node_id,
@@ -167,5 +173,6 @@ def view(record: NodeRecord, present: bool, quiet: timedelta = timedelta(0)) -> 
         evicting=record.evicting,
         restarted_in=record.restarted_in,
         quiet=quiet,
+        waiting=waiting,
         hopeless=record.hopeless,
     )

@@ -31,7 +31,7 @@ from service.domain.job import (
     next_step,
 )
 from service.domain.plan import Plan
-from service.domain.states import JobState
+from service.domain.states import JobState, Outcome
 from service.operations import admission, deadlines
 from service.pricing.source import PriceSource
 from service.reconciler.pasts import Pasts
@@ -202,8 +202,8 @@ class JobReconciler:
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
-            ours = move.reason in (NEVER_TRAINED, FRUITLESS)  # else it is the user's to mend
-            level = logging.ERROR if ours else logging.WARNING
+            ours = move.reason in (NEVER_TRAINED, FRUITLESS) or code == Outcome.MISCONFIGURED
+            level = logging.ERROR if ours else logging.WARNING  # else it is the user's to mend
             facts = {"job": job.id, "code": code, "cause": move.reason}
             log.log(level, "job.failed", extra=facts)
 

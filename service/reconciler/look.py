@@ -111,6 +111,7 @@ class Eyes:
                 outlook=ahead,
                 awake_since=awake_since,
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
+                misconfigured=help_wanted.refusal_of(row.id, facts.help),
                 unnamed_since=self._unnamed_since(row, seen, now),
             ),
             newest_number=facts.last.number if facts.last else 0,
@@ -263,8 +264,19 @@ def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) 
 
 def _views(sight: Sight, records: list[NodeRecord], awake_since: datetime) -> list[NodeView]:
     there, now = set(sights.running(sight.scale_set)), sight.at
-    heard = ((r, datetime.fromtimestamp(r.heard_at, UTC)) for r in records)
-    return [view(r, r.vm_id in there, now - excused(at, min(awake_since, now))) for r, at in heard]
+    return [
+        view(
+            record,
+            record.vm_id in there,
+            quiet=now - excused(_at(record.heard_at), min(awake_since, now)),
+            waiting=now - _at(record.registered_at),
+        )
+        for record in records
+    ]
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:
