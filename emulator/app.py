@@ -36,7 +36,6 @@ from emulator.weather import routes as weather
 
 LOCATION = SUBSCRIPTION + COMPUTE + "/locations/{location}"
 
-PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
 FEATURE = SUBSCRIPTION + "/providers/Microsoft.Features/providers/{namespace}/features/{feature}"
 
 CORE = Part(
@@ -49,9 +48,6 @@ CORE = Part(
         ("PATCH", GROUP, resource_groups.patch),
         ("DELETE", GROUP, resource_groups.delete),
         ("GET", LOCATION + "/operations/{operation}", operations.poll),
-        ("GET", PROVIDER, registrations.show),
-        ("POST", PROVIDER + "/register", registrations.change),
-        ("POST", PROVIDER + "/unregister", registrations.change),
         ("GET", FEATURE, registrations.show),
         ("POST", FEATURE + "/register", registrations.change),
     ],

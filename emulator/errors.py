@@ -1,5 +1,6 @@
 """Refusals in Azure's codes and words."""
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -7,18 +8,27 @@ from typing import Any
 class ArmError(Exception):
     """An answer of status 400 or more; ``body`` is what ARM sends."""
 
-    def __init__(self, status: int, code: str, message: str, target: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        target: str = "",
+        more: Sequence[dict[str, Any]] = (),
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
         self.target = target
+        self.more = more  # `additionalInfo`
 
     @property
     def body(self) -> dict[str, Any]:
         """The error as JSON travels."""
         target = {"target": self.target} if self.target else {}
-        return {"error": {"code": self.code, "message": self.message, **target}}
+        more = {"additionalInfo": list(self.more)} if self.more else {}
+        return {"error": {"code": self.code, "message": self.message, **target, **more}}
 
 
 def invalid(message: str, code: str = "InvalidParameter", target: str = "") -> ArmError:
@@ -114,6 +124,39 @@ def sku_not_available(name: str, location: str, subscription: str) -> ArmError:
     )
 
 
+def disallowed_by_policy(name: str, subscription: str, policy: str) -> ArmError:
+    """An Azure Policy of the subscription denies the resource.
+
+    Form: azure-docs, automation/enforce-job-execution-hybrid-worker.
+    """
+    scope = f"/subscriptions/{subscription}"
+    ids = {
+        kind: f"{scope}/providers/Microsoft.Authorization/{kind}s/{_slug(policy)}"
+        for kind in ("policyAssignment", "policyDefinition")
+    }
+    told = [{kind: {"name": policy, "id": id_} for kind, id_ in ids.items()}]
+    info = {
+        "policyDefinitionDisplayName": policy,
+        "policyDefinitionId": ids["policyDefinition"],
+        "policyDefinitionName": _slug(policy),
+        "policyDefinitionEffect": "Deny",
+        "policyAssignmentId": ids["policyAssignment"],
+        "policyAssignmentName": _slug(policy),
+        "policyAssignmentDisplayName": policy,
+        "policyAssignmentScope": scope,
+        "policyAssignmentParameters": {},
+    }
+    message = (
+        f"Resource '{name}' was disallowed by policy. Policy identifiers: '{json.dumps(told)}'."
+    )
+    more = [{"type": "PolicyViolation", "info": info}]
+    return ArmError(403, "RequestDisallowedByPolicy", message, name, more)
+
+
+def _slug(name: str) -> str:
+    return "-".join(name.lower().split())
+
+
 def quota_exceeded(
     quota: str,
     location: str,
@@ -155,12 +198,25 @@ ALLOCATION = {
     "OverconstrainedZonalAllocationRequest": _TOO_NARROW,
 }
 
+LATE = ALLOCATION | {  # as azure-docs has them, virtual-machines/troubleshooting/error-messages
+    "NetworkingInternalOperationError": "Unknown network allocation error.",
+    "OSProvisioningTimedOut": "OS Provisioning for VM did not finish in the allotted time. The VM "
+    "may still finish provisioning successfully. Please check provisioning state later.",
+    "OSProvisioningInternalError": "OS Provisioning failed for VM due to an internal error.",
+    "OSProvisioningClientError": "OS provisioning for VM failed. Make sure the image has been "
+    "properly prepared (generalized).",
+    "VMExtensionProvisioningError": "VM has reported a failure when processing extension.",
+    "VMExtensionProvisioningTimeout": "Provisioning of VM extension has timed out. Extension "
+    "installation may be taking too long, or extension status could not be obtained.",
+}
+GUEST = ("OSProvisioning", "VMExtension")  # such a machine has been allocated, and runs
+
 INTERNAL = "An internal execution error occurred. Please retry later."
 
 
 def refusal(code: str, message: str = "") -> dict[str, str]:
     """Why an operation that was accepted failed."""
-    return {"code": code, "message": message or ALLOCATION.get(code, INTERNAL)}
+    return {"code": code, "message": message or LATE.get(code, INTERNAL)}
 
 
 PREEMPTED = {

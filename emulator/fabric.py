@@ -14,6 +14,7 @@ from typing import Any
 
 from emulator import power, processes, provisioning
 from emulator.agenda import Agenda, Found
+from emulator.errors import GUEST
 from emulator.market.metering import Meters
 from emulator.processes import Machine, Processes
 from emulator.request_log import RequestLog
@@ -204,6 +205,9 @@ class Fabric:
     def _allocate(self, scale_set: ScaleSet, operation: Operation, now: float) -> None:
         """Give room to the instances being created, to all or to none; doom surplus ones."""
         waiting = self._waiting(scale_set, operation)
+        if operation.late:  # the others first
+            waiting = waiting[: -operation.late]
+            operation.late, operation.due_at = 0, now + operation.late_by
         granted, refusal = waiting[: operation.granted], operation.refusal
         if not refusal:
             granted, refusal = self.grant(scale_set, waiting)
@@ -234,6 +238,10 @@ class Fabric:
     ) -> None:
         """End the operation, and with it the instances that wait for room in vain."""
         for instance in self._waiting(scale_set, operation):
+            if operation.keeps_failed:
+                runs = why["code"].startswith(GUEST)
+                instance.error, instance.phase = why, "allocated" if runs else "failed"
+                continue
             del scale_set.instances[instance.instance_id]
             scale_set.capacity -= operation.kind == "restore"
         if operation.kind != "restore":  # nobody asked for that one: the platform only tried

@@ -13,7 +13,7 @@ from emulator.errors import invalid
 from emulator.pull_refusals import CODES
 from emulator.state import Fault, State
 
-# What a fault can be, and what it does. The first five meet any request, the others an order.
+# What a fault can be, and what it does. The first four meet any request, the others an order.
 ANSWERS = {
     "throttle": "429 with Retry-After (`retry_after`) and Azure's rate limit headers",
     "error": "`status` (500, 502, 503 ...), in JSON with `code` and `message`; 502 is a page",
@@ -24,7 +24,10 @@ ORDERS = {
     "sku_not_available": "a create is refused at once: the size is not to be had in the region",
     "quota": "a create is refused at once: the region's quota is used up (`code`)",
     "allocation_failed": "a create is accepted and fails after `delay` seconds with `code`",
+    "policy": "a create is denied at once by the Azure Policy `policy`: 403, additionalInfo",
     "partial": "like allocation_failed, with `instances` of its machines up and running",
+    "failed_instances": "like partial, but those that fail stay in the list with `code`",
+    "stragglers": "`instances` of a create's machines come `delay` seconds after the others",
     "delete_fails": "a delete is accepted and fails; everything stays as it was",
     "delete_hangs": "a delete is accepted and takes `delay` seconds, or until the fault is cleared",
 }

@@ -32,14 +32,17 @@ def check_provider(fabric: Fabric, subscription: str, namespace: str) -> None:
         )
 
 
+def state(fabric: Fabric, path: str) -> str:
+    """What Azure calls the state of a provider or a feature."""
+    return "Registered" if _is_registered(fabric, path) else "NotRegistered"
+
+
 async def show(request: Request) -> Response:
-    """Show a provider or a feature, and whether it is registered."""
+    """Show a feature, and whether it is registered."""
     path = request.url.path
-    state = "Registered" if _is_registered(fabric_of(request), path) else "NotRegistered"
+    properties = {"state": state(fabric_of(request), path)}
     name = path.rpartition("/")[2]
-    if _is_feature(path):
-        return JSONResponse({"id": path, "name": name, "properties": {"state": state}})
-    return JSONResponse({"id": path, "namespace": name, "registrationState": state})
+    return JSONResponse({"id": path, "name": name, "properties": properties})
 
 
 async def change(request: Request) -> Response:

@@ -1,14 +1,17 @@
-"""Planted faults as orders for scale sets meet them: refused at once, failing later, hanging."""
+"""Planted faults as orders for scale sets meet them: refused, failing later, late, hanging."""
 
 from emulator import faults
-from emulator.errors import refusal, sku_not_available
+from emulator.errors import disallowed_by_policy, refusal, sku_not_available
 from emulator.fabric import Fabric
 from emulator.faults import Target
 from emulator.state import Fault, Operation, ScaleSet
 from emulator.usages import used_up
 
 KINDS = {
-    "PUT": ("sku_not_available", "quota", "allocation_failed", "partial"),
+    "PUT": (
+        *("sku_not_available", "quota", "policy"),  # at once
+        *("allocation_failed", "partial", "failed_instances", "stragglers"),
+    ),
     "DELETE": ("delete_fails", "delete_hangs"),
 }
 CODES = {"put": "AllocationFailed", "delete": "InternalExecutionError"}  # unless the fault says
@@ -25,11 +28,14 @@ def met(fabric: Fabric, scale_set: ScaleSet, method: str) -> Fault | None:
 
 def refuse(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> None:
     """Raise ArmError if the fault refuses a create at once."""
-    if fault is None or fault.kind not in ("sku_not_available", "quota"):
+    if fault is None or fault.kind not in ("sku_not_available", "quota", "policy"):
         return
     fabric.changed()  # it has struck
     if fault.kind == "quota":
         raise used_up(fabric, scale_set, fault.code)
+    if fault.kind == "policy":
+        policy = fault.policy or "Allowed virtual machine size SKUs"
+        raise disallowed_by_policy(scale_set.name, scale_set.subscription, policy)
     raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
@@ -41,7 +47,12 @@ def hinder(operation: Operation, fault: Fault | None) -> None:
         operation.held_by = fault.id
         operation.due_at = operation.accepted_at + (fault.delay or VERY_LONG)
         return
+    if fault.kind == "stragglers":
+        operation.held_by = fault.id
+        operation.late, operation.late_by = fault.instances, fault.delay or VERY_LONG
+        return
     operation.refusal = refusal(fault.code or CODES[operation.kind], fault.message)
-    operation.granted = fault.instances if fault.kind == "partial" else 0
+    operation.granted = 0 if fault.kind == "allocation_failed" else fault.instances
+    operation.keeps_failed = fault.kind == "failed_instances"
     if fault.delay is not None:
         operation.due_at = operation.accepted_at + fault.delay

@@ -31,9 +31,9 @@ class Eviction(Row):
 class Instance(Row):
     """One VM of a scale set.
 
-    ``phase`` is creating, allocated, or deallocated (evicted but kept). ``doom`` says why it is
-    about to be killed: evicted, deleted, or surplus (scaled in), or an order of its owner
-    (`emulator.power`) after which it is still there; empty while it may live.
+    ``phase`` is creating, allocated, deallocated (evicted but kept), or failed (no machine).
+    ``doom`` says why it is about to be killed: evicted, deleted, or surplus (scaled in), or an
+    order of its owner (`emulator.power`) after which it is still there; empty while it may live.
     """
 
     instance_id: str
@@ -42,6 +42,7 @@ class Instance(Row):
     address: str
     created_at: float
     phase: str = "creating"
+    error: dict[str, str] | None = None  # why its provisioning failed
     booted: bool = False
     doom: str = ""
     eviction: Eviction | None = None
@@ -213,6 +214,9 @@ class Operation(Row):
     instance_ids: list[str] = field(default_factory=list)  # of delete_instances
     refusal: dict[str, str] | None = None  # it is to fail with this when it is due ...
     granted: int = 0  # ... after so many instances were allocated
+    keeps_failed: bool = False  # ... and the others stay in the list
+    late: int = 0  # so many instances come later than the others ...
+    late_by: float = 0.0  # ... by so many seconds
     alone: bool = False  # concerns one VM, and its scale set shows nothing of it
     held_by: str = ""  # the fault that makes it take so long
     input: dict[str, Any] = field(default_factory=dict)  # what an action needs to know
@@ -244,6 +248,7 @@ class Fault(Row):
     delay: float | None = None
     when: str = "before"
     instances: int = 1
+    policy: str = ""
     struck: int = 0
 
     def live(self, now: float) -> bool:

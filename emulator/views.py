@@ -129,6 +129,8 @@ def instance_view(fabric: Fabric, instance: Instance) -> dict[str, Any]:
     """How one VM is doing."""
     code = provisioning(instance).lower()
     made = _status(f"ProvisioningState/{code}", f"Provisioning {code}")
+    if instance.error and code == "failed":
+        made = _failed(instance.error)
     statuses = [made | {"time": timestamp(instance.created_at)}]
     if state := power(fabric, instance):
         statuses.append(_status(f"PowerState/{state}", f"VM {state}"))
@@ -137,7 +139,7 @@ def instance_view(fabric: Fabric, instance: Instance) -> dict[str, Any]:
 
 def power(fabric: Fabric, instance: Instance) -> str:
     """The power state: empty until there is a machine."""
-    if instance.phase == "creating":
+    if instance.phase in ("creating", "failed"):
         return ""
     if instance.busy in ON_THE_WAY:
         return ON_THE_WAY[instance.busy]
@@ -157,7 +159,9 @@ def provisioning(instance: Instance) -> str:
         return "Deleting"
     if instance.phase == "creating":
         return "Creating"
-    return "Updating" if instance.busy else "Succeeded"
+    if instance.busy:
+        return "Updating"
+    return "Failed" if instance.error else "Succeeded"
 
 
 def _machine(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
@@ -204,8 +208,12 @@ def _set_status(scale_set: ScaleSet) -> dict[str, Any]:
     state = scale_set.provisioning_state.lower()
     if scale_set.error is None or scale_set.provisioning_state != "Failed":
         return _status(f"ProvisioningState/{state}", f"Provisioning {state}")
-    failed = _status(f"ProvisioningState/failed/{scale_set.error['code']}", "Provisioning failed")
-    return failed | {"level": "Error", "message": scale_set.error["message"]}
+    return _failed(scale_set.error)
+
+
+def _failed(why: dict[str, str]) -> dict[str, Any]:
+    failed = _status(f"ProvisioningState/failed/{why['code']}", "Provisioning failed")
+    return failed | {"level": "Error", "message": why["message"]}
 
 
 def _status(code: str, text: str) -> dict[str, Any]:

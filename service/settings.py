@@ -17,7 +17,7 @@ from service.domain.cost import Egress
 from service.domain.dataset import Limits
 from service.domain.fleet import Offering
 from service.domain.project_limits import REQUESTS_PER_MINUTE
-from service.domain.states import CapacityType
+from service.domain.states import TIME_LIMITS, AttemptState, CapacityType
 from service.domain.tiers import Account
 from service.domain.traces import Place, place_of
 from service.storage.store import is_account_url
@@ -106,6 +106,12 @@ class Settings(DatabaseSettings):
     file_max_examples: int = Field(default=Limits.max_examples, ge=1)
 
     poll_seconds: float = 10.0
+    provisioning_seconds: float = Field(
+        default=TIME_LIMITS[AttemptState.PROVISIONING][0].total_seconds(),
+        gt=0,
+        le=3600,
+        description="Of an order of machines, before the job looks elsewhere",
+    )
     read_lag_seconds: float = 60.0
     silence_seconds: float = 300.0
     settle_seconds: float = 60.0  # for nodes to stop
@@ -159,6 +165,7 @@ class Settings(DatabaseSettings):
             silence=timedelta(seconds=self.silence_seconds),
             settle=timedelta(seconds=self.settle_seconds),
             save=timedelta(seconds=self.save_seconds),
+            provisioning=timedelta(seconds=self.provisioning_seconds),
         )
 
     @property

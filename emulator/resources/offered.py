@@ -6,13 +6,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from emulator import registrations
 from emulator.api_versions import FIRST, NEWEST, OLDEST, PROVIDED
 from emulator.catalog import catalog
 from emulator.errors import ArmError
-from emulator.front_door import page
+from emulator.front_door import fabric_of, page
 from emulator.resources.table import KINDS
-
-REGISTERED = "Registered"
 
 
 async def providers(request: Request) -> Response:
@@ -22,13 +21,19 @@ async def providers(request: Request) -> Response:
 
 
 async def provider(request: Request) -> Response:
-    """One provider; to register it is to see it."""
+    """One provider."""
     name, rows = request.path_params["namespace"], _types(request)
     found = next((known for known in rows if known.lower() == name.lower()), None)
     if found is None:
         text = f"The resource namespace '{name}' is invalid."
         raise ArmError(404, "InvalidResourceNamespace", text)
     return JSONResponse(_provider(request, found, rows[found]))
+
+
+async def change(request: Request) -> Response:
+    """Register or unregister a provider, and show it."""
+    await registrations.change(request)
+    return await provider(request)
 
 
 async def locations(request: Request) -> Response:
@@ -64,10 +69,11 @@ def _types(request: Request) -> dict[str, set[str]]:
 def _provider(request: Request, namespace: str, kinds: set[str]) -> dict[str, Any]:
     regions = [region.display for region in catalog().regions.values()]
     versions = [NEWEST, FIRST.get(namespace.lower(), OLDEST)]
+    path = f"/subscriptions/{request.path_params['subscription']}/providers/{namespace}"
     return {
-        "id": f"/subscriptions/{request.path_params['subscription']}/providers/{namespace}",
+        "id": path,
         "namespace": namespace,
-        "registrationState": REGISTERED,
+        "registrationState": registrations.state(fabric_of(request), path),
         "registrationPolicy": "RegistrationRequired",
         "resourceTypes": [
             {"resourceType": kind, "locations": regions, "apiVersions": versions}

@@ -10,7 +10,8 @@ PART = Part(
         ("GET", SUBSCRIPTION + "/locations", offered.locations),
         ("GET", SUBSCRIPTION + "/providers", offered.providers),
         ("GET", SUBSCRIPTION + "/providers/{namespace}", offered.provider),
-        ("POST", SUBSCRIPTION + "/providers/{namespace}/register", offered.provider),
+        ("POST", SUBSCRIPTION + "/providers/{namespace}/register", offered.change),
+        ("POST", SUBSCRIPTION + "/providers/{namespace}/unregister", offered.change),
         ("GET", SUBSCRIPTION + "/resources", requests.list_all),
         ("GET", GROUP + "/resources", requests.list_in_group),
         (

@@ -1,15 +1,23 @@
 """What Azure's refusals mean to us: one table, first match wins.
 
+It is used both ways: for what a request is answered, and for what an operation that was accepted
+failed with minutes later, which has a code and a message and no status. The codes and messages are
+those of azure-docs, virtual-machines/troubleshooting/error-messages ("Understand common error
+messages"), where no other source is named.
+
 Rows look at the error code, never at the SDK's exception class: there every 409 is a
 ResourceExistsError, be it a used-up quota or a sold-out size.
 """
 
 import re
 import ssl
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
+from service.cloud import azure_policies
 from service.cloud.provider import (
     CloudError,
     InsufficientCapacity,
@@ -17,7 +25,12 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
+from service.domain.fleet import Failure
 
+_IMAGE = (
+    "Correct REKINDLE_AZURE_IMAGE: the image must exist in the region and be generalized, and its"
+    " terms be accepted (az vm image terms accept)."
+)
 _QUOTA = re.compile(
     r"exceeding approved (\w+) quota.*?Location: (\w+), Current Limit: (\d+),"
     r" Current Usage: (\d+), Additional Required: \d+, \(Minimum\) New Limit Required: (\d+)",
@@ -72,6 +85,57 @@ TABLE: tuple[Row, ...] = (
     ),
     Row(
         error=Misconfigured,
+        code="RequestDisallowedByPolicy",
+        remedy=azure_policies.REMEDY,
+    ),
+    Row(  # Azure's own rule for the subscription
+        error=Misconfigured,
+        code="RequestDisallowedByAzure",
+        remedy="Take regions out of REKINDLE_OFFERINGS that the subscription may not use.",
+    ),
+    Row(
+        error=Misconfigured,
+        code=(
+            "(Platform|Gallery)?Image(Version)?NotFound|ImageBlobNotFound"
+            "|SubscriptionNotAuthorizedForImage|VMMarketplaceInvalidInput"
+            "|ResourcePurchaseValidationFailed|MarketplacePurchaseEligibilityFailed"
+        ),
+        remedy=_IMAGE,
+    ),
+    Row(error=Misconfigured, code="NotFound", message=r"\bimage\b", remedy=_IMAGE),
+    Row(
+        error=Misconfigured,
+        code="InvalidResourceReference|SubnetNotFound|(Virtual)?NetworkNotFound|SubnetIsFull",
+        remedy="Correct REKINDLE_AZURE_SUBNET_ID: it must exist, with free addresses.",
+    ),
+    # The time ran out: the machine may still come up. Azure gives either code with these words
+    # (Azure/azure-cli issue 29203). With the guest agent running it is the image that is wrong.
+    Row(
+        error=Misconfigured,
+        code="OSProvisioning.*",
+        message="guest agent was detected running",
+        remedy=_IMAGE,
+    ),
+    Row(error=CloudError, code="OSProvisioning.*", message="allotted time"),
+    Row(error=Misconfigured, code="OSProvisioningClientError", remedy=_IMAGE),
+    # Rekindle installs no extension: a policy of the subscription does.
+    Row(
+        error=Misconfigured,
+        code="VMExtension(HandlerNonTransientError|ProvisioningError)|Artifact(Version)?NotFound",
+        remedy="Mend the VM extension that an Azure Policy adds, or exempt the resource group.",
+    ),
+    Row(
+        error=CloudError,
+        code=(
+            "InternalExecutionError|Internal(Server|Operation)?Error|Canceled|OperationCanceled"
+            "|OperationPreempted|NetworkingInternalOperationError|OSProvisioningInternalError"
+            "|OSProvisioningTimedOut|VMStartTimedOut|VMAgentStatusCommunicationError"
+            "|VMExtension(ProvisioningTimeout|ManagementInternalError)"
+            "|ResourceUpdateBlockedOnPlatformUpdate|DiskImageNotReady"
+        ),
+    ),
+    Row(
+        error=Misconfigured,
         code="ResourceGroupNotFound|SubscriptionNotFound|InvalidSubscriptionId",
         remedy="Correct the subscription id and the resource group in the settings.",
     ),
@@ -79,11 +143,6 @@ TABLE: tuple[Row, ...] = (
         error=Misconfigured,
         code="AzureSpotIsNotSupportedForThisVMSize|AzureSpotFeatureNotEnabledForSubscription",
         remedy="Use another VM size, or capacity type on_demand.",
-    ),
-    Row(
-        error=Misconfigured,
-        code="RequestDisallowedByPolicy",
-        remedy="Set what the Azure policy asks for in REKINDLE_AZURE_POLICY (tags, zones, disks).",
     ),
     Row(
         error=Misconfigured,
@@ -110,6 +169,11 @@ TABLE: tuple[Row, ...] = (
         remedy="Check the service's identity: tenant, client id and secret or federation.",
     ),
     Row(error=Misconfigured, status=403, remedy="Check the service's roles and Azure policies."),
+    Row(
+        error=Misconfigured,
+        code="InvalidParameter|BadRequest",
+        remedy="Check the Azure settings of the service.",
+    ),
     Row(error=Misconfigured, status=400, remedy="Check the Azure settings of the service."),
 )
 
@@ -118,6 +182,16 @@ def classify(code: str, status: int, message: str) -> Row:
     """The first row that matches; an unknown answer is a bare CloudError."""
     matching = (row for row in TABLE if row.matches(code, status, message))
     return next(matching, Row(error=CloudError))
+
+
+def failed(code: str, message: str) -> tuple[Failure, str]:
+    """What the failure of an accepted operation means, and what to say of it.
+
+    Poll or view, HTTP says 200 whatever the code is.
+    """
+    row = classify(code, 200, message)
+    kind = {InsufficientCapacity: Failure.NO_CAPACITY, Misconfigured: Failure.MISCONFIGURED}
+    return kind.get(row.error, Failure.TRANSIENT), _told(row, message)
 
 
 def translated(error: AzureError) -> CloudError:
@@ -154,11 +228,24 @@ def _answered(error: HttpResponseError) -> CloudError:
     text = (error.error.message if error.error else None) or error.message
     status = error.status_code or 0
     row = classify(code, status, text)
-    what = f"{code or status}: {quota(text).rstrip('. ')}."
-    message = " ".join(part for part in (what, row.remedy) if part)
+    infos = getattr(error.error, "additional_info", ())
+    message = f"{code or status}: {_told(row, text, [i.info for i in infos if _denies(i)])}"
     if row.error is Throttled:
         return Throttled(message, code, _retry_after(error))
     return row.error(message, code)
+
+
+def _denies(info: Any) -> bool:  # noqa: ANN401 - azure.mgmt.core's TypedErrorInfo
+    return info.type == "PolicyViolation" and isinstance(info.info, Mapping)
+
+
+def _told(row: Row, text: str, infos: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Azure's words, or ours where they are better, and what a person can do."""
+    denied = azure_policies.denials(text, infos)
+    named = " and ".join(map(str, denied))
+    what = f"Azure Policy denies it: {named}" if denied else quota(text)
+    what = what.rstrip(". ")
+    return " ".join(part for part in (what and f"{what}.", row.remedy) if part)
 
 
 def _retry_after(error: HttpResponseError, default: float = 10.0) -> float:

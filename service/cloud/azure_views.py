@@ -12,6 +12,7 @@ from azure.mgmt.compute.models import (
     VirtualMachineScaleSetVM,
 )
 
+from service.cloud.azure_errors import failed
 from service.domain.fleet import Instance, Resource, ScaleSet, ScaleSetPhase, SpotCores
 from service.domain.states import CapacityType
 
@@ -52,8 +53,8 @@ def failure(
     for status in statuses:
         state, _, code = (status.code or "").rpartition("/")
         if state.lower() == _FAILED:
-            message = status.message or status.display_status or ""
-            return replace(seen, error_code=code, error_message=message)
+            kind, message = failed(code, status.message or status.display_status or "")
+            return replace(seen, error_code=code, error_message=message, failure=kind)
     return replace(
         seen,
         error_code="ProvisioningFailed",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import NAMESPACE_URL, uuid5
 
+from service.cloud.azure_errors import failed
 from service.cloud.provider import (
     OWNER_TAG,
     SERIAL_LOG_BYTES,
@@ -41,7 +42,10 @@ class _Entry:
     refused: bool
     instances: dict[str, Instance]
     late_code: str
+    late_message: str
     next_number: int  # of the next instance; none is given twice
+    stragglers: Collection[str] = ()  # instance ids; these come later than the others ...
+    straggle: timedelta = timedelta(0)  # ... by this much
     refill_at: datetime | None = None  # accepted then, and under way
     refill_count: int = 0  # so many are added
     refill_failed: bool = False  # the last one
@@ -65,7 +69,11 @@ class FakeCloud:
     sold_out: set[Offering] = field(default_factory=set)  # refused at once
     sold_out_late: set[Offering] = field(default_factory=set)  # accepted, then refused
     late_code: str = "AllocationFailed"  # of what is accepted and then refused
+    late_message: str = "There is no capacity left."  # the same
     partial: dict[Offering, int] = field(default_factory=dict)  # so many come, then it fails
+    failed_stay: bool = False  # those that did not come are listed, and do not run
+    stragglers: dict[Offering, int] = field(default_factory=dict)  # so many come later ...
+    straggle: timedelta = timedelta(minutes=10)  # ... by this much
     failing_deletes: int = 0  # so many are accepted and fail
     fail_next: list[CloudError] = field(default_factory=list)  # raised by the next calls
     fail_creates: list[CloudError] = field(default_factory=list)  # raised by the next creates
@@ -87,14 +95,22 @@ class FakeCloud:
             raise InsufficientCapacity(f"SkuNotAvailable: {spec.offering}", "SkuNotAvailable")
         refused = spec.offering in self.sold_out_late | self.partial.keys()
         count = self.partial.get(spec.offering, 0) if refused else spec.instance_count
+        late = self.stragglers.get(spec.offering, 0)
+        instances = {str(i): _instance(spec.name, i, self.now()) for i in range(count)}
+        if refused and self.failed_stay:
+            for i in range(count, spec.instance_count):
+                instances[str(i)] = replace(_instance(spec.name, i, self.now()), running=False)
         self._entries[spec.name] = _Entry(
             spec=spec,
             tags={**spec.tags, OWNER_TAG: self.owner},
             accepted_at=self.now(),
             create_time=self.create_time,
             refused=refused,
-            instances={str(i): _instance(spec.name, i, self.now()) for i in range(count)},
+            instances=instances,
+            stragglers=[str(i) for i in range(spec.instance_count - late, spec.instance_count)],
+            straggle=self.straggle if late else timedelta(0),
             late_code=self.late_code,
+            late_message=self.late_message,
             next_number=spec.instance_count,
         )
         return self._answer()
@@ -122,7 +138,7 @@ class FakeCloud:
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         self._admit()
         entry = self._visible_entry(name)
-        made = self.now() - entry.accepted_at >= entry.create_time
+        made = self.now() - entry.accepted_at >= entry.create_time + entry.straggle
         if entry.deleting_since or entry.refill_at or not made:
             return self._answer()
         running = {
@@ -139,7 +155,7 @@ class FakeCloud:
         entry.refill_at, entry.refill_failed = self.now(), False
         entry.refill_count = instance_count - len(running)
         entry.refused = offering in self.sold_out_late | self.partial.keys()
-        entry.late_code = self.late_code
+        entry.late_code, entry.late_message = self.late_code, self.late_message
         return self._answer()
 
     async def delete(self, name: str) -> None:
@@ -240,11 +256,14 @@ class FakeCloud:
 
     def _describe(self, entry: _Entry) -> ScaleSet:
         made_until = entry.deleting_since or self.now()  # a delete ends the creation
-        created = made_until - entry.accepted_at >= entry.create_time
+        made_for = made_until - entry.accepted_at
+        created = made_for >= entry.create_time + entry.straggle
+        come = entry.instances if made_for >= entry.create_time else {}
+        shown = [i for key, i in come.items() if created or key not in entry.stragglers]
         seen = ScaleSet(
             name=entry.spec.name,
             phase=ScaleSetPhase.READY if created else ScaleSetPhase.CREATING,
-            instances=tuple(entry.instances.values()) if created else (),
+            instances=tuple(shown),
             tags=dict(entry.tags),
             created_at=entry.accepted_at,
             capacity=len(entry.instances),
@@ -264,11 +283,13 @@ class FakeCloud:
         if entry.refill_at:
             return replace(seen, phase=ScaleSetPhase.CREATING)
         if created and (entry.refill_failed if entry.refill_count else entry.refused):
+            kind, message = failed(entry.late_code, entry.late_message)
             return replace(
                 seen,
                 phase=ScaleSetPhase.FAILED,
                 error_code=entry.late_code,
-                error_message=f"There is no capacity left for {entry.spec.offering}.",
+                error_message=message,
+                failure=kind,
             )
         return seen
 

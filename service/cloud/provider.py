@@ -50,7 +50,8 @@ class CloudProvider(Protocol):
         """Begin creating; a second call with the same spec changes nothing.
 
         Returns once the cloud has accepted. Raises InsufficientCapacity when refused at
-        once. A later refusal shows as phase FAILED with its error code from ``get``.
+        once. A later failure shows as phase FAILED with its error code, and what that means, from
+        ``get``; machines that have come are there and run.
         """
         ...
 

@@ -112,7 +112,7 @@ async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str
     found = {}
     for row in await conn.execute(_LOST, {"ids": [row.id for row in rows]}):
         present, noticed = set(row.vm_ids), set(row.noticed)
-        had = max(row.instance_count, row.billed)
+        had = row.billed or row.instance_count  # an elastic job may begin with fewer
         found[row.id] = (len(noticed), max(had - len(present) - len(noticed - present), 0))
     return found
 
@@ -185,7 +185,8 @@ def _sentence(row: AttemptRow, step: Move) -> str:
         case AttemptState.PROVISIONING:
             return f"{which}: asking Azure for {where}"
         case AttemptState.STARTING:
-            return f"{which}: Azure has given {wording.machines(row.instance_count)}; booting"
+            given = step.reason or wording.machines(row.instance_count)
+            return f"{which}: Azure has given {given}; booting"
         case AttemptState.RUNNING:
             return f"{which}: training"
         case AttemptState.TERMINATING:

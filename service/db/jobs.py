@@ -332,14 +332,14 @@ def _last_attempt(row: Row[Any]) -> LastAttempt:
 def in_a_row(
     outcome: Outcome | None, ran_at: datetime | None, refusals: int, duds: int, *, resumed: bool
 ) -> tuple[int, int]:
-    """How many attempts in a row found no capacity, and how many never trained.
+    """How many attempts in a row were given no machines, and how many never trained.
 
     This one included; given are those before it. While it goes on it breaks no row. Where the job
     has been ``resumed`` since, none counts any more that never trained.
     """
     if outcome is None:
         return refusals, 0
-    if outcome is Outcome.NO_CAPACITY:
+    if outcome in (Outcome.NO_CAPACITY, Outcome.PROVISIONING_FAILED):
         return refusals + 1, 0 if resumed else duds
     is_dud = outcome is Outcome.UNRESPONSIVE and ran_at is None and not resumed
     return 0, duds + 1 if is_dud else 0

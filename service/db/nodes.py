@@ -21,9 +21,9 @@ from trainer.contract import DirectiveKind, NodePhase, Span
 
 MOST_SPANS = 2000  # of one node; a node in need of more says nothing worth keeping
 _MOST_FORGOTTEN = 1000  # directives to one node, of a database that was restored
-_NOT_COLUMNS = {"node_id", "heard_at"}
+_NOT_COLUMNS = {"node_id", "heard_at", "registered_at"}
 _PLAIN = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
-_RECORD = [nodes.c[name] for name in ("id", "heard_at", *_PLAIN)]
+_RECORD = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN)]
 
 _DIRECT = text("""
 with told as (
@@ -251,4 +251,5 @@ def record(row: Row[Any]) -> NodeRecord:
     values = {name: getattr(row, name) for name in _PLAIN}
     values["phase"] = NodePhase(row.phase)
     values["directive_kind"] = DirectiveKind(row.directive_kind)
-    return NodeRecord(node_id=row.id, heard_at=row.heard_at.timestamp(), **values)
+    times = {name: getattr(row, name).timestamp() for name in ("heard_at", "registered_at")}
+    return NodeRecord(node_id=row.id, **times, **values)

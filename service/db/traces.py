@@ -19,6 +19,7 @@ _BEFORE = timedelta(days=7)  # what was seen longer ago says nothing of the firs
 _TEARDOWN = timedelta(minutes=10)  # machines that are given up go within it
 _LAST = 200  # attempts
 _NOTHING_THERE = (Outcome.EVICTED, Outcome.NO_CAPACITY)
+_SAYS_NOTHING = (Outcome.MISCONFIGURED, Outcome.PROVISIONING_FAILED)  # of machines that are free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ async def sights(
             *(*_PLACE, _a.outcome, _a.created_at),
             *(gone_at.label("gone_at"), machines.label("machines")),
         )
-        .where(*wanted.clauses(), _a.outcome.is_not(None), _a.created_at < until)
+        .where(*wanted.clauses(), _a.outcome.not_in(_SAYS_NOTHING), _a.created_at < until)
         .where(_lasted(since - _BEFORE))
         .order_by(_a.id)
     )

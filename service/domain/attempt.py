@@ -8,7 +8,7 @@ from service.domain.elastic import UNKNOWN, Elastic, Outlook
 from service.domain.fleet import Offering, ScaleSet, scale_set_name
 from service.domain.generation import Halt, NodeView
 from service.domain.ladder import AS_PLANNED, Ladder
-from service.domain.states import AttemptState, Outcome
+from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from trainer.contract import NOT_THE_MODEL, DirectiveKind, Generation, Rung
 
 JOINS = "a machine joins"  # why a generation is halted that nothing is wrong with
@@ -37,6 +37,8 @@ class Pace:
     silence: timedelta = timedelta(minutes=5)  # of a node, before it counts as unresponsive
     settle: timedelta = timedelta(seconds=60)  # for members to stop, before the fence must do
     save: timedelta = timedelta(minutes=15)  # for members to save, upload and stop
+    # for all machines to come, or as many as an elastic job needs
+    provisioning: timedelta = TIME_LIMITS[AttemptState.PROVISIONING][0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,7 @@ class Seen:
     unnamed_since: datetime | None = None  # rank 0 says HEAD names the model, which it does not
     outlook: Outlook = UNKNOWN
     cannot_boot: str = ""  # why no machine of the attempt can, as one has said; begins CANNOT_BOOT
+    misconfigured: str = ""  # why Azure refuses what this attempt asks for, until a person acts
     blind: bool = False  # the cloud did not answer; with nodes, ``scale_set`` is as before
     awake_since: datetime = EVER  # since when nodes could be heard, and could hear
 
@@ -113,7 +116,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Refill:
-    """Ask the cloud for machines in place of those that are gone, and of the ``useless``."""
+    """Ask the cloud for the machines that are missing, and for others than the ``useless``."""
 
     useless: tuple[str, ...] = ()  # vm_ids
 

@@ -24,8 +24,8 @@ from service.domain.attempt import (
     Step,
     Wait,
 )
-from service.domain.elastic import growth_pays, largest, worth_asking
-from service.domain.fleet import ScaleSetPhase
+from service.domain.elastic import STRAGGLERS, growth_pays, largest, worth_asking
+from service.domain.fleet import Failure, ScaleSet, ScaleSetPhase
 from service.domain.generation import (
     Halt,
     Open,
@@ -62,19 +62,51 @@ def _pending(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 
 def _provisioning(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    found = seen.scale_set
-    if found is not None and found.phase is ScaleSetPhase.READY and not attempt.wish:
-        return Move(to=AttemptState.STARTING)  # however late: the machines are there
-    if end := _wished(attempt) or _out_of_time(attempt, seen, now):
+    found, running = seen.scale_set, seen.running_instances
+    if found is not None and not attempt.wish and _have_come(attempt, found, running):
+        few = f"{running} of {attempt.instance_count} machines"
+        return Move(  # however late: the machines are there
+            to=AttemptState.STARTING, reason=few if running < attempt.instance_count else ""
+        )
+    if end := _wished(attempt) or _out_of_time(attempt, seen, now, pace):
         return end
     if found is None:
         return Wait() if seen.blind else Create()
-    if found.phase is ScaleSetPhase.FAILED:
-        why = f"{found.error_code}: {found.error_message}".strip(": ") or "provisioning failed"
-        return _end(Outcome.NO_CAPACITY, why)
     if found.phase is ScaleSetPhase.DELETING:
         return _end(Outcome.EVICTED, "the scale set is being deleted by somebody else")
-    return Wait()
+    if found.phase is ScaleSetPhase.CREATING:
+        return Wait()
+    return _fill(attempt, found, running, now)
+
+
+def _have_come(attempt: Attempt, found: ScaleSet, running: int) -> bool:
+    """True when there are machines to start with: all, or enough for an elastic job.
+
+    Whatever the set says: of one that has FAILED, by OSProvisioningTimedOut or an extension, all
+    machines may run (CloudVE/cloudbridge issue 222, Azure/vm-scale-sets issue 82). Of one that is
+    READY some may have been evicted already; but while they are refilled, too few are too few.
+    """
+    if found.phase is ScaleSetPhase.DELETING:
+        return False
+    elastic = attempt.elastic
+    enough = running >= attempt.instance_count or (
+        elastic is not None and largest(elastic.node_counts, running) > 0
+    )
+    return enough or (found.phase is ScaleSetPhase.READY and attempt.refilled_at is None)
+
+
+def _fill(attempt: Attempt, found: ScaleSet, running: int, now: datetime) -> Step:
+    """Keep the machines that have come and ask for the rest; without any, the failure decides."""
+    why = f"{found.error_code}: {found.error_message}".strip(": ") or "provisioning failed"
+    failed = found.phase is ScaleSetPhase.FAILED
+    if failed and found.failure is Failure.MISCONFIGURED:
+        return _end(Outcome.MISCONFIGURED, why)
+    if failed and not running:
+        none = found.failure is Failure.NO_CAPACITY
+        return _end(Outcome.NO_CAPACITY if none else Outcome.PROVISIONING_FAILED, why)
+    pause = pause_after(attempt.refills, 0)
+    due = attempt.refilled_at is None or now - attempt.refilled_at >= pause
+    return Refill() if due else Wait()
 
 
 def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
@@ -85,7 +117,7 @@ def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
         return step
     if seen.stepped and isinstance(step, Wait | Refill):
         return Move(to=AttemptState.RUNNING)
-    return _out_of_time(attempt, seen, now) or step
+    return _out_of_time(attempt, seen, now, pace) or step
 
 
 def _running(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
@@ -227,17 +259,29 @@ def _halt_or_move_on(asked: Halt, seen: Seen, now: datetime, pace: Pace) -> Step
 def _wanted(attempt: Attempt, seen: Seen) -> int:
     """How many nodes the next generation is to have; 0 when what is left is not enough.
 
-    The first one waits for machines that still boot, a later one only for those that stay.
+    The first one waits for machines that still boot, if elastic for a short time only; a later one
+    only for those that stay.
     """
     elastic, awaited = attempt.elastic, unhealthy.awaited(seen.nodes)
     left = seen.running_instances - sum(n.present and not n.stays for n in seen.nodes)
     if elastic is None:
         short = any(n.evicting for n in seen.nodes) or left + awaited < attempt.instance_count
         return 0 if short else attempt.instance_count
+    least = elastic.node_counts[0]
     if seen.generation is not None:
         left = going_on(seen.generation, seen.nodes)
-    least = elastic.node_counts[0]
+    elif ready := _ready(seen, least, left):
+        return largest(elastic.node_counts, ready)
+    elif left >= least and seen.scale_set and seen.scale_set.phase is ScaleSetPhase.CREATING:
+        left = attempt.instance_count
     return largest(elastic.node_counts, left) or (least if left + awaited >= least else 0)
+
+
+def _ready(seen: Seen, least: int, left: int) -> int:
+    """How many nodes wait already, once the ``least`` have waited long enough for stragglers."""
+    ready = sorted((n.waiting for n in seen.nodes if n.free), reverse=True)
+    enough = left >= least <= len(ready) and ready[least - 1] >= STRAGGLERS
+    return len(ready) if enough else 0
 
 
 def _grow(attempt: Attempt, current: Generation, seen: Seen) -> Halt | None:
@@ -337,15 +381,19 @@ def _silent(seen: Seen, now: datetime, pace: Pace) -> Move | None:
     return _end(Outcome.UNRESPONSIVE, f"a node was silent for {seconds} s")
 
 
-def _out_of_time(attempt: Attempt, seen: Seen, now: datetime) -> Move | None:
+def _out_of_time(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Move | None:
     """Machines that start could not say how far they are while nobody heard them."""
     allowed, outcome = TIME_LIMITS[attempt.state]
     since = attempt.since
+    if attempt.state is AttemptState.PROVISIONING:
+        allowed = pace.provisioning
     if attempt.state is AttemptState.STARTING:  # over once a step is done, which may take long
         allowed += 2 * timedelta(seconds=attempt.step_seconds)
         since = seen.excused(since)
     if now - since <= allowed:
         return None
+    if attempt.state is AttemptState.PROVISIONING and seen.misconfigured:
+        return _end(Outcome.MISCONFIGURED, seen.misconfigured)
     spent = wording.duration((now - attempt.since).total_seconds())
     unseen = "; Azure does not tell what has become of it" if seen.blind else ""
     return _end(outcome, f"{attempt.state} for {spent}{unseen}")

@@ -48,6 +48,14 @@ class ScaleSetPhase(StrEnum):
     DELETING = "deleting"
 
 
+class Failure(StrEnum):
+    """What the failure of a scale set means for whoever asked for it."""
+
+    NO_CAPACITY = "no_capacity"  # no room or no quota there: ask elsewhere, or later
+    MISCONFIGURED = "misconfigured"  # the same again until a person acts
+    TRANSIENT = "transient"  # Azure's own fault: try again
+
+
 @dataclass(frozen=True, kw_only=True)
 class Instance:
     """One VM of a scale set; ``running`` is False for one that lingers stopped."""
@@ -68,7 +76,8 @@ class ScaleSet:
     instances: tuple[Instance, ...] = ()
     tags: dict[str, str] = field(default_factory=dict)
     error_code: str = ""
-    error_message: str = ""
+    error_message: str = ""  # what happened, and what a person can do about it
+    failure: Failure = Failure.TRANSIENT  # what the error means, where the phase is FAILED
     created_at: datetime | None = None  # when the cloud took the order, by its own clock
     capacity: int | None = None  # machines that it is to have; lower once one is taken
     region: str = ""

@@ -31,6 +31,7 @@ class NodeView:
     hopeless: bool = False  # its trainer's error is one that no second try mends
     quiet: timedelta = timedelta(0)  # since it was last heard, as far as it could be heard
     unhealthy_for: timedelta | None = None  # since it said so; None: it is healthy
+    waiting: timedelta = timedelta(0)  # since it registered
 
     @property
     def unhealthy(self) -> bool:

@@ -34,7 +34,7 @@ class LastAttempt:
     since: datetime
     outcome: Outcome | None
     reason: str
-    refusals: int  # attempts in a row, this one included, that found no capacity
+    refusals: int  # attempts in a row, this one included, that Azure gave no machines
     # Attempts in a row, this one included, whose nodes never trained; none of before the job was
     # resumed: somebody has mended it, or believes so.
     duds: int = 0
@@ -116,6 +116,12 @@ def pause_after(refusals: int, duds: int) -> timedelta:
     return _BACK_OFF[min(max(refusals, duds), len(_BACK_OFF) - 1)]
 
 
+def pause_before_next(outcome: Outcome | None, refusals: int, duds: int) -> timedelta:
+    """How long a job waits by itself; where there was no room, its place says (shortage.py)."""
+    failed = outcome is Outcome.PROVISIONING_FAILED
+    return pause_after(refusals if failed else 0, duds)
+
+
 def _follow(job: Job, last: LastAttempt) -> Step:
     """A live attempt: the job runs as soon as the attempt does."""
     if last.state is AttemptState.RUNNING and job.state is not JobState.RUNNING:
@@ -144,7 +150,8 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> Step
 def _is_ours_to_mend(job: Job, last: LastAttempt) -> bool:
     if last.reason.startswith(CANNOT_BOOT):
         return True
-    return last.reason == HEAD_UNREADABLE or (last.reason == FRUITLESS and job.has_trained)
+    mend = last.reason == FRUITLESS or last.outcome is Outcome.MISCONFIGURED
+    return last.reason == HEAD_UNREADABLE or (mend and job.has_trained)
 
 
 def _after_nothing(job: Job, last: LastAttempt, now: datetime) -> Step:
@@ -167,5 +174,5 @@ def _next_attempt(job: Job, last: LastAttempt | None, now: datetime) -> Step:
     if last.duds >= MAX_DUDS:
         fails = Move(to=JobState.FAILED, reason=NEVER_TRAINED)
         return Pause(NEVER_TRAINED) if job.has_trained else fails
-    left = pause_after(0, last.duds) - (now - last.since)  # after refusals: domain/shortage.py
+    left = pause_before_next(last.outcome, last.refusals, last.duds) - (now - last.since)
     return Wait(left) if left > timedelta(0) else StartAttempt(number=last.number + 1)

@@ -32,6 +32,7 @@ class NodeRecord:
     epoch: int = 1
     heartbeat_seq: int = 0  # the highest heard in this epoch
     heard_at: float = 0.0  # when that one came, by the service's clock
+    registered_at: float = 0.0  # by the same clock
     phase: NodePhase = NodePhase.READY
     generation: int = 0
     step: int = 0
@@ -161,6 +162,7 @@ def view(
     present: bool,
     quiet: timedelta = timedelta(0),
     unhealthy_for: timedelta | None = None,
+    waiting: timedelta = timedelta(0),
 ) -> NodeView:
     """What the membership rules need to know; ``present`` is what the cloud says."""
     return NodeView(
@@ -174,6 +176,7 @@ def view(
         evicting=record.evicting,
         restarted_in=record.restarted_in,
         quiet=quiet,
+        waiting=waiting,
         hopeless=record.hopeless,
         unhealthy_for=unhealthy_for,
     )

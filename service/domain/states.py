@@ -37,7 +37,9 @@ class Outcome(StrEnum):
 
     SUCCEEDED = "succeeded"
     EVICTED = "evicted"
-    NO_CAPACITY = "no_capacity"
+    NO_CAPACITY = "no_capacity"  # no room or no quota: the place is left alone for a while
+    MISCONFIGURED = "misconfigured"  # a person must act: a policy, an image, a subnet, a role
+    PROVISIONING_FAILED = "provisioning_failed"  # Azure failed; worth another try anywhere
     UNRESPONSIVE = "unresponsive"
     TRAINER_ERROR = "trainer_error"
     CANCELLED = "cancelled"
@@ -78,8 +80,11 @@ ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
 
 # How long an attempt may sit in a state before it is given up. TERMINATING has
 # no limit on purpose: a scale set that still exists still costs money.
+# PROVISIONING: the default of REKINDLE_PROVISIONING_SECONDS. Azure waits for a guest for 20 minutes
+# (berops/claudie issue 386) to 40 (MicrosoftDocs/SupportArticles-docs pull request 1787) before
+# it says OSProvisioningTimedOut; who gives up sooner throws away machines that come.
 TIME_LIMITS: dict[AttemptState, tuple[timedelta, Outcome]] = {
-    _A.PROVISIONING: (timedelta(minutes=15), Outcome.NO_CAPACITY),
+    _A.PROVISIONING: (timedelta(minutes=40), Outcome.NO_CAPACITY),
     _A.STARTING: (timedelta(minutes=30), Outcome.UNRESPONSIVE),
 }
 
@@ -89,6 +94,8 @@ JOB_AFTER: dict[Outcome, JobState | None] = {
     Outcome.SUCCEEDED: _J.SUCCEEDED,
     Outcome.EVICTED: None,
     Outcome.NO_CAPACITY: None,
+    Outcome.MISCONFIGURED: _J.FAILED,  # a job that has trained is paused instead (domain/job.py)
+    Outcome.PROVISIONING_FAILED: None,
     Outcome.UNRESPONSIVE: None,
     Outcome.TRAINER_ERROR: _J.FAILED,
     Outcome.CANCELLED: _J.CANCELLED,

@@ -11,11 +11,10 @@ from datetime import datetime
 from service.domain import wording
 from service.domain.admission import Standing
 from service.domain.attempt import BOOT_FAILED, CANNOT_BOOT, FRUITLESS, HEAD_UNREADABLE
-from service.domain.job import NEVER_TRAINED, pause_after
+from service.domain.job import NEVER_TRAINED, pause_before_next
 from service.domain.states import (
     ATTEMPT_OVER,
     JOB_TERMINAL,
-    TIME_LIMITS,
     AttemptState,
     JobState,
     Outcome,
@@ -24,6 +23,7 @@ from service.domain.terms import MOVES, RETURNS
 from service.domain.wording import machines
 from trainer.contract import DirectiveKind
 
+_MIGRATES = {MOVES: "deadline_at_risk", RETURNS: "back_to_spot"}
 _OURS = {  # why the service pauses a job
     NEVER_TRAINED: "never_trained",
     FRUITLESS: "never_saved",
@@ -158,6 +158,9 @@ def _paused(job: JobFacts, leaving: str) -> Story:
         why = job.help_wanted or wording.sentence(job.reason)
         text = f"{why} Once resumed, it will {job.place}.{leaving}"
         return Story("paused", code, text)
+    if job.attempt and job.attempt.outcome is Outcome.MISCONFIGURED:
+        text = f"{wording.sentence(job.attempt.reason)} Once resumed, it will {job.place}.{leaving}"
+        return Story("paused", "misconfigured", text)
     text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
     return Story("paused", "paused", text)
 
@@ -236,9 +239,7 @@ def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
         are = wording.either(attempt.instance_count, "is", "are")
         text = f"{what} {are} about to be asked for{again}, to {job.place}."
         return Story(phase, "asking_for_machines", text)
-    limit, _ = TIME_LIMITS[AttemptState.PROVISIONING]
-    until = wording.clock(attempt.since + limit)
-    text = f"Azure was asked for {what}{again}, to {job.place}; it has until {until}."
+    text = f"Azure was asked for {what}{again}, to {job.place}, at {wording.clock(attempt.since)}."
     return Story("provisioning", "provisioning", text)
 
 
@@ -303,7 +304,7 @@ def _at_work(attempt: AttemptFacts) -> str:
 def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
     """The newest attempt is over, and the job goes on."""
     match outcome:
-        case Outcome.NO_CAPACITY:
+        case Outcome.NO_CAPACITY | Outcome.PROVISIONING_FAILED:
             return _refused(job, attempt)
         case Outcome.EVICTED:
             return Story("recovering", "spot_evicted", _evicted(job, attempt))
@@ -311,12 +312,13 @@ def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
             return _unresponsive(job, attempt)
         case Outcome.SUCCEEDED:
             return Story("saving", "model_committed", "The final model is committed.")
+        case Outcome.MISCONFIGURED:
+            return Story("stopping", "misconfigured", wording.sentence(attempt.reason))
         case Outcome.TRAINER_ERROR if job.state is JobState.RUNNING or attempt.reason != FRUITLESS:
             return Story("stopping", "trainer_error", wording.sentence(attempt.reason))
-        case Outcome.PAUSED if attempt.reason == MOVES:
-            return Story("migrating", "deadline_at_risk", _asked_next(MOVES, job))
-        case Outcome.PAUSED if attempt.reason == RETURNS:
-            return Story("migrating", "back_to_spot", _asked_next(RETURNS, job))
+        case Outcome.PAUSED if attempt.reason in _MIGRATES:
+            code = _MIGRATES[attempt.reason]
+            return Story("migrating", code, _asked_next(attempt.reason, job))
         case Outcome.PAUSED | Outcome.CANCELLED | Outcome.OVER_BUDGET | Outcome.TRAINER_ERROR:
             return _resumes(job)
 
@@ -334,11 +336,13 @@ def _asked_next(why: str, job: JobFacts) -> str:
 
 def _refused(job: JobFacts, attempt: AttemptFacts) -> Story:
     many = "once" if attempt.refusals < 2 else f"{attempt.refusals} times in a row"
-    text = (
-        f"Azure has no room for {machines(attempt.instance_count)} of {attempt.offering} now "
-        f"(refused {many}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
-    )
-    return Story("waiting_capacity", "no_capacity", text, job.since, _next_at(attempt))
+    what = f"{machines(attempt.instance_count)} of {attempt.offering}"
+    said = f"Azure has no room for {what} now (refused {many}"
+    if attempt.outcome is Outcome.PROVISIONING_FAILED:
+        said = f"Azure failed to make {what} ({many}"
+    text = f"{said}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
+    code = str(attempt.outcome)
+    return Story("waiting_capacity", code, text, job.since, _next_at(attempt))
 
 
 def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
@@ -374,7 +378,7 @@ def _next(job: JobFacts, attempt: AttemptFacts) -> str:
 
 
 def _next_at(attempt: AttemptFacts) -> datetime:
-    return attempt.since + pause_after(0, attempt.duds)
+    return attempt.since + pause_before_next(attempt.outcome, attempt.refusals, attempt.duds)
 
 
 def why_ended(outcome: Outcome | None, reason: str) -> str:

@@ -57,6 +57,13 @@ def call_of(newest: Event | None) -> Call | None:
     )
 
 
+def refusal_of(attempt_id: str, newest: Event | None) -> str:
+    """Why Azure refuses what this attempt asks for; empty where it does not."""
+    called = call_of(newest)
+    ours = called is not None and called.attempt_id == attempt_id and not called.about_head
+    return called.message if called and ours else ""
+
+
 async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime) -> None:
     """Say it where the user looks, unless this attempt has said it and it is not over yet.
 

@@ -1,4 +1,7 @@
-"""Machines in place of those that Azure took: what is written down and told of asking for them."""
+"""Machines that are missing: what is written down and told of asking for them again.
+
+In place of those that Azure took, or of those that did not come with the others.
+"""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -34,12 +37,16 @@ async def intend(
     missing = row.instance_count - seen.running_instances
     found = seen.scale_set
     if row.refills == 0:
+        lost = "in place of what was taken"
+        if row.state is AttemptState.PROVISIONING:
+            why = f" ({found.error_code})" if found and found.error_code else ""
+            lost = f"that did not come with the others{why}, which are kept"
         await events.add(
             conn,
             row.job_id,
             now,
             "node.replacement_asked",
-            f"Azure is asked for {wording.machines(missing)} in place of what was taken",
+            f"Azure is asked for {wording.machines(missing)} {lost}",
             attempt_id=row.id,
             data={"machines": missing},
         )
@@ -75,13 +82,16 @@ async def _tell_useless(
 
 
 async def _no_room(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
+    goes_on = "training goes on with what is left"
+    if row.state is AttemptState.PROVISIONING:
+        goes_on = "what has come is kept until the time for provisioning is over"
     await events.add(
         conn,
         row.job_id,
         now,
         "node.no_replacement",
-        f"Azure gives no more machines now ({wording.sentence(why).rstrip('.')}); training"
-        " goes on with what is left, and they are asked for again, every 5 minutes in the end",
+        f"Azure gives no more machines now ({wording.sentence(why).rstrip('.')}); {goes_on},"
+        " and they are asked for again, every 5 minutes in the end",
         attempt_id=row.id,
         level="warn",
     )

@@ -31,7 +31,7 @@ from service.domain.job import (
     next_step,
 )
 from service.domain.plan import Plan
-from service.domain.states import JobState
+from service.domain.states import JobState, Outcome
 from service.operations import admission, deadlines
 from service.pricing.source import PriceSource
 from service.reconciler.pasts import Pasts
@@ -203,7 +203,8 @@ class JobReconciler:
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
             ours = move.reason.startswith((NEVER_TRAINED, FRUITLESS, CANNOT_BOOT))
-            level = logging.ERROR if ours else logging.WARNING
+            ours = ours or code == Outcome.MISCONFIGURED
+            level = logging.ERROR if ours else logging.WARNING  # else it is the user's to mend
             facts = {"job": job.id, "code": code, "cause": move.reason}
             log.log(level, "job.failed", extra=facts)
 

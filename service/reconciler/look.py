@@ -82,8 +82,7 @@ class Eyes:
         who still commits: it takes every member of the live generation to make a checkpoint.
         ``cloud`` is the scale set itself where the list of all tells enough of it: the cloud is not
         asked then, and the machines are as they were.
-        Raises LeaseLost when another worker has the attempt, and NoPlace where all that is left to
-        do is to ask the cloud, and it is not to be asked now.
+        Raises LeaseLost when another worker has it, NoPlace where the cloud may not be asked now.
         """
         listed = isinstance(cloud, ScaleSet) or row.state is AttemptState.PENDING
         scale_set, cloud_fault = await self._scale_set(cloud, row, now)
@@ -112,6 +111,7 @@ class Eyes:
                 awake_since=awake_since,
                 cannot_boot=_cannot_boot(row, facts),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
+                misconfigured=help_wanted.refusal_of(row.id, facts.help),
                 unnamed_since=self._unnamed_since(row, seen, now),
             ),
             newest_number=facts.last.number if facts.last else 0,
@@ -275,9 +275,18 @@ def _views(sight: Sight, records: list[NodeRecord], awake_since: datetime) -> li
 
 
 def _view(record: NodeRecord, present: bool, awake_since: datetime, now: datetime) -> NodeView:
-    quiet = now - excused(datetime.fromtimestamp(record.heard_at, UTC), awake_since)
     since = record.unhealthy_at
-    return view(record, present, quiet, now - datetime.fromtimestamp(since, UTC) if since else None)
+    return view(
+        record,
+        present,
+        quiet=now - excused(_at(record.heard_at), awake_since),
+        waiting=now - _at(record.registered_at),
+        unhealthy_for=now - _at(since) if since else None,
+    )
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:

@@ -16,6 +16,7 @@ from service.cloud.provider import (
     CloudError,
     CloudProvider,
     InsufficientCapacity,
+    Misconfigured,
     ScaleSetNotFound,
     Throttled,
 )
@@ -89,6 +90,7 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
         cloud.delete_time = timedelta(minutes=2)
         cloud.fail_next.clear()
         cloud.sold_out_late.intersection_update({SCARCE})
+        cloud.partial.clear()
 
     async def leave(name: str, *, mine: bool) -> None:
         tags = {OWNER_TAG: cloud.owner if mine else "neighbour"}
@@ -175,8 +177,13 @@ def _arm(cloud: FakeCloud, kind: str, members: dict[str, Any]) -> None:
         case "allocation_failed", _:
             cloud.late_code = members["code"]
             cloud.sold_out_late.add(SPOT)
-        case "partial", _:
+        case (("partial" | "failed_instances"), _):
             cloud.partial[SPOT] = members["instances"]
+            cloud.failed_stay = kind == "failed_instances"
+            cloud.late_code = members.get("code", cloud.late_code)
+        case "stragglers", _:
+            cloud.stragglers[SPOT] = members["instances"]
+            cloud.straggle = timedelta(minutes=5)
         case "delete_fails", _:
             cloud.failing_deletes += members["count"]
         case "delete_hangs", _:
@@ -194,6 +201,7 @@ def _refusal(kind: str, members: dict[str, Any]) -> CloudError:
         "drop": CloudError("The connection broke."),
         "sku_not_available": InsufficientCapacity("sold out", "SkuNotAvailable"),
         "quota": InsufficientCapacity(QUOTA, "OperationNotAllowed"),
+        "policy": Misconfigured(f"Denied by {members.get('policy')}", "RequestDisallowedByPolicy"),
     }[kind]
 
 

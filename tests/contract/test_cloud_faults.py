@@ -9,7 +9,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.fleet import ScaleSetPhase, ScaleSetSpec
+from service.domain.fleet import Failure, ScaleSetPhase, ScaleSetSpec
 from tests.contract.clouds import World, a_spec
 
 CREATING, READY, FAILED, DELETING = (
@@ -142,6 +142,76 @@ class TestCapacity:
         assert seen.error_code == "AllocationFailed"
         await world.cloud.delete(spec.name)
         await world.gone(spec.name)
+
+
+class TestAsynchronousFailures:
+    @pytest.mark.parametrize(
+        ("code", "kind"),
+        [
+            ("AllocationFailed", Failure.NO_CAPACITY),
+            ("NetworkingInternalOperationError", Failure.TRANSIENT),
+            ("OperationPreempted", Failure.TRANSIENT),
+            ("PlatformImageNotFound", Failure.MISCONFIGURED),
+            ("RequestDisallowedByPolicy", Failure.MISCONFIGURED),
+        ],
+    )
+    async def test_an_operation_that_fails_after_acceptance_says_what_that_means(
+        self, world: World, spec: ScaleSetSpec, code: str, kind: Failure
+    ) -> None:
+        await world.arm("allocation_failed", code=code, delay=0.2, count=1)
+        await world.cloud.create(spec)
+        seen = await world.seen(spec.name, FAILED)
+
+        assert (seen.error_code, seen.failure, seen.instances) == (code, kind, ())
+
+    async def test_those_that_failed_may_stay_in_the_list_and_are_replaced(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        code = "NetworkingInternalOperationError"
+        await world.arm("failed_instances", instances=2, code=code, count=1)
+        await world.cloud.create(spec)
+        seen = await world.seen(spec.name, FAILED)
+        await world.clear()
+
+        async def filled() -> int:
+            found = await world.cloud.get(spec.name)
+            if sum(i.running for i in found.instances) < 3:
+                await world.cloud.refill(spec.name, 3)
+            return len([i for i in found.instances if i.running])
+
+        assert [i.running for i in seen.instances] == [True, True, False]
+        assert (seen.error_code, seen.failure) == (code, Failure.TRANSIENT)
+        await world.until(filled, lambda running: running == 3)
+        after = await world.cloud.get(spec.name)
+        assert {i.instance_id for i in after.instances} == {"0", "1", "3"}
+
+    async def test_a_policy_that_denies_it_is_named(self, world: World, spec: ScaleSetSpec) -> None:
+        await world.arm("policy", policy="Allowed VM sizes", count=1)
+        with pytest.raises(Misconfigured, match="Allowed VM sizes") as refusal:
+            await world.cloud.create(spec)
+
+        assert refusal.value.code == "RequestDisallowedByPolicy"
+        await _up(world, spec)
+
+
+class TestStragglers:
+    async def test_machines_that_have_come_run_while_the_others_are_still_being_made(
+        self, world: World, spec: ScaleSetSpec
+    ) -> None:
+        await world.arm("stragglers", instances=1, count=1)
+        await world.cloud.create(spec)
+        await world.seen(spec.name)
+        early = await world.until(
+            lambda: world.cloud.get(spec.name),
+            lambda seen: any(i.running for i in seen.instances),
+        )
+        await world.cloud.refill(spec.name, 3)  # it is under way: this adds none
+        await world.clear()
+        late = await world.seen(spec.name, READY)
+
+        assert early.phase is CREATING
+        assert [i.instance_id for i in early.instances if i.running] == ["0", "1"]
+        assert [i.instance_id for i in late.instances if i.running] == ["0", "1", "2"]
 
 
 class TestDeletions:

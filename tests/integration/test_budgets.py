@@ -1,5 +1,6 @@
 """Budgets of jobs and projects: what they stop, what they keep aside, and who is told."""
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -157,6 +158,8 @@ async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their
 async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_answers_again(
     world: World,
 ) -> None:
+    short = replace(world.pace, provisioning=timedelta(minutes=15))  # else money is up earlier
+    world.attempts = replace(world.attempts, pace=short)
     job = await world.submit(infrastructure=limited("60"))
     world.cloud.fail_next = [CloudError("the secret has expired")] * 10_000
     await world.tick(240, seconds=60)

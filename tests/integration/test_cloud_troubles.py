@@ -11,7 +11,7 @@ from service.db.leases import LEASE
 from service.domain.errors import LeaseLost
 from service.domain.fleet import scale_set_name
 from service.domain.states import AttemptState
-from tests.scripted_node import boot, commit, committed, train
+from tests.scripted_node import boot, commit, committed, evicted, train
 from tests.world import SPOT, World
 from trainer.contract import HEAD, NodePhase
 
@@ -96,23 +96,6 @@ async def test_an_allocation_that_fails_minutes_after_acceptance_leaves_nothing_
     assert refused["outcome"] == "no_capacity"
     assert "OverconstrainedAllocationRequest" in refused["reason"]
     assert world.cloud.costing() == {scale_set_name(nodes[0].attempt_id)}
-
-
-async def test_machines_of_a_scale_set_that_came_up_in_part_are_billed_and_deleted(
-    world: World,
-) -> None:
-    world.cloud.partial[SPOT] = 1
-    job = await world.submit()
-    await world.tick(13)  # three minutes until it fails
-    world.cloud.partial.clear()
-    await world.tick(3)
-    await boot(world, job["id"])
-    await world.tick(10)
-    first = (await world.attempts_of(job["id"]))[0]
-
-    assert (first["outcome"], first["state"]) == ("no_capacity", "ended")
-    assert Decimal(first["cost"]) > 0
-    assert scale_set_name(first["id"]) not in world.cloud.costing()
 
 
 async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world: World) -> None:
@@ -228,12 +211,15 @@ async def test_help_is_called_for_once_and_shown_until_it_has_come(world: World)
 
 async def test_the_next_attempt_that_meets_the_same_fault_says_so_again(world: World) -> None:
     job = await world.submit()
-    world.cloud.fail_creates = [ROLE] * 40
-    while len(await world.attempts_of(job["id"])) < 2:
-        await world.tick(1, seconds=61)
-    world.cloud.fail_creates = [ROLE] * 40
+    await train(world, await boot(world, job["id"]), step=1)
+    world.cloud.fail_creates = [ROLE] * 100
+    await evicted(world, job["id"])
+    await world.tick(45, seconds=61)  # until the time of the attempt is over
+    paused = await world.job(job["id"])
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/resume")
     await world.tick(4, seconds=61)
 
+    assert paused["status_reason"]["code"] in ("misconfigured", "needs_help")
     assert (await world.job(job["id"]))["status_reason"]["code"] == "needs_help"
     calls = await _calls(world, job["id"])
     assert calls[0] == calls[-1] == "needs_help"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from service.domain.attempt import Attempt, OpenGeneration, Pace, Seen
-from service.domain.fleet import Instance, Offering, ScaleSet, ScaleSetPhase
+from service.domain.fleet import Failure, Instance, Offering, ScaleSet, ScaleSetPhase
 from service.domain.generation import NodeView
 from service.domain.states import AttemptState, CapacityType, Outcome
 from trainer.contract import DirectiveKind, Generation, Member, NodePhase
@@ -46,13 +46,21 @@ def machines(
     running: int = 2,
     stopped: int = 0,
     created_at: datetime | None = None,
+    error_code: str = "",
+    failure: Failure = Failure.TRANSIENT,
 ) -> ScaleSet:
     states = [True] * running + [False] * stopped
     instances = [
         Instance(instance_id=str(i), vm_id=f"v{i}", name="", running=on, created_at=created_at)
         for i, on in enumerate(states)
     ]
-    return ScaleSet(name="rk-1", phase=phase, instances=tuple(instances))
+    return ScaleSet(
+        name="rk-1",
+        phase=phase,
+        instances=tuple(instances),
+        error_code=error_code,
+        failure=failure,
+    )
 
 
 def node(rank: int, phase: NodePhase = TRAINS, generation: int = 1) -> NodeView:

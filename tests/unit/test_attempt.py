@@ -7,6 +7,7 @@ import pytest
 
 from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration, Seen, Step, Wait
 from service.domain.attempt_steps import next_step
+from service.domain.fleet import Failure
 from service.domain.generation import Halt
 from service.domain.states import ATTEMPT_MOVES, TIME_LIMITS, AttemptState, Outcome
 from service.domain.terms import MOVES
@@ -47,6 +48,7 @@ from tests.unit.attempt_facts import (
     reopened,
 )
 
+NO_ROOM = Failure.NO_CAPACITY
 PEER_RESTARTED = replace(
     TRAINING, nodes=[node(0, CRASHED), replace(node(1, STOPPED), restarted_in=1)]
 )
@@ -200,15 +202,15 @@ def test_rule(rule: str) -> None:
 ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
     "capacity that is refused late": (
         attempt(PROVISIONING),
-        Seen(scale_set=replace(machines(BROKEN, 0), error_code="AllocationFailed")),
+        Seen(scale_set=machines(BROKEN, 0, error_code="AllocationFailed", failure=NO_ROOM)),
         Outcome.NO_CAPACITY,
         "AllocationFailed",
     ),
     "a scale set that never comes": (
-        attempt(PROVISIONING, ago=15 * MINUTE + SECOND),
+        attempt(PROVISIONING, ago=40 * MINUTE + SECOND),
         Seen(scale_set=machines(CREATING, 0)),
         Outcome.NO_CAPACITY,
-        "provisioning for 15 min",
+        "provisioning for 40 min",
     ),
     "somebody who deletes our scale set": (
         attempt(PROVISIONING),

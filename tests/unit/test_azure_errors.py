@@ -1,11 +1,19 @@
 """Every refusal of Azure's leads to the right error of ours, by code and not by class."""
 
 import ssl
+from typing import Any
 
 import pytest
-from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestError,
+)
+from azure.mgmt.core.exceptions import ARMErrorFormat
 
-from service.cloud.azure_errors import TABLE, Row, classify, quota, translated
+from emulator.errors import disallowed_by_policy
+from service.cloud.azure_errors import TABLE, Row, classify, failed, quota, translated
+from service.cloud.azure_policies import REMEDY
 from service.cloud.provider import (
     CloudError,
     InsufficientCapacity,
@@ -13,7 +21,13 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
+from service.domain.fleet import Failure
 
+TIME_IS_OVER = "OS Provisioning for VM 'a' did not finish in the allotted time."
+IMAGE_IS_WRONG = f"{TIME_IS_OVER} However, the VM guest agent was detected running."
+NO_ROOM = (InsufficientCapacity, Failure.NO_CAPACITY)
+A_PERSON = (Misconfigured, Failure.MISCONFIGURED)
+AGAIN = (CloudError, Failure.TRANSIENT)
 # (code, status, message) -> the error; together they reach every row of the table.
 SEEN: dict[tuple[str, int, str], type[CloudError]] = {
     ("OperationNotAllowed", 429, "The server rejected the request: too many requests"): Throttled,
@@ -43,12 +57,60 @@ SEEN: dict[tuple[str, int, str], type[CloudError]] = {
         "because the 'Microsoft.Compute/EncryptionAtHost' feature is not enabled",
     ): Misconfigured,
     ("InvalidParameter", 400, ""): Misconfigured,
+    ("RequestDisallowedByAzure", 403, ""): Misconfigured,
+    ("PlatformImageNotFound", 404, ""): Misconfigured,
+    ("NotFound", 404, "The Image 'ours' cannot be found."): Misconfigured,
+    ("InvalidResourceReference", 400, "subnets/nodes was not found"): Misconfigured,
+    ("OSProvisioningTimedOut", 200, IMAGE_IS_WRONG): Misconfigured,
+    ("OSProvisioningClientError", 200, TIME_IS_OVER): CloudError,
+    ("OSProvisioningClientError", 200, "SSH host key generation failed."): Misconfigured,
+    ("VMExtensionProvisioningError", 200, ""): Misconfigured,
+    ("InternalExecutionError", 500, ""): CloudError,
+    ("InvalidParameter", 200, ""): Misconfigured,
+    ("PropertyChangeNotAllowed", 400, ""): Misconfigured,
+    ("SomethingElse", 403, ""): Misconfigured,
+}
+# The same code and message both ways: at once with its status, and minutes after acceptance.
+BOTH_WAYS: dict[tuple[str, int, str], tuple[type[CloudError], Failure]] = {
+    ("AllocationFailed", 409, "no room"): NO_ROOM,
+    ("ZonalAllocationFailed", 409, "no room"): NO_ROOM,
+    ("OverconstrainedAllocationRequest", 409, "no room"): NO_ROOM,
+    ("OverConstrainedAllocationRequest", 409, "not currently available"): NO_ROOM,
+    ("OverconstrainedZonalAllocationRequest", 409, "no room"): NO_ROOM,
+    ("SkuNotAvailable", 409, "not available"): NO_ROOM,
+    ("QuotaExceeded", 409, "Operation results in exceeding quota limits of Core."): NO_ROOM,
+    # kubernetes/autoscaler issue 2607
+    ("OperationNotAllowed", 409, "exceeding quota limit of standardDSv3Family Cores"): NO_ROOM,
+    ("RequestDisallowedByPolicy", 403, "disallowed by policy"): A_PERSON,
+    ("RequestDisallowedByAzure", 403, "best available regions"): A_PERSON,
+    ("PlatformImageNotFound", 404, "not found"): A_PERSON,
+    ("GalleryImageNotFound", 404, "not found"): A_PERSON,
+    ("NotFound", 404, "The Image ours cannot be found."): A_PERSON,
+    ("SubscriptionNotAuthorizedForImage", 403, "not authorized"): A_PERSON,
+    ("VMMarketplaceInvalidInput", 400, "requires Plan information"): A_PERSON,
+    ("InvalidResourceReference", 400, "subnets/nodes was not found"): A_PERSON,
+    ("SubnetIsFull", 400, "not enough capacity for 8 IP addresses"): A_PERSON,
+    ("LinkedAuthorizationFailed", 403, "no permission"): A_PERSON,
+    ("InvalidParameter", 400, "The value of parameter is invalid."): A_PERSON,
+    ("OSProvisioningClientError", 409, "SSH host key generation failed."): A_PERSON,
+    ("OSProvisioningTimedOut", 409, IMAGE_IS_WRONG): A_PERSON,
+    ("VMExtensionHandlerNonTransientError", 409, "terminal error"): A_PERSON,
+    ("VMExtensionProvisioningError", 409, "reported a failure"): A_PERSON,
+    ("OSProvisioningTimedOut", 409, TIME_IS_OVER): AGAIN,
+    ("OSProvisioningClientError", 409, TIME_IS_OVER): AGAIN,  # Azure/azure-cli issue 29203
+    ("OSProvisioningInternalError", 409, "an internal error"): AGAIN,
+    ("VMExtensionProvisioningTimeout", 409, "has timed out"): AGAIN,
+    ("VMStartTimedOut", 409, "did not start in the allotted time"): AGAIN,
+    ("InternalExecutionError", 500, "retry later"): AGAIN,
+    ("NetworkingInternalOperationError", 500, "Unknown network allocation error."): AGAIN,
+    ("OperationPreempted", 409, "a more recent operation"): AGAIN,
+    ("Canceled", 409, "canceled"): AGAIN,
+    ("BrandNewCode", 409, "something"): AGAIN,
 }
 
 UNKNOWN = [
     ("OperationNotAllowed", 409, "the set is marked for deletion"),
     ("Conflict", 409, ""),
-    ("InternalServerError", 500, ""),
     ("ServerTimeout", 504, ""),
     ("NotFound", 404, "no such page"),
     ("", 404, "a proxy's own page"),
@@ -64,6 +126,54 @@ def test_a_known_code_means_what_the_caller_does_next(answer: tuple[str, int, st
 @pytest.mark.parametrize("answer", UNKNOWN, ids=lambda answer: f"{answer[1]}-{answer[0]}")
 def test_an_unknown_code_is_a_bare_cloud_error(answer: tuple[str, int, str]) -> None:
     assert classify(*answer) == Row(error=CloudError)
+
+
+@pytest.mark.parametrize("answer", BOTH_WAYS, ids=lambda answer: f"{answer[0]}-{answer[2][:20]}")
+def test_a_code_means_the_same_at_once_and_after_acceptance(answer: tuple[str, int, str]) -> None:
+    code, status, message = answer
+    error, failure = BOTH_WAYS[answer]
+    late, told = failed(code, message)
+
+    assert classify(code, status, message).error is error
+    assert late is failure
+    assert told.startswith(message.rstrip("."))
+    assert (len(told) > len(message) + 1) == bool(classify(code, 200, message).remedy)
+
+
+def test_a_policy_that_denies_a_request_is_named_with_who_can_grant_an_exemption() -> None:
+    body = disallowed_by_policy("rk-1", "sub", "Allowed VM sizes").body
+    told = str(translated(_answer(403, body)))
+
+    assert told == (
+        "RequestDisallowedByPolicy: Azure Policy denies it: 'Allowed VM sizes' (assignment"
+        " 'Allowed VM sizes', /subscriptions/sub/providers/Microsoft.Authorization/"
+        f"policyAssignments/allowed-vm-sizes). {REMEDY}"
+    )
+    assert "Resource Policy Contributor" in told
+
+
+@pytest.mark.parametrize("more", [[], [{"type": "Other", "info": {}}]])
+def test_without_details_the_policy_is_read_from_the_message(more: list[dict[str, Any]]) -> None:
+    body = disallowed_by_policy("rk-1", "sub", "Allowed VM sizes").body
+    body["error"]["additionalInfo"] = more
+    at_once = str(translated(_answer(403, body)))
+    kind, late = failed(body["error"]["code"], body["error"]["message"])
+
+    assert "'Allowed VM sizes' (assignment 'Allowed VM sizes', /subscriptions/sub" in at_once
+    assert at_once == f"RequestDisallowedByPolicy: {late}"
+    assert kind is Failure.MISCONFIGURED
+
+
+def test_a_denial_that_names_no_policy_is_told_as_it_came() -> None:
+    _, told = failed("RequestDisallowedByPolicy", "Policy identifiers: '[nonsense]'.")
+
+    assert told == f"Policy identifiers: '[nonsense]'. {REMEDY}"
+
+
+def _answer(status: int, body: dict[str, Any]) -> HttpResponseError:
+    error = HttpResponseError("refused")
+    error.status_code, error.error = status, ARMErrorFormat(body)
+    return error
 
 
 def test_every_row_is_reached() -> None:

@@ -10,7 +10,7 @@ from azure.mgmt.compute.models import (
 )
 
 from service.cloud.azure_views import failure, scale_set
-from service.domain.fleet import ScaleSet, ScaleSetPhase
+from service.domain.fleet import Failure, ScaleSet, ScaleSetPhase
 from service.domain.states import CapacityType
 
 FAILED = {
@@ -97,11 +97,28 @@ def test_the_cause_may_be_found_at_a_machine() -> None:
     assert _failure(view=[], machine=[SUCCEEDED, FAILED]).error_code == "AllocationFailed"
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("AllocationFailed", Failure.NO_CAPACITY),
+        ("PlatformImageNotFound", Failure.MISCONFIGURED),
+        ("OperationPreempted", Failure.TRANSIENT),
+    ],
+)
+def test_a_failure_after_acceptance_is_judged_by_the_table_of_refusals(
+    code: str, kind: Failure
+) -> None:
+    status = FAILED | {"code": f"ProvisioningState/failed/{code}"}
+
+    assert _failure(view=[status]).failure is kind
+    assert _failure(view=[], machine=[status]).failure is kind
+
+
 def test_a_failure_without_a_cause_is_still_a_failure() -> None:
     seen = _failure(view=[{"code": "ProvisioningState/failed"}])
 
     assert seen.phase is ScaleSetPhase.FAILED
-    assert seen.error_code == "ProvisioningFailed"
+    assert (seen.error_code, seen.failure) == ("ProvisioningFailed", Failure.TRANSIENT)
 
 
 def _set(state: str, capacity: int = 1) -> VirtualMachineScaleSet:

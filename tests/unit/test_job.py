@@ -91,6 +91,26 @@ RULES: dict[str, tuple[Job, Step]] = {
         a_job(QUEUED, over(Outcome.NO_CAPACITY, refusals=50, ago=0)),
         StartAttempt(number=4),
     ),
+    "after Azure's own failure it waits by itself, as no other job does": (
+        a_job(QUEUED, over(Outcome.PROVISIONING_FAILED, refusals=3, ago=20)),
+        Wait(timedelta(seconds=40)),
+    ),
+    "then it asks again": (
+        a_job(QUEUED, over(Outcome.PROVISIONING_FAILED, refusals=3, ago=60)),
+        StartAttempt(number=4),
+    ),
+    "a job that never trained fails for what a person must mend": (
+        a_job(QUEUED, over(Outcome.MISCONFIGURED)),
+        Move(to=FAILED, reason="why"),
+    ),
+    "one that has trained is paused": (
+        a_job(RECOVERING, over(Outcome.MISCONFIGURED), has_trained=True),
+        Pause("why"),
+    ),
+    "and goes on once it is resumed": (
+        a_job(RECOVERING, replace(over(Outcome.MISCONFIGURED), resumed=True), has_trained=True),
+        StartAttempt(number=4),
+    ),
     "a job without money for machines pauses": (
         a_job(RUNNING, over(Outcome.OVER_BUDGET), over_budget=OnExhausted.PAUSE, because="spent"),
         Move(to=PAUSED, reason="spent"),

@@ -94,7 +94,12 @@ def test_every_outcome_decides_a_job_move_that_exists(outcome: Outcome, state: J
 def test_only_what_is_nobodys_fault_is_tried_again() -> None:
     again = {o for o, after in JOB_AFTER.items() if after is None}
 
-    assert again == {Outcome.EVICTED, Outcome.NO_CAPACITY, Outcome.UNRESPONSIVE}
+    assert again == {
+        Outcome.EVICTED,
+        Outcome.NO_CAPACITY,
+        Outcome.PROVISIONING_FAILED,
+        Outcome.UNRESPONSIVE,
+    }
 
 
 def test_states_that_wait_for_others_have_a_time_limit() -> None:

@@ -65,14 +65,14 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         job(QUEUED, attempt(PROVISIONING)),
         "provisioning",
         "provisioning",
-        f"Azure was asked for 2 machines of {WHERE}, to start; it has until 12:15:00 UTC.",
+        f"Azure was asked for 2 machines of {WHERE}, to start, at 12:00:00 UTC.",
     ),
     (
         trained(RECOVERING, attempt(PROVISIONING, refusals=2)),
         "provisioning",
         "provisioning",
         f"Azure was asked for 2 machines of {WHERE} (asked for the 3rd time), to go on from step "
-        "40; it has until 12:15:00 UTC.",
+        "40, at 12:00:00 UTC.",
     ),
     (
         job(QUEUED, attempt(STARTING, joined=1)),
@@ -203,6 +203,25 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "no_capacity",
         f"Azure has no room for 2 machines of {WHERE} now (refused 7 times in a row; "
         f"SkuNotAvailable). {NEXT} is asked for next, to go on from step 40.",
+    ),
+    (
+        job(QUEUED, over(Outcome.PROVISIONING_FAILED, refusals=2, reason="InternalExecutionError")),
+        "waiting_capacity",
+        "provisioning_failed",
+        f"Azure failed to make 2 machines of {WHERE} (2 times in a row; InternalExecutionError). "
+        f"{NEXT} is asked for at 12:00:30 UTC, to start.",
+    ),
+    (
+        trained(RECOVERING, over(Outcome.MISCONFIGURED, reason="no image")),
+        "stopping",
+        "misconfigured",
+        "No image.",
+    ),
+    (
+        trained(PAUSED, over(Outcome.MISCONFIGURED, reason="no image"), pause_requested=True),
+        "paused",
+        "misconfigured",
+        "No image. Once resumed, it will go on from step 40. Its machines are being deleted.",
     ),
     (
         trained(RUNNING, over(Outcome.UNRESPONSIVE, reason="a node was silent for 300 s")),
