@@ -205,25 +205,6 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         f"SkuNotAvailable). {NEXT} is asked for next, to go on from step 40.",
     ),
     (
-        job(QUEUED, over(Outcome.PROVISIONING_FAILED, refusals=2, reason="InternalExecutionError")),
-        "waiting_capacity",
-        "provisioning_failed",
-        f"Azure failed to make 2 machines of {WHERE} (2 times in a row; InternalExecutionError). "
-        f"{NEXT} is asked for at 12:00:30 UTC, to start.",
-    ),
-    (
-        trained(RECOVERING, over(Outcome.MISCONFIGURED, reason="no image")),
-        "stopping",
-        "misconfigured",
-        "No image.",
-    ),
-    (
-        trained(PAUSED, over(Outcome.MISCONFIGURED, reason="no image"), pause_requested=True),
-        "paused",
-        "misconfigured",
-        "No image. Once resumed, it will go on from step 40. Its machines are being deleted.",
-    ),
-    (
         trained(RUNNING, over(Outcome.UNRESPONSIVE, reason="a node was silent for 300 s")),
         "recovering",
         "unresponsive",
