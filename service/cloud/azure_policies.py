@@ -13,8 +13,8 @@ _IDENTIFIERS = re.compile(r"Policy identifiers: '(\[.*\])'", re.DOTALL)
 # (azure-docs, governance/policy/concepts/exemption-structure); these roles have both.
 REMEDY = (
     "An Owner or Resource Policy Contributor of the assignment's scope can exempt the resource"
-    " group (az policy exemption create); or set what the policy asks for in REKINDLE_AZURE_POLICY (tags,"
-    " zones, disks)."
+    " group (az policy exemption create); or set what the policy asks for in"
+    " REKINDLE_AZURE_POLICY (tags, zones, disks)."
 )
 
 
