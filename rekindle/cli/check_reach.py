@@ -53,15 +53,15 @@ def _subnet(properties: dict[str, Any], place: str) -> Check:
 def storage(azure: Azure) -> Iterator[Check]:
     """The account's firewall must let the nodes' subnet in; `storage` is asked from here."""
     name = "storage firewall"
-    told = re.search(r"AccountName=([^;]+)", azure.setting("STORAGE"))
-    accounts = azure.get(_STORAGE, "2024-01-01")["value"] if told else []
-    mine = [a for a in accounts if told and a["name"].lower() == told[1].lower()]
-    if not told or not mine:
+    told = re.search(r"AccountName=([^;]+)|//([^./]+)\.blob\.", azure.setting("STORAGE"))
+    account = (told[1] or told[2]) if told else ""
+    accounts = azure.get(_STORAGE, "2024-01-01")["value"] if account else []
+    mine = [a for a in accounts if a["name"].lower() == account.lower()]
+    if not mine:
         yield skipped(name, "the account of REKINDLE_STORAGE is not in this subscription")
         return
     properties = mine[0]["properties"]
     rules = properties.get("networkAcls") or {}
-    account = told[1]
     if properties.get("publicNetworkAccess") == "Disabled":
         found = "public network access is off: nodes need a private endpoint in their network"
         run = f"Run: az storage account update -n {account} --public-network-access Enabled"

@@ -176,6 +176,12 @@ CASES = [
     Case("storage firewall", OK, "lets in"),
     Case(
         "storage firewall",
+        OK,
+        "lets in the nodes",
+        settings={"STORAGE": "https://rekindletest.blob.core.windows.net"},
+    ),
+    Case(
+        "storage firewall",
         MISSING,
         "keeps out the nodes' subnet",
         "az storage account network-rule add",
