@@ -1,5 +1,8 @@
 import socket
+import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +10,8 @@ import httpx
 import pytest
 
 from bench import ports
-from rekindle.cli import check_azure, check_machine
+from rekindle.cli import check_azure, check_machine, check_reach, check_roles
+from rekindle.cli.azure_arm import Azure
 from rekindle.cli.check import Check, Verdict
 
 
@@ -15,8 +19,8 @@ def by_name(checks: Iterator[Check]) -> dict[str, Check]:
     return {check.name: check for check in checks}
 
 
-def arm(answers: dict[str, Any]) -> check_azure.Azure:
-    """ARM that knows these paths."""
+def arm(answers: dict[str, Any], **settings: str) -> Azure:
+    """ARM that knows these paths, for a service with these settings."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         name = request.url.path.rpartition("/")[2]
@@ -26,13 +30,8 @@ def arm(answers: dict[str, Any]) -> check_azure.Azure:
     http = httpx.Client(
         transport=httpx.MockTransport(answer), base_url="https://arm/subscriptions/s"
     )
-    return check_azure.Azure(http, "s", "rekindle")
-
-
-def usage(limit: int, used: int) -> dict[str, Any]:
-    return {
-        "value": [{"name": {"value": "lowPriorityCores"}, "limit": limit, "currentValue": used}]
-    }
+    environment = {"REKINDLE_AZURE_RESOURCE_GROUP": "rekindle"}
+    return Azure(http, "s", environment | {f"REKINDLE_{k}": v for k, v in settings.items()})
 
 
 def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
@@ -59,26 +58,12 @@ def test_without_a_subscription_azure_is_skipped_and_says_why() -> None:
     assert "REKINDLE_AZURE_SUBSCRIPTION_ID" in only.found
 
 
-@pytest.mark.parametrize(
-    ("limit", "used", "verdict"),
-    [(192, 0, Verdict.OK), (96, 0, Verdict.OK), (96, 1, Verdict.MISSING), (0, 0, Verdict.MISSING)],
-)
-def test_spot_quota_must_hold_one_machine(limit: int, used: int, verdict: Verdict) -> None:
-    offering = "Standard_ND96amsr_A100_v4@westus3"
-    azure = arm({"usages": usage(limit, used)})
-
-    (found,) = check_azure._quotas(azure, f"{offering}, ")
-
-    assert found.verdict is verdict
-    assert "96 for each machine" in found.found
-
-
 def test_a_role_is_missing_as_long_as_one_of_its_actions_is() -> None:
     reader = {"actions": ["*/read"], "notActions": []}
     network = {"actions": ["Microsoft.Network/*"], "notActions": []}
     azure = arm({"rekindle": {}, "permissions": {"value": [reader, network]}})
 
-    found = by_name(check_azure._group(azure))
+    found = by_name(check_roles.group(azure))
 
     assert found["role Network Contributor"].verdict is Verdict.OK
     assert found["role Virtual Machine Contributor"].verdict is Verdict.MISSING
@@ -89,7 +74,7 @@ def test_a_role_is_missing_as_long_as_one_of_its_actions_is() -> None:
 def test_what_a_role_takes_away_is_not_granted_by_its_own_star() -> None:
     most = {"actions": ["*"], "notActions": ["Microsoft.Compute/virtualMachineScaleSets/delete"]}
 
-    found = by_name(check_azure._roles([most]))
+    found = by_name(check_roles.group(arm({"rekindle": {}, "permissions": {"value": [most]}})))
 
     assert found["role Virtual Machine Contributor"].verdict is Verdict.MISSING
 
@@ -108,51 +93,129 @@ IDENTITY = "/subscriptions/s/resourceGroups/rekindle/providers/Microsoft.Managed
 def test_whoever_makes_machines_must_be_let_give_them_the_nodes_identity(
     action: str, verdict: Verdict
 ) -> None:
-    azure = arm({"permissions": {"value": [{"actions": [action], "notActions": []}]}})
+    granted = {"value": [{"actions": [action], "notActions": []}]}
+    azure = arm({"permissions": granted}, AZURE_IDENTITY_ID=IDENTITY)
 
-    found = by_name(check_azure._identity(azure, IDENTITY))["role Managed Identity Operator"]
+    (found,) = check_roles.identity(azure)
 
     assert found.verdict is verdict
     assert (found.remedy == "") is (verdict is Verdict.OK)
-
-
-def test_it_is_asked_of_the_identity_where_that_role_is_granted() -> None:
-    asked = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.path)
-        return httpx.Response(200, json={"value": []})
-
-    http = httpx.Client(
-        transport=httpx.MockTransport(answer), base_url="https://arm/subscriptions/s"
-    )
-
-    list(check_azure._identity(check_azure.Azure(http, "s", "rekindle"), IDENTITY))
-
-    assert asked == [f"{IDENTITY}/providers/Microsoft.Authorization/permissions"]
+    assert verdict is Verdict.OK or found.remedy.endswith(f"--scope {IDENTITY}")
 
 
 def test_nodes_without_an_identity_need_no_role_for_it() -> None:
-    (found,) = check_azure._identity(arm({}), "")
+    (found,) = check_roles.identity(arm({}))
 
     assert found.verdict is Verdict.SKIPPED
 
 
 def test_a_resource_group_that_is_not_there_comes_with_the_command_that_makes_it() -> None:
-    (found,) = check_azure._group(arm({}))
+    (found,) = check_roles.group(arm({}))
 
     assert found.verdict is Verdict.MISSING
     assert "az group create -n rekindle" in found.remedy
 
 
 def test_roles_that_cannot_be_read_are_a_doubt_and_no_fault() -> None:
-    found = by_name(check_azure._group(arm({"rekindle": {}})))
+    found = by_name(check_roles.group(arm({"rekindle": {}})))
 
-    assert found["roles"].verdict is Verdict.DOUBT
+    assert found["role Virtual Machine Contributor"].verdict is Verdict.DOUBT
 
 
 def test_an_image_without_a_registry_can_be_pulled_by_no_node() -> None:
-    found = check_azure._image("rekindle-trainer:latest")
+    found = check_reach.trainer_image("rekindle-trainer:latest")
 
     assert found.verdict is Verdict.MISSING
     assert "names no registry" in found.found
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "fault", "verdict", "said"),
+    [
+        ("https://rekindle.example", "9.9.9.9", "", Verdict.OK, "public address"),
+        ("https://rekindle.example", "9.9.9.9", "expired", Verdict.MISSING, "expired"),
+        ("https://rekindle.example", "10.0.0.4", "", Verdict.DOUBT, "must be peered"),
+        ("http://rekindle.example", "9.9.9.9", "", Verdict.DOUBT, "not HTTPS"),
+        ("https://localhost", "127.0.0.1", "", Verdict.MISSING, "this machine's own"),
+    ],
+)
+def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
+    url: str, address: str, fault: str, verdict: Verdict, said: str
+) -> None:
+    found = check_reach.judge(url, {address}, fault)
+
+    assert found.verdict is verdict
+    assert said in found.found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(59, Verdict.OK), (-61, Verdict.MISSING), (61, Verdict.MISSING)]
+)
+def test_clocks_may_be_a_minute_apart(seconds: int, verdict: Verdict) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    found = check_reach.skew(format_datetime(now + timedelta(seconds=seconds), usegmt=True), now)
+
+    assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict", "said"),
+    [
+        ({"addressPrefix": "10.0.0.0/29"}, Verdict.OK, "3 free addresses"),
+        (
+            {"addressPrefix": "10.0.0.0/29", "ipConfigurations": [{}] * 3},
+            Verdict.MISSING,
+            "no free address",
+        ),
+        ({"addressPrefix": "172.16.4.0/24"}, Verdict.DOUBT, "RDMA"),
+        (
+            {"addressPrefix": "10.0.0.0/24", "defaultOutboundAccess": False},
+            Verdict.DOUBT,
+            "no way out",
+        ),
+    ],
+)
+def test_a_subnet_needs_free_addresses_and_a_way_out(
+    more: dict[str, Any], verdict: Verdict, said: str
+) -> None:
+    azure = arm(
+        {"nodes": {"properties": more}},
+        AZURE_SUBNET_ID="/subnets/nodes",
+        OFFERINGS="Standard_X@eastus",
+    )
+
+    (found,) = check_reach.subnet(azure)
+
+    assert found.verdict is verdict
+    assert said in found.found
+
+
+def test_a_look_that_fails_or_hangs_stops_no_other() -> None:
+    over = threading.Event()
+
+    def hang(_azure: Azure) -> list[Check]:
+        over.wait()
+        return []
+
+    def fail(azure: Azure) -> list[Check]:
+        return [azure.get("/nothing", "2024-07-01")]
+
+    def misread(_azure: Azure) -> list[Check]:
+        raise KeyError("value")
+
+    every: dict[str, check_azure.Look] = {
+        "hangs": hang,
+        "fails": fail,
+        "misreads": misread,
+        "role": check_roles.identity,
+    }
+    found = by_name(check_azure.looks(arm({}), 0.2, every))
+    over.set()
+
+    assert {n: str(c.verdict) for n, c in found.items()} == {
+        "hangs": "doubt",
+        "fails": "doubt",
+        "misreads": "doubt",
+        "role Managed Identity Operator": "skipped",
+    }

@@ -1,0 +1,119 @@
+"""Azure Resource Manager for `rekindle doctor`: one subscription, read as the service is."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+SECONDS = 15.0  # for one answer
+
+
+@dataclass(frozen=True)
+class Azure:
+    """ARM of one subscription, with a token; the rest are the service's settings."""
+
+    http: httpx.Client
+    subscription: str
+    settings: Mapping[str, str]
+    object_id: str = "OBJECT_ID"  # of who is signed in
+
+    @property
+    def group(self) -> str:
+        """The resource group of the scale sets."""
+        return self.setting("AZURE_RESOURCE_GROUP")
+
+    @property
+    def offerings(self) -> list[tuple[str, str, bool]]:
+        """Size, region, and whether it is Spot, of each offering."""
+        found = []
+        for text in filter(None, map(str.strip, self.setting("OFFERINGS").split(","))):
+            size, _, place = text.partition("@")
+            region, _, capacity = place.partition(":")
+            found.append((size, region, capacity != "on_demand"))
+        return found
+
+    @property
+    def regions(self) -> list[str]:
+        """The regions of the offerings, each once."""
+        return list(dict.fromkeys(region for _, region, _ in self.offerings))
+
+    def policy(self, member: str) -> Any:  # noqa: ANN401 - a member of any type
+        """A member of REKINDLE_AZURE_POLICY, or None."""
+        return json.loads(self.setting("AZURE_POLICY") or "{}").get(member)
+
+    def setting(self, name: str) -> str:
+        """A setting of the service; "" where it is not set."""
+        return self.settings.get(f"REKINDLE_{name}", "")
+
+    def get(self, path: str, version: str, **query: str) -> Any:  # noqa: ANN401 - JSON
+        """What ARM answers below the subscription; raises httpx.HTTPError."""
+        query["api-version"] = version
+        return self.http.get(path, params=query).raise_for_status().json()
+
+    def get_id(self, resource_id: str, version: str) -> Any:  # noqa: ANN401 - JSON
+        """What ARM answers for a resource id; raises httpx.HTTPError."""
+        return self.get(str(self.http.base_url.copy_with(path=resource_id)), version)
+
+    def assign(self, role: str, scope: str) -> str:
+        """The command that grants a role to who is signed in."""
+        return (
+            f"Run: az role assignment create --assignee-object-id {self.object_id}"
+            f" --assignee-principal-type ServicePrincipal --role '{role}' --scope {scope}"
+        )
+
+
+def object_id(token: str) -> str:
+    """Read who a token is for; it is ARM that verifies it."""
+    try:
+        payload = token.split(".")[1]
+        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return str(told["oid"])
+    except (IndexError, KeyError, ValueError):
+        return "OBJECT_ID"
+
+
+def token(environment: Mapping[str, str]) -> str:
+    """Sign in as the service does."""
+    from azure.identity import ClientSecretCredential, DefaultAzureCredential
+
+    url, ca = endpoint(environment), environment.get("REKINDLE_AZURE_CA")
+    private: dict[str, Any] = (
+        {"authority": url, "disable_instance_discovery": True, "connection_verify": ca}
+        if ca
+        else {}
+    )
+    secret = environment.get("REKINDLE_AZURE_CLIENT_SECRET", "")
+    credential: Any = (
+        ClientSecretCredential(
+            environment.get("REKINDLE_AZURE_TENANT_ID", ""),
+            environment.get("REKINDLE_AZURE_CLIENT_ID", ""),
+            secret,
+            **private,
+        )
+        if secret
+        else DefaultAzureCredential()
+    )
+    return str(credential.get_token(f"{url}/.default").token)
+
+
+def endpoint(environment: Mapping[str, str]) -> str:
+    """The address of ARM."""
+    return environment.get("REKINDLE_AZURE_ENDPOINT") or "https://management.azure.com"
+
+
+def said(error: Exception) -> str:
+    """Azure's own words where it had any."""
+    if isinstance(error, httpx.HTTPStatusError):
+        try:
+            return str(error.response.json()["error"]["message"]).splitlines()[0]
+        except (ValueError, KeyError, TypeError, IndexError):
+            return f"ARM answered {error.response.status_code}"
+    return first_line(error)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
