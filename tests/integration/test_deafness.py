@@ -258,9 +258,9 @@ async def test_404s_that_lie_far_apart_are_not_two_in_a_row(world: World) -> Non
 async def test_what_azure_did_not_tell_is_said_where_time_ran_out_for_it(world: World) -> None:
     job = await world.submit()
     await world.tick(3, seconds=5)
-    for _ in range(70):
+    for _ in range(85):
         world.cloud.fail_next = [CloudError("Azure is ill")] * 5
-        await world.tick(seconds=15)
+        await world.tick(seconds=30)
 
     first = (await world.attempts_of(job["id"]))[0]
     assert first["outcome"] == "no_capacity"

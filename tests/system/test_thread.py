@@ -67,7 +67,7 @@ class Product:
         return job.id
 
     async def wait(
-        self, job_id: str, accept: Callable[[dict[str, Any]], bool], seconds: float = 150.0
+        self, job_id: str, accept: Callable[[dict[str, Any]], bool], seconds: float = 600.0
     ) -> dict[str, Any]:
         async def look() -> dict[str, Any]:
             return await self.get(f"/fine_tuning/jobs/{job_id}")
