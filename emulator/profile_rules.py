@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from emulator.errors import invalid
+from emulator.scale_set_rules import subnets
 from emulator.state import State
 
 RESERVED = {
@@ -67,7 +68,7 @@ def check_subnets(state: State, scale_set_id: str, profile: dict[str, Any]) -> N
 
     A network that was never put here is believed to be elsewhere: the local stack has none.
     """
-    for name in _subnets(profile):
+    for name in subnets(profile):
         network = state.resources.get(name.lower().rpartition("/subnets/")[0])
         wanted = name.rpartition("/")[2].lower()
         if network is None:
@@ -92,12 +93,3 @@ def is_windows(profile: dict[str, Any]) -> bool:
 def _has_health(profile: dict[str, Any]) -> bool:
     network, extensions = profile.get("networkProfile") or {}, profile.get("extensionProfile")
     return bool(network.get("healthProbe")) or "applicationhealth" in str(extensions).lower()
-
-
-def _subnets(profile: dict[str, Any]) -> list[str]:
-    network = profile.get("networkProfile") or {}
-    return [
-        str(((address.get("properties") or {}).get("subnet") or {}).get("id") or "")
-        for card in network.get("networkInterfaceConfigurations") or []
-        for address in (card.get("properties") or {}).get("ipConfigurations") or []
-    ]

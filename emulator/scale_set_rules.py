@@ -34,7 +34,7 @@ def check(
     _shape(model, properties)
     _zones(name, model, offer)
     flexible_rules.check(name, model, profile)
-    _subnets(profile)
+    _check_subnets(profile)
     _keys(profile)
     _encoded(custom_data, "Custom data in OSProfile")
     _encoded(profile.get("userData") or "", "User data in VirtualMachineProfile")
@@ -94,19 +94,27 @@ def _zones(name: str, model: dict[str, Any], offer: Offer) -> None:
         )
 
 
-def _subnets(profile: dict[str, Any]) -> None:
-    """Every address that names a subnet must name one in full."""
+def subnets(profile: dict[str, Any]) -> list[str]:
+    """Return the ids of the subnets that addresses name; "" where a subnet has none."""
     network = profile.get("networkProfile") or {}
-    for card in network.get("networkInterfaceConfigurations") or []:
-        for address in (card.get("properties") or {}).get("ipConfigurations") or []:
-            subnet = (address.get("properties") or {}).get("subnet")
-            if subnet is not None and not str(subnet.get("id") or "").startswith("/"):
-                raise invalid(
-                    f"Property id '{subnet.get('id') or ''}' of the subnet is invalid. Expect "
-                    "fully qualified resource Id that start with '/subscriptions/{id}' or "
-                    "'/providers/{resourceProviderNamespace}/'.",
-                    "LinkedInvalidPropertyId",
-                )
+    return [
+        str(subnet.get("id") or "")
+        for card in network.get("networkInterfaceConfigurations") or []
+        for address in (card.get("properties") or {}).get("ipConfigurations") or []
+        if (subnet := (address.get("properties") or {}).get("subnet")) is not None
+    ]
+
+
+def _check_subnets(profile: dict[str, Any]) -> None:
+    """Every address that names a subnet must name one in full."""
+    for name in subnets(profile):
+        if not name.startswith("/"):
+            raise invalid(
+                f"Property id '{name}' of the subnet is invalid. Expect fully qualified resource "
+                "Id that start with '/subscriptions/{id}' or "
+                "'/providers/{resourceProviderNamespace}/'.",
+                "LinkedInvalidPropertyId",
+            )
 
 
 def _keys(profile: dict[str, Any]) -> None:

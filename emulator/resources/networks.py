@@ -6,6 +6,7 @@ import ipaddress
 from emulator.errors import ArmError
 from emulator.fabric import Fabric
 from emulator.resources.kinds import Draft, Json, Kind, no_check, rows, section
+from emulator.scale_set_rules import subnets
 from emulator.state import Resource
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -99,7 +100,7 @@ def _keep_used(draft: Draft, kept: set[str]) -> None:
 def forbid_while_used(fabric: Fabric, subnet_id: str) -> None:
     """Raise ArmError while a scale set has its machines in the subnet."""
     for scale_set in fabric.state.scale_sets.values():
-        if subnet_id.lower() in (s.lower() for s in _subnets(scale_set.profile)):
+        if subnet_id.lower() in (s.lower() for s in subnets(scale_set.profile)):
             name = subnet_id.rpartition("/")[2]
             raise ArmError(
                 400,
@@ -108,13 +109,6 @@ def forbid_while_used(fabric: Fabric, subnet_id: str) -> None:
                 "delete the subnet, delete all the resources within the subnet. See "
                 "aka.ms/deletesubnet.",
             )
-
-
-def _subnets(profile: Json) -> list[str]:
-    cards = section(profile, "networkProfile").get("networkInterfaceConfigurations") or []
-    addresses = [a for c in cards for a in section(c, "properties").get("ipConfigurations") or []]
-    subnets = (section(section(a, "properties"), "subnet").get("id") for a in addresses)
-    return [str(subnet) for subnet in subnets if subnet]
 
 
 def _network_in_use(fabric: Fabric, network: Resource) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
-from service.cloud import azure_policies
+from service.cloud import azure_denials
 from service.cloud.provider import (
     CloudError,
     InsufficientCapacity,
@@ -86,7 +86,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         error=Misconfigured,
         code="RequestDisallowedByPolicy",
-        remedy=azure_policies.REMEDY,
+        remedy=azure_denials.REMEDY,
     ),
     Row(  # Azure's own rule for the subscription
         error=Misconfigured,
@@ -241,7 +241,7 @@ def _denies(info: Any) -> bool:  # noqa: ANN401 - azure.mgmt.core's TypedErrorIn
 
 def _told(row: Row, text: str, infos: Sequence[Mapping[str, Any]] = ()) -> str:
     """Azure's words, or ours where they are better, and what a person can do."""
-    denied = azure_policies.denials(text, infos)
+    denied = azure_denials.denials(text, infos)
     named = " and ".join(map(str, denied))
     what = f"Azure Policy denies it: {named}" if denied else quota(text)
     what = what.rstrip(". ")

@@ -62,9 +62,7 @@ class AzurePolicy(BaseModel):
             return cls.model_validate_json(text or "{}")
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)
-            said = (
-                ".".join((*map(str, e["loc"]), "")).rstrip(".") + f": {e['msg']}" for e in found
-            )
+            said = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found)
             raise ValueError("; ".join(s.removeprefix(": ") for s in said)) from None
 
 

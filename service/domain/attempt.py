@@ -14,10 +14,9 @@ from trainer.contract import NOT_THE_MODEL, DirectiveKind, Generation, Rung
 JOINS = "a machine joins"  # why a generation is halted that nothing is wrong with
 HOPELESS = "no second try would help"
 VERIFICATION_FAILED = "verification_failed"  # the exported files are not the trained model
-CANNOT_BOOT = (
-    "The machines cannot boot"  # how the reason begins where no other machine would fare better
-)
-BOOT_FAILED = "boot_failed"  # the code of a job that failed for it
+# How the reason begins where no other machine would fare better, and the code of a job that failed.
+CANNOT_BOOT = "The machines cannot boot"
+BOOT_FAILED = "boot_failed"
 MAX_FRUITLESS = 10  # generations in a row without a newly committed checkpoint, whatever the reason
 FRUITLESS = f"{MAX_FRUITLESS} starts in a row without a new checkpoint"
 # A person may restore HEAD meanwhile; until then nobody can commit, and machines cost money.

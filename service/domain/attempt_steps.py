@@ -63,6 +63,8 @@ def _pending(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
 
 def _provisioning(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     found, running = seen.scale_set, seen.running_instances
+    if end := _cannot_boot(attempt, seen):
+        return end  # those that are still to come would not, either
     if found is not None and not attempt.wish and _have_come(attempt, found, running):
         few = f"{running} of {attempt.instance_count} machines"
         return Move(  # however late: the machines are there
@@ -77,6 +79,12 @@ def _provisioning(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> St
     if found.phase is ScaleSetPhase.CREATING:
         return Wait()
     return _fill(attempt, found, running, now)
+
+
+def _cannot_boot(attempt: Attempt, seen: Seen) -> Move | None:
+    """How an attempt ends of which a machine has said that none can boot."""
+    given_up = seen.cannot_boot and seen.generation is None and not attempt.wish
+    return _end(Outcome.UNRESPONSIVE, seen.cannot_boot) if given_up else None
 
 
 def _have_come(attempt: Attempt, found: ScaleSet, running: int) -> bool:
@@ -110,8 +118,8 @@ def _fill(attempt: Attempt, found: ScaleSet, running: int, now: datetime) -> Ste
 
 
 def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
-    if seen.cannot_boot and seen.generation is None and not attempt.wish:
-        return _end(Outcome.UNRESPONSIVE, seen.cannot_boot)
+    if end := _cannot_boot(attempt, seen):
+        return end
     step = _running(attempt, seen, now, pace)
     if isinstance(step, Move):
         return step

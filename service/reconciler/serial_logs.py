@@ -26,8 +26,8 @@ MOST = 4  # machines
 
 def are_wanted(row: AttemptRow, seen: Seen, step: Move) -> bool:
     """True when ``step`` gives up machines that never got so far as to train."""
-    gives_up = row.state is AttemptState.STARTING and step.outcome is Outcome.UNRESPONSIVE
-    return gives_up and seen.generation is None
+    began = row.state in (AttemptState.PROVISIONING, AttemptState.STARTING)
+    return began and step.outcome is Outcome.UNRESPONSIVE and seen.generation is None
 
 
 async def keep(

@@ -47,16 +47,20 @@ class Reachable(Protocol):
         ...
 
 
-def sign_in(emulator: Reachable, owner: str) -> AzureCloud:
-    """The adapter as the deployment ``owner`` would have it."""
-    credential = ClientSecretCredential(
+def credential(emulator: Reachable, client_id: str = "service") -> ClientSecretCredential:
+    """Return what signs a client in to the emulator's Microsoft Entra ID."""
+    return ClientSecretCredential(
         TENANT,
-        "service",
+        client_id,
         "any",
         authority=emulator.arm_url,
         disable_instance_discovery=True,
         connection_verify=emulator.ca,
     )
+
+
+def sign_in(emulator: Reachable, owner: str) -> AzureCloud:
+    """The adapter as the deployment ``owner`` would have it."""
     settings = AzureSettings(
         subscription_id=SUBSCRIPTION,
         resource_group=GROUP,
@@ -64,4 +68,6 @@ def sign_in(emulator: Reachable, owner: str) -> AzureCloud:
         subnet_id="/networks/rekindle-{region}/subnets/nodes",
         ssh_public_key="ssh-ed25519 AAAA somebody",
     )
-    return AzureCloud(settings, credential, base_url=emulator.arm_url, ca_path=emulator.ca)
+    return AzureCloud(
+        settings, credential(emulator), base_url=emulator.arm_url, ca_path=emulator.ca
+    )

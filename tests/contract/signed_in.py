@@ -3,24 +3,16 @@
 import time
 from datetime import UTC, datetime
 
-from azure.identity.aio import ClientSecretCredential
-
 from service.storage.azure import SignIn
 from tests.azurite import Azurite
-from tests.emulator_process import TENANT, Emulator
+from tests.contract.emulated import credential
+from tests.emulator_process import Emulator
 
 
 def sign_in(azure: Emulator, blobs: Azurite) -> SignIn:
     """Return the sign-in of some client, as the service makes it from its settings."""
-    credential = ClientSecretCredential(
-        TENANT,
-        "11111111-2222-3333-4444-555555555555",
-        "any secret",
-        authority=azure.arm_url,
-        disable_instance_discovery=True,
-        connection_verify=azure.ca,
-    )
-    return SignIn(credential=credential, now=wall, ca_path=str(blobs.ca))
+    client = credential(azure, "11111111-2222-3333-4444-555555555555")
+    return SignIn(credential=client, now=wall, ca_path=str(blobs.ca))
 
 
 def wall() -> datetime:

@@ -56,6 +56,11 @@ def _come(running: int, nodes: list[NodeView], *, more: bool = True) -> Seen:
 
 
 RULES: dict[str, tuple[Attempt, Seen, Step]] = {
+    "nobody waits for the eighth where a machine says that none can boot": (
+        RIGID,
+        replace(_come(7, []), cannot_boot="The machines cannot boot: no such image"),
+        _end(Outcome.UNRESPONSIVE, "The machines cannot boot: no such image"),
+    ),
     "seven of eight are kept while the eighth is being made": (RIGID, _come(7, []), Wait()),
     "for as long as provisioning may take": (
         replace(RIGID, since=NOW - 40 * MINUTE),
