@@ -17,7 +17,7 @@ from rekindle.cli.check import Check, doubt, missing, ok, skipped
 
 _RESERVED = 5  # addresses of a subnet that Azure keeps: Microsoft's FAQ on virtual networks
 _RDMA = ipaddress.ip_network("172.16.0.0/16")  # ND sizes' own; Microsoft's page on InfiniBand
-_SKEW_SECONDS = 60.0  # signatures of the service begin at its own time: nodes get 403 before
+_SKEW_SECONDS = 60.0  # far below the 15 minutes that signed addresses allow for
 _RECORD = "Run: az network dns record-set a add-record -g GROUP -z ZONE -n NAME -a ADDRESS"
 _STORAGE = "/providers/Microsoft.Storage/storageAccounts"
 
@@ -92,7 +92,9 @@ def skew(date: str, now: datetime) -> Check:
         return skipped("clock of Azure", "ARM does not say its time")
     if apart <= _SKEW_SECONDS:
         return ok("clock of Azure", "the same as this machine's")
-    found = f"{apart:.0f} s apart from this machine's: signed addresses are refused"
+    found = (
+        f"{apart:.0f} s apart from this machine's; from 15 minutes on, signed addresses are refused"
+    )
     return missing("clock of Azure", found, "Run: sudo timedatectl set-ntp true")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from service.domain import unhealthy, wording
+from service.domain import refill, unhealthy, wording
 from service.domain.attempt import (
     EVER,
     FRUITLESS,
@@ -24,7 +24,7 @@ from service.domain.attempt import (
     Step,
     Wait,
 )
-from service.domain.elastic import STRAGGLERS, growth_pays, largest, worth_asking
+from service.domain.elastic import STRAGGLERS, growth_pays, largest
 from service.domain.fleet import Failure, ScaleSet, ScaleSetPhase
 from service.domain.generation import (
     Halt,
@@ -39,12 +39,10 @@ from service.domain.generation import (
     members_of,
     next_membership,
 )
-from service.domain.job import pause_after
 from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from trainer.contract import DirectiveKind, Generation
 
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
-_TO_DELETE = timedelta(minutes=2)  # until a machine that is to go is asked for again
 # Before the next generation, by how many in a row were fruitless: what fails at once fails often.
 _PAUSES = tuple(timedelta(seconds=s) for s in (0, 0, 5, 10, 20, 40, 60))
 
@@ -112,9 +110,7 @@ def _fill(attempt: Attempt, found: ScaleSet, running: int, now: datetime) -> Ste
     if failed and not running:
         none = found.failure is Failure.NO_CAPACITY
         return _end(Outcome.NO_CAPACITY if none else Outcome.PROVISIONING_FAILED, why)
-    pause = pause_after(attempt.refills, 0)
-    due = attempt.refilled_at is None or now - attempt.refilled_at >= pause
-    return Refill() if due else Wait()
+    return Refill() if refill.has_paused(attempt, now) else Wait()
 
 
 def _starting(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
@@ -137,9 +133,9 @@ def _running(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     step = end or _train(attempt, seen, now, pace)
     told = isinstance(step, Halt) and step.kind is seen.halt_kind
     if told or isinstance(step, Wait):
-        if useless := _useless(attempt, seen, now, pace):
+        if useless := refill.useless(attempt, seen, now, pace):
             return Refill(useless)
-        if _refill_is_due(attempt, seen, now):
+        if refill.is_due(attempt, seen, now):
             return Refill()
     return step
 
@@ -303,50 +299,6 @@ def _grow(attempt: Attempt, current: Generation, seen: Seen) -> Halt | None:
     if begun or growth_pays(elastic.batch, now, then, seen.outlook):
         return halt(current, seen.nodes, DirectiveKind.CHECKPOINT_AND_STOP, JOINS)
     return None
-
-
-def _useless(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> tuple[str, ...]:
-    """Machines that are unhealthy, never joined or hang: they cost money and train nothing.
-
-    While they are there no other is asked for in their place. Azure takes a while to delete them.
-    """
-    if attempt.refilled_at and now - attempt.refilled_at < _TO_DELETE:
-        return ()
-    if ill := unhealthy.to_delete(seen):
-        return ill
-    if attempt.elastic is None or seen.scale_set is None or seen.generation is None:
-        return ()
-    allowed, _ = TIME_LIMITS[AttemptState.STARTING]
-    of_use = {m.vm_id for m in seen.generation.members}
-    of_use |= {n.vm_id for n in seen.nodes if n.quiet <= pace.silence}
-    return tuple(
-        i.vm_id
-        for i in seen.scale_set.instances
-        if i.running and i.vm_id and i.vm_id not in of_use
-        if i.created_at and now - seen.excused(i.created_at) > allowed
-    )
-
-
-def _refill_is_due(attempt: Attempt, seen: Seen, now: datetime) -> bool:
-    """True when machines are missing, nothing is under way, and one more could be of use."""
-    elastic, found = attempt.elastic, seen.scale_set
-    if found is None or seen.blind or attempt.wish or unhealthy.is_enough(seen.nodes):
-        return False
-    quiet = found.phase in (ScaleSetPhase.READY, ScaleSetPhase.FAILED)
-    if not quiet or seen.running_instances >= attempt.instance_count:
-        return False
-    pause = pause_after(attempt.refills, 0)
-    if attempt.refilled_at and now - attempt.refilled_at < pause:
-        return False
-    if elastic is None:
-        return unhealthy.awaited(seen.nodes) > 0
-    if seen.generation is None:
-        return True
-    if is_finished(seen.generation, seen.nodes):
-        return False
-    left = largest(elastic.node_counts, going_on(seen.generation, seen.nodes))
-    full = attempt.instance_count
-    return left > 0 and worth_asking(elastic.batch, left, full, seen.outlook)
 
 
 def _what_was_lost(attempt: Attempt, seen: Seen) -> str:

@@ -57,10 +57,10 @@ def call_of(newest: Event | None) -> Call | None:
     )
 
 
-def refusal_of(attempt_id: str, newest: Event | None) -> str:
-    """Why Azure refuses what this attempt asks for; empty where it does not."""
+def message_about(about: str, attempt_id: str, newest: Event | None) -> str:
+    """Return what this attempt calls for help with; empty where it does not, or about another."""
     called = call_of(newest)
-    ours = called is not None and called.attempt_id == attempt_id and not called.about_head
+    ours = called is not None and (called.attempt_id, called.about) == (attempt_id, about)
     return called.message if called and ours else ""
 
 

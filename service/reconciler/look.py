@@ -109,9 +109,9 @@ class Eyes:
                 blind=cloud_fault is not None,
                 outlook=ahead,
                 awake_since=awake_since,
-                cannot_boot=_cannot_boot(row, facts),
+                cannot_boot=help_wanted.message_about("boot", row.id, facts.help),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
-                misconfigured=help_wanted.refusal_of(row.id, facts.help),
+                misconfigured=help_wanted.message_about("azure", row.id, facts.help),
                 unnamed_since=self._unnamed_since(row, seen, now),
             ),
             newest_number=facts.last.number if facts.last else 0,
@@ -232,18 +232,9 @@ async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, Storage
 
 def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None) -> datetime | None:
     """Since when this attempt calls for help with HEAD; None: it can be read, or just now not."""
-    called = help_wanted.call_of(facts.help)
-    if not isinstance(fault, HeadUnreadable) or facts.help is None or called is None:
+    if not isinstance(fault, HeadUnreadable) or facts.help is None:
         return None
-    ours = called.attempt_id == row.id and called.about_head and called.message
-    return facts.help.at if ours else None
-
-
-def _cannot_boot(row: AttemptRow, facts: Facts) -> str:
-    """Why no machine of this attempt can boot, as one of them has said."""
-    called = help_wanted.call_of(facts.help)
-    ours = called and called.attempt_id == row.id and called.about == "boot"
-    return called.message if called and ours else ""
+    return facts.help.at if help_wanted.message_about("head", row.id, facts.help) else None
 
 
 def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) -> Seen:
