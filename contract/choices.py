@@ -29,6 +29,13 @@ class OnRisk(StrEnum):
     CANCEL = "cancel"
 
 
+class Engine(StrEnum):
+    """What runs a job's machines."""
+
+    SCALE_SET = "scale_set"  # a virtual machine scale set of its own
+    AZUREML = "azureml"  # a cluster in the Azure Machine Learning workspace
+
+
 class Scope(StrEnum):
     """What an API key may do. Each scope includes those before it."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from contract.choices import OnExhausted, OnRisk, Priority
+from contract.choices import Engine, OnExhausted, OnRisk, Priority
 from contract.strict import Strict
 
 _LATEST = 4_102_444_800  # the year 2100
@@ -49,6 +49,8 @@ class TermsRequest(Strict):
     """Highest price of a GPU-hour that the job takes."""
     regions: Annotated[list[Region], Field(min_length=1, max_length=100)] | None = None
     """Allowed Azure regions; default: all of the deployment."""
+    engine: Annotated[Engine, Field(strict=False)] | None = None
+    """Scale sets or Azure Machine Learning alone; default: whichever is better."""
     priority: Priority = Field(default=Priority.NORMAL, strict=False)
     """Place in the queue among the project's own jobs."""
 

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential
+from azure import identity
+from azure.identity import aio
 
 from service.cloud.azure import AzureCloud
 from service.cloud.azure_template import AzureSettings
+from service.cloud.azureml import AzureMlCloud, Workspace
+from service.cloud.engines import Engines
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import ATTEMPT_TAG, OWNER_TAG, CloudProvider
 from service.pricing.azure_arm import Arm
@@ -25,6 +28,28 @@ def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
     """Azure, or the fake one."""
     if settings.cloud == "fake":
         return FakeCloud(now=now)
+    sets = _scale_sets(settings)
+    return Engines(scale_sets=sets, azureml=_clusters(settings)) if settings.has_azureml else sets
+
+
+def _clusters(settings: Settings) -> AzureMlCloud:
+    group = settings.azureml_resource_group or settings.azure_resource_group
+    return AzureMlCloud(
+        Workspace(
+            subscription_id=settings.azure_subscription_id,
+            resource_group=group,
+            name=settings.azureml_workspace,
+            owner=settings.deployment,
+            identity_id=settings.azure_identity_id,
+            subnet_id=settings.azureml_subnet_id,
+        ),
+        _credential(settings, blocking=True),
+        base_url=settings.azure_endpoint if settings.emulated else "",
+        ca_path=ca(settings),
+    )
+
+
+def _scale_sets(settings: Settings) -> AzureCloud:
     return AzureCloud(
         AzureSettings(
             subscription_id=settings.azure_subscription_id,
@@ -76,12 +101,12 @@ def _arm(settings: Settings) -> Arm:
     return Arm(_credential(settings), base_url=settings.azure_endpoint, ca_path=ca(settings))
 
 
-def _credential(settings: Settings) -> Any:  # noqa: ANN401 - of either kind
-    """Who we are, for one client: it closes it."""
-    secret = settings.azure_client_secret.get_secret_value()
+def _credential(settings: Settings, *, blocking: bool = False) -> Any:  # noqa: ANN401 - of any kind
+    """Who we are, for one client: it closes it. ``blocking``: for a client without asyncio."""
+    secret, kinds = settings.azure_client_secret.get_secret_value(), identity if blocking else aio
     if not secret:
-        return DefaultAzureCredential()
-    return ClientSecretCredential(
+        return kinds.DefaultAzureCredential()
+    return kinds.ClientSecretCredential(
         settings.azure_tenant_id, settings.azure_client_id, secret, **_authority(settings)
     )
 

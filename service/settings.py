@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from contract.choices import Engine
 from service.cloud.azure_policy import AzurePolicy
 from service.domain.admission import Quota
 from service.domain.attempt import Pace
@@ -78,6 +79,9 @@ class Settings(DatabaseSettings):
     azure_image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     azure_ssh_public_key: str = ""
     azure_policy: Annotated[AzurePolicy, NoDecode] = AzurePolicy()
+    azureml_workspace: str = ""  # of offerings that end in :azureml
+    azureml_resource_group: str = ""  # of the workspace; "": azure_resource_group
+    azureml_subnet_id: str = ""  # "": the network that Azure ML gives
 
     azure_limits_times: float = Field(  # of requests, where Azure has raised the subscription's
         default=1.0, gt=0, description="1: Microsoft's published limits per region"
@@ -175,6 +179,11 @@ class Settings(DatabaseSettings):
         return self.cloud == "fake" or not host.startswith("management.")
 
     @property
+    def has_azureml(self) -> bool:
+        """True where jobs may go to the Azure ML workspace."""
+        return any(o.engine is Engine.AZUREML for o in self.offerings)
+
+    @property
     def egress(self) -> Egress:
         """What a checkpoint costs on its way to machines elsewhere."""
         return Egress(home=self.account.region, per_gib=self.egress_per_gib)
@@ -186,9 +195,9 @@ class Settings(DatabaseSettings):
         return Account(region=region, redundancy=self.storage_redundancy)
 
     @property
-    def spot_regions(self) -> tuple[str, ...]:
-        """Where Spot machines may be asked for."""
-        spot = {o.region for o in self.offerings if o.capacity_type is CapacityType.SPOT}
+    def spot_pools(self) -> tuple[str, ...]:
+        """Whose Spot cores may be asked for: of regions, and of engines that have their own."""
+        spot = {o.pool for o in self.offerings if o.capacity_type is CapacityType.SPOT}
         return tuple(sorted(spot))
 
     @property
@@ -200,7 +209,7 @@ class Settings(DatabaseSettings):
     @field_validator("offerings", mode="before")
     @classmethod
     def parse_offerings(cls, value: object) -> object:
-        """ "SIZE@REGION[:on_demand],..." -> offerings."""
+        """ "SIZE@REGION[:on_demand][:azureml],..." -> offerings."""
         if not isinstance(value, str):
             return value
         if not (parts := [part.strip() for part in value.split(",") if part.strip()]):
@@ -246,14 +255,28 @@ class Settings(DatabaseSettings):
         if self.cloud == "azure" and missing:
             named = ", ".join(f"REKINDLE_AZURE_{n.upper()}" for n in missing)
             raise ValueError(f"REKINDLE_CLOUD=azure needs {named}")
+        if self.has_azureml and not self.azureml_workspace and self.cloud == "azure":
+            raise ValueError(
+                "offerings that end in :azureml need REKINDLE_AZUREML_WORKSPACE, its name"
+            )
         return self
 
 
 def _offering(text: str) -> Offering:
     size, at, place = text.partition("@")
-    region, _, capacity = place.partition(":")
+    region, *words = place.split(":")
     if not (size and at and region):
         raise ValueError(f"{text!r} is no offering: write SIZE@REGION or SIZE@REGION:on_demand")
-    if (capacity or CapacityType.SPOT) not in list(CapacityType):
-        raise ValueError(f"{text!r} ends in :{capacity}: write :spot, :on_demand or neither")
-    return Offering(region=region, vm_size=size, capacity_type=CapacityType(capacity or "spot"))
+    bought = [word for word in words if word in list(CapacityType)]
+    engines = [word for word in words if word in list(Engine)]
+    if len(bought) > 1 or len(engines) > 1 or len(bought) + len(engines) < len(words):
+        raise ValueError(
+            f"{text!r} ends in :{':'.join(words)}: write :spot or :on_demand, or neither,"
+            " and :azureml for a cluster in the Azure ML workspace"
+        )
+    return Offering(
+        region=region,
+        vm_size=size,
+        capacity_type=CapacityType(*bought or [CapacityType.SPOT]),
+        engine=Engine(*engines or [Engine.SCALE_SET]),
+    )

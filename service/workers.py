@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from service.adapters import Adapters
+from service.cloud import engines
 from service.db.listings import ALL
 from service.db.pruning import Rows
 from service.db.queue import TOPIC
@@ -119,7 +121,8 @@ def _attempts(
         identity=settings.azure_identity_id,
     )
     pace = settings.pace
-    lister = Lister(engine=world.engine, cloud=polite.at(ALL), every=pace.poll, now=world.now)
+    sets = replace(polite, cloud=engines.scale_sets(polite.cloud))
+    lister = Lister(engine=world.engine, cloud=sets.at(ALL), every=pace.poll, now=world.now)
     made = AttemptReconciler(
         engine=world.engine,
         cloud=world.cloud,
@@ -138,7 +141,7 @@ def _queue(
     settings: Settings, world: Adapters, loop: Loop, polite: PoliteCloud
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Who may ask for machines."""
-    usual, regions = settings.usual_quota, settings.spot_regions
+    usual, regions = settings.usual_quota, settings.spot_pools
     queue = Admissions(
         engine=world.engine, cloud=polite.at(ALL), now=world.now, usual=usual, regions=regions
     )

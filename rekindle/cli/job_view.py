@@ -151,6 +151,8 @@ def limits(shown: Json) -> Iterator[tuple[str, str]]:
         yield "max price", f"{money(most)} per GPU-hour"
     if asked.get("regions"):
         yield "regions", words.safe(", ".join(asked["regions"]))
+    if asked.get("engine"):
+        yield "engine", words.safe(asked["engine"])
     if asked.get("priority") not in (None, "normal"):
         yield "priority", words.safe(asked["priority"])
 
@@ -252,6 +254,12 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "finishes in", words.safe(unknown)
     if shown.get("fine_tuned_model"):
         yield "result", words.safe(shown["fine_tuned_model"])
+
+
+def bought(place: Mapping[str, Any]) -> str:
+    """How machines are bought, and by whom they are run where that is no scale set of ours."""
+    how = f"{place.get('capacity_type')}"
+    return f"{how}, Azure ML" if place.get("engine") == "azureml" else how
 
 
 def counted(plan: Mapping[str, Any]) -> str:

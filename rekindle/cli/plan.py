@@ -78,7 +78,7 @@ def _places(places: list[Json]) -> "RenderableType":
         machines = f"{place['nodes']} x {place['vm_size']} in {place['region']}"
         table.add_row(
             "chosen" if number == 0 else f"then {number}",
-            f"{machines} ({place['capacity_type']})",
+            f"{machines} ({job_view.bought(place)})",
             words.duration(place["duration_p50"]),
             words.duration(place["duration_p90"]),
             money(place["cost_p50"], "USD"),

@@ -122,7 +122,7 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     unit = plan.get("currency", "USD")
     place = f"{plan.get('nodes')} x {plan.get('vm_size')} in {plan.get('region')}"
     hourly = money(plan.get("hourly"), unit)
-    yield "machines", f"{place} ({plan.get('capacity_type')}, {hourly} an hour each)"
+    yield "machines", f"{place} ({job_view.bought(plan)}, {hourly} an hour each)"
     yield "steps", f"{words.number(plan.get('total_steps'))} of {plan.get('global_batch')} examples"
     yield "data", job_view.counted(plan)
     yield (

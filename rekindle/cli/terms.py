@@ -73,6 +73,14 @@ class Limits:
             rich_help_panel=_PANEL,
         ),
     ] = None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="Machines of scale_set or azureml alone; `none` for either.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
     priority: Annotated[
         Priority | None,
         typer.Option(
@@ -92,6 +100,8 @@ class Limits:
         if self.regions is not None:
             names = [name.strip() for name in self.regions.split(",") if name.strip()]
             found["regions"] = None if self.regions == _NONE else names
+        if self.engine is not None:
+            found["engine"] = None if self.engine == _NONE else self.engine
         if self.priority:
             found["priority"] = str(self.priority)
         return found

@@ -106,6 +106,7 @@ def _shown(record: _Record, now: datetime) -> Attempt:
         "region": row.offering.region,
         "sku": row.offering.vm_size,
         "capacity": str(row.offering.capacity_type),
+        "engine": str(row.offering.engine),
         "nodes": row.instance_count,
         "price_per_hour": str(row.price.hourly),
         "state": str(row.state),

@@ -103,6 +103,8 @@ def terms_after(before: Terms, asked: TermsRequest) -> Terms:
         members["max_price"] = asked.max_price.amount if asked.max_price else None
     if "regions" in told:
         members["regions"] = tuple(asked.regions or ())
+    if "engine" in told:
+        members["engine"] = asked.engine
     if "priority" in told:
         members["priority"] = asked.priority
     return Terms(**members)

@@ -276,6 +276,7 @@ def _terms(job: JobRow) -> dict[str, Any]:
         "on_deadline_risk": terms["on_deadline_risk"],
         "max_price": most and {"per": "gpu_hour", "amount": most, **usd},
         "regions": terms["regions"] or None,
+        "engine": terms["engine"],
         "priority": terms["priority"],
     }
 

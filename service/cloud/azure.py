@@ -39,7 +39,11 @@ from service.cloud.remaining import TellRemaining
 from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
 
 RESOURCES_VERSION = "2021-04-01"  # of the list of everything, which the compute client lacks
-SCALE_SETS = "microsoft.compute/virtualmachinescalesets"
+# What carries our tag and is listed by its own kind.
+ELSEWHERE = (
+    "microsoft.compute/virtualmachinescalesets",
+    "microsoft.machinelearningservices/workspaces/computes",
+)
 CALL_SECONDS = 30.0  # for one verb, all its pages together
 _SAS_MINUTES = 5  # for a serial log to be fetched; Azure allows 1 to 1440
 
@@ -156,7 +160,7 @@ class AzureCloud:
                 if not page.get("nextLink"):
                     break
                 asked = HttpRequest("GET", page["nextLink"])
-        return [resource(row) for row in found if row["type"].lower() != SCALE_SETS]
+        return [resource(row) for row in found if row["type"].lower() not in ELSEWHERE]
 
     async def delete(self, name: str) -> None:
         """Force deletion: nothing on the disks is worth a clean shutdown."""

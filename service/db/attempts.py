@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import leases, locks, notices
+from service.db import leases, locks, notices, offerings
 from service.db.columns import among
 from service.db.leases import Claim
 from service.db.tables import attempts
@@ -103,8 +103,7 @@ def fresh(
 ) -> dict[str, object]:
     """The row of a PENDING attempt."""
     row: dict[str, object] = {"id": attempt_id, "job_id": job_id, "number": number}
-    row |= {"region": offering.region, "vm_size": offering.vm_size}
-    row |= {"capacity_type": offering.capacity_type}
+    row |= dict(zip(offerings.NAMES, offerings.values(offering), strict=True))
     row |= {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
     row |= {"state": AttemptState.PENDING, "since": now, "created_at": now, "due_at": now, **shape}
     return row
@@ -142,12 +141,9 @@ async def live_ids(conn: AsyncConnection) -> set[str]:
 
 async def held_offerings(conn: AsyncConnection) -> list[Offering]:
     """Where machines may run now."""
-    place = (attempts.c.region, attempts.c.vm_size, attempts.c.capacity_type)
     live = attempts.c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
-    rows = await conn.execute(select(*place).where(live).distinct())
-    return sorted(
-        Offering(region=r, vm_size=size, capacity_type=CapacityType(kind)) for r, size, kind in rows
-    )
+    held = select(*offerings.columns(attempts)).where(live).distinct()
+    return sorted(offerings.of(row) for row in await conn.execute(held))
 
 
 async def look_anew(conn: AsyncConnection, ids: Sequence[str], now: datetime) -> None:
@@ -162,11 +158,10 @@ async def look_anew(conn: AsyncConnection, ids: Sequence[str], now: datetime) ->
 async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> list[str]:
     """Attempts there whose price is another one now get it; their ids, in one order."""
     c = attempts.c
-    there = (c.region == offering.region, c.vm_size == offering.vm_size)
-    bought = c.capacity_type == offering.capacity_type
+    there = offerings.among(attempts, [offering])
     other = or_(c.hourly != price.hourly, c.on_demand_hourly != price.on_demand_hourly)
     live = c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
-    found = select(c.id).where(*there, bought, other, live).order_by(c.id)
+    found = select(c.id).where(there, other, live).order_by(c.id)
     # Whoever writes a node's row holds its attempt's key, in no order of attempts.
     ids = list((await conn.execute(found.with_for_update(key_share=True))).scalars())
     values = {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
@@ -258,12 +253,11 @@ def _price(r: Row[Any]) -> Price:
 
 
 def _row(r: Row[Any]) -> AttemptRow:
-    capacity = CapacityType(r.capacity_type)
     return AttemptRow(
         id=r.id,
         job_id=r.job_id,
         number=r.number,
-        offering=Offering(region=r.region, vm_size=r.vm_size, capacity_type=capacity),
+        offering=offerings.of(r),
         price=_price(r),
         instance_count=r.instance_count,
         processes_per_node=r.processes_per_node,

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, locks, versions
+from service.db import events, locks, offerings, versions
 from service.db.events import Event
 from service.db.experience import SEEN
 from service.db.tables import attempts
@@ -26,8 +26,8 @@ from trainer.contract import Cadence, SaveCost
 # generation, which says too whether the eviction before it was answered. One that an attempt has
 # outlived shows in the next generation: a member is missing there.
 _TRAINING = text("""
-select a.id, a.job_id, a.region, a.vm_size, a.capacity_type, a.hourly, a.cadence, a.survived,
-  a.instance_count, case when a.state = 'running' and jsonb_array_length(a.vm_ids) > 0
+select a.id, a.job_id, a.region, a.vm_size, a.capacity_type, a.engine, a.hourly, a.cadence,
+  a.survived, a.instance_count, case when a.state = 'running' and jsonb_array_length(a.vm_ids) > 0
     then jsonb_array_length(a.vm_ids) else a.instance_count end as machines,
   j.progress -> 'save_cost' as cost, jsonb_exists(j.progress, 'save_every') as tells,
   case when a.cadence is null then j.plan #> '{options,0}' end as option, before.said,
@@ -181,11 +181,10 @@ async def write(conn: AsyncConnection, news: Sequence[Write], now: datetime) -> 
 def parsed(r: Row[Any]) -> Training:
     """One of `training`; raises ValueError or KeyError where something else has been written."""
     known = Known.from_dict(r.cadence) if r.cadence else None
-    capacity = CapacityType(r.capacity_type)
     return Training(
         id=r.id,
         job_id=r.job_id,
-        offering=Offering(region=r.region, vm_size=r.vm_size, capacity_type=capacity),
+        offering=offerings.of(r),
         hourly=Decimal(r.hourly),
         machines=r.machines,
         instances=r.instance_count,

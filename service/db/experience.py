@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Protocol
 
-from sqlalchemy import Row, Select, case, func, select, tuple_, union_all
+from sqlalchemy import Row, Select, case, func, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import market
+from service.db import offerings as rows
 from service.db.tables import attempts
 from service.domain.ages import NOTHING, Ages
 from service.domain.answers import NO_PAST, Answer, Past
@@ -42,13 +43,11 @@ async def of(
     A life ends when its outcome is known; where a release before has not dated that, when it is
     torn down. An eviction that it has outlived ends one too; the next begins as old as that was.
     """
-    keys = sorted({(o.region, o.vm_size, str(o.capacity_type)) for o in offerings})
-    place = (_c.region, _c.vm_size, _c.capacity_type)
     ended = case((_c.outcome.is_not(None), _OVER_AT), else_=now)
-    told = (*place, _c.outcome, _c.ran_at, _c.outlived, ended.label("ended"))
+    told = (*rows.columns(attempts), _c.outcome, _c.ran_at, _c.outlived, ended.label("ended"))
     query = (
         select(*told)
-        .where(tuple_(*place).in_(keys), _c.ran_at.is_not(None), _c.created_at > now - SEEN)
+        .where(rows.among(attempts, offerings), _c.ran_at.is_not(None), _c.created_at > now - SEEN)
         .order_by(_c.created_at.desc())
         .limit(_MOST)
     )
@@ -56,8 +55,7 @@ async def of(
     later: dict[Offering, Ages] = {}
     evicted: dict[Offering, float] = {}
     for row in await conn.execute(query):
-        capacity = CapacityType(row.capacity_type)
-        offering = Offering(region=row.region, vm_size=row.vm_size, capacity_type=capacity)
+        offering = rows.of(row)
         taken = [*row.outlived, *([row.ended] if row.outcome == Outcome.EVICTED else [])]
         (_, first), *more = _lives(row)
         lives.setdefault(offering, []).append(first)
@@ -107,9 +105,8 @@ async def answered(
 
 
 def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, ...]]:
-    keys = sorted((o.region, o.vm_size, str(o.capacity_type)) for o in spots)
-    there = tuple_(_c.region, _c.vm_size, _c.capacity_type).in_(keys)
-    columns = (_c.region, _c.vm_size, _c.capacity_type, _c.job_id, _c.instance_count)
+    there = rows.among(attempts, spots)
+    columns = (*rows.columns(attempts), _c.job_id, _c.instance_count)
     outlived = _c.outlived[func.cardinality(_c.outlived)].label("outlived_at")
     told = (*columns, _c.created_at, _c.outcome, _OVER_AT.label("over_at"), outlived)
     kinds = (_c.ran_at.is_not(None), _c.outcome == Outcome.NO_CAPACITY)  # an index for each
@@ -126,9 +123,9 @@ def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, .
 
 
 def _answer(row: Row[tuple[object, ...]]) -> Answer:
-    capacity, granted = CapacityType(row.capacity_type), row.outcome != Outcome.NO_CAPACITY
+    granted = row.outcome != Outcome.NO_CAPACITY
     return Answer(
-        offering=Offering(region=row.region, vm_size=row.vm_size, capacity_type=capacity),
+        offering=rows.of(row),
         job_id=row.job_id,
         nodes=row.instance_count,
         at=row.created_at if granted else row.over_at,  # a refusal may come minutes later

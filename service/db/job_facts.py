@@ -14,14 +14,21 @@ from typing import Any
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import jobs
+from contract.choices import Engine
+from service.db import jobs, offerings
 from service.db.jobs import JobRow
 from service.domain import cadence, forecast
 from service.domain.admission import Code, Standing
 from service.domain.fleet import Offering
 from service.domain.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome
 from service.domain.progress import with_committed
-from service.domain.states import JOB_TERMINAL, AttemptState, CapacityType, JobState, Outcome
+from service.domain.states import (
+    JOB_TERMINAL,
+    AttemptState,
+    CapacityType,
+    JobState,
+    Outcome,
+)
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.story import AttemptFacts, JobFacts
 from service.domain.tiers import GIB
@@ -37,6 +44,7 @@ _QUERY = """
 select j.*,
   a.id a_id, a.state a_state, a.since a_since, a.outcome a_outcome,
   a.reason a_reason, a.region a_region, a.vm_size a_vm_size, a.capacity_type a_capacity_type,
+  a.engine a_engine,
   a.instance_count a_instance_count, a.hourly a_hourly, a.refusals a_refusals, a.duds a_duds,
   a.ran_at a_ran_at, a.cadence a_cadence, coalesce(a.over_at, a.since) < j.since a_resumed,
   a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
@@ -317,7 +325,7 @@ def _attempt(r: _Row) -> AttemptFacts:
     outcome = Outcome(r.a_outcome) if r.a_outcome else None
     before = (r.a_refusals, r.a_duds)
     refusals, duds = jobs.in_a_row(outcome, r.a_ran_at, *before, resumed=r.a_resumed)
-    place = {name: getattr(r, f"a_{name}") for name in ("region", "vm_size", "capacity_type")}
+    place = {name: getattr(r, f"a_{name}") for name in offerings.NAMES}
     return AttemptFacts(
         state=AttemptState(r.a_state),
         since=r.a_since,
@@ -348,5 +356,6 @@ def _offering(place: dict[str, Any]) -> str:
             region=place["region"],
             vm_size=place["vm_size"],
             capacity_type=CapacityType(place["capacity_type"]),
+            engine=Engine(place.get("engine", Engine.SCALE_SET)),
         )
     )

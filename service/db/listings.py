@@ -8,6 +8,7 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from contract.choices import Engine
 from service.db.cloud_tables import cloud_listings
 from service.db.tables import attempts
 from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
@@ -59,7 +60,9 @@ async def known(conn: AsyncConnection) -> list[tuple[str, Known]]:
     """The attempts that have nodes, by id, and what their rows say of their scale sets."""
     c = attempts.c
     query = select(c.id, c.state, c.instance_count, c.vm_ids, c.seen_at, c.refilled_at)
-    rows = await conn.execute(query.where(c.state.in_(ATTEMPT_WITH_NODES)))
+    rows = await conn.execute(
+        query.where(c.state.in_(ATTEMPT_WITH_NODES), c.engine == Engine.SCALE_SET)
+    )
     return [(row.id, known_of(row)) for row in rows]
 
 

@@ -140,15 +140,15 @@ def _of_attempts(*which: ColumnElement[bool]) -> Select[Any]:
     there = func.jsonb_array_length(_a.vm_ids)
     leaving = _a.state == AttemptState.TERMINATING
     return (
-        select(_a.region, _a.vm_size, leaving, func.sum(_a.instance_count), func.sum(there))
+        select(_a.pool, _a.vm_size, leaving, func.sum(_a.instance_count), func.sum(there))
         .where(_a.capacity_type == CapacityType.SPOT, _a.state != AttemptState.ENDED, *which)
-        .group_by(_a.region, _a.vm_size, leaving)
+        .group_by(_a.pool, _a.vm_size, leaving)
     )
 
 
 async def _in_azure(conn: AsyncConnection, region: str) -> int:
     asked = (AttemptState.PENDING, AttemptState.ENDED)
-    here = _of_attempts(_a.region == region, _a.state.not_in(asked))
+    here = _of_attempts(_a.pool == region, _a.state.not_in(asked))
     return (await _cores(conn, here))[region]
 
 

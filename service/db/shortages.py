@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, delete, select, tuple_, update
+from sqlalchemy import Row, delete, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.offerings import NAMES, among, columns, values
+from service.db.offerings import of as of_row
 from service.db.shortage_tables import shortages
 from service.domain.fleet import Offering
 from service.domain.shortage import Shortage, refused
-from service.domain.states import CapacityType
 
 _c = shortages.c
-_KEY = (_c.region, _c.vm_size, _c.capacity_type)
+_KEY = columns(shortages)
 _TOLD = ("since", "ends_at", "in_a_row", "nodes", "reason")
 
 
@@ -21,10 +23,9 @@ async def of(
     conn: AsyncConnection, offerings: Iterable[Offering], *, to_write: bool = False
 ) -> dict[Offering, Shortage]:
     """Those of ``offerings`` that were refused and not given since; locked ``to_write``."""
-    keys = sorted({_key(o) for o in offerings})
-    query = select(shortages).where(tuple_(*_KEY).in_(keys)).order_by(*_KEY)
+    query = select(shortages).where(among(shortages, offerings)).order_by(*_KEY)
     rows = await conn.execute(query.with_for_update() if to_write else query)
-    return {found.offering: found for found in map(_parsed, rows.mappings())}
+    return {found.offering: found for found in map(_parsed, rows)}
 
 
 async def note(
@@ -51,37 +52,25 @@ async def probe(conn: AsyncConnection, shortage: Shortage, nodes: int, now: date
         {"ends_at": one.ends_at, "nodes": one.nodes}
         for one in (shortage, shortage.probed(now, nodes))
     )
-    as_read = [*_mine(shortage.offering), *(_c[name] == value for name, value in read.items())]
+    as_read = [
+        among(shortages, [shortage.offering]),
+        *(_c[name] == value for name, value in read.items()),
+    ]
     asks = update(shortages).where(*as_read).values(asked)
     return (await conn.execute(asks.returning(_c.region))).one_or_none() is not None
 
 
 async def end(conn: AsyncConnection, offering: Offering) -> None:
     """Azure gave machines: whoever wants may ask."""
-    await conn.execute(delete(shortages).where(*_mine(offering)))
+    await conn.execute(delete(shortages).where(among(shortages, [offering])))
 
 
 async def _write(conn: AsyncConnection, shortage: Shortage) -> None:
-    region, vm_size, capacity_type = _key(shortage.offering)
-    row: dict[str, object] = {"region": region, "vm_size": vm_size}
-    row["capacity_type"] = capacity_type
+    row: dict[str, object] = dict(zip(NAMES, values(shortage.offering), strict=True))
     news = {name: getattr(shortage, name) for name in _TOLD}
     into = upsert(shortages).values(row | news)
     await conn.execute(into.on_conflict_do_update(index_elements=_KEY, set_=news))
 
 
-def _mine(offering: Offering) -> list[ColumnElement[bool]]:
-    return [c == v for c, v in zip(_KEY, _key(offering), strict=True)]
-
-
-def _key(offering: Offering) -> tuple[str, str, str]:
-    return (offering.region, offering.vm_size, str(offering.capacity_type))
-
-
-def _parsed(row: RowMapping) -> Shortage:
-    offering = Offering(
-        region=row["region"],
-        vm_size=row["vm_size"],
-        capacity_type=CapacityType(row["capacity_type"]),
-    )
-    return Shortage(offering=offering, **{name: row[name] for name in _TOLD})
+def _parsed(row: Row[Any]) -> Shortage:
+    return Shortage(offering=of_row(row), **{name: getattr(row, name) for name in _TOLD})

@@ -5,6 +5,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     Float,
     ForeignKey,
     Index,
@@ -19,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from contract.choices import Scope
+from contract.choices import Engine, Scope
 from service.db import (  # noqa: F401 - one schema
     cloud_tables,
     columns,
@@ -142,7 +143,7 @@ jobs = Table(
     ),
 )
 
-_PLACED = ("region", "vm_size", "capacity_type", "created_at")
+_PLACED = ("region", "vm_size", "capacity_type", "engine", "created_at")
 
 attempts = Table(
     "attempts",
@@ -153,6 +154,13 @@ attempts = Table(
     Column("region", Text, nullable=False),
     Column("vm_size", Text, nullable=False),
     Column("capacity_type", Text, nullable=False),
+    Column("engine", Text, nullable=False, server_default=Engine.SCALE_SET),
+    Column(  # where its cores are counted: service/domain/fleet.py
+        "pool",
+        Text,
+        Computed("case engine when 'scale_set' then region else region || '/' || engine end"),
+        nullable=False,
+    ),
     Column("hourly", Money, nullable=False),  # of one instance, as bought
     Column("on_demand_hourly", Money, nullable=False),
     Column("instance_count", Integer, nullable=False),
@@ -183,6 +191,7 @@ attempts = Table(
     one_of("state", AttemptState),
     one_of("outcome", Outcome),
     one_of("capacity_type", CapacityType),
+    one_of("engine", Engine),
     CheckConstraint(
         "(state in ('terminating', 'ended')) = (outcome is not null)", name="outcome_known"
     ),

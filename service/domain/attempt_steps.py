@@ -70,7 +70,7 @@ def _provisioning(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> St
         )
     if end := _wished(attempt) or _out_of_time(attempt, seen, now, pace):
         return end
-    if found is None:
+    if found is None or found.phase is ScaleSetPhase.INCOMPLETE:
         return Wait() if seen.blind else Create()
     if found.phase is ScaleSetPhase.DELETING:
         return _end(Outcome.EVICTED, "the scale set is being deleted by somebody else")

@@ -137,6 +137,7 @@ def _offering(found: ScaleSet) -> Offering:
         region=found.region,
         vm_size=found.vm_size,
         capacity_type=found.capacity_type or CapacityType.SPOT,
+        engine=found.engine,
     )
 
 

@@ -5,19 +5,28 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from contract.choices import Engine
 from service.domain.states import CapacityType
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Offering:
-    """A place to run: one VM size in one region, bought one way."""
+    """A place to run: one VM size in one region, bought one way and run by one engine."""
 
     region: str
     vm_size: str
     capacity_type: CapacityType
+    engine: Engine = Engine.SCALE_SET
+
+    @property
+    def pool(self) -> str:
+        """Where its cores and its calls are counted; see `pool`."""
+        return pool(self.region, self.engine)
 
     def __str__(self) -> str:
-        return f"{self.vm_size} in {self.region} ({self.capacity_type.replace('_', '-')})"
+        bought = self.capacity_type.replace("_", "-")
+        where = ", Azure ML" if self.engine is Engine.AZUREML else ""
+        return f"{self.vm_size} in {self.region} ({bought}{where})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +45,15 @@ class ScaleSetSpec:
     offering: Offering
     instance_count: int
     cloud_init: str
+    node_config: str = ""  # what cloud-init leaves on each node, for engines that know none
+    image: str = ""  # of the container; the same
     tags: dict[str, str] = field(default_factory=dict)
 
 
 class ScaleSetPhase(StrEnum):
     """How far a scale set is."""
 
+    INCOMPLETE = "incomplete"  # made by several calls, some of them not made yet: create it again
     CREATING = "creating"
     READY = "ready"
     FAILED = "failed"
@@ -83,6 +95,12 @@ class ScaleSet:
     region: str = ""
     vm_size: str = ""
     capacity_type: CapacityType | None = None  # None: the cloud does not tell
+    engine: Engine = Engine.SCALE_SET
+
+    @property
+    def pool(self) -> str:
+        """Where its cores and its calls are counted; see `pool`."""
+        return pool(self.region, self.engine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +119,15 @@ class SpotCores:
 
     limit: int | None
     used: int  # by everybody in the subscription
+
+
+def pool(region: str, engine: Engine) -> str:
+    """The region, where an engine has cores and request limits of its own with the engine's name.
+
+    >>> pool("eastus", Engine.SCALE_SET), pool("eastus", Engine.AZUREML)
+    ('eastus', 'eastus/azureml')
+    """
+    return region if engine is Engine.SCALE_SET else f"{region}/{engine}"
 
 
 def scale_set_name(attempt_id: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Self
 
+from contract.choices import Engine
 from service.domain.cadence import plan, seconds_to_save
 from service.domain.cost import cents, cost_of
 from service.domain.fleet import Offering, Price
@@ -72,6 +73,7 @@ class Option:
             region=data["region"],
             vm_size=data["vm_size"],
             capacity_type=CapacityType(data["capacity_type"]),
+            engine=Engine(data.get("engine", Engine.SCALE_SET)),
         )
         price = Price(
             hourly=Decimal(data["hourly"]), on_demand_hourly=Decimal(data["on_demand_hourly"])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Self
 
-from contract.choices import OnExhausted, OnRisk, Priority
+from contract.choices import Engine, OnExhausted, OnRisk, Priority
 from service.domain.cost import CURRENCY
 from service.domain.fleet import Offering, Price
 from service.domain.states import CapacityType
@@ -28,6 +28,7 @@ class Terms:
     max_price: Decimal | None = None  # US dollars for an hour of one GPU; of a machine without
     priority: Priority = Priority.NORMAL  # in the queue, among its project's own jobs
     regions: tuple[str, ...] = ()  # where data may be and machines may run; empty: anywhere
+    engine: Engine | None = None  # that runs the machines; None: any
 
     @property
     def switches(self) -> bool:
@@ -48,6 +49,7 @@ class Terms:
             "on_deadline_risk": str(self.on_deadline_risk),
             "max_price": None if self.max_price is None else str(self.max_price),
             "regions": list(self.regions),
+            "engine": self.engine and str(self.engine),
             "priority": str(self.priority),
         }
 
@@ -62,6 +64,7 @@ class Terms:
             on_deadline_risk=OnRisk(data.get("on_deadline_risk", OnRisk.SWITCH)),
             max_price=None if most is None else Decimal(most),
             regions=tuple(data.get("regions", ())),
+            engine=Engine(data["engine"]) if data.get("engine") else None,
             priority=Priority(data.get("priority", Priority.NORMAL)),
         )
 
@@ -83,6 +86,8 @@ class Terms:
         """
         if self.regions and offering.region not in self.regions:
             return f"is not in {' or '.join(self.regions)}"
+        if self.engine and offering.engine is not self.engine:
+            return f"is not run by {self.engine}"
         if self.max_price is None or price is None:
             return ""
         each = price.hourly / max(gpus, 1)

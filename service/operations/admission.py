@@ -106,7 +106,7 @@ async def with_room(
         return list(places)
     await jobs.take_turn(conn, "cores")
     regions = await quotas.regions(conn, now, besides=job_id)
-    return [_or_short(place, regions.get(place.offering.region), nodes, now) for place in places]
+    return [_or_short(place, regions.get(place.offering.pool), nodes, now) for place in places]
 
 
 async def with_room_for_all(
@@ -125,13 +125,13 @@ async def with_room_for_all(
     roomy = set()
     for job_id, (region, cores) in sorted(kept.items()):
         offering, nodes = asks[job_id]
-        found, sku = regions.get(offering.region), lookup(offering.vm_size)
+        found, sku = regions.get(offering.pool), lookup(offering.vm_size)
         if found is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
             roomy.add(job_id)
             continue
-        more = nodes * sku.vcpus - (cores if region == offering.region else 0)
+        more = nodes * sku.vcpus - (cores if region == offering.pool else 0)
         if more <= found.free:
-            regions[offering.region] = found.with_more(more)
+            regions[offering.pool] = found.with_more(more)
             roomy.add(job_id)
     return roomy
 
@@ -163,7 +163,7 @@ async def queues_again(
 async def settle(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
     """The job, which the caller holds, asks for machines there from now on."""
     nodes = Plan.from_dict(row.plan).chosen.nodes
-    await queue.keep(conn, row.id, offering.region, _spot_cores(offering, nodes))
+    await queue.keep(conn, row.id, offering.pool, _spot_cores(offering, nodes))
 
 
 async def set_quota(
@@ -206,7 +206,7 @@ def gang_of(
     bought = terms.buys([o for o in allowed if o not in dear] or allowed)
     open_ = [o for o in bought if o not in closed]
     wants = [
-        Want(region=offering.region, cores=_spot_cores(offering, nodes))
+        Want(region=offering.pool, cores=_spot_cores(offering, nodes))
         for offering in open_ or bought or every
     ]
     return Gang(
@@ -282,7 +282,7 @@ def _or_short(place: Place, cores: Cores | None, nodes: int, now: datetime) -> P
     needed = nodes * sku.vcpus
     if needed <= cores.free:
         return place
-    left = f"{max(cores.free, 0)} of {cores.limit} Spot cores are free in {offering.region}"
+    left = f"{max(cores.free, 0)} of {cores.limit} Spot cores are free in {offering.pool}"
     short = Shortage(
         offering=offering,
         since=now,

@@ -369,6 +369,12 @@ def _check_terms(job: JobRow, before: Terms, terms: Terms, now: datetime) -> Non
             f"The job was planned for {', '.join(sorted(places))}: leave one of them in regions.",
             param="infrastructure.regions",
         )
+    engines = {option.offering.engine for option in Plan.from_dict(job.plan).options}
+    if terms.engine and terms.engine not in engines:
+        raise InvalidRequest(
+            f"The job was planned for {', '.join(sorted(engines))}: name that engine, or none.",
+            param="infrastructure.engine",
+        )
 
 
 def _what_changed(before: Terms, after: Terms) -> str:

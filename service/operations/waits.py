@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from contract.choices import Engine
 from service.db import experience, quotas, shortages
 from service.db import turns as turn_rows
 from service.db.job_facts import Around
@@ -115,7 +116,10 @@ class Waits:
 
     async def _kept(self, terms: Terms, plan: Mapping[str, Any]) -> list[Offering]:
         """Those that may be taken at today's prices, as `choice.choose` has it."""
-        places = [_offering(o["region"], o["vm_size"], o["capacity_type"]) for o in plan["options"]]
+        places = [
+            _offering(o["region"], o["vm_size"], o["capacity_type"], o.get("engine"))
+            for o in plan["options"]
+        ]
         prices: dict[Offering, Price] = {}
         if terms.max_price is not None:
             prices = dict(zip(places, map(_price, plan["options"]), strict=True))
@@ -156,9 +160,13 @@ def _waits_now(around: Around) -> bool:
 
 
 @lru_cache(maxsize=4096)  # a job is shown too often to make them anew
-def _offering(region: str, vm_size: str, capacity_type: str) -> Offering:
-    capacity = CapacityType(capacity_type)
-    return Offering(region=region, vm_size=vm_size, capacity_type=capacity)
+def _offering(region: str, vm_size: str, capacity_type: str, engine: str | None) -> Offering:
+    return Offering(
+        region=region,
+        vm_size=vm_size,
+        capacity_type=CapacityType(capacity_type),
+        engine=Engine(engine or Engine.SCALE_SET),
+    )
 
 
 def _price(option: Mapping[str, Any]) -> Price:

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from contract.choices import Engine
 from service.cloud.provider import (
     CloudError,
     CloudProvider,
@@ -155,7 +156,7 @@ class AttemptReconciler:
         return self.lister is not None and self.lister.fresh() is not None
 
     def _cloud(self, row: AttemptRow, claim: Claim) -> CloudProvider:
-        return self.polite.at(row.offering.region, claim) if self.polite else self.cloud
+        return self.polite.at(row.offering.pool, claim) if self.polite else self.cloud
 
     def _until_turn(self, claim: Claim, row: AttemptRow) -> timedelta | None:
         """Without nodes nothing is to be done but to ask the cloud, and that it may not yet.
@@ -167,7 +168,8 @@ class AttemptReconciler:
         return self.polite.until_turn(claim)
 
     def _listed(self, row: AttemptRow) -> ScaleSet | None:
-        listing = self.lister.fresh() if self.lister else None
+        listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
+        listing = listed.fresh() if listed else None
         return as_listed(listings.known_of(row), listing, self.now()) if listing else None
 
     async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
@@ -196,7 +198,7 @@ class AttemptReconciler:
 
     async def _keep_serial_logs(self, row: AttemptRow, found: Look) -> None:
         """Without a claim: a refusal must not cost the row its turn to delete."""
-        cloud = self.polite.at(row.offering.region) if self.polite else self.cloud
+        cloud = self.polite.at(row.offering.pool) if self.polite else self.cloud
         await serial_logs.keep(self.engine, cloud, self.store, row, found.seen, self.now())
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:

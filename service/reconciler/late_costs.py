@@ -46,7 +46,7 @@ class LateCosts:
     async def _look(self, row: AttemptRow, *, billed: bool) -> bool:
         at, name = self.now(), scale_set_name(row.id)
         try:
-            found = await self.asked(row.offering.region).get(name)
+            found = await self.asked(row.offering.pool).get(name)
         except ScaleSetNotFound:
             found = None
         except CloudError as fault:  # the rows stay as they are; there is a next sweep

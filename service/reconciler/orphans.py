@@ -96,7 +96,7 @@ class OrphanSweep:
     async def _delete(self, orphan: ScaleSet) -> str:
         """Why it was refused; empty when it was accepted, or nothing is there any more."""
         try:
-            await self._asked(orphan.region).delete(orphan.name)
+            await self._asked(orphan.pool).delete(orphan.name)
         except ScaleSetNotFound:
             return ""
         except CloudError as fault:  # those after it are not made to wait

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.cloud import remaining
+from service.cloud import engines, remaining
 from service.cloud.provider import CloudError, CloudProvider, Throttled
 from service.db import leases, politeness
 from service.db.leases import Claim
@@ -315,4 +315,4 @@ class At:
 
     @property
     def _cloud(self) -> CloudProvider:
-        return self.polite.cloud
+        return engines.at(self.polite.cloud, self.region)

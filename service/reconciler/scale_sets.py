@@ -41,6 +41,8 @@ class SpecMaker:
             cloud_init=cloud_init.render(
                 config.to_json(), self.image, self.accelerator, self.identity
             ),
+            node_config=config.to_json(),
+            image=self.image,
             tags={OWNER_TAG: self.deployment, ATTEMPT_TAG: row.id, JOB_TAG: row.job_id},
         )
 

@@ -12,7 +12,7 @@ from trainer.contract import DirectiveKind, Generation, Member, NodePhase
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 PACE = Pace()
 PENDING, PROVISIONING, STARTING, RUNNING, TERMINATING, ENDED = AttemptState
-CREATING, IS_READY, BROKEN, DELETING = ScaleSetPhase
+INCOMPLETE, CREATING, IS_READY, BROKEN, DELETING = ScaleSetPhase
 READY, TRAINS, STOPPED, CRASHED, FINISHED = NodePhase
 START, SAVE_AND_STOP, STOP, CARRY_ON = DirectiveKind
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

@@ -39,7 +39,7 @@ class TimelineEntry(Answer):
 
 
 class Attempt(Answer):
-    """One scale set: its place, price, outcome, steps and phases."""
+    """One hold on machines: its place, price, outcome, steps and phases."""
 
     id: str
     object: Literal["fine_tuning.job.attempt"] = "fine_tuning.job.attempt"
@@ -49,6 +49,8 @@ class Attempt(Answer):
     """VM size."""
     capacity: str
     """`spot` or `on_demand`."""
+    engine: str
+    """`scale_set` or `azureml`."""
     nodes: int
     price_per_hour: Money
     """Price of one machine."""

@@ -140,6 +140,8 @@ class Infrastructure(Answer):
     on_deadline_risk: Literal["switch_to_on_demand", "notify", "cancel"]
     max_price: MaxPrice | None
     regions: list[str] | None
+    engine: Literal["scale_set", "azureml"] | None
+    """What alone may run the machines; null: any."""
     priority: Literal["low", "normal", "high"]
 
 

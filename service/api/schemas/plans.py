@@ -36,6 +36,8 @@ class Option(Stored):
     region: str
     vm_size: str
     capacity_type: Literal["spot", "on_demand"]
+    engine: Literal["scale_set", "azureml"] = "scale_set"
+    """What runs the machines: a scale set, or a cluster in the Azure ML workspace."""
     hourly: Money
     """Price of one machine."""
     on_demand_hourly: Money

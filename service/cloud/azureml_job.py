@@ -1,0 +1,101 @@
+"""The cluster and the job that we ask Azure Machine Learning for, and the client that asks.
+
+azure-ai-ml is imported here alone, when the first of these is made: it is an extra.
+"""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from service.cloud.azureml_views import LOW_PRIORITY
+from service.cloud.provider import OWNER_TAG, Misconfigured
+from service.domain.catalogue import lookup
+from service.domain.fleet import ScaleSetSpec
+from service.domain.states import CapacityType
+
+CONFIG = "REKINDLE_NODE"  # the node's configuration; trainer/supervisor/main.py takes it out
+COMMAND = "python3 -m trainer.supervisor"
+_IDLE_SECONDS = 120  # of a node that has nothing to do, until it goes
+_ATTEMPTS = 0  # of the client itself: back-off is the caller's
+
+
+def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path: str) -> Any:  # noqa: ANN401 - MLClient and its credential
+    """The workspace's client; ``place``: subscription, resource group, workspace."""
+    try:
+        from azure.ai.ml import MLClient  # noqa: PLC0415 - an extra, and a second to import
+    except ImportError as error:
+        raise Misconfigured(
+            "An offering is of Azure ML, and azure-ai-ml is not installed."
+            " Install rekindle[azureml], or take the offering out of REKINDLE_OFFERINGS."
+        ) from error
+    subscription, group, workspace = place
+    return MLClient(
+        credential,
+        subscription,
+        group,
+        workspace,
+        enable_telemetry=False,
+        show_progress=False,
+        retry_total=_ATTEMPTS,
+        **({"connection_verify": ca_path} if ca_path else {}),
+        **(_cloud(base_url) if base_url else {}),
+    )
+
+
+def cluster(name: str, spec: ScaleSetSpec, owner: str, identity_id: str, subnet_id: str) -> Any:  # noqa: ANN401 - AmlCompute
+    """A cluster that has no nodes until its job is there."""
+    from azure.ai.ml.entities import (  # noqa: PLC0415 - as above
+        AmlCompute,
+        IdentityConfiguration,
+        ManagedIdentityConfiguration,
+        NetworkSettings,
+    )
+
+    spot = spec.offering.capacity_type is CapacityType.SPOT
+    extra: dict[str, Any] = {}
+    if identity_id:
+        named = [ManagedIdentityConfiguration(resource_id=identity_id)]
+        extra["identity"] = IdentityConfiguration(
+            type="user_assigned", user_assigned_identities=named
+        )
+    if subnet_id:
+        extra["network_settings"] = NetworkSettings(subnet=subnet_id)
+    return AmlCompute(
+        name=name,
+        location=spec.offering.region,
+        size=spec.offering.vm_size,
+        tier=LOW_PRIORITY if spot else "dedicated",
+        min_instances=0,
+        max_instances=spec.instance_count,
+        idle_time_before_scale_down=_IDLE_SECONDS,
+        ssh_public_access_enabled=False,
+        tags={**spec.tags, OWNER_TAG: owner},
+        **extra,
+    )
+
+
+def job(name: str, compute: str, spec: ScaleSetSpec) -> Any:  # noqa: ANN401 - Command
+    """One supervisor on each node: without a distribution a command runs on one node only."""
+    from azure.ai.ml import command  # noqa: PLC0415 - as above
+    from azure.ai.ml.entities import Environment  # noqa: PLC0415 - as above
+
+    sku = lookup(spec.offering.vm_size)
+    return command(
+        name=name,
+        display_name=name,
+        command=COMMAND,
+        environment=Environment(image=spec.image),
+        environment_variables={CONFIG: spec.node_config},
+        compute=compute,
+        instance_count=spec.instance_count,
+        distribution={"type": "pytorch", "process_count_per_instance": 1},
+        tags=spec.tags,
+        shm_size=f"{sku.ram_gib // 2}g" if sku else "2g",  # saves lie in memory
+    )
+
+
+def _cloud(base_url: str) -> dict[str, Any]:
+    """How the client is told of an endpoint that is not Azure's public one."""
+    name = f"rekindle-{urlsplit(base_url).port}"
+    roles = ("resource_manager", "azure_portal", "active_directory", "aml_resource_id")
+    told = {**dict.fromkeys(roles, base_url), "registry_discovery_endpoint": base_url}
+    return {"cloud": name, "cloud_metadata": told | {"storage_endpoint": "localhost"}}
