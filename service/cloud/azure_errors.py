@@ -75,6 +75,11 @@ TABLE: tuple[Row, ...] = (
         message="quota",
         remedy="Raise it in the Azure portal under Quotas > Compute, or allow other regions.",
     ),
+    Row(  # of clusters in Azure ML, which have cores of their own
+        error=InsufficientCapacity,
+        code="Cluster(Min)?(Nodes)?(Exceed)?CoreQuota(Reached)?",
+        remedy="Raise it in Azure Machine Learning studio under Quota, or allow other offerings.",
+    ),
     Row(
         error=Misconfigured,
         code="(Linked)?AuthorizationFailed",

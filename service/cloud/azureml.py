@@ -130,7 +130,7 @@ class AzureMlCloud:
         if found is None:
             raise ScaleSetNotFound(f"There is no cluster {cluster_name(name)}.")
         nodes = list(self._client.compute.list_nodes(found.name))
-        return cluster(found, self._status(name), nodes)
+        return cluster(found, self._status(name), nodes, self._errors(found.name))
 
     def _list(self) -> list[ScaleSet]:
         every = self._client.compute.list(compute_type="amlcompute")
@@ -157,9 +157,16 @@ class AzureMlCloud:
             )
         return found
 
+    def _errors(self, name: str) -> list[Any]:
+        """Why nodes did not come. The client's own entity leaves that out."""
+        resource = self._client.compute._operation.get(  # noqa: SLF001 - as above
+            self._workspace.resource_group, self._workspace.name, name
+        )
+        return list(resource.properties.properties.errors or ())
+
     def _status(self, name: str) -> str | None:
         try:
-            return str(self._client.jobs.get(name).status)
+            return str(self._client.jobs.get(name).status.value)
         except ResourceNotFoundError:
             return None
 

@@ -3,6 +3,7 @@
 azure-ai-ml is imported here alone, when the first of these is made: it is an extra.
 """
 
+import logging
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path:
             "An offering is of Azure ML, and azure-ai-ml is not installed."
             " Install rekindle[azureml], or take the offering out of REKINDLE_OFFERINGS."
         ) from error
+    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)  # a line for each call, else
     subscription, group, workspace = place
     return MLClient(
         credential,

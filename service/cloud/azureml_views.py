@@ -7,7 +7,7 @@ nodes run than before, which is what an eviction is to the rest of the service.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from contract.choices import Engine
 from service.cloud.azure_errors import failed
@@ -30,13 +30,6 @@ _RUNS = frozenset({"Running", "NotResponding", "Finalizing"})
 _OVER = frozenset({"Completed", "Failed", "Canceled"})
 
 
-class Node(Protocol):
-    """One row of a cluster's list of nodes."""
-
-    node_id: str
-    node_state: str  # idle, running, preparing, unusable, leaving or preempted
-
-
 def cluster_name(name: str) -> str:
     """The cluster of a scale set's name: shorter, and as unique; a cluster's own name is itself.
 
@@ -46,20 +39,18 @@ def cluster_name(name: str) -> str:
     return name if len(name) <= _MOST else name[:3] + name[3 - _MOST :]
 
 
-def cluster(found: Any, status: str | None = None, nodes: Iterable[Node] = ()) -> ScaleSet:  # noqa: ANN401 - AmlCompute
-    """The cluster as a scale set; ``status``: of its job, None where there is none.
-
-    The message of a failure that the cluster reports is not in the client's answer: its code is.
-    """
+def cluster(
+    found: Any,  # noqa: ANN401 - AmlCompute
+    status: str | None = None,
+    nodes: Iterable[object] = (),
+    errors: Sequence[Any] = (),
+) -> ScaleSet:
+    """The cluster as a scale set; ``status``: of its job, None where there is none."""
     tags = dict(found.tags or {})
     ours = scale_set_name(tags.get(ATTEMPT_TAG, ""))
     runs = status in _RUNS
-    machines = tuple(
-        Instance(instance_id=n.node_id, vm_id=n.node_id, name=n.node_id, running=runs)
-        for n in nodes
-        if n.node_state == "running" or (not runs and n.node_state in ("idle", "preparing"))
-    )
-    error = failure(found, status, machines)
+    machines = tuple(_machine(node, runs=runs) for node in map(_members, nodes) if _is_on(node))
+    error = failure(found, status, [] if machines else errors)
     return ScaleSet(
         name=ours if cluster_name(ours) == found.name else found.name,
         phase=_phase(found, status, failed=error is not None),
@@ -79,11 +70,14 @@ def cluster(found: Any, status: str | None = None, nodes: Iterable[Node] = ()) -
 def failure(
     found: Any,  # noqa: ANN401 - AmlCompute
     status: str | None,
-    machines: Sequence[Instance],
+    errors: Sequence[Any],
 ) -> tuple[str, Failure, str] | None:
     """The code of a failure, what it means and what to do; None where nothing failed."""
-    if code := "" if machines else found.provisioning_errors:
-        return (code, *failed(code, f"Azure ML cannot allocate the cluster's nodes: {code}"))
+    if errors:
+        told = errors[0].error
+        return (told.code, *failed(told.code, told.message))
+    if code := found.provisioning_errors:
+        return (code, *failed(code, f"Azure ML could not make the cluster: {code}"))
     if status in _OVER:
         where = f"Azure ML studio shows its logs under the job {found.name}"
         return status, Failure.TRANSIENT, f"The Azure ML job ended as {status}; {where}."
@@ -92,11 +86,33 @@ def failure(
 
 def spot_cores(usages: Iterable[Any]) -> SpotCores:
     """The quota of low-priority cores of clusters; it is not that of virtual machines."""
-    for usage in usages:
-        name = usage.name["value"] if isinstance(usage.name, dict) else usage.name.value
-        if "lowpriority" in name.lower().replace(" ", "") and "regional" not in name.lower():
-            return SpotCores(limit=usage.limit, used=usage.current_value)
+    for usage in map(_members, usages):
+        if "lowpriority" in usage["name"]["value"].lower().replace(" ", ""):
+            return SpotCores(limit=usage["limit"], used=usage["currentvalue"])
     return SpotCores(limit=None, used=0)
+
+
+def _members(row: object) -> dict[str, Any]:
+    """By lower-case names without underscores.
+
+    azure-ai-ml 1.35 names the members of nodes and usages as JSON does (nodeId), and leaves those
+    that it documents (node_id) empty.
+    """
+    return {
+        name.replace("_", "").lower(): value
+        for name, value in vars(row).items()
+        if value is not None
+    }
+
+
+def _is_on(node: dict[str, Any]) -> bool:
+    return node["nodestate"] not in ("preempted", "leaving", "unusable")
+
+
+def _machine(node: dict[str, Any], *, runs: bool) -> Instance:
+    name = str(node["nodeid"])
+    running = runs and node["nodestate"] == "running"
+    return Instance(instance_id=name, vm_id=name, name=name, running=running)
 
 
 def _phase(found: Any, status: str | None, *, failed: bool) -> ScaleSetPhase:  # noqa: ANN401 - AmlCompute

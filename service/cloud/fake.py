@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import NAMESPACE_URL, uuid5
 
+from contract.choices import Engine
 from service.cloud.azure_errors import failed
 from service.cloud.provider import (
     OWNER_TAG,
@@ -138,6 +139,8 @@ class FakeCloud:
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         self._admit()
         entry = self._visible_entry(name)
+        if entry.spec.offering.engine is Engine.AZUREML:
+            return self._answer()  # it gives a job its nodes again by itself
         made = self.now() - entry.accepted_at >= entry.create_time + entry.straggle
         if entry.deleting_since or entry.refill_at or not made:
             return self._answer()
@@ -179,7 +182,7 @@ class FakeCloud:
         self._admit()
         self._settle()
         told = self.spot_quotas.get(region, SpotCores(limit=None, used=0))
-        ours = (e for e in self._entries.values() if e.spec.offering.region == region)
+        ours = (e for e in self._entries.values() if e.spec.offering.pool == region)
         spot = (e for e in ours if e.spec.offering.capacity_type is CapacityType.SPOT)
         return replace(told, used=told.used + sum(map(_cores, spot)))
 
@@ -189,9 +192,13 @@ class FakeCloud:
     def evict(self, name: str, instance_id: str = "0", *, lingers: bool = False) -> None:
         """Take one instance, as Azure does when it wants Spot capacity back.
 
-        With ``lingers`` it stays in the list, stopped: an Azure fault that lasted for weeks.
+        With ``lingers`` it stays in the list, stopped: an Azure fault that lasted for weeks. In
+        Azure ML the job ends on all its nodes, and those that are left wait for the rest.
         """
         instances = self._entries[name].instances
+        if self._entries[name].spec.offering.engine is Engine.AZUREML:
+            for key, left in instances.items():
+                instances[key] = replace(left, running=False)
         if lingers:
             instances[instance_id] = replace(instances[instance_id], running=False)
         else:
@@ -270,6 +277,7 @@ class FakeCloud:
             region=entry.spec.offering.region,
             vm_size=entry.spec.offering.vm_size,
             capacity_type=entry.spec.offering.capacity_type,
+            engine=entry.spec.offering.engine,
         )
         if entry.deleting_since:
             return replace(seen, phase=ScaleSetPhase.DELETING)
