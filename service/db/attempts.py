@@ -16,7 +16,7 @@ from service.db.leases import Claim
 from service.db.tables import attempts
 from service.domain.attempt import Attempt
 from service.domain.elastic import Elastic
-from service.domain.fleet import Offering, Price
+from service.domain.fleet import Offering, Price, longest_run
 from service.domain.states import AttemptState, CapacityType, Outcome
 from service.domain.terms import MOVES, OVER_BUDGET, RETURNS
 
@@ -207,6 +207,7 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
         step_seconds=job["step_p90"] or 0.0,  # plans of a release before do not say
         over_budget_at=job["over_budget_at"],
         save_seconds=job["save_seconds"],
+        ends_by=row.created_at + longest if (longest := longest_run(row.offering)) else None,
     )
 
 

@@ -43,12 +43,16 @@ from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from trainer.contract import DirectiveKind, Generation
 
 MAX_TRAINER_ERRORS = 3  # in a row, without a newly committed checkpoint
+_BEFORE_END = timedelta(hours=2)  # of what the engine allows: to save, with room for an outage
+LONGEST_RUN = "Azure ML ends a job that has run for so long"
 # Before the next generation, by how many in a row were fruitless: what fails at once fails often.
 _PAUSES = tuple(timedelta(seconds=s) for s in (0, 0, 5, 10, 20, 40, 60))
 
 
 def next_step(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
     """Decide one step; the same arguments always give the same step."""
+    if attempt.ends_by and not attempt.wish and now >= attempt.ends_by - _BEFORE_END:
+        attempt = replace(attempt, wish=Outcome.EVICTED, because=LONGEST_RUN)
     return DECIDE[attempt.state](attempt, seen, now, pace)
 
 

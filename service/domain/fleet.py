@@ -1,7 +1,7 @@
 """Machines as the service sees them: offerings, scale sets and their instances."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
@@ -27,6 +27,17 @@ class Offering:
         bought = self.capacity_type.replace("_", "-")
         where = ", Azure ML" if self.engine is Engine.AZUREML else ""
         return f"{self.vm_size} in {self.region} ({bought}{where})"
+
+
+def longest_run(offering: Offering) -> timedelta | None:
+    """For how long the engine lets a job run; None: for ever.
+
+    Azure ML ends a job after 7 days on low priority and after 21 else (Microsoft Learn, "Manage and
+    increase quotas and limits for resources with Azure Machine Learning").
+    """
+    if offering.engine is Engine.SCALE_SET:
+        return None
+    return timedelta(days=7 if offering.capacity_type is CapacityType.SPOT else 21)
 
 
 @dataclass(frozen=True, kw_only=True)
