@@ -1,4 +1,4 @@
-"""The two workspaces that one contract suite runs against, and what Azure ML does there by itself."""
+"""Two workspaces that one contract suite runs against, and what Azure ML does there by itself."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
