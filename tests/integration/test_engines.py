@@ -12,6 +12,7 @@ from service.domain.fleet import scale_set_name
 from tests.clock import Clock
 from tests.scripted_node import boot, evicted, train
 from tests.world import PRICE, SPOT, World, open_world
+from trainer.contract import NodePhase
 
 CLUSTER = replace(SPOT, engine=Engine.AZUREML)
 LITTLE_MORE = replace(PRICE, hourly=PRICE.hourly + Decimal("0.01"))
@@ -97,7 +98,7 @@ async def test_a_job_that_azure_ml_would_end_saves_and_goes_on_before(
     number = await train(both, nodes, step=1)
     clock.advance(seconds=(7 * 24 - 2) * 3600)
     for node in nodes:
-        await node.say("running", number, step=2)
+        await node.say(NodePhase.RUNNING, number, step=2)
     await both.tick()
     told = [await node.hear() for node in nodes]
 
