@@ -27,12 +27,21 @@ class Azure:
 
     @property
     def offerings(self) -> list[tuple[str, str, bool]]:
-        """Size, region, and whether it is Spot, of each offering."""
+        """Size, region, and whether it is Spot, of each offering of scale sets."""
+        return [offering for offering, cluster in self._offerings if not cluster]
+
+    @property
+    def clusters(self) -> list[tuple[str, str, bool]]:
+        """The same of the offerings that Azure ML runs."""
+        return [offering for offering, cluster in self._offerings if cluster]
+
+    @property
+    def _offerings(self) -> list[tuple[tuple[str, str, bool], bool]]:
         found = []
         for text in filter(None, map(str.strip, self.setting("OFFERINGS").split(","))):
             size, _, place = text.partition("@")
-            region, _, capacity = place.partition(":")
-            found.append((size, region, capacity != "on_demand"))
+            region, *words = place.split(":")
+            found.append(((size, region, "on_demand" not in words), "azureml" in words))
         return found
 
     @property

@@ -10,7 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
 
-from rekindle.cli import check_reach, check_roles, check_settings, check_subscription
+from rekindle.cli import (
+    check_azureml,
+    check_reach,
+    check_roles,
+    check_settings,
+    check_subscription,
+)
 from rekindle.cli.azure_arm import SECONDS, Azure, endpoint, first_line, object_id, said, token
 from rekindle.cli.check import Check, doubt, missing, ok, skipped
 
@@ -23,6 +29,7 @@ LOOKS: dict[str, Look] = {  # by the name that is shown where one cannot be made
     "providers": check_subscription.providers,
     "sizes and quota": check_subscription.sizes,
     "VM image": check_subscription.image,
+    "Azure ML": check_azureml.checks,
     "encryption": check_subscription.encryption,
     "subnet": check_reach.subnet,
     "storage firewall": check_reach.storage,

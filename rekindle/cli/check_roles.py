@@ -54,11 +54,11 @@ def group(azure: Azure) -> Iterator[Check]:
         return
     yield ok("resource group", azure.group)
     scope = f"/subscriptions/{azure.subscription}{path}"
-    yield _role(azure, "Virtual Machine Contributor", MACHINES, scope)
+    yield granted(azure, "Virtual Machine Contributor", MACHINES, scope)
     subnet = azure.setting("AZURE_SUBNET_ID")
     for place in dict.fromkeys(subnet.replace("{region}", r) for r in azure.regions or [""]):
-        yield _role(azure, "Network Contributor", (JOIN,), place or scope)
-    audit = _role(azure, "Reader", AUDIT, scope)
+        yield granted(azure, "Network Contributor", (JOIN,), place or scope)
+    audit = granted(azure, "Reader", AUDIT, scope)
     if audit.remedy:
         audit = doubt(audit.name, f"{audit.found}: the audit shows less", audit.remedy)
     yield audit
@@ -67,7 +67,7 @@ def group(azure: Azure) -> Iterator[Check]:
 def subscription(azure: Azure) -> Iterator[Check]:
     """What a role on the group cannot give."""
     scope = f"/subscriptions/{azure.subscription}"
-    found = _role(azure, "Reader", MARKET, scope)
+    found = granted(azure, "Reader", MARKET, scope)
     yield Check("role Reader of the subscription", found.verdict, found.found, found.remedy)
 
 
@@ -78,27 +78,26 @@ def identity(azure: Azure) -> Iterator[Check]:
         why = "REKINDLE_AZURE_IDENTITY_ID is not set: nodes have no identity"
         yield skipped("role Managed Identity Operator", why)
         return
-    yield _role(azure, "Managed Identity Operator", (ASSIGN,), scope)
+    yield granted(azure, "Managed Identity Operator", (ASSIGN,), scope)
 
 
-def _role(azure: Azure, role: str, actions: tuple[str, ...], scope: str) -> Check:
+def granted(azure: Azure, role: str, actions: tuple[str, ...], scope: str) -> Check:
+    """Whether who is signed in may do all of these at the scope; ``role`` would grant them."""
     name = f"role {role}"
     try:
-        granted = azure.get_id(f"{scope.rstrip('/')}/{_PERMISSIONS}", "2022-04-01")["value"]
+        held = azure.get_id(f"{scope.rstrip('/')}/{_PERMISSIONS}", "2022-04-01")["value"]
     except httpx.HTTPError as error:
         return doubt(name, f"cannot be read: {said(error)}", f"See: az resource show --ids {scope}")
-    absent = [action for action in actions if not _may(granted, action)]
+    absent = [action for action in actions if not _may(held, action)]
     if not absent:
         return ok(name, "granted")
     return missing(name, f"may not {', '.join(absent)}", azure.assign(role, scope))
 
 
-def _may(granted: list[dict[str, Any]], action: str) -> bool:
+def _may(held: list[dict[str, Any]], action: str) -> bool:
     """As ARM adds roles up: what one grants, less what the same one takes away."""
 
     def within(patterns: list[str]) -> bool:
         return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in patterns)
 
-    return any(
-        within(g.get("actions", [])) and not within(g.get("notActions", [])) for g in granted
-    )
+    return any(within(g.get("actions", [])) and not within(g.get("notActions", [])) for g in held)

@@ -113,7 +113,7 @@ def _quota(azure: Azure, offering: str, sku: Json | None, usages: Json, *, spot:
     if usage is None:
         see = f"See: az vm list-usage -l {region} -o table"
         return doubt(name, f"ARM lists no quota {quota or 'for this size'}", see)
-    left, needed = usage["limit"] - usage["currentValue"], _cores(size, sku)
+    left, needed = usage["limit"] - usage["currentValue"], cores(size, sku)
     kind = "Spot" if spot else quota
     found = f"{left} of {usage['limit']} {kind} cores free, {needed} for each machine"
     if left >= needed:
@@ -127,7 +127,8 @@ def _quota(azure: Azure, offering: str, sku: Json | None, usages: Json, *, spot:
     return missing(name, found, run)
 
 
-def _cores(size: str, sku: Json | None) -> int:
+def cores(size: str, sku: Json | None) -> int:
+    """Of one machine: as ARM lists the size, else as its name says."""
     told = {c["name"]: c["value"] for c in sku["capabilities"]}.get("vCPUs") if sku else None
     in_name = re.search(r"[A-Za-z](\d+)", size.partition("_")[2])
     return int(told or (in_name[1] if in_name else 1))

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from bench import ports
-from rekindle.cli import check_azure, check_machine, check_reach, check_roles
+from rekindle.cli import check_azure, check_azureml, check_machine, check_reach, check_roles
 from rekindle.cli.azure_arm import Azure
 from rekindle.cli.check import Check, Verdict
 
@@ -219,3 +219,56 @@ def test_a_look_that_fails_or_hangs_stops_no_other() -> None:
         "misreads": "doubt",
         "role Managed Identity Operator": "skipped",
     }
+
+
+SPACE = {"AZUREML_WORKSPACE": "ws", "OFFERINGS": "Standard_NC24ads_A100_v4@eastus:azureml"}
+LOW = {"name": {"value": "Cluster LowPriority vCPUs"}, "limit": 48, "currentValue": 24}
+READY = {
+    "Microsoft.MachineLearningServices": {"registrationState": "Registered"},
+    "ws": {"location": "eastus"},
+    "permissions": {"value": [{"actions": ["*"], "notActions": []}]},
+    "usages": {"value": [LOW]},
+}
+
+
+def test_a_workspace_with_all_that_clusters_need_is_well() -> None:
+    found = list(check_azureml.checks(arm(READY, **SPACE)))
+
+    assert {check.verdict for check in found} == {Verdict.OK}
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("answers", "name", "verdict", "remedy"),
+    [
+        ({"ws": None}, "Azure ML workspace", Verdict.MISSING, "az ml workspace create -n ws"),
+        ({"ws": {"location": "uksouth"}}, "Azure ML workspace", Verdict.DOUBT, "region"),
+        (
+            {"usages": {"value": [LOW | {"currentValue": 48}]}},
+            "Azure ML quota of Standard_NC24ads_A100_v4@eastus",
+            Verdict.MISSING,
+            "Request quota",
+        ),
+        (
+            {"permissions": {"value": [{"actions": ["*/read"], "notActions": []}]}},
+            "role AzureML Compute Operator",
+            Verdict.MISSING,
+            "az role assignment create",
+        ),
+    ],
+)
+def test_what_a_workspace_lacks_comes_with_its_remedy(
+    answers: dict[str, Any], name: str, verdict: Verdict, remedy: str
+) -> None:
+    told = {k: v for k, v in (READY | answers).items() if v is not None}
+    found = by_name(check_azureml.checks(arm(told, **SPACE)))[name]
+
+    assert found.verdict is verdict
+    assert remedy in found.remedy
+
+
+def test_without_an_offering_of_azure_ml_its_workspace_is_not_looked_at() -> None:
+    azure = arm({}, OFFERINGS="Standard_NC24ads_A100_v4@eastus:on_demand")
+
+    assert list(check_azureml.checks(azure)) == []
+    assert azure.offerings == [("Standard_NC24ads_A100_v4", "eastus", False)]

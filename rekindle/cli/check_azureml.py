@@ -1,0 +1,83 @@
+"""Whether the Azure Machine Learning workspace has what clusters need. Nothing without offerings.
+
+The roles are Azure's own: AzureML Compute Operator may make and delete clusters, AzureML Data
+Scientist may do the rest but that (Microsoft Learn, "Manage access to Azure Machine Learning
+workspaces").
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from rekindle.cli.azure_arm import Azure, said
+from rekindle.cli.check import Check, doubt, missing, ok
+from rekindle.cli.check_roles import granted
+from rekindle.cli.check_subscription import cores
+
+_ML = "Microsoft.MachineLearningServices"
+_VERSION = "2023-08-01-preview"
+CLUSTERS = tuple(
+    f"{_ML}/workspaces/computes/{verb}" for verb in ("read", "write", "delete", "listNodes/action")
+)
+JOBS = tuple(
+    f"{_ML}/workspaces/{verb}"
+    for verb in (
+        *("read", "jobs/read", "jobs/write", "jobs/cancel/action"),
+        *("environments/read", "environments/versions/read", "environments/versions/write"),
+        "experiments/runs/read",
+    )
+)
+Json = dict[str, Any]
+
+
+def checks(azure: Azure) -> Iterator[Check]:
+    """The provider, the workspace, the roles on it, and the clusters' own quota of each region."""
+    if not azure.clusters:
+        return
+    state = azure.get(f"/providers/{_ML}", "2021-04-01")["registrationState"]
+    run = f"Run: az provider register --namespace {_ML} --wait"
+    good = state == "Registered"
+    yield ok(f"provider {_ML}", state) if good else missing(f"provider {_ML}", state, run)
+    yield from _workspace(azure)
+    for size, region, spot in azure.clusters:
+        yield _quota(azure, size, region, spot=spot)
+
+
+def _workspace(azure: Azure) -> Iterator[Check]:
+    name = azure.setting("AZUREML_WORKSPACE")
+    group = azure.setting("AZUREML_RESOURCE_GROUP") or azure.group
+    path = f"/resourceGroups/{group}/providers/{_ML}/workspaces/{name}"
+    try:
+        found = azure.get(path, _VERSION)
+    except httpx.HTTPError as error:
+        run = f"Run: az ml workspace create -n {name or 'NAME'} -g {group} -l REGION"
+        yield missing("Azure ML workspace", said(error), run)
+        return
+    elsewhere = {region for _, region, _ in azure.clusters} - {found["location"]}
+    if elsewhere:
+        yield doubt(
+            "Azure ML workspace",
+            f"{name} is in {found['location']}, and clusters are to be in {', '.join(elsewhere)}",
+            "Data and images cross regions then; name offerings of the workspace's region",
+        )
+    else:
+        yield ok("Azure ML workspace", name)
+    scope = f"/subscriptions/{azure.subscription}{path}"
+    yield granted(azure, "AzureML Compute Operator", CLUSTERS, scope)
+    yield granted(azure, "AzureML Data Scientist", JOBS, scope)
+
+
+def _quota(azure: Azure, size: str, region: str, *, spot: bool) -> Check:
+    """Clusters have cores of their own, apart from those of virtual machines."""
+    name = f"Azure ML quota of {size}@{region}"
+    usages: list[Json] = azure.get(f"/providers/{_ML}/locations/{region}/usages", _VERSION)["value"]
+    kind = "lowpriority" if spot else "dedicated"
+    rows = [u for u in usages if kind in u["name"]["value"].lower().replace(" ", "")]
+    if not rows:
+        return doubt(name, f"ARM lists no {kind} cores", "See: Azure ML studio, Quota")
+    left, needed = rows[0]["limit"] - rows[0]["currentValue"], cores(size, None)
+    found = f"{left} of {rows[0]['limit']} cores of clusters free, {needed} for each machine"
+    if left >= needed:
+        return ok(name, found)
+    return missing(name, found, "Ask for more in Azure ML studio: Quota, Request quota")
