@@ -25,7 +25,7 @@ def main() -> None:
     """Write every lock file."""
     project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    _write("service.txt", _compile(project["dependencies"]))
+    _write("service.txt", _compile(project["dependencies"] + extras["azureml"]))
     emulator = filter(OF_EMULATOR.match, project["dependencies"] + extras["local"])
     local = _compile([*emulator, NODE_WHEEL])
     trainer = _compile(extras["trainer"])

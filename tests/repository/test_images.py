@@ -131,7 +131,7 @@ def test_a_lock_file_pins_every_package_exactly_and_by_hash(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "requirements"),
     [
-        ("service.txt", PROJECT["dependencies"]),
+        ("service.txt", PROJECT["dependencies"] + PROJECT["optional-dependencies"]["azureml"]),
         ("trainer.txt", PROJECT["optional-dependencies"]["trainer"]),
     ],
 )
