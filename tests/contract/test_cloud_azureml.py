@@ -50,7 +50,7 @@ async def test_ordering_it_again_changes_nothing(space: Space) -> None:
     assert [s.name for s in await space.cloud.list_owned()] == [spec.name]
 
 
-async def test_a_preempted_node_leaves_fewer_that_run_than_were_ordered(space: Space) -> None:
+async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Space) -> None:
     spec = a_spec()
     before = await space.made(spec)
     await space.preempt(spec.name, before.instances[0].vm_id)

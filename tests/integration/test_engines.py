@@ -76,7 +76,7 @@ async def test_an_evicted_job_without_capacity_goes_on_in_the_workspace(both: Wo
     assert (await both.job(job))["status"] == "running"
 
 
-async def test_a_preempted_node_ends_the_attempt_as_an_eviction_and_leaves_no_cluster(
+async def test_an_evicted_node_ends_the_attempt_and_leaves_no_cluster(
     both: World,
 ) -> None:
     job = (await both.submit(infrastructure={"nodes": 2, "engine": "azureml"}))["id"]

@@ -64,7 +64,7 @@ def test_how_far_it_is(members: dict[str, Any], status: str | None, phase: Scale
         ("Canceled", (), 0),  # the whole cluster was taken
     ],
 )
-def test_a_preempted_job_has_fewer_nodes_that_run(
+def test_an_evicted_job_has_fewer_nodes_that_run(
     status: str, states: tuple[str, ...], running: int
 ) -> None:
     seen = cluster(found(), status, [node(i, state) for i, state in enumerate(states)])
