@@ -72,7 +72,7 @@ async def test_a_vm_is_stopped_and_started(emulator: Emulator) -> None:
         wait_for(lambda: emulator.machines("rk-power")[0]["state"] == "deallocated")
         await (await sets.begin_start(GROUP, "rk-power")).result()
         assert await power(client, "rk-power") == ["running"]
-        assert (folder / "child.pid").exists()  # the disk outlived the eviction
+        assert (folder / "kept").exists()  # the disk outlived the eviction
         await remove(client, "rk-power")
 
 
