@@ -21,7 +21,6 @@ IMAGES = {  # publisher -> offer -> skus
     },
     "microsoft-dsvm": {"ubuntu-hpc": ("2204", "2404")},
     "Debian": {"debian-12": ("12-gen2", "12")},
-    "MicrosoftWindowsServer": {"WindowsServer": ("2022-datacenter-g2", "2019-Datacenter")},
 }
 PUBLISHERS = SUBSCRIPTION + COMPUTE + "/locations/{location}/publishers"
 OFFERS = PUBLISHERS + "/{publisher}/artifacttypes/vmimage/offers"
@@ -44,9 +43,8 @@ async def show(request: Request) -> Response:
         return JSONResponse([_row(request, VERSION, place)])
     if names["version"] not in (VERSION, "latest"):
         raise _missing(names["version"])
-    windows = "windows" in names["publisher"].lower()
     properties = {
-        "osDiskImage": {"operatingSystem": "Windows" if windows else "Linux", "sizeInGb": 30},
+        "osDiskImage": {"operatingSystem": "Linux", "sizeInGb": 30},
         "dataDiskImages": [],
         "hyperVGeneration": "V2",
         "architecture": "x64",

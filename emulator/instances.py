@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator import evictions, maintenance, operations
+from emulator import evictions, operations
 from emulator.errors import ArmError, instance_not_found, invalid, marked_for_deletion
 from emulator.front_door import check_conditions, fabric_of, page
 from emulator.instance_query import unsupported
@@ -72,9 +72,6 @@ def begin_deletion(request: Request, scale_set: ScaleSet, ids: tuple[str, ...]) 
     if scale_set.provisioning_state == "Deleting":
         raise marked_for_deletion("Delete Virtual Machine Scale Set VMs", scale_set.name)
     force = request.query_params.get("forceDeletion", "false").lower() == "true"
-    if not force:
-        going = [scale_set.instances[name] for name in ids]
-        maintenance.give_notice(scale_set, going, fabric.now())
     operation = operations.begin(
         fabric,
         "delete_instances",

@@ -14,8 +14,8 @@ from emulator.errors import ArmError, invalid
 from emulator.fabric import Fabric
 from emulator.state import Instance, ScaleSet
 
-NOTICE = {"Freeze": 900.0, "Reboot": 900.0, "Redeploy": 600.0, "Terminate": 300.0}  # the least
-DOOM = {"Reboot": "restart", "Redeploy": "redeploy", "Terminate": "deleted"}
+NOTICE = {"Freeze": 900.0, "Reboot": 900.0, "Redeploy": 600.0}  # the least
+DOOM = {"Reboot": "restart", "Redeploy": "redeploy"}
 FREEZE_SECONDS = 5
 UNKNOWN = -1  # how long it lasts
 _WHY = {
@@ -23,7 +23,6 @@ _WHY = {
     "operation.",
     "Reboot": "Host server is undergoing maintenance.",
     "Redeploy": "The virtual machine is scheduled to move to another host.",
-    "Terminate": "The virtual machine is scheduled to be deleted.",
 }
 _FAILED = "Host server is undergoing an emergency repair."
 
@@ -36,7 +35,6 @@ class Event:
     kind: str
     not_before: float
     why: str
-    source: str = "Platform"
     seconds: int = UNKNOWN
     agreed: bool = False
     started_at: float | None = None
@@ -52,7 +50,7 @@ class Event:
             "Resources": [vm_name],
             "NotBefore": "" if started else formatdate(self.not_before, usegmt=True),
             "Description": self.why,
-            "EventSource": self.source,
+            "EventSource": "Platform",
             "DurationInSeconds": self.seconds,
         }
 
@@ -65,10 +63,11 @@ def announce(
     *,
     notice: float | None = None,
     seconds: int | None = None,
-    source: str = "Platform",
 ) -> Event:
     """Schedule something; Azure gives no less notice than `NOTICE` says."""
-    least = _least_notice(scale_set, kind)
+    if kind not in NOTICE:
+        raise invalid(f"'kind' must be one of {', '.join(NOTICE)}, not {kind!r}.")
+    least = NOTICE[kind]
     if notice is not None and notice < least:
         raise invalid(f"Azure announces {kind} at least {least:g} s ahead; 'notice' is less.")
     if instance.phase != "allocated" or instance.doom:
@@ -80,20 +79,10 @@ def announce(
         kind=kind,
         not_before=now + (least if notice is None else notice),
         why=_WHY[kind],
-        source=source,
         seconds=length if seconds is None else seconds,
     )
     _put(instance, event)
     return event
-
-
-def give_notice(scale_set: ScaleSet, instances: list[Instance], now: float) -> None:
-    """Announce their deletion to instances whose scale set asks for that; once to each."""
-    profile = _termination(scale_set)
-    for instance in instances:
-        there = instance.phase == "allocated" and not instance.doom and not instance.on_notice
-        if there and profile.get("enable") and not scale_set.spot:
-            announce(scale_set, instance, "Terminate", now, source="User")
 
 
 def host_failed(instance: Instance, now: float) -> None:
@@ -174,22 +163,3 @@ def _put(instance: Instance, event: Event) -> None:
     others = [row for row in instance.maintenance if row["id"] != event.id]
     instance.maintenance = [*others, asdict(event)]
     instance.incarnation += 1
-
-
-def _least_notice(scale_set: ScaleSet, kind: str) -> float:
-    if kind not in NOTICE:
-        raise invalid(f"'kind' must be one of {', '.join(NOTICE)}, not {kind!r}.")
-    if kind != "Terminate":
-        return NOTICE[kind]
-    profile = _termination(scale_set)
-    if scale_set.spot or not profile.get("enable"):
-        message = f"The scale set '{scale_set.name}' has no terminate notification."
-        raise ArmError(409, "OperationNotAllowed", message)
-    minutes = str(profile.get("notBeforeTimeout") or "PT5M").strip("PTM")
-    return float(minutes) * 60 if minutes.isdigit() else NOTICE[kind]
-
-
-def _termination(scale_set: ScaleSet) -> dict[str, Any]:
-    asked = scale_set.profile.get("scheduledEventsProfile") or {}
-    profile: dict[str, Any] = asked.get("terminateNotificationProfile") or {}
-    return profile

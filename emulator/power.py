@@ -6,7 +6,7 @@ Every order but ``start`` begins with the death of the VM's processes: it is the
 
 from emulator.state import Instance, ScaleSet
 
-KILLING = ("deallocate", "powerOff", "restart", "reimage", "redeploy")
+KILLING = ("deallocate", "powerOff", "restart", "redeploy")
 ORDERS = ("start", *KILLING)
 
 
@@ -30,6 +30,4 @@ def settled(scale_set: ScaleSet, instance: Instance) -> bool:
         instance.phase = "deallocated"
     elif doom == "powerOff":
         instance.stopped = True
-    elif doom == "reimage":
-        instance.applied = scale_set.version
     return True

@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator import maintenance, operations
+from emulator import operations
 from emulator.access import enforcement
 from emulator.catalog import catalog, region_name
 from emulator.errors import ArmError, group_not_found, invalid
@@ -81,8 +81,6 @@ async def delete(request: Request) -> Response:
         for scale_set in fabric.state.scale_sets.values():
             if scale_set.key.startswith(group.key + "/"):
                 operations.preempt(fabric, scale_set.key, "put", "restore")
-                going = list(scale_set.instances.values())
-                maintenance.give_notice(scale_set, going, fabric.now())
         running = [
             operations.begin(
                 fabric,

@@ -11,17 +11,7 @@ def staying(scale_set: ScaleSet) -> list[Instance]:
 
 
 def surplus(scale_set: ScaleSet) -> list[Instance]:
-    """The instances beyond the capacity."""
-    living = staying(scale_set)
-    left = len(living) - scale_set.capacity
-    if left <= 0:
-        return []
-    return _order(scale_set, living)[:left]
-
-
-def _order(scale_set: ScaleSet, living: list[Instance]) -> list[Instance]:
-    """As they leave: the doomed, those never allocated, then by the policy (else the newest)."""
-    policy = scale_set.model["properties"].get("scaleInPolicy") or {}
-    oldest = (policy.get("rules") or ["Default"])[0] == "OldestVM"
-    newest = living if oldest else living[::-1]
-    return sorted(newest, key=lambda i: (i.doom not in GOING, i.phase != "creating"))
+    """The instances beyond the capacity: the doomed, those never allocated, then the newest."""
+    newest = staying(scale_set)[::-1]
+    leaving = sorted(newest, key=lambda i: (i.doom not in GOING, i.phase != "creating"))
+    return leaving[: max(len(newest) - scale_set.capacity, 0)]

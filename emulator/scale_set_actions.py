@@ -1,4 +1,4 @@
-"""Orders to VMs: start, power off, restart, deallocate, reimage, redeploy, upgrade, delete.
+"""Orders to VMs: start, power off, restart, deallocate, redeploy, delete.
 
 Each is a long operation. When it is due the instances get their new state, or the doom after
 which they have it (`emulator.power`); it is over when no doom is left.
@@ -19,8 +19,7 @@ from emulator.scale_sets import find_scale_set
 from emulator.state import Instance, Operation, ScaleSet
 
 Handler = Callable[[Request], Awaitable[Response]]
-UPGRADE = "manualUpgrade"
-KINDS = (*power.ORDERS, UPGRADE)
+KINDS = power.ORDERS
 NEEDS_POWER = ("restart", "redeploy")
 
 
@@ -71,7 +70,7 @@ def begin(
     instances = [scale_set.instances[name] for name in ids]
     check_possible(scale_set, instances, kind)
     overtake(fabric, scale_set, ids)
-    starting = kind in ("start", "reimage", "redeploy")
+    starting = kind in ("start", "redeploy")
     settings = fabric.settings
     operation = operations.begin(
         fabric,
@@ -147,9 +146,6 @@ def _begin(
                 _switch_on(instance)
         if refusal:
             operation.end(fabric.now(), refusal)
-    elif kind == UPGRADE:
-        for instance in instances:
-            instance.applied = scale_set.version
     elif kind in power.KILLING:
         for instance in instances:
             if _concerns(kind, instance):

@@ -9,7 +9,7 @@ from emulator import (
 )
 from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, Part
 from emulator.power import ORDERS
-from emulator.scale_set_actions import UPGRADE, on_instance, on_set
+from emulator.scale_set_actions import on_instance, on_set
 
 IN_GROUP = GROUP + COMPUTE
 SETS = "/virtualMachineScaleSets"
@@ -28,15 +28,12 @@ PART = Part(
         ("DELETE", SET, scale_sets.delete),
         ("GET", SET + "/instanceView", scale_sets.view),
         ("POST", SET + "/delete", scale_set_actions.delete_instances),
-        ("POST", SET + "/" + UPGRADE, on_set(UPGRADE)),
-        ("POST", SET + "/reimageAll", on_set("reimage")),
         ("GET", SET + "/virtualMachines", instances.list_all),
         ("GET", INSTANCE, instances.get),
         ("DELETE", INSTANCE, instances.delete),
         ("GET", INSTANCE + "/instanceView", instances.view),
         ("POST", INSTANCE + "/simulateEviction", instances.simulate_eviction),
         ("POST", INSTANCE + boot_diagnostics.RETRIEVE, boot_diagnostics.of_instance),
-        ("POST", INSTANCE + "/reimageAll", on_instance("reimage")),
         ("GET", SUBSCRIPTION + COMPUTE + MACHINES, virtual_machines.list_all),
         ("GET", IN_GROUP + MACHINES, virtual_machines.list_in_group),
         ("GET", MACHINE, virtual_machines.get),

@@ -18,15 +18,10 @@ CUSTOM_DATA = 87380  # base64 characters of 64 KiB
 LARGEST_GROUP = 100  # instances in a single placement group
 LARGEST_SET = 1000
 FAULT_DOMAINS = range(1, 6)
-NOTICE = re.compile(r"PT(\d{1,3})M")  # of a termination
-NOTICE_MINUTES = range(5, 16)
-ND = re.compile(r"Standard_ND", re.IGNORECASE)
 
 
-def check(
-    name: str, model: dict[str, Any], custom_data: str, offer: Offer, version: str = "2026-04-01"
-) -> None:
-    """Raise ArmError if Azure would refuse this model under this name by this api-version."""
+def check(name: str, model: dict[str, Any], custom_data: str, offer: Offer) -> None:
+    """Raise ArmError if Azure would refuse this model under this name."""
     properties = model["properties"]
     profile = properties.get("virtualMachineProfile") or {}
     profile_rules.check(properties, profile)
@@ -38,9 +33,7 @@ def check(
     _keys(profile)
     _encoded(custom_data, "Custom data in OSProfile")
     _encoded(profile.get("userData") or "", "User data in VirtualMachineProfile")
-    _termination(profile)
-    _reservation(properties, profile, offer)
-    spot_rules.check(properties, profile, offer, version)
+    spot_rules.check(profile, offer)
 
 
 def _names(name: str, profile: dict[str, Any]) -> None:
@@ -136,37 +129,3 @@ def _encoded(text: str, what: str) -> None:
             f"{what} must be in Base64 encoding and with a maximum length of "
             f"{CUSTOM_DATA} characters."
         )
-
-
-def _termination(profile: dict[str, Any]) -> None:
-    events = profile.get("scheduledEventsProfile") or {}
-    notice = events.get("terminateNotificationProfile") or {}
-    if not notice.get("enable"):
-        return
-    if profile.get("priority") in ("Spot", "Low"):
-        raise invalid("Terminate notifications cannot be enabled on Spot instances.", "BadRequest")
-    given = notice.get("notBeforeTimeout") or "PT5M"
-    found = NOTICE.fullmatch(given)
-    if not found or int(found[1]) not in NOTICE_MINUTES:
-        raise invalid(
-            f"The value '{given}' of parameter 'notBeforeTimeout' is not allowed. Allowed values "
-            "are between PT5M and PT15M.",
-            target="notBeforeTimeout",
-        )
-
-
-def _reservation(properties: dict[str, Any], profile: dict[str, Any], offer: Offer) -> None:
-    """Capacity reservations are for some sizes, and for no Spot and no placement group."""
-    wanted = (profile.get("capacityReservation") or {}).get("capacityReservationGroup") or {}
-    if not wanted.get("id"):
-        return
-    why = ""
-    if profile.get("priority") in ("Spot", "Low"):
-        why = "Azure Spot Virtual Machines"
-    elif ND.match(offer.size.name):
-        why = f"VM size {offer.size.name}"
-    elif properties.get("singlePlacementGroup"):
-        why = "Virtual Machine Scale Sets with a single placement group"
-    if why:
-        message = f"Capacity reservation is not supported for {why}."
-        raise invalid(message, "BadRequest", "capacityReservation")

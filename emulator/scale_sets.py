@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse, Response
 
 from emulator import (
     governance_rules,
-    maintenance,
     operations,
     profile_rules,
     scale_in,
@@ -100,8 +99,6 @@ async def delete(request: Request) -> Response:
     running = fabric.operations(scale_set.key, "delete")
     if not running:
         operations.preempt(fabric, scale_set.key, "put", "restore")
-        if request.query_params.get("forceDeletion", "").lower() != "true":
-            maintenance.give_notice(scale_set, list(scale_set.instances.values()), fabric.now())
         seconds = fabric.settings.delete_seconds
         running = [operations.begin(fabric, "delete", scale_set, seconds=seconds)]
         scale_set_faults.hinder(running[0], scale_set_faults.met(fabric, scale_set, "DELETE"))
@@ -168,10 +165,9 @@ def _accept(
     """Check what is wanted, write it down, and answer with the operation that brings it about."""
     managed.show_ids(fabric.state, scale_set)
     offer = _offer(scale_set)
-    version = request.query_params["api-version"]
     model, custom_data = scale_set.model, scale_set.custom_data
     priced = replace(offer, spot=_spot_price(fabric, scale_set))
-    scale_set_rules.check(scale_set.name, model, custom_data, priced, version)
+    scale_set_rules.check(scale_set.name, model, custom_data, priced)
     profile_rules.check_subnets(fabric.state, scale_set.id, scale_set.profile)
     governance_rules.check(fabric, scale_set, offer)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")

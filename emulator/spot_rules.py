@@ -9,8 +9,6 @@ from emulator.errors import ArmError, invalid
 
 AKA = "For more information, see http://aka.ms/AzureSpot/errormessages."
 ANY_PRICE = Decimal(-1)
-RESTORE_SINCE = "2021-07-01"  # the first api-version that has the restore policy
-RESTORE_TIMEOUT = re.compile(r"P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+S)?)?")
 NEVER_SPOT = re.compile(r"Standard_B\d.*|.*_Promo", re.IGNORECASE)
 
 
@@ -23,21 +21,11 @@ def check_size(profile: dict[str, Any], size: str) -> None:
         )
 
 
-def check(properties: dict[str, Any], profile: dict[str, Any], offer: Offer, version: str) -> None:
+def check(profile: dict[str, Any], offer: Offer) -> None:
     """Raise ArmError for what does not go with the priority."""
-    restore = properties.get("spotRestorePolicy") or {}
-    if restore and version[:10] < RESTORE_SINCE:
-        raise invalid(
-            "Spot restoration feature is not supported for this API version.",
-            "SpotRestorationIsNotSupportedForThisAPIVersion",
-        )
     if profile.get("priority") not in ("Spot", "Low"):
-        _regular(profile, restore)
+        _regular(profile)
         return
-    timeout = restore.get("restoreTimeout")
-    if timeout is not None and not RESTORE_TIMEOUT.fullmatch(timeout):
-        message = f"The value '{timeout}' of parameter 'restoreTimeout' is not an ISO 8601 time."
-        raise invalid(message, target="restoreTimeout")
     disk = (profile.get("storageProfile") or {}).get("osDisk") or {}
     if disk.get("diffDiskSettings") and profile.get("evictionPolicy") != "Delete":
         raise invalid(
@@ -74,7 +62,7 @@ def _max_price(price: Decimal, offer: Offer) -> None:
         )
 
 
-def _regular(profile: dict[str, Any], restore: dict[str, Any]) -> None:
+def _regular(profile: dict[str, Any]) -> None:
     if profile.get("evictionPolicy"):
         raise invalid(
             f"Eviction policy can be set only on Azure Spot Virtual Machines. {AKA}",
@@ -84,9 +72,4 @@ def _regular(profile: dict[str, Any], restore: dict[str, Any]) -> None:
         raise invalid(
             f"Max price is supported only for Azure Spot Virtual Machines. {AKA}",
             "MaxPriceIsSupportedOnlyForAzureSpotVirtualMachines",
-        )
-    if restore.get("enabled"):
-        raise invalid(
-            "Spot restoration feature is supported only for Azure Spot virtual machine scale sets.",
-            "SpotRestorationIsSupportedOnlyForAzureSpotScaleSets",
         )

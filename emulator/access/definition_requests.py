@@ -46,9 +46,7 @@ async def put(request: Request) -> Response:
             403, "RoleDefinitionUpdateNotPermitted", "A built-in role cannot be changed."
         )
     old = roles.find(fabric.state, name)
-    _check_scopes(
-        request, "write", *told["assignableScopes"], *(old.assignable_scopes if old else ())
-    )
+    _check_scopes(request, *told["assignableScopes"], *(old.assignable_scopes if old else ()))
     for role in roles.all_roles(fabric.state):
         if role.name.lower() == told["roleName"].lower() and role.id != name:
             text = (
@@ -66,27 +64,6 @@ async def put(request: Request) -> Response:
     fabric.state.resources[resource.key] = resource
     fabric.changed()
     return JSONResponse(shown(roles.custom(resource), _subscription(request)), status_code=201)
-
-
-async def delete(request: Request) -> Response:
-    """Delete a custom role that nobody has."""
-    fabric = fabric_of(request)
-    role = roles.find(fabric.state, request.path_params["name"])
-    if role is None:
-        return Response(status_code=204)
-    if not role.custom:
-        raise ArmError(
-            403, "RoleDefinitionDeleteNotPermitted", "A built-in role cannot be deleted."
-        )
-    _check_scopes(request, "delete", *role.assignable_scopes)
-    if any(a.role_id == role.id for a in assignments.every(fabric.state)):
-        text = "There are existing role assignments referencing role."
-        raise ArmError(400, "RoleDefinitionHasAssignments", text)
-    kept = fabric.state.resources
-    for key in [r.key for r in kept.values() if r.type == DEFINITION and r.name.lower() == role.id]:
-        del kept[key]
-    fabric.changed()
-    return JSONResponse(shown(role, _subscription(request)))
 
 
 def shown(role: Role, subscription: str) -> dict[str, Any]:
@@ -130,11 +107,11 @@ def _checked(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_scopes(request: Request, verb: str, *scopes: str) -> None:
+def _check_scopes(request: Request, *scopes: str) -> None:
     """A role is for all its scopes: who changes it needs the right at each, wherever they ask."""
     caller: Caller = request.scope["caller"]
     for scope in scopes:
-        enforcement.demand(fabric_of(request), caller, Need(f"{DEFINITION}/{verb}", scope))
+        enforcement.demand(fabric_of(request), caller, Need(f"{DEFINITION}/write", scope))
 
 
 def _filter(text: str) -> Callable[[Role], bool]:

@@ -42,16 +42,6 @@ async def put(request: Request) -> Response:
     return JSONResponse(_shown(resource), status_code=200 if old else 201)
 
 
-async def patch(request: Request) -> Response:
-    """Change the tags."""
-    fabric, resource = fabric_of(request), _found(request)
-    body = await read_json(request)
-    if "tags" in body:
-        resource.body = resource.body | {"tags": tags_of(body)}
-        fabric.changed()
-    return JSONResponse(_shown(resource))
-
-
 async def get(request: Request) -> Response:
     """Show one."""
     return JSONResponse(_shown(_found(request)))

@@ -31,7 +31,6 @@ PART = Part(
         ("GET", DEFINITIONS, definition_requests.list_all),
         ("GET", DEFINITIONS + "/{name}", definition_requests.get),
         ("PUT", DEFINITIONS + "/{name}", definition_requests.put),
-        ("DELETE", DEFINITIONS + "/{name}", definition_requests.delete),
         ("GET", ASSIGNMENTS, assignment_requests.list_all),
         ("GET", ASSIGNMENTS + "/{name}", assignment_requests.get),
         ("PUT", ASSIGNMENTS + "/{name}", assignment_requests.put),
@@ -41,7 +40,6 @@ PART = Part(
         ("GET", IN_GROUP, identities.list_in_group),
         ("GET", IDENTITY, identities.get),
         ("PUT", IDENTITY, identities.put),
-        ("PATCH", IDENTITY, identities.patch),
         ("DELETE", IDENTITY, identities.delete),
     ],
     metadata=[

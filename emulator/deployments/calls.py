@@ -17,11 +17,10 @@ Json = Any
 class Unasked(Exception):
     """An expression needs an answer that nobody asked for yet: ask, then evaluate it again."""
 
-    def __init__(self, method: str, path: str, version: str, body: Json) -> None:
+    def __init__(self, path: str, version: str) -> None:
         super().__init__(path)
-        self.key = (method, path.lower(), version)
+        self.key = (path.lower(), version)
         self.path = path
-        self.body = body
 
 
 class Calls:
@@ -50,32 +49,22 @@ class Answers:
     def __init__(self, calls: Calls, missing: set[str]) -> None:
         self._calls = calls
         self._missing = missing  # ids of resources that are still to be deployed
-        self._known: dict[tuple[str, str, str], httpx.Response] = {}
+        self._known: dict[tuple[str, str], httpx.Response] = {}
 
     def show(self, resource_id: str, version: str) -> dict[str, Json]:
         """A resource as ARM shows it."""
-        return dict(self._answer("GET", resource_id, version, None, resource_id))
-
-    def act(self, resource_id: str, version: str, action: str, body: Json) -> Json:
-        """The answer to a POST on a resource."""
-        path = f"{resource_id}/{action}"
-        return self._answer("POST", path, version, body, resource_id)
-
-    async def fetch(self, wanted: Unasked) -> None:
-        """Ask for what an expression needs."""
-        method, _, version = wanted.key
-        answer = await self._calls.ask(method, wanted.path, version, wanted.body)
-        self._known[wanted.key] = answer
-
-    def _answer(self, method: str, path: str, version: str, body: Json, resource_id: str) -> Json:
         if resource_id.lower() in self._missing:
             raise NotYet(resource_id)
-        wanted = Unasked(method, path, version, body)
+        wanted = Unasked(resource_id, version)
         if (answer := self._known.get(wanted.key)) is None:
             raise wanted
         if answer.status_code >= 400:
             raise refusal(answer)
-        return answer.json()
+        return dict(answer.json())
+
+    async def fetch(self, wanted: Unasked) -> None:
+        """Ask for what an expression needs."""
+        self._known[wanted.key] = await self._calls.ask("GET", wanted.path, wanted.key[1])
 
 
 def refusal(answer: httpx.Response) -> ArmError:

@@ -1,4 +1,4 @@
-"""Template functions that need nothing but their arguments."""
+"""Template functions that need nothing but their arguments: those that infra/ and az use."""
 
 import base64
 import hashlib
@@ -25,8 +25,6 @@ def text(value: Json) -> str:
 
 
 def _concat(*parts: Json) -> Json:
-    if parts and all(isinstance(part, list) for part in parts):
-        return [element for part in parts for element in part]
     return "".join(text(part) for part in parts)
 
 
@@ -34,31 +32,9 @@ def _format(pattern: str, *values: Json) -> str:
     def fill(found: re.Match[str]) -> str:
         if found[0] in ("{{", "}}"):
             return found[0][0]
-        number, width = int(found[1]), found[2]
-        value = values[number]
-        return f"{value:0{width}d}" if width and isinstance(value, int) else text(value)
+        return text(values[int(found[1])])
 
-    return re.sub(r"\{\{|\}\}|\{(\d+)(?::[dD](\d+))?\}", fill, pattern)
-
-
-def _split(source: str, marks: Json) -> list[str]:
-    every = marks if isinstance(marks, list) else [marks]
-    return re.split("|".join(re.escape(mark) for mark in every), source)
-
-
-def _contains(container: Json, what: Json) -> bool:
-    if isinstance(container, dict):
-        return text(what).lower() in (name.lower() for name in container)
-    return text(what) in container if isinstance(container, str) else what in container
-
-
-def _equals(one: Json, other: Json) -> bool:
-    same_type = isinstance(one, bool) == isinstance(other, bool)
-    return bool(one == other) and same_type
-
-
-def _int(value: Json) -> int:
-    return int(value)
+    return re.sub(r"\{\{|\}\}|\{(\d+)\}", fill, pattern)
 
 
 def _bool(value: Json) -> bool:
@@ -73,37 +49,16 @@ def _unique(*parts: Json) -> str:
     return base64.b32encode(digest).decode().lower()[:13]
 
 
-def _extreme(pick: Callable[[list[int]], int]) -> Callable[..., int]:
-    return lambda *parts: pick(parts[0] if isinstance(parts[0], list) else list(parts))
-
-
 FUNCTIONS: dict[str, Callable[..., Json]] = {
     "concat": _concat,
     "format": _format,
-    "string": text,
-    "tolower": lambda s: s.lower(),
-    "toupper": lambda s: s.upper(),
-    "replace": lambda s, old, new: s.replace(old, new),
-    "split": _split,
-    "join": lambda parts, mark: mark.join(text(part) for part in parts),
-    "length": len,
+    "split": lambda source, mark: source.split(mark),
     "empty": lambda container: container is None or len(container) == 0,
-    "contains": _contains,
-    "createarray": lambda *parts: list(parts),
-    "first": lambda parts: parts[0] if parts else None,
     "last": lambda parts: parts[-1] if parts else None,
     "take": lambda parts, count: parts[: max(count, 0)],
-    "equals": _equals,
-    "less": lambda one, other: one < other,
     "greater": lambda one, other: one > other,
+    "max": lambda *numbers: max(numbers),
     "not": lambda value: not _bool(value),
-    "true": lambda: True,
-    "false": lambda: False,
-    "null": lambda: None,
-    "int": _int,
-    "bool": _bool,
-    "min": _extreme(min),
-    "max": _extreme(max),
     "uricomponent": lambda s: quote(s, safe=""),
     "uniquestring": _unique,
     "guid": lambda *parts: str(uuid.uuid5(GUIDS, "-".join(text(part) for part in parts))),

@@ -72,11 +72,6 @@ def _check_rules(name: str, rules: Json) -> None:
 
 
 def _value(name: str, rules: Json, passed: Json, scope: Scope) -> Json:
-    if isinstance(passed, dict) and "reference" in passed:
-        raise invalid_template(
-            f"The parameter '{name}' refers to a key vault, which the emulator has no secrets in: "
-            "pass the value."
-        )
     if isinstance(passed, dict) and "value" in passed:
         return passed["value"]
     if "defaultValue" in rules:
@@ -86,8 +81,6 @@ def _value(name: str, rules: Json, passed: Json, scope: Scope) -> Json:
             raise invalid_template(
                 f"The template parameter '{name}' is not valid: {error}"
             ) from None
-    if rules.get("nullable"):
-        return None
     raise invalid_template(
         f"The value for the template parameter '{name}' is not provided. Please see "
         "https://aka.ms/arm-create-parameter-file for usage details."
@@ -97,7 +90,7 @@ def _value(name: str, rules: Json, passed: Json, scope: Scope) -> Json:
 def _check(name: str, rules: Json, value: Json) -> None:
     kind = str(rules["type"]).lower()
     right = isinstance(value, TYPES[kind]) and (kind == "bool" or not isinstance(value, bool))
-    if not right and not (value is None and rules.get("nullable")):
+    if not right:
         raise invalid_template(
             f"Template parameter JToken type is not valid. Expected '{rules['type']}'. Actual "
             f"'{type(value).__name__}'. The parameter is '{name}'. Please see "
@@ -110,7 +103,7 @@ def _check(name: str, rules: Json, value: Json) -> None:
             f"value '{value}' is not part of the allowed value(s): "
             f"'{','.join(str(choice) for choice in allowed)}'."
         )
-    if isinstance(value, bool) or value is None or isinstance(value, dict):
+    if isinstance(value, bool | dict):
         return
     size, what = (value, "Value") if isinstance(value, int) else (len(value), "Length")
     for bound, wrong in (

@@ -86,7 +86,7 @@ def _check(fabric: Fabric, app: Starlette, step: Step, body: Json) -> None:
         )
     kind = find(path, step.version)
     kind.check_name(path.name)
-    if kind.inside or open_ended(body):
+    if open_ended(body):
         return
     old = fabric.state.resources.get(path.key)
     draft = Draft(fabric, path, body, old)

@@ -4,15 +4,13 @@ A deployment is a `Resource` whose body has, beside its properties, the template
 done so far and, while it runs, ``run``: what was passed to it, and how far it got.
 """
 
-import hashlib
-import json
 import uuid
 from typing import Any
 
 from emulator.access.directory import TENANT
 from emulator.deployments import parameters
 from emulator.deployments.scopes import Place
-from emulator.deployments.templates import Plan, Step
+from emulator.deployments.templates import Plan
 from emulator.fabric import Fabric
 from emulator.resources.resource_ids import parse
 from emulator.state import Resource, ResourceGroup
@@ -49,7 +47,7 @@ def place(group: ResourceGroup) -> Place:
 
 def new(fabric: Fabric, id_: str, plan: Plan, asked: Json, call: Json) -> Resource:
     """A deployment that is to be carried out; ``call`` is what a PUT of its resources needs."""
-    properties = summary(fabric, plan, asked)
+    properties = summary(fabric, plan)
     properties["provisioningState"] = "Running"
     run = {
         "parameters": asked.get("parameters") or {},
@@ -70,19 +68,15 @@ def new(fabric: Fabric, id_: str, plan: Plan, asked: Json, call: Json) -> Resour
     )
 
 
-def summary(fabric: Fabric, plan: Plan, asked: Json) -> dict[str, Json]:
+def summary(fabric: Fabric, plan: Plan) -> dict[str, Json]:
     """The properties of a deployment that has just been found to be in order."""
-    template = json.dumps(asked["template"], sort_keys=True)
     return {
-        "templateHash": str(int(hashlib.sha256(template.encode()).hexdigest()[:16], 16)),
         "parameters": parameters.shown(plan.declared, plan.scope.parameters),
         "mode": "Incremental",
         "provisioningState": "Succeeded",
         "timestamp": timestamp(fabric.now()),
         "duration": "PT0S",
         "correlationId": str(uuid.uuid4()),
-        "providers": _providers(plan),
-        "dependencies": [_dependency(step, plan.steps) for step in plan.steps if step.waits_for],
     }
 
 
@@ -101,17 +95,3 @@ def target(resource_id: str, type_: str) -> dict[str, str]:
     path = parse(resource_id)
     name = path.full_name if path else resource_id.rpartition("/")[2]
     return {"id": resource_id, "resourceType": type_, "resourceName": name}
-
-
-def _providers(plan: Plan) -> list[dict[str, Json]]:
-    types = sorted({step.type for step in plan.steps})
-    spaces: dict[str, list[dict[str, Json]]] = {}
-    for each in types:
-        space, _, rest = each.partition("/")
-        spaces.setdefault(space, []).append({"resourceType": rest, "locations": []})
-    return [{"namespace": space, "resourceTypes": rows} for space, rows in spaces.items()]
-
-
-def _dependency(step: Step, steps: list[Step]) -> dict[str, Json]:
-    needs = [target(other.id, other.type) for other in steps if other.key in step.waits_for]
-    return {"dependsOn": needs, **target(step.id, step.type)}

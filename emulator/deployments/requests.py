@@ -41,9 +41,9 @@ async def put(request: Request) -> Response:
 async def validate(request: Request) -> Response:
     """Say whether a deployment could begin."""
     id_, name = _names(request)
-    asked, plan = await _planned(request, name)
+    _, plan = await _planned(request, name)
     preflight.check(fabric_of(request), request, name, plan)
-    properties = records.summary(fabric_of(request), plan, asked)
+    properties = records.summary(fabric_of(request), plan)
     properties["validatedResources"] = [{"id": step.id} for step in plan.steps if step.wanted]
     body = {"id": id_, "name": name, "type": records.DEPLOYMENTS, "properties": properties}
     return JSONResponse(body)

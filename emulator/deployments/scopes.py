@@ -22,10 +22,6 @@ class Cloud(Protocol):
         """A resource as ARM shows it; NotYet while it is still to be deployed."""
         ...
 
-    def act(self, resource_id: str, version: str, action: str, body: Json) -> Json:
-        """The answer to a POST on a resource; NotYet while it is still to be deployed."""
-        ...
-
 
 @dataclass(frozen=True)
 class Place:
@@ -56,22 +52,7 @@ class Scope:
         known = FUNCTIONS.get(name.lower())
         if known:
             return known(self, arguments)
-        if name.lower().startswith("list") and len(arguments) > 0:
-            return _list(self, name, [argument() for argument in arguments])
         return functions.apply(name, [argument() for argument in arguments])
-
-
-def _if(scope: Scope, arguments: list[Argument]) -> Json:
-    _count("if", arguments, 3, 3)
-    return arguments[1]() if functions.apply("bool", [arguments[0]()]) else arguments[2]()
-
-
-def _and(scope: Scope, arguments: list[Argument]) -> Json:
-    return all(functions.apply("bool", [argument()]) for argument in arguments)
-
-
-def _or(scope: Scope, arguments: list[Argument]) -> Json:
-    return any(functions.apply("bool", [argument()]) for argument in arguments)
 
 
 def _parameters(scope: Scope, arguments: list[Argument]) -> Json:
@@ -109,30 +90,18 @@ def _providers(_scope: Scope, arguments: list[Argument]) -> Json:
 
 
 def _resource_id(scope: Scope, arguments: list[Argument]) -> Json:
-    """`resourceId([subscription], [group], type, name...)`."""
-    words = [str(argument()) for argument in arguments]
-    at = next((n for n, word in enumerate(words) if "/" in word), None)
-    if at is None or at > 2:
-        raise TemplateError(
-            "Unable to evaluate template language function 'resourceId': the type of resource "
-            "must be fully qualified, for example 'Microsoft.Network/virtualNetworks'. Please see "
-            "https://aka.ms/arm-resource-functions/#resourceid for usage details."
-        )
-    scopes, kind, names = words[:at], words[at], words[at + 1 :]
-    subscription = next(
-        (w for w in scopes if GUID.fullmatch(w)), scope.place.subscription["subscriptionId"]
-    )
-    group = next((w for w in reversed(scopes) if not GUID.fullmatch(w)), scope.place.group["name"])
-    return join_id(f"/subscriptions/{subscription}/resourceGroups/{group}", kind, names)
+    """`resourceId(type, name...)`."""
+    return _id_below(scope.place.group_id, arguments)
 
 
 def _subscription_resource_id(scope: Scope, arguments: list[Argument]) -> Json:
-    words = [str(argument()) for argument in arguments]
-    subscription = scope.place.subscription["subscriptionId"]
-    if words and "/" not in words[0]:
-        subscription = words.pop(0)
-    kind, *names = words or [""]
-    return join_id(f"/subscriptions/{subscription}", kind, names)
+    """`subscriptionResourceId(type, name...)`."""
+    return _id_below(str(scope.place.subscription["id"]), arguments)
+
+
+def _id_below(base: str, arguments: list[Argument]) -> str:
+    kind, *names = [str(argument()) for argument in arguments] or [""]
+    return join_id(base, kind, names)
 
 
 def join_id(base: str, kind: str, names: list[str]) -> str:
@@ -150,26 +119,14 @@ def join_id(base: str, kind: str, names: list[str]) -> str:
 
 
 def _reference(scope: Scope, arguments: list[Argument]) -> Json:
-    """`reference(name or id, [apiVersion], ['Full'])`."""
-    _count("reference", arguments, 1, 3)
+    """`reference(name or id, [apiVersion])`."""
+    _count("reference", arguments, 1, 2)
     given = [str(argument()) for argument in arguments]
     if scope.cloud is None:
         raise NotYet(given[0])
     resource_id, known = _resolve(scope, given[0])
     version = given[1] if len(given) > 1 and given[1] else known
-    shown = scope.cloud.show(resource_id, version)
-    if len(given) > 2 and given[2].lower() == "full":
-        return shown | {"resourceId": shown.get("id"), "apiVersion": version}
-    return shown.get("properties", {})
-
-
-def _list(scope: Scope, name: str, given: list[Json]) -> Json:
-    """`listKeys(name or id, apiVersion, [body])` and all others of its kind."""
-    if scope.cloud is None:
-        raise NotYet(str(given[0]))
-    resource_id, known = _resolve(scope, str(given[0]))
-    version = str(given[1]) if len(given) > 1 else known
-    return scope.cloud.act(resource_id, version, name, given[2] if len(given) > 2 else None)
+    return scope.cloud.show(resource_id, version).get("properties", {})
 
 
 def _resolve(scope: Scope, what: str) -> tuple[str, str]:
@@ -196,9 +153,6 @@ def _count(name: str, arguments: list[Argument], least: int, most: int) -> None:
 
 
 FUNCTIONS: dict[str, Callable[[Scope, list[Argument]], Json]] = {
-    "if": _if,
-    "and": _and,
-    "or": _or,
     "parameters": _parameters,
     "variables": _variables,
     "resourceid": _resource_id,

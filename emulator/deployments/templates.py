@@ -11,13 +11,12 @@ from emulator.deployments import parameters
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 from emulator.deployments.refusals import invalid_resource, invalid_template
 from emulator.deployments.scopes import Place, Scope, join_id
-from emulator.state import group_id
 
 Json = Any
 MOST_RESOURCES = 800
 CONTROL = {
     *("type", "apiVersion", "name", "dependsOn", "condition", "copy", "resources", "scope"),
-    *("comments", "resourceGroup", "subscriptionId"),
+    "comments",
 }
 
 
@@ -160,22 +159,9 @@ def _below(parent: Step, kind: str, name: str) -> tuple[str, str]:
 
 
 def _base(name: str, row: dict[str, Json], scope: Scope) -> str:
-    """The id that the resource's own steps are appended to."""
-    if row.get("scope"):
-        given = str(_evaluated(name, row["scope"], scope)).rstrip("/")
-        if given.startswith("/") or not given:
-            return given
-        kind, _, rest = given.partition("/")
-        parts = [kind, *rest.split("/")]  # Namespace/type/name[/type/name]
-        return f"{scope.place.group_id}/providers/{'/'.join(parts)}"
-    subscription = _evaluated(name, row.get("subscriptionId"), scope)
-    group = _evaluated(name, row.get("resourceGroup"), scope)
-    if not (subscription or group):
-        return scope.place.group_id
-    return group_id(
-        subscription or scope.place.subscription["subscriptionId"],
-        group or scope.place.group["name"],
-    )
+    """The id that the resource's own steps are appended to: that of its `scope`, or the group's."""
+    given = str(_evaluated(name, row.get("scope") or scope.place.group_id, scope))
+    return given.rstrip("/")
 
 
 def _evaluated(name: str, value: Json, scope: Scope) -> Json:

@@ -49,16 +49,6 @@ async def generate(request: Request) -> Response:
     )
 
 
-async def metadata(request: Request) -> Response:
-    """The resource behind the scores, as GET .../placementScores/spot shows it."""
-    names = request.path_params
-    region = Region.of(names["subscription"], names["location"])
-    types = "Microsoft.Compute/locations/placementScores"
-    properties = {"supportedResourceTypes": ["microsoft.compute/virtualmachines"]}
-    id_ = f"{region.key}/placementScores/spot"
-    return JSONResponse({"id": id_, "name": "spot", "type": types, "properties": properties})
-
-
 def _score(fabric: Fabric, region: Region, name: str, zone: str, count: int) -> dict[str, Any]:
     offer = catalog().offer(name, region.location)
     row = {

@@ -12,8 +12,6 @@ from emulator.fabric import Fabric
 from emulator.market import planted_prices, storage_rows
 from emulator.market.state import PlantedPrice
 
-WINDOWS_PER_CORE = Decimal("0.046")  # licence, US dollars per hour
-
 
 def rows(fabric: Fabric, size: str = "") -> Iterator[dict[str, Any]]:
     """All of it, or the machines of one size, in the order of the catalog."""
@@ -38,14 +36,15 @@ def _priced(price: Decimal) -> dict[str, Any]:
 
 def _is_replaced(fabric: Fabric, offer: Offer, row: dict[str, Any]) -> bool:
     """Whether a planted row stands alone for this one."""
-    linux = row["type"] == "Consumption" and row["productName"] == offer.size.product
     planted = planted_prices.of(fabric, offer.size.name, offer.location)
-    return linux and any(p.alone and row["skuName"] == offer.size.short + p.bought for p in planted)
+    return row["type"] == "Consumption" and any(
+        p.alone and row["skuName"] == offer.size.short + p.bought for p in planted
+    )
 
 
 def _planted(offer: Offer, planted: PlantedPrice, now: datetime) -> dict[str, Any]:
     usual = {"": offer.on_demand, " Spot": offer.spot, " Low Priority": offer.low_priority}
-    own = _meter(offer, offer.size.product, planted.bought, _month(now))
+    own = _meter(offer, planted.bought, _month(now))
     return planted_prices.added(planted, own | _priced(usual[planted.bought]))
 
 
@@ -54,24 +53,20 @@ def _month(now: datetime) -> datetime:
 
 
 def _meters(offer: Offer, spot: Decimal, now: datetime) -> Iterator[tuple[dict[str, Any], Decimal]]:
-    """Linux and Windows, each bought three ways; Windows for Dev/Test; what is paid years ahead."""
+    """Linux, bought in three ways, and what is paid years ahead."""
     month = _month(now)
     last = calendar.monthrange(month.year, month.month)[1]
     end = {"effectiveEndDate": _time(month.replace(day=last, hour=23, minute=59, second=59))}
-    for system, licence in (("", Decimal(0)), (" Windows", WINDOWS_PER_CORE * offer.size.vcpus)):
-        product = offer.size.product + system
-        yield _meter(offer, product, "", month), offer.on_demand + licence
-        yield _meter(offer, product, " Spot", month) | end, spot + licence
-        yield _meter(offer, product, " Low Priority", month), offer.low_priority + licence
-    windows = _meter(offer, offer.size.product + " Windows", "", month)
-    yield windows | {"type": "DevTestConsumption"}, offer.on_demand
+    yield _meter(offer, "", month), offer.on_demand
+    yield _meter(offer, " Spot", month) | end, spot
+    yield _meter(offer, " Low Priority", month), offer.low_priority
     for term, price in offer.reservations.items():
-        row = _meter(offer, offer.size.product, "", month)
+        row = _meter(offer, "", month)
         yield row | {"type": "Reservation", "reservationTerm": term}, price
 
 
-def _meter(offer: Offer, product: str, kind: str, since: datetime) -> dict[str, Any]:
-    name = offer.size.short + kind
+def _meter(offer: Offer, kind: str, since: datetime) -> dict[str, Any]:
+    name, product = offer.size.short + kind, offer.size.product
     return {
         "currencyCode": "",
         "tierMinimumUnits": 0.0,

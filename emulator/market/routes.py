@@ -22,7 +22,6 @@ PART = Part(
         ("GET", IN_COMPUTE + "/skus", skus.list_all),
         ("GET", LOCATION + "/usages", usages.list_all),
         *(("GET", path, images.show) for path in images.PATHS),
-        ("GET", LOCATION + "/placementScores/spot", placement.metadata),
         ("POST", LOCATION + "/placementScores/spot/generate", placement.generate),
         ("POST", "/providers/Microsoft.ResourceGraph/resources", resource_graph.resources),
         ("POST", SUBSCRIPTION + COSTS, costs.query),

@@ -44,6 +44,13 @@ class Draft:
         """A refusal, to raise."""
         return ArmError(status, code, message)
 
+    @property
+    def name_taken(self) -> bool:
+        """Whether another resource of this type has the name: some names are unique in Azure."""
+        mine = (self.path.type.lower(), self.path.name.lower())
+        others = (r for r in self.fabric.state.resources.values() if r.key != self.path.key)
+        return any((other.type.lower(), other.name.lower()) == mine for other in others)
+
     def need(self, resource_id: object) -> Resource:
         """The resource that an id in the body names, or ArmError."""
         path = parse(resource_id) if isinstance(resource_id, str) else None
@@ -75,11 +82,11 @@ class Kind:
     oldest: str  # api-version
     check: Callable[[Draft], None]
     name: str = r"[A-Za-z0-9][\w.()-]{0,79}"
-    name_refusal: Callable[[str], ArmError] | None = None
-    inside: str = ""  # it lives in this list of its parent's properties
-    always: Json | None = None  # it is there, like this, as soon as its parent is
+    bad_name: tuple[str, str] = (  # code and words
+        "InvalidResourceName",
+        "Resource name {} is invalid.",
+    )
     created: int = 201  # the status that answers the first PUT
-    forbid_delete: Callable[[Fabric, Resource], None] = lambda _fabric, _resource: None
     actions: dict[str, Action] = field(default_factory=dict)  # POST .../name
 
     @property
@@ -89,15 +96,9 @@ class Kind:
 
     def check_name(self, name: str) -> None:
         """Raise ArmError unless the name will do."""
-        if re.fullmatch(self.name, name):
-            return
-        if self.name_refusal:
-            raise self.name_refusal(name)
-        raise ArmError(
-            400,
-            "InvalidResourceName",
-            f"Resource name {name} is invalid. The name must match ^{self.name}$.",
-        )
+        if not re.fullmatch(self.name, name):
+            code, words = self.bad_name
+            raise ArmError(400, code, words.format(name))
 
 
 def check(kind: Kind, draft: Draft) -> None:

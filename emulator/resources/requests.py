@@ -10,7 +10,6 @@ from emulator.fabric import Fabric
 from emulator.front_door import check_conditions, fabric_of, page, read_json
 from emulator.resource_filter import narrowed
 from emulator.resource_groups import find_group
-from emulator.resources import storage
 from emulator.resources.kinds import Json, Kind
 from emulator.resources.resource_ids import ResourcePath, below
 from emulator.resources.store import delete as drop
@@ -28,7 +27,7 @@ async def put(request: Request) -> Response:
     find_group(request)
     path, kind = _named(request)
     body = await read_json(request)
-    old = lookup(fabric, path, kind)
+    old = lookup(fabric, path)
     check_conditions(request, *([old.etag] if old else []))
     resource = store(fabric, path, kind, body)
     fabric.changed()
@@ -41,7 +40,7 @@ async def get(request: Request) -> Response:
     find_group(request)
     path, kind = _parsed(request)
     if path.lists:
-        _check_parent(fabric, path, request.query_params["api-version"])
+        _check_parent(fabric, path)
         return page(request, [shown(found) for found in listed(fabric, path, kind)])
     return JSONResponse(shown(_found(request)))
 
@@ -62,12 +61,12 @@ async def delete(request: Request) -> Response:
     """Delete one with its parts; 204 where there is none."""
     fabric = fabric_of(request)
     find_group(request)
-    path, kind = _named(request)
-    found = lookup(fabric, path, kind)
+    path, _ = _named(request)
+    found = lookup(fabric, path)
     if found is None:
         return Response(status_code=204)
     check_conditions(request, found.etag)
-    drop(fabric, found, kind)
+    drop(fabric, found)
     fabric.changed()
     return Response(status_code=200)
 
@@ -79,7 +78,7 @@ async def post(request: Request) -> Response:
     path = below(names["subscription"], names["group"], rest)
     kind = find(path, request.query_params["api-version"])
     find_group(request)
-    found = lookup(fabric, path, kind)
+    found = lookup(fabric, path)
     if found is None:
         raise not_found(path)
     act = kind.actions.get(action.lower())
@@ -98,12 +97,6 @@ async def list_type(request: Request) -> Response:
         raise not_found(path)
     found = [r for r in _of(fabric, names["subscription"]) if r.type == kind.type]
     return page(request, [shown(resource) for resource in found])
-
-
-async def check_storage_name(request: Request) -> Response:
-    """Whether a storage account may have a name."""
-    body = await read_json(request)
-    return JSONResponse(storage.name_available(fabric_of(request), body))
 
 
 async def list_all(request: Request) -> Response:
@@ -145,15 +138,14 @@ def _named(request: Request) -> tuple[ResourcePath, Kind]:
 
 def _found(request: Request) -> Resource:
     find_group(request)
-    path, kind = _named(request)
-    if (resource := lookup(fabric_of(request), path, kind)) is None:
+    path, _ = _named(request)
+    if (resource := lookup(fabric_of(request), path)) is None:
         raise not_found(path)
     return resource
 
 
-def _check_parent(fabric: Fabric, path: ResourcePath, version: str) -> None:
-    above = path.parent
-    if above and lookup(fabric, above, find(above, version)) is None:
+def _check_parent(fabric: Fabric, path: ResourcePath) -> None:
+    if (above := path.parent) and lookup(fabric, above) is None:
         raise not_found(above)
 
 

@@ -14,11 +14,6 @@ PART = Part(
         ("POST", SUBSCRIPTION + "/providers/{namespace}/unregister", offered.change),
         ("GET", SUBSCRIPTION + "/resources", requests.list_all),
         ("GET", GROUP + "/resources", requests.list_in_group),
-        (
-            "POST",
-            SUBSCRIPTION + "/providers/Microsoft.Storage/checkNameAvailability",
-            requests.check_storage_name,
-        ),
         ("GET", GROUP + ANY, requests.get),
         ("PUT", GROUP + ANY, requests.put),
         ("PATCH", GROUP + ANY, requests.patch),

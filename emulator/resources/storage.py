@@ -1,4 +1,4 @@
-"""Microsoft.Storage: accounts, their containers and lifecycle rules, and their keys.
+"""Microsoft.Storage: accounts, their lifecycle rules, and their keys.
 
 The blobs themselves are elsewhere: with `--blob-endpoint` and `--blob-key` an account's
 address and key are those of an Azurite.
@@ -6,7 +6,6 @@ address and key are those of an Azurite.
 
 import base64
 import hashlib
-import re
 
 from emulator.errors import ArmError
 from emulator.fabric import Fabric
@@ -20,49 +19,13 @@ SKUS = (
     *("Premium_ZRS", "Standard_GZRS", "Standard_RAGZRS"),
 )
 ACTIONS = ("tierToCool", "tierToCold", "tierToArchive", "delete", "enableAutoTierToHotFromCool")
-MOST_RULES, MOST_PREFIXES = 100, 10
+MOST_PREFIXES = 10
 OLDEST = "2018-07-01"
-NO_RETENTION = {"enabled": False}
-BLOB_SERVICE: Json = {
-    "sku": {"name": "Standard_LRS", "tier": "Standard"},
-    "properties": {
-        "cors": {"corsRules": []},
-        "deleteRetentionPolicy": NO_RETENTION,
-        "isVersioningEnabled": False,
-    },
-}
-
-
-def name_available(fabric: Fabric, body: Json) -> Json:
-    """The answer to checkNameAvailability; account names are the world's."""
-    name = str(body.get("name", ""))
-    if not re.fullmatch(r"[a-z0-9]{3,24}", name):
-        message = _bad_name(name).message
-        return {"nameAvailable": False, "reason": "AccountNameInvalid", "message": message}
-    if _owner(fabric, name):
-        message = f"The storage account named {name} is already taken."
-        return {"nameAvailable": False, "reason": "AlreadyExists", "message": message}
-    return {"nameAvailable": True}
-
-
-def _bad_name(name: str) -> ArmError:
-    return ArmError(
-        400,
-        "AccountNameInvalid",
-        f"{name} is not a valid storage account name. Storage account name must be between 3 and "
-        "24 characters in length and use numbers and lower-case letters only.",
-    )
-
-
-def _owner(fabric: Fabric, name: str) -> Resource | None:
-    accounts = (r for r in fabric.state.resources.values() if r.type == ACCOUNTS)
-    return next((account for account in accounts if account.name == name), None)
 
 
 def _check_account(draft: Draft) -> None:
     name = draft.path.name
-    owner = _owner(draft.fabric, name)
-    if owner and owner.key != draft.path.key:
+    if draft.name_taken:
         message = f"The storage account named {name} is already taken."
         raise draft.refuse("StorageAccountAlreadyTaken", message, 409)
     if draft.body.setdefault("kind", "StorageV2") not in ACCOUNT_KINDS:
@@ -73,16 +36,9 @@ def _check_account(draft: Draft) -> None:
     tier = draft.properties.setdefault("accessTier", "Hot")
     if tier not in ("Hot", "Cool", "Cold", "Premium"):
         raise _not_allowed(tier, "properties.accessTier")
-    draft.properties.setdefault("supportsHttpsTrafficOnly", True)
-    draft.properties.setdefault("minimumTlsVersion", "TLS1_0")
-    draft.properties.setdefault("allowBlobPublicAccess", False)
     draft.properties.setdefault("allowSharedKeyAccess", True)
-    draft.properties.setdefault(
-        "networkAcls", {"bypass": "AzureServices", "defaultAction": "Allow"}
-    )
     draft.properties["primaryEndpoints"] = {"blob": blob_endpoint(draft.fabric, name)}
     draft.properties["primaryLocation"] = draft.body["location"]
-    draft.properties["statusOfPrimary"] = "available"
 
 
 def blob_endpoint(fabric: Fabric, name: str) -> str:
@@ -109,13 +65,6 @@ def _check_policy(draft: Draft) -> None:
         raise draft.refuse(
             "InvalidRequestPropertyValue", "The value 'null' is not allowed for property rules."
         )
-    if len(rules) > MOST_RULES:
-        message = f"A management policy has {MOST_RULES} rules at most."
-        raise draft.refuse("InvalidRequestPropertyValue", message)
-    names = [str(rule.get("name")) for rule in rules]
-    if len({n.lower() for n in names}) < len(names):
-        message = "Rule names of a management policy must be unique."
-        raise draft.refuse("InvalidRequestPropertyValue", message)
     for rule in rules:
         _check_rule(rule)
         rule.setdefault("enabled", True)
@@ -159,27 +108,17 @@ def _not_allowed(value: object, where: str) -> ArmError:
     )
 
 
-def _check_container(draft: Draft) -> None:
-    if draft.properties.setdefault("publicAccess", "None") not in ("None", "Blob", "Container"):
-        raise _not_allowed(draft.properties["publicAccess"], "publicAccess")
-    draft.properties.update(leaseStatus="Unlocked", leaseState="Available", hasLegalHold=False)
-
-
-def _bad_container(name: str) -> ArmError:
-    return ArmError(
-        400,
-        "ContainerNameInvalid",
-        f"The specified resource name contains invalid characters: {name}.",
-    )
-
-
 KINDS = (
     Kind(
         type=ACCOUNTS,
         oldest=OLDEST,
         check=_check_account,
         name=r"[a-z0-9]{3,24}",
-        name_refusal=_bad_name,
+        bad_name=(
+            "AccountNameInvalid",
+            "{} is not a valid storage account name. Storage account name must be between 3 and 24 "
+            "characters in length and use numbers and lower-case letters only.",
+        ),
         created=200,  # or 202, says the specification of Microsoft.Storage; never 201
         actions={"listkeys": _list_keys},
     ),
@@ -189,14 +128,6 @@ KINDS = (
         check=no_check,
         name="default",
         created=200,
-        always=BLOB_SERVICE,
-    ),
-    Kind(
-        type=f"{ACCOUNTS}/blobServices/containers",
-        oldest=OLDEST,
-        check=_check_container,
-        name=r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]|\$root|\$web",
-        name_refusal=_bad_container,
     ),
     Kind(
         type=f"{ACCOUNTS}/managementPolicies",

@@ -86,12 +86,12 @@ async def crash(request: Request) -> Response:
 
 
 async def announce(request: Request) -> Response:
-    """Have the platform do something to a VM: ``kind`` is Freeze, Reboot, Redeploy, Terminate.
+    """Have the platform do something to a VM: ``kind`` is Freeze, Reboot or Redeploy.
 
     With at least Azure's own ``notice`` (seconds); ``duration`` is how long a Freeze lasts.
     """
     fabric = fabric_of(request)
-    body = await read_order(request, "vm", "kind", "notice", "duration", "source")
+    body = await read_order(request, "vm", "kind", "notice", "duration")
     scale_set, instance = named(fabric, body.get("vm"))
     notice, duration = body.get("notice"), body.get("duration")
     if not isinstance(notice, int | float | None) or not isinstance(duration, int | None):
@@ -105,7 +105,6 @@ async def announce(request: Request) -> Response:
         fabric.now(),
         notice=notice,
         seconds=duration,
-        source=str(body.get("source", "Platform")),
     )
     fabric.changed()
     return JSONResponse(event.row(scale_set.vm_name(instance)), status_code=201)

@@ -28,8 +28,8 @@ from service.cloud.provider import (
 from service.domain.fleet import Failure
 
 _IMAGE = (
-    "Correct REKINDLE_AZURE_IMAGE: the image must exist in the region and be generalized, and its"
-    " terms be accepted (az vm image terms accept)."
+    "Correct REKINDLE_AZURE_IMAGE: the image must exist in the region (replicate a gallery image"
+    " there) and be generalized."
 )
 _QUOTA = re.compile(
     r"exceeding approved (\w+) quota.*?Location: (\w+), Current Limit: (\d+),"
@@ -98,19 +98,27 @@ TABLE: tuple[Row, ...] = (
         code="RequestDisallowedByAzure",
         remedy="Take regions out of REKINDLE_OFFERINGS that the subscription may not use.",
     ),
+    Row(  # a gallery image that has no copy in the region: terraform-provider-azurerm issue 25012
+        error=Misconfigured,
+        code="(Platform|Gallery)ImageNotFound|ImageBlobNotFound|SubscriptionNotAuthorizedForImage",
+        remedy=_IMAGE,
+    ),
+    # A Marketplace image with a purchase plan (Azure/sap-automation issue 433). To accept its terms
+    # is not enough: the request must name the plan.
     Row(
         error=Misconfigured,
         code=(
-            "(Platform|Gallery)?Image(Version)?NotFound|ImageBlobNotFound"
-            "|SubscriptionNotAuthorizedForImage|VMMarketplaceInvalidInput"
-            "|ResourcePurchaseValidationFailed|MarketplacePurchaseEligibilityFailed"
+            "VMMarketplaceInvalidInput|ResourcePurchaseValidationFailed"
+            "|MarketplacePurchaseEligibilityFailed"
         ),
-        remedy=_IMAGE,
+        remedy="Set REKINDLE_AZURE_IMAGE to an image without a purchase plan: Rekindle sends none.",
     ),
     Row(error=Misconfigured, code="NotFound", message=r"\bimage\b", remedy=_IMAGE),
+    # A subnet or network that is not there (azure-docs issue 81734), an id that is none of a subnet
+    # (azure-cli issue 2081), no address left (azure-docs issue 88211).
     Row(
         error=Misconfigured,
-        code="InvalidResourceReference|SubnetNotFound|(Virtual)?NetworkNotFound|SubnetIsFull",
+        code="InvalidResourceReference|InvalidJsonReferenceFormat|SubnetIsFull",
         remedy="Correct REKINDLE_AZURE_SUBNET_ID: it must exist, with free addresses.",
     ),
     # The time ran out: the machine may still come up. Azure gives either code with these words

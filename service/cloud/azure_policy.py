@@ -18,8 +18,9 @@ from pydantic import (
 )
 
 OUR_TAGS = "rekindle-"  # what our own tags begin with
-# Azure Resource Manager, "Use tags to organize your Azure resources": at most 50 a resource, of
-# which three are ours; 512 and 256 characters; none of <>%&\?/ in a name.
+# azure-docs, azure-resource-manager/management/tag-resources, "Limitations": at most 50 a resource,
+# of which three are ours; 512 and 256 characters; none of <>%&\?/ in a name. Editions before 2022
+# have 2,048 characters for all tags of a scale set as well.
 _MOST_TAGS = 50 - 3
 _LARGEST_OS_DISK = 2040  # GiB; Microsoft's page on ephemeral OS disks, size limit
 Placement = Literal["CacheDisk", "ResourceDisk", "NvmeDisk"]

@@ -22,7 +22,8 @@ _ROLE = (
     "Storage Blob Data Contributor on the account (not on a container: user delegation keys are"
     " the account's)"
 )
-# Microsoft, Common REST API error codes, and Prevent Shared Key authorization.
+# Microsoft Learn, "Troubleshoot 403 errors in Azure Blob Storage" and "Shared access signature
+# error codes"; of keys: "Prevent Shared Key authorization".
 _REMEDIES = {
     "AuthorizationPermissionMismatch": (
         f"The service's identity lacks a role: assign {_ROLE}. A new role works after up to"

@@ -262,6 +262,7 @@ class Life:
         for vm_id in [v for v in there if v not in self.machines]:
             new = Machine(vm_id, there[vm_id], self.job_id, self.replicas, self.world.store)
             new.chatty = bool(self.apart) or self.play.chatty
+            new.boots_never = not self.play.boots
             self.machines[vm_id] = new
 
     @property

@@ -35,6 +35,7 @@ from trainer.contract import (
 )
 
 NODES = "/internal/nodes"
+REFUSED = "Error response from daemon: unauthorized: authentication required\n" * 10
 
 
 @dataclass
@@ -60,6 +61,8 @@ class Machine:
     noticed: bool = False  # Azure has announced that it takes the machine
     silent: bool = False  # cut off from the service, and only from it
     hopeless: bool = False
+    boots_never: bool = False  # no try to pull its image succeeds
+    unhealthy: bool = False  # a GPU of it is broken
     hold: int = 10**9  # no step after this one, until the play says so
     last: int = 0  # the last step; 0 while the play has other things in mind
     told: list[str] = field(default_factory=list)
@@ -80,7 +83,12 @@ class Machine:
         self.phase, self.number, self.step, self.heard = NodePhase.READY, 0, 0, 0
 
     def registration(self) -> dict[str, Any]:
-        """The request that it repeats until it has a seat."""
+        """The request that it repeats until it has a seat, or until it has said why it has none."""
+        token = tokens.bootstrap_token(SECRET, self.attempt_id)
+        if self.boots_never:
+            report = f"phase=pull_image&said=gave_up&machine={self.vm_id}"
+            url = f"/internal/boots/{self.attempt_id}?{report}"
+            return {"method": "POST", "url": url} | _as(token, REFUSED)
         message = Registration(
             protocol=PROTOCOL,
             attempt_id=self.attempt_id,
@@ -90,12 +98,13 @@ class Machine:
             address="127.0.0.9",
             gpus=0,
         )
-        token = tokens.bootstrap_token(SECRET, self.attempt_id)
         return {"method": "POST", "url": NODES} | _as(token, message.to_json())
 
     def be_seated(self, answer: httpx.Response | None) -> None:
         """What came of its registration."""
-        if answer is not None and answer.status_code == 200:
+        if self.boots_never:
+            self.silent = answer is not None
+        elif answer is not None and answer.status_code == 200:
             self.seat, self.seq, self.news = Registered.from_json(answer.content), 0, True
 
     async def _obey(self) -> None:
@@ -145,7 +154,7 @@ class Machine:
     async def _train(self) -> None:
         if self.phase is not NodePhase.RUNNING or self.generation is None:
             return
-        if self.hopeless:
+        if self.hopeless or self.unhealthy:
             self._become(NodePhase.FAILED)
         elif self.step < self.hold and not self.noticed:
             self.step, self.news = self.step + 1, True
@@ -188,7 +197,8 @@ class Machine:
             metrics=(metrics(self.step),) if measured else (),
             eviction=notice if self.noticed else None,
             error="row 17 has no text" if self.phase is NodePhase.FAILED else "",
-            hopeless=self.phase is NodePhase.FAILED,
+            hopeless=self.phase is NodePhase.FAILED and not self.unhealthy,
+            unhealthy="GPU 3 has fallen off the bus" if self.unhealthy else "",
             broken=self.broken if self.phase is NodePhase.STOPPED else None,
         )
         path = f"{NODES}/{self.seat.node_id}/heartbeat"

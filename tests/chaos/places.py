@@ -69,13 +69,6 @@ EXCUSED = {  # no play comes there, and why
     ),
     "commit reconciler/pruning.py run_once": "it deletes what Azure told over a year ago, and a"
     " life has none: tests/integration/test_pruning.py; done twice it deletes nothing more",
-    "commit api/nodes.py boot": "a life's machines boot without a word; told twice it is one event:"
-    " tests/integration/test_boots.py",
-    **dict.fromkeys(
-        ("write reconciler/serial_logs.py _copy", "commit reconciler/serial_logs.py keep"),
-        "a life's cloud keeps no serial logs; killed before or after, the machines are deleted all"
-        " the same: tests/integration/test_boots.py",
-    ),
 }
 MET = Path(__file__).parent / "met.txt"
 

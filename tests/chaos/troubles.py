@@ -101,10 +101,28 @@ async def rotten(life: Life) -> None:
         life.finish()
 
 
+async def unbootable(life: Life) -> None:
+    """The registry lets no machine in: all say so, and the job ends with its first attempt."""
+    life.hold(0)
+
+
+async def unhealthy(life: Life) -> None:
+    """A GPU breaks while it trains; the machine is deleted, and another comes in its place."""
+    life.hold(3)
+    if "ill" not in life.done and life.training(step=3):
+        life.mine()[-1].unhealthy = True
+        life.done.add("ill")
+    went_on = any(m.number >= 2 for m in life.mine()) or len(life.attempts) > 1
+    if "ill" in life.done and went_on:
+        life.finish()
+
+
 PLAYS = {
     "ill region": Play(ill_region, polite=True, chatty=True, beside=("queue",)),
     "misconfigured": Play(misconfigured, chatty=True),
     "queued": Play(queued, beside=("cores", "queue", "market", "bills")),
     "immortal": Play(immortal, JobState.CANCELLED, chatty=True, until=frozenset({"laid"})),
     "rotten": Play(rotten),
+    "unbootable": Play(unbootable, JobState.FAILED, boots=False),
+    "unhealthy": Play(unhealthy),
 }

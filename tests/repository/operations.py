@@ -13,7 +13,9 @@ from tests.repository.sources import ROOT
 PAGE = ROOT / "docs" / "emulator-operations.md"
 VERBS = ("HEAD", "GET", "PUT", "PATCH", "POST", "DELETE")
 IGNORED = (
-    ("`spotRestorePolicy` of a scale set", "checked and kept; nothing evicted comes back"),
+    ("`spotRestorePolicy` of a scale set", "kept; nothing evicted comes back"),
+    ("`scheduledEventsProfile`, `capacityReservation`", "kept; nothing is announced or reserved"),
+    ("`scaleInPolicy`", "kept; the newest instances go first"),
     ("`upgradePolicy`", "kept; no rolling or automatic upgrade"),
     ("`automaticRepairsPolicy`, extensions, health probes", "kept; nothing is probed"),
     ("images, disks, load balancers", "kept; VMs are processes and share one network"),
@@ -24,7 +26,8 @@ ABSENT = (
     "Deployments: what-if, cancel, delete, export; mode Complete, copy loops, symbolic names",
     "Microsoft Graph, federated credentials, user accounts, groups, deny assignments",
     "Microsoft.Quota; Resource Graph but for one form of query; Cost Management but for sums",
-    "Scale sets: run commands, `scaleOut`, priority mixes, instance protection, `$filter`",
+    "Networks and databases: subnets and rules as resources of their own, checks of rules",
+    "Scale sets: run commands, reimage, `manualUpgrade`, `scaleOut`, priority mixes, `$filter`",
     "Single virtual machines, disks, snapshots, galleries, network interfaces",
 )
 

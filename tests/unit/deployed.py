@@ -86,14 +86,3 @@ def network(name: str = "network", **more: Json) -> dict[str, Json]:
         "properties": {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}},
     }
     return plain | more
-
-
-def subnet(name: str, prefix: str, network_name: str = "network", **more: Json) -> dict[str, Json]:
-    """A subnet as a resource of its own."""
-    plain = {
-        "type": "Microsoft.Network/virtualNetworks/subnets",
-        "apiVersion": "2024-05-01",
-        "name": f"{network_name}/{name}",
-        "properties": {"addressPrefix": prefix},
-    }
-    return plain | more

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from tests.emulator_inside import HERE
-from tests.unit.access_world import AUTHORIZATION, GROUP, Guarded, guarded, guid
+from tests.unit.access_world import AUTHORIZATION, GROUP, READER, Guarded, guarded, guid
 from tests.unit.deployed import account, body, network, template
 
 DEPLOYMENT = f"{GROUP}/providers/Microsoft.Resources/deployments/d"
 STORAGE = "Microsoft.Storage/storageAccounts"
 ACCOUNT = f"{GROUP}/providers/{STORAGE}/account"
-KEYS = f"[listKeys(resourceId('{STORAGE}', 'account'), '2024-01-01').keys[0].keyName]"
 DEPLOYS = ("Microsoft.Resources/deployments/*", f"{STORAGE}/read", f"{STORAGE}/write")
 
 
@@ -70,18 +69,24 @@ async def test_who_may_not_write_a_resource_cannot_begin_to_deploy_it(world: Gua
     assert (await world.owner.get(ACCOUNT)).status_code == 404
 
 
-async def test_a_template_reads_no_keys_that_its_deployer_may_not_read(world: Guarded) -> None:
-    wanted = body(template(account(), outputs={"key": {"type": "string", "value": KEYS}}))
+async def test_a_template_reads_nothing_that_its_deployer_may_not_read(world: Guarded) -> None:
+    other = f"{HERE}/resourceGroups/other"
+    (await world.owner.put(other, json={"location": "eastus"})).raise_for_status()
+    plain = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+    url = f"{other}/providers/{STORAGE}/secret"
+    (await world.owner.put(url, json=plain)).raise_for_status()
+    tier = f"[reference('{url}', '2024-01-01').accessTier]"
+    wanted = body(template(account(), outputs={"tier": {"type": "string", "value": tier}}))
     await allow(world, *DEPLOYS)
     (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
     refused = await finished(world)
-    await allow(world, *DEPLOYS, f"{STORAGE}/listKeys/action")
+    (await world.grant(READER, other, name=2)).raise_for_status()
     (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
     allowed = await finished(world)
 
     assert refused["provisioningState"] == "Failed"
-    assert f"action '{STORAGE}/listKeys/action' over scope" in str(refused["error"])
-    assert allowed["outputs"]["key"]["value"] == "key1"
+    assert f"action '{STORAGE}/read' over scope" in str(refused["error"])
+    assert allowed["outputs"]["tier"]["value"] == "Hot"
 
 
 async def test_a_right_that_is_taken_away_is_missed_while_the_deployment_runs(

@@ -162,7 +162,6 @@ def _with(**changes: object) -> dict[str, Any]:
     return body
 
 
-WINDOWS = {"adminUsername": "rekindle", "windowsConfiguration": {"timeZone": "UTC"}}
 REPAIRS = scale_set(0)
 REPAIRS["properties"]["automaticRepairsPolicy"] = {"enabled": True}
 
@@ -171,13 +170,6 @@ REPAIRS["properties"]["automaticRepairsPolicy"] = {"enabled": True}
     ("body", "code", "target"),
     [
         (_with(osProfile={"adminUsername": "Root"}), "InvalidParameter", "adminUsername"),
-        (_with(osProfile={"adminPassword": "password1"}), "InvalidParameter", "adminPassword"),
-        (_with(osProfile={"adminPassword": "Aa1!"}), "InvalidParameter", "adminPassword"),
-        (
-            _with(osProfile=WINDOWS | {"computerNamePrefix": "rekindle-win"}),
-            "InvalidParameter",
-            "computerNamePrefix",
-        ),
         (REPAIRS, "BadRequest", None),
         ({**scale_set(0), "location": None}, "LocationRequired", None),
         ({**scale_set(0), "location": "atlantis"}, "LocationNotAvailableForResourceType", None),

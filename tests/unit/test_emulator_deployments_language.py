@@ -38,22 +38,12 @@ def test_what_is_no_expression_is_refused(text: str) -> None:
 
 
 VALUES: list[tuple[str, Json]] = [
-    ("[concat('a', 1, true())]", "a1True"),
-    ("[concat(createArray(1), createArray(2, 3))]", [1, 2, 3]),
-    ("[format('{0}-{1:D3}-{{x}}', 'a', 7)]", "a-007-{x}"),
-    ("[toUpper(toLower('AbC'))]", "ABC"),
-    ("[replace('a.b.c', '.', '/')]", "a/b/c"),
-    ("[split('a,b;c', createArray(',', ';'))]", ["a", "b", "c"]),
-    ("[join(createArray('a', 'b'), '-')]", "a-b"),
-    ("[createArray(length('abc'), length(createArray(1)))]", [3, 1]),
-    ("[createArray(empty(''), empty(null()))]", [True, True]),
-    ("[createArray(first(createArray(1, 2)), last('abc'), take('abc', 2))]", [1, "c", "ab"]),
-    ("[createArray(equals(1, 1), equals('a', 'A'), not(false()))]", [True, False, True]),
-    ("[createArray(and(true(), false()), or(false(), true()))]", [False, True]),
-    ("[createArray(less(1, 2), greater(1, 2))]", [True, False]),
-    ("[if(equals(1, 2), int('x'), 'lazy')]", "lazy"),
-    ("[createArray(int('7'), string(7), bool('True'))]", [7, "7", True]),
-    ("[createArray(min(2, 1), max(createArray(1, 2)))]", [1, 2]),
+    ("[concat('a', 1, not(greater(1, 2)))]", "a1True"),
+    ("[format('{0}-{1}-{{x}}', 'a', 7)]", "a-7-{x}"),
+    ("[split('a,b', ',')]", ["a", "b"]),
+    ("[empty('')]", True),
+    ("[concat(last(split('a,b', ',')), take('abc', 2))]", "bab"),
+    ("[max(1, 2)]", 2),
     ("[uriComponent('a b/c')]", "a%20b%2Fc"),
     ("[resourceGroup().b]", None),
     ("[resourceGroup().LOCATION]", "eastus"),
@@ -62,10 +52,6 @@ VALUES: list[tuple[str, Json]] = [
     (
         "[resourceId('Microsoft.Network/virtualNetworks/subnets', 'n', 's')]",
         f"{GROUP_ID}/providers/Microsoft.Network/virtualNetworks/n/subnets/s",
-    ),
-    (
-        "[resourceId('other', 'Microsoft.A/b', 'c')]",
-        f"{SUBSCRIPTION_ID}/resourceGroups/other/providers/Microsoft.A/b/c",
     ),
     (
         "[subscriptionResourceId('Microsoft.A/b', 'c')]",
@@ -86,9 +72,9 @@ async def test_an_expression_has_a_value(azure: Inside, expression: str, value: 
 
 
 async def test_unique_strings_and_guids_are_the_same_every_time(azure: Inside) -> None:
-    one = await value_of(azure, "[createArray(uniqueString('a', 'b'), guid('a', 'b'))]")
-    same = await value_of(azure, "[createArray(uniqueString('a', 'b'), guid('a', 'b'))]")
-    other = await value_of(azure, "[createArray(uniqueString('a', 'c'), guid('a', 'c'))]")
+    one, same, other = [
+        await value_of(azure, [f"[uniqueString('a', '{b}')]", f"[guid('a', '{b}')]"]) for b in "bbc"
+    ]
 
     assert one == same
     assert not set(one) & set(other)
@@ -100,13 +86,13 @@ async def test_unique_strings_and_guids_are_the_same_every_time(azure: Inside) -
     ("expression", "complaint"),
     [
         ("[nonsense('a')]", "The template function 'nonsense' is not valid"),
-        ("[int('seven')]", "'int': the type or number of its parameters is not valid"),
-        ("[toLower()]", "'toLower': the type or number of its parameters is not valid"),
+        ("[not('seven')]", "'not': the type or number of its parameters is not valid"),
+        ("[split('a')]", "'split': the type or number of its parameters is not valid"),
         ("[variables('gone')]", "The template variable 'gone' is not found"),
         ("[parameters('gone')]", "The template parameter 'gone' is not found"),
-        ("[createArray(1)[3]]", "array index '3' is out of bounds"),
+        ("[split('a', ',')[3]]", "array index '3' is out of bounds"),
         ("[resourceId('Microsoft.A/b/c', 'one')]", "requires '2' resource name argument(s)"),
-        ("[if(true())]", "function requires 3 to 3 argument(s) while 1 were provided"),
+        ("[reference()]", "function requires 1 to 2 argument(s) while 0 were provided"),
         ("[reference('nowhere')]", "The resource 'nowhere' is not defined in the template"),
     ],
 )

@@ -16,11 +16,10 @@ from tests.unit.deployed import (
     deploy,
     network,
     refusal,
-    subnet,
     template,
 )
 
-NETWORKS = f"{GROUP_ID}/providers/Microsoft.Network/virtualNetworks"
+ACCOUNTS = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts"
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ async def names(azure: Inside) -> list[str]:
 
 
 async def test_what_a_condition_rules_out_is_not_made_and_not_waited_for(azure: Inside) -> None:
-    unwanted = account("unwanted", condition="[equals(1, 2)]")
+    unwanted = account("unwanted", condition="[greater(1, 2)]")
     wanted = template(unwanted, account("wanted", dependsOn=["unwanted"]))
 
     await deploy(azure, wanted)
@@ -48,20 +47,22 @@ async def test_what_a_condition_rules_out_is_not_made_and_not_waited_for(azure: 
 
 async def test_children_may_be_nested_and_still_have_to_wait(azure: Inside) -> None:
     nested = {
-        "type": "subnets",
-        "apiVersion": "2024-05-01",
-        "name": "inner",
-        "dependsOn": ["[resourceId('Microsoft.Network/virtualNetworks', 'network')]"],
-        "properties": {"addressPrefix": "10.0.0.0/24"},
+        "type": "blobServices",
+        "apiVersion": "2024-01-01",
+        "name": "default",
+        "dependsOn": ["[resourceId('Microsoft.Storage/storageAccounts', 'account')]"],
+        "properties": {"isVersioningEnabled": True},
     }
-    await deploy(azure, template(network(resources=[nested])))
+    await deploy(azure, template(account(resources=[nested])))
 
-    found = (await azure.arm.get(f"{NETWORKS}/network/subnets/inner")).json()
-    assert found["properties"]["addressPrefix"] == "10.0.0.0/24"
+    found = (await azure.arm.get(f"{ACCOUNTS}/account/blobServices/default")).json()
+    assert found["properties"]["isVersioningEnabled"] is True
 
 
 async def test_a_child_that_does_not_wait_for_its_parent_fails(azure: Inside) -> None:
-    shown = await deploy(azure, template(subnet("early", "10.0.0.0/24"), network()))
+    early = account("account/default", type="Microsoft.Storage/storageAccounts/blobServices")
+
+    shown = await deploy(azure, template(early, account()))
 
     [detail] = shown["error"]["details"]
     assert (shown["error"]["code"], detail["code"]) == (

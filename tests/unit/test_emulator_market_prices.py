@@ -69,12 +69,12 @@ async def test_a_filter_that_cannot_be_read_is_refused(tmp_path: Path, wanted: s
 async def test_pages_join_without_a_gap(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock()) as inside:
         everything = await found(inside, ND)
-        answer = (await inside.arm.get(PRICES, params={"$filter": ND, "$top": "7"})).json()
-        rest = (await inside.arm.get(PRICES, params={"$filter": ND, "$skip": "7"})).json()
+        answer = (await inside.arm.get(PRICES, params={"$filter": ND, "$top": "3"})).json()
+        rest = (await inside.arm.get(PRICES, params={"$filter": ND, "$skip": "3"})).json()
         for name in ("$top", "$skip", "currencyCode"):
             assert (await inside.arm.get(PRICES, params={name: "-x"})).status_code == 400
 
-    assert (answer["Count"], answer["NextPageLink"]) == (7, None)
+    assert (answer["Count"], answer["NextPageLink"]) == (3, None)
     assert answer["Items"] + rest["Items"] == everything
 
 
@@ -105,13 +105,13 @@ async def test_a_planted_row_stands_beside_the_sizes_own_with_its_members_change
     async with emulator_inside(tmp_path, Clock()) as inside:
         (await planted(inside, bought=" Spot", row=row)).raise_for_status()
     async with emulator_inside(tmp_path, Clock()) as again:
-        own, odd = [r for r in await found(again, ND) if r["skuName"].endswith("Spot")][::2]
+        own, odd = [r for r in await found(again, ND) if r["skuName"].endswith("Spot")]
         await again.metadata.delete("/_emulator/market/prices")
         left = await found(again, f"{ND} and skuName eq '{LISTED} Spot'")
 
     assert "productName" not in odd
     assert (odd["retailPrice"], odd["meterId"]) == (0, own["meterId"])
-    assert len(left) == 2  # Linux and Windows
+    assert len(left) == 1
 
 
 async def test_a_planted_row_alone_stands_for_the_sizes_own(tmp_path: Path) -> None:
@@ -119,8 +119,7 @@ async def test_a_planted_row_alone_stands_for_the_sizes_own(tmp_path: Path) -> N
         await planted(inside, row={"retailPrice": "free"}, alone=True)
         rows = await found(inside, f"{ND} and skuName eq '{LISTED}'")
 
-    linux = [r for r in rows if r["type"] == "Consumption" and "Win" not in r["productName"]]
-    assert [row["retailPrice"] for row in linux] == ["free"]
+    assert [r["retailPrice"] for r in rows if r["type"] == "Consumption"] == ["free"]
 
 
 async def test_primary_meters_may_be_asked_for_alone(tmp_path: Path) -> None:
@@ -151,10 +150,3 @@ async def test_a_row_that_cannot_be_planted_is_refused(
 ) -> None:
     async with emulator_inside(tmp_path, Clock()) as inside:
         assert (await planted(inside, **order)).status_code == 400
-
-
-async def test_windows_has_a_price_for_dev_and_test(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        (row,) = await found(inside, f"{ND} and priceType eq 'DevTestConsumption'")
-
-    assert row["productName"].endswith(" Windows")

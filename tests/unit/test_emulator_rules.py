@@ -60,11 +60,6 @@ def test_the_scale_set_that_rekindle_makes_is_accepted() -> None:
         ({"billingProfile": {"maxPrice": 0}}, 400, "MaxPriceValueInvalid"),
         ({"billingProfile": {"maxPrice": 8.5}}, 0, ""),
         ({"priority": "Regular"}, 400, "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines"),
-        (
-            {"scheduledEventsProfile": {"terminateNotificationProfile": {"enable": True}}},
-            400,
-            "BadRequest",
-        ),
         ({"osProfile": {"computerNamePrefix": "x" * 59}}, 400, "InvalidParameter"),
         ({"osProfile": _key("")}, 400, "InvalidParameter"),
         ({"osProfile": _key("ssh-ed25519 AAAA somebody")}, 0, ""),

@@ -101,7 +101,7 @@ async def test_power_goes_the_way_that_is_ordered(inside: Inside) -> None:
 
 async def test_one_instance_is_ordered_at_its_own_address(inside: Inside) -> None:
     url = f"{SET}/virtualMachines/1"
-    for action in ("restart", "reimage", "redeploy", "poweroff", "start", "deallocate"):
+    for action in ("restart", "redeploy", "poweroff", "start", "deallocate"):
         answer = await inside.arm.post(f"{url}/{action}")
         assert answer.status_code == 202, action
         await inside.pass_time(6)

@@ -11,8 +11,6 @@ from emulator.scale_set_form import SCALE_SET, formed
 from emulator.scale_set_rules import check
 from tests.emulator_process import scale_set
 
-GROUP = {"capacityReservationGroup": {"id": "/subscriptions/s/capacityReservationGroups/g"}}
-
 
 def offer(size: str) -> Offer:
     found = catalog().offer(size, "eastus")
@@ -47,41 +45,9 @@ def test_a_placement_group_ends_at_a_hundred_and_a_scale_set_at_a_thousand() -> 
     assert "exceeds 1000" in refusal(1001, singlePlacementGroup=False)[1]
 
 
-@pytest.mark.parametrize(
-    ("size", "profile", "single", "words"),
-    [
-        ("Standard_NC24ads_A100_v4", {}, False, "Azure Spot"),
-        ("Standard_ND96amsr_A100_v4", REGULAR, False, "Standard_ND96amsr_A100_v4"),
-        ("Standard_NC24ads_A100_v4", REGULAR, True, "single placement group"),
-        ("Standard_NC24ads_A100_v4", REGULAR, False, ""),
-    ],
-)
-def test_capacity_is_reserved_for_few(
-    size: str, profile: dict[str, Any], *, single: bool, words: str
-) -> None:
-    profile = {**profile, "capacityReservation": GROUP}
-    code, message = refusal(1, size, profile, singlePlacementGroup=single)
-    assert code == ("BadRequest" if words else "")
-    assert words in message
-
-
-@pytest.mark.parametrize(
-    ("timeout", "code"),
-    [("PT5M", ""), ("PT15M", ""), ("PT4M", "InvalidParameter"), ("5", "InvalidParameter")],
-)
-def test_regular_vms_may_have_a_termination_notice(timeout: str, code: str) -> None:
-    notice = {"enable": True, "notBeforeTimeout": timeout}
-    events = {"scheduledEventsProfile": {"terminateNotificationProfile": notice}}
-    assert refusal(profile={**REGULAR, **events})[0] == code
-
-
 def test_what_is_for_spot_is_refused_of_others() -> None:
     priced = {**REGULAR, "billingProfile": {"maxPrice": 20}}
     assert refusal(profile=priced)[0] == "MaxPriceIsSupportedOnlyForAzureSpotVirtualMachines"
-    assert (
-        refusal(profile=REGULAR, spotRestorePolicy={"enabled": True})[0]
-        == "SpotRestorationIsSupportedOnlyForAzureSpotScaleSets"
-    )
 
 
 def test_fault_domains_are_one_to_five() -> None:

@@ -125,7 +125,7 @@ async def test_user_data_is_shown_to_who_asks_for_it(inside: Inside) -> None:
     assert of_vm.json()["properties"]["userData"] == "aGVsbG8="
 
 
-async def test_instances_have_the_old_model_until_they_are_upgraded(inside: Inside) -> None:
+async def test_instances_keep_the_model_that_they_were_made_from(inside: Inside) -> None:
     async def latest() -> list[bool]:
         rows = (await inside.arm.get(f"{SET}/virtualMachines")).json()["value"]
         return [row["properties"]["latestModelApplied"] for row in rows]
@@ -134,10 +134,6 @@ async def test_instances_have_the_old_model_until_they_are_upgraded(inside: Insi
     (await inside.arm.patch(SET, json=data)).raise_for_status()
     await inside.pass_time(4)
     assert await latest() == [False, False]
-    order = {"instanceIds": ["1"]}
-    (await inside.arm.post(f"{SET}/manualupgrade", json=order)).raise_for_status()
-    await inside.pass_time(6)
-    assert await latest() == [False, True]
 
 
 async def test_the_price_limit_of_running_vms_stands(inside: Inside) -> None:
@@ -145,13 +141,6 @@ async def test_the_price_limit_of_running_vms_stands(inside: Inside) -> None:
     answer = await inside.arm.patch(SET, json=limit)
     assert error(answer)[:2] == (409, "MaxPriceChangeNotAllowedForAllocatedVMs")
     assert "'rk-1_0'" in answer.json()["error"]["message"]
-
-
-async def test_a_restore_policy_needs_an_api_version_that_has_it(inside: Inside) -> None:
-    policy = {"properties": {"spotRestorePolicy": {"enabled": True, "restoreTimeout": "PT1H"}}}
-    old = await inside.arm.patch(SET, json=policy, params={"api-version": "2021-04-01"})
-    assert error(old)[:2] == (400, "SpotRestorationIsNotSupportedForThisAPIVersion")
-    assert (await inside.arm.patch(SET, json=policy)).status_code == 200
 
 
 async def test_a_size_that_is_never_spot_is_refused(inside: Inside) -> None:

@@ -19,7 +19,7 @@ MOST_DRAM_ERRORS = 20_000_000
 MOST_REMAPPED = 512  # customTests/azure_gpu_ecc.nhc
 # customTests/azure_gpu_xid.nhc; what each is: docs.nvidia.com/deploy/xid-errors.
 FATAL_XIDS = frozenset({48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 119, 120})
-STATUSES = {  # of nvidia-smi's exit, as its manual page names them
+STATUSES = {  # of nvidia-smi's exit: its manual page, RETURN VALUE
     8: "a GPU's power cables are not attached",
     9: "the NVIDIA driver is not loaded",
     10: "a GPU has an interrupt problem",
