@@ -63,7 +63,7 @@ def main(arm: str, metadata: str) -> None:
     _say("usage", [u.limit for u in ml.compute.list_usage(location="eastus")])
     ml.environments.create_or_update(Environment(name="train", version="1", image="example/train"))
     _evicted(ml, metadata)
-    _preempted(ml, metadata)
+    _evicted_for_good(ml, metadata)
     _models(ml)
     _cancelled(ml)
     _failed(ml)
@@ -119,7 +119,7 @@ def _evicted(ml: MLClient, metadata: str) -> None:
     ml.jobs.stream("evicted")
 
 
-def _preempted(ml: MLClient, metadata: str) -> None:
+def _evicted_for_good(ml: MLClient, metadata: str) -> None:
     """A job without an environment of a name; its node goes, and the job is not restarted."""
     job = command(
         name="preempted",

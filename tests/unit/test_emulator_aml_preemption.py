@@ -60,7 +60,7 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
     ("then", "end", "error"),
     [("cancel", "Canceled", ""), ("fail", "Failed", "PreemptionError")],
 )
-async def test_a_preempted_job_can_end(tmp_path: Path, then: str, end: str, error: str) -> None:
+async def test_an_evicted_job_can_end(tmp_path: Path, then: str, end: str, error: str) -> None:
     async with emulator_inside(tmp_path, Clock()) as inside:
         await running(inside)
         assert await order(inside, "preempt", job="a", then=then) == 200
@@ -132,7 +132,7 @@ async def test_a_job_has_low_priority_nodes_for_a_week(tmp_path: Path) -> None:
         assert job["status"] == "Canceled"
 
 
-async def test_nodes_are_on_the_bill_of_their_workspace_until_they_are_preempted(
+async def test_nodes_are_on_the_bill_of_their_workspace_until_they_are_evicted(
     tmp_path: Path,
 ) -> None:
     async with emulator_inside(tmp_path, Clock(), cost_delay_seconds=0) as inside:
