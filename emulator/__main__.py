@@ -120,6 +120,7 @@ def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> Setti
         delete_seconds=options.delete_seconds,
         notice_seconds=options.notice_seconds,
         spot_quota=options.spot_quota,
+        azureml_quota=options.azureml_quota,
         cost_delay_seconds=options.cost_delay_seconds,
         page_size=options.page_size,
         speed=options.speed,

@@ -42,6 +42,7 @@ class Settings:
     delete_seconds: float = 2.0
     notice_seconds: float = 30.0
     spot_quota: int = 1000  # cores per region
+    azureml_quota: int = 1000  # low-priority cores per region
     cost_delay_seconds: float = 8 * 3600.0  # how late Cost Management is
     page_size: int = 100
     address_prefix: str = "127.77"  # of VM addresses; empty where only 127.0.0.1 works

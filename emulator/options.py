@@ -49,6 +49,7 @@ def _add_azure(made: argparse.ArgumentParser) -> None:
     add = made.add_argument_group("what Azure allows and has").add_argument
     add("--access", choices=("open", "enforced"), default="open", help="whether roles count (open)")
     add("--spot-quota", type=_count, default=1000, metavar="CORES", help="in each region (1000)")
+    add("--azureml-quota", type=_count, default=1000, metavar="CORES", help="of Azure ML (1000)")
     add("--throttling", choices=("none", "azure"), default="none", help="Azure's limits (none)")
     add("--weather", type=_weather, metavar="FILE", help="Spot machines over time: a JSON list")
     add("--catalog", type=_catalog, metavar="FILE", help="more sizes, regions and prices; JSON")

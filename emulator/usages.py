@@ -74,11 +74,11 @@ def quotas(fabric: Fabric, region: Region) -> list[Quota]:
     return [Quota(n, text, limit(fabric, region, n)) for n, text in wanted.items()]
 
 
-def limit(fabric: Fabric, region: Region, name: str) -> int:
-    """How much of a quota may be used: what was granted, or what there is from the start."""
+def limit(fabric: Fabric, region: Region, name: str, *, hidden: bool = False) -> int:
+    """How much of a quota may be used; ``hidden``: of Azure ML's own."""
     start = COUNTED[name][1] if name in COUNTED else REGULAR_QUOTA
     if name == "lowPriorityCores":
-        start = fabric.settings.spot_quota
+        start = fabric.settings.azureml_quota if hidden else fabric.settings.spot_quota
     return start
 
 
@@ -100,10 +100,12 @@ def used(fabric: Fabric, region: Region, quota: Quota) -> int:
             return used_cores(fabric, region, spot=False, family=family)
 
 
-def used_cores(fabric: Fabric, region: Region, *, spot: bool, family: str = "") -> int:
+def used_cores(
+    fabric: Fabric, region: Region, *, spot: bool, family: str = "", hidden: bool = False
+) -> int:
     """Cores that instances of one capacity type hold in a region, those being created too."""
-    here = [s for s in _here(fabric, region) if family in ("", _size_of(s).family)]
-    return sum(len(s.instances) * _size_of(s).vcpus for s in here if s.spot is spot)
+    here = [s for s in _here(fabric, region, hidden) if family in ("", _size_of(s).family)]
+    return sum(_holding(s) * _size_of(s).vcpus for s in here if s.spot is spot)
 
 
 def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
@@ -111,14 +113,15 @@ def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
     region = Region(wanted.subscription, wanted.location)
     coming = max(0, wanted.capacity - len(wanted.instances))
     regular = 0 if wanted.spot else coming
-    family = _size_of(wanted).family
+    family, hidden = _size_of(wanted).family, bool(wanted.owner)
     for count, spot, name, shown in (
         (coming - regular, True, "lowPriorityCores", "LowPriorityCores"),
         (regular, False, "cores", "Cores"),
         (regular, False, family, family),
     ):
-        usage = used_cores(fabric, region, spot=spot, family=name if name == family else "")
-        most, more = limit(fabric, region, name), count * vcpus
+        within = name if name == family else ""
+        usage = used_cores(fabric, region, spot=spot, family=within, hidden=hidden)
+        most, more = limit(fabric, region, name, hidden=hidden), count * vcpus
         if more and usage + more > most:
             raise quota_exceeded(shown, wanted.location, limit=most, usage=usage, more=more)
 
@@ -126,7 +129,7 @@ def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
 def used_up(fabric: Fabric, wanted: ScaleSet, code: str) -> ArmError:
     """The refusal as if not one more core were allowed."""
     region = Region(wanted.subscription, wanted.location)
-    usage = used_cores(fabric, region, spot=wanted.spot)
+    usage = used_cores(fabric, region, spot=wanted.spot, hidden=bool(wanted.owner))
     return quota_exceeded(
         "LowPriorityCores" if wanted.spot else "Cores",
         wanted.location,
@@ -137,12 +140,25 @@ def used_up(fabric: Fabric, wanted: ScaleSet, code: str) -> ArmError:
     )
 
 
-def _here(fabric: Fabric, region: Region) -> list[ScaleSet]:
+def _holding(scale_set: ScaleSet) -> int:
+    """Instances that count: all of a scale set's; of Azure ML's nodes not the preempted ones."""
+    return sum(
+        not scale_set.owner or i.phase != "deallocated" for i in scale_set.instances.values()
+    )
+
+
+def _here(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSet]:
+    """The scale sets of a region: one's own, or those behind Azure ML, which has its own quota.
+
+    MicrosoftDocs/azure-ai-docs, machine-learning/how-to-manage-quotas.md.
+    """
     name = region.subscription.lower()
     return [
         s
         for s in fabric.state.scale_sets.values()
-        if s.location == region.location and s.subscription.lower() == name
+        if s.location == region.location
+        and s.subscription.lower() == name
+        and bool(s.owner) is hidden
     ]
 
 

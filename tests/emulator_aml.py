@@ -10,7 +10,7 @@ from tests.emulator_process import GROUP
 
 WORKSPACES = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.MachineLearningServices/workspaces"
 WORKSPACE = f"{WORKSPACES}/ws"
-CLUSTER = f"{WORKSPACE}/computes/nd"
+CLUSTER = f"{WORKSPACE}/computes/spot"
 ENVIRONMENT = f"{WORKSPACE}/environments/train/versions/1"
 IMAGE = "example/train:1"
 JOBS = f"{WORKSPACE}/jobs"
@@ -43,7 +43,7 @@ def cluster(most: int = 2, least: int = 0, idle: str = "PT2M", **more: Any) -> d
 
 
 def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **more: Any) -> Any:  # noqa: ANN401 - JSON
-    """command(command=said, environment="train:1", compute="nd", instance_count=nodes, ...)."""
+    """command(command=said, environment="train:1", compute="spot", instance_count=nodes, ...)."""
     return {
         "properties": {
             "command": said,

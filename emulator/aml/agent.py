@@ -1,14 +1,17 @@
 """What a node of Azure ML boots into: carries out the orders that appear in its folder.
 
 A plain file for an isolated interpreter: standard library only, nothing of the emulator. Orders
-are azureml/NAME.json; NAME.cancel asks for their end, and NAME.done is written with the exit code.
+are azureml/NAME.json; NAME.begun says that its processes run, NAME.cancel asks for their end,
+NAME.kill has them killed, and NAME.done is written with the exit code.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from typing import Any
 LOOK = 0.1  # seconds between two looks
 GRACE = 10.0  # seconds from the request to end to the kill
 CANCELLED = -signal.SIGTERM
+SET_CHILD_SUBREAPER = 36  # prctl(2)
 Process = subprocess.Popen[bytes]
 
 
@@ -38,9 +42,12 @@ class Task:
             return
         for process in content["processes"]:
             self._processes.append(_start(image, content["command"], process, folder))
+        order.with_suffix(".begun").touch()
 
     def look(self) -> bool:
         """Whether it is over; then its exit code is written."""
+        if self._file.with_suffix(".kill").exists():
+            self._signal(signal.SIGKILL)
         codes = [process.poll() for process in self._processes]
         self._code = self._code or next((code for code in codes if code), 0)
         cancelled = self._file.with_suffix(".cancel").exists()
@@ -49,6 +56,7 @@ class Task:
                 self._code = self._code or CANCELLED
                 self._end()
             return False
+        _kill_rest()
         fresh = self._file.with_suffix(".new")
         fresh.write_text(str(self._code))
         fresh.replace(self._file.with_suffix(".done"))
@@ -64,7 +72,7 @@ class Task:
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        for process in self._processes:
+        for process in (p for p in self._processes if p.poll() is None):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
 
@@ -84,8 +92,21 @@ def _start(image: str, command: str, process: dict[str, Any], folder: Path) -> P
         )
 
 
+def _kill_rest() -> None:
+    """Kill what its containers left running: they end with their first process, as docker's do."""
+    tree = Path("/proc/self/task")
+    while pids := [
+        int(pid) for file in tree.glob("*/children") for pid in file.read_text().split()
+    ]:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)  # what was below it is here now
+
+
 def main() -> None:
     """Look for orders until the VM is no more. The working directory is the VM's folder."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     orders = Path("azureml").absolute()
     orders.mkdir(exist_ok=True)
     tasks: dict[Path, Task] = {}

@@ -39,6 +39,8 @@ def _tend(fabric: Fabric, compute: Resource, now: float) -> bool:
         compute.provisioning_state = "Succeeded"
     if scale_set is None:
         scale_set = _make_set(fabric, compute, now)
+    if scale_set.model["tags"] != compute.body["tags"]:
+        scale_set.model = scale_set.model | {"tags": compute.body["tags"]}
     changed |= _note_refusal(compute, scale_set, now) | _note_idle(fabric, compute, now)
     return any([_shrink(fabric, compute, scale_set, now), changed]) or _grow(
         fabric, compute, scale_set, now
@@ -70,10 +72,10 @@ def _note_idle(fabric: Fabric, compute: Resource, now: float) -> bool:
 
 
 def _shrink(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) -> bool:
-    """Let go what is broken, and what has been idle for too long."""
+    """Let go what is broken or replaced, and what has been idle for too long."""
     found = nodes(fabric, compute)
     broken = [n.instance.instance_id for n in found if n.state == "unusable"]
-    living = sum(n.state not in ("leaving", "unusable") for n in found)
+    living = sum(n.there for n in found)
     since: dict[str, float] = private(compute)["idle_since"]
     scale = properties(compute)["properties"]["scaleSettings"]
     patience = float(private(compute)["idle_seconds"])
@@ -83,7 +85,7 @@ def _shrink(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) 
         if now - at >= patience or living > int(scale["maxNodeCount"])
     ]
     spare = max(living - target(fabric, compute), 0)
-    going = [*broken, *tired[:spare]]
+    going = [*broken, *tired[:spare], *_replaced(fabric, compute)]
     if not going:
         return False
     operations.begin(
@@ -97,10 +99,17 @@ def _shrink(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) 
     return True
 
 
+def _replaced(fabric: Fabric, compute: Resource) -> list[str]:
+    """The preempted nodes that nothing waits for: their places are taken, or not needed."""
+    found = nodes(fabric, compute)
+    lost = [n.instance.instance_id for n in found if n.instance.phase == "deallocated"]
+    ready = sum(n.state in ("idle", "running") and n.there for n in found)
+    return lost[max(target(fabric, compute) - ready, 0) :] if lost else []
+
+
 def _grow(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) -> bool:
     """Ask for the nodes that are missing."""
-    found = [n for n in nodes(fabric, compute) if n.state not in ("leaving", "unusable")]
-    missing = target(fabric, compute) - len(found)
+    missing = target(fabric, compute) - sum(n.there for n in nodes(fabric, compute))
     busy = fabric.operations(scale_set.key, "put")
     if missing <= 0 or busy or now < float(private(compute)["retry_at"]):
         return False
@@ -132,7 +141,8 @@ def _in_words_of_ml(error: ArmError) -> tuple[str, str]:
 def _make_set(fabric: Fabric, compute: Resource, now: float) -> ScaleSet:
     """The scale set behind a cluster, empty."""
     inner = properties(compute)["properties"]
-    spot: dict[str, Any] = {"priority": "Spot", "evictionPolicy": "Delete"}
+    # An evicted node is shown as preempted until another takes its place.
+    spot: dict[str, Any] = {"priority": "Spot", "evictionPolicy": "Deallocate"}
     boot = f"#!/bin/sh\nexec {shlex.join([sys.executable, '-I', '-S', str(AGENT)])}\n"
     group, name = place(compute)
     scale_set = ScaleSet(
@@ -141,6 +151,8 @@ def _make_set(fabric: Fabric, compute: Resource, now: float) -> ScaleSet:
         name=name,
         model={
             "location": region(compute),
+            "tags": compute.body["tags"],
+            "identity": compute.body.get("identity") or {},
             "sku": {"name": inner["vmSize"], "tier": "Standard", "capacity": 0},
             "properties": {
                 "orchestrationMode": "Uniform",

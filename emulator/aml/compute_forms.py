@@ -7,11 +7,13 @@ from typing import Any
 from emulator.aml.assets import COMPUTE, private, properties, user_error
 from emulator.catalog import catalog, region_name
 from emulator.state import Resource
+from emulator.tags import tags_of
 
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,22}[A-Za-z0-9]")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{1,22}[A-Za-z0-9]")
 DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 PRIORITIES = ("LowPriority", "Dedicated")
 IDLE = "PT120S"  # before a node is taken down, unless the cluster says
+MOST_RDMA = 100  # nodes: MicrosoftDocs/azure-ai-docs, machine-learning/how-to-manage-quotas.md
 
 
 def given(body: dict[str, Any]) -> dict[str, Any]:
@@ -21,6 +23,8 @@ def given(body: dict[str, Any]) -> dict[str, Any]:
         raise user_error(400, "The emulator has computes of the type AmlCompute only.")
     if not isinstance(outer.get("properties") or {}, dict):
         raise user_error(400, "The properties of an AmlCompute must be an object.")
+    if not isinstance(body.get("identity") or {}, dict):
+        raise user_error(400, "The identity of an AmlCompute must be an object.")
     return body
 
 
@@ -30,7 +34,7 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
     if not NAME.fullmatch(name):
         raise user_error(
             400,
-            f"Invalid compute name '{name}': 2 to 24 letters, digits and hyphens, the first a "
+            f"Invalid compute name '{name}': 3 to 24 letters, digits and hyphens, the first a "
             "letter, the last no hyphen.",
         )
     place = region_name(body.get("location") or region)
@@ -45,9 +49,10 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
         id=id_,
         type=COMPUTE,
         location="",
-        body={k: body[k] for k in ("tags", "sku", "identity") if k in body}
+        body={k: body[k] for k in ("sku", "identity") if k in body}
         | {
             "location": place,
+            "tags": tags_of(body),
             "properties": body["properties"] | {"properties": inner},
             "private": {
                 "guid": str(uuid.uuid4()),
@@ -66,7 +71,7 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
 
 
 def resize(compute: Resource, body: dict[str, Any]) -> None:
-    """Only the scale settings of a cluster can change."""
+    """Change the scale settings and tags of a cluster; the rest is fixed."""
     if compute.provisioning_state == "Deleting":
         raise user_error(409, f"Compute {compute.name} is being deleted.")
     before = properties(compute)["properties"]
@@ -75,6 +80,7 @@ def resize(compute: Resource, body: dict[str, Any]) -> None:
         if str(wanted.get(member) or before[member]).lower() != str(before[member]).lower():
             raise user_error(400, f"The {member} of a compute cannot be changed.")
     set_scale(compute, before["scaleSettings"] | (wanted.get("scaleSettings") or {}))
+    compute.body |= {"tags": tags_of(body)} if "tags" in body else {}
 
 
 def set_scale(compute: Resource, settings: object) -> None:
@@ -85,8 +91,12 @@ def set_scale(compute: Resource, settings: object) -> None:
     idle = settings.get("nodeIdleTimeBeforeScaleDown") or IDLE
     if not isinstance(most, int) or not isinstance(least, int) or not 0 <= least <= most:
         raise user_error(400, "minNodeCount must be 0 or more, and maxNodeCount not below it.")
+    inner = properties(compute)["properties"]
+    size = catalog().size(inner["vmSize"])
+    if size and size.rdma and most > MOST_RDMA:
+        raise user_error(400, f"A cluster of an RDMA size can have {MOST_RDMA} nodes at most.")
     private(compute)["idle_seconds"] = duration(idle)
-    properties(compute)["properties"]["scaleSettings"] = {
+    inner["scaleSettings"] = {
         "minNodeCount": least,
         "maxNodeCount": most,
         "nodeIdleTimeBeforeScaleDown": idle,

@@ -41,6 +41,7 @@ async def put(request: Request) -> Response:
     old = _lookup(request)
     if old is None:
         compute = new(_id(request, workspace), workspace.location, wanted, fabric.now())
+        _check_new(fabric, compute)
     else:
         compute = old
         resize(compute, wanted)
@@ -128,7 +129,7 @@ async def sizes(request: Request) -> Response:
 
 
 async def usages(request: Request) -> Response:
-    """The core quotas of a region: nodes are counted against those of Compute."""
+    """The core quotas of a region, which are Azure ML's own."""
     fabric, names = fabric_of(request), request.path_params
     here = Region.of(names["subscription"], names["location"])
     place = f"/subscriptions/{here.subscription}/providers/{PROVIDER}/locations/{here.location}"
@@ -138,8 +139,8 @@ async def usages(request: Request) -> Response:
             "amlWorkspaceLocation": here.location,
             "type": f"{PROVIDER}/usages",
             "unit": "Count",
-            "currentValue": used_cores(fabric, here, spot=name == "lowPriorityCores"),
-            "limit": limit(fabric, here, name),
+            "currentValue": used_cores(fabric, here, spot=name == "lowPriorityCores", hidden=True),
+            "limit": limit(fabric, here, name, hidden=True),
             "name": {"value": text, "localizedValue": text},
         }
         for name, text in QUOTAS.items()
@@ -162,6 +163,26 @@ def _lookup(request: Request) -> Resource | None:
 
 def _id(request: Request, workspace: Resource) -> str:
     return f"{workspace.id}/computes/{request.path_params['compute']}"
+
+
+def _check_new(fabric: Fabric, compute: Resource) -> None:
+    """Raise ArmError if the name is taken in the region, or no node can ever be had there."""
+    others = [c for c in of_type(fabric, COMPUTE) if c.name.lower() == compute.name.lower()]
+    if any(region(other) == region(compute) for other in others):
+        raise user_error(
+            409, f"Compute {compute.name} exists in {region(compute)}: choose another name."
+        )
+    inner = properties(compute)["properties"]
+    size, here = catalog().size(inner["vmSize"]), Region(compute.subscription, region(compute))
+    quota = "lowPriorityCores" if inner["vmPriority"] == "LowPriority" else "cores"
+    most = limit(fabric, here, quota, hidden=True)
+    if size and most < size.vcpus:  # in the words of several users' reports
+        raise ArmError(
+            400,
+            "ClusterMinNodesExceedCoreQuota",
+            f"The specified subscription has a total vCPU quota of {most} and cannot accomodate "
+            f"for at least 1 requested managed compute node which maps to {size.vcpus} vCPUs.",
+        )
 
 
 def _accept(request: Request, fabric: Fabric, compute: Resource, *, new: bool) -> Response:
@@ -189,7 +210,8 @@ def _body(fabric: Fabric, compute: Resource) -> dict[str, Any]:
     allocation = {
         "allocationState": nodes.allocation_state(fabric, compute),
         "allocationStateTransitionTime": timestamp(facts["resized_at"]),
-        "currentNodeCount": len(found),
+        # The preempted count, as in Batch; the one in the place of such a node does not.
+        "currentNodeCount": min(len(found), int(inner["scaleSettings"]["maxNodeCount"])),
         "targetNodeCount": nodes.target(fabric, compute),
         "nodeStateCounts": counts,
         "errors": facts["errors"] or None,

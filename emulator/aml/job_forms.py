@@ -73,6 +73,8 @@ def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> Resource:
                 "attempt": 1,
                 "nodes": [],
                 "ending": "",
+                "after_preemption": "Queued",  # or how `preemption` has it end then
+                "silent_until": 0.0,
                 "error": None,
                 "started_at": None,
                 "ended_at": None,

@@ -34,7 +34,8 @@ def write(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:
             "processes": [
                 {
                     "log": str(_log(fabric, job, first + local, world)),
-                    "environment": _environment(job, nodes, rank, local),
+                    "environment": _environment(job, nodes, rank, local)
+                    | {"AZUREML_CR_EXECUTION_WORKING_DIR_PATH": str(file.with_suffix(""))},
                 }
                 for local in range(count or 1)
             ],
@@ -43,10 +44,17 @@ def write(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:
         write_private(file, json.dumps(order).encode())  # what users give jobs is in it
 
 
-def cancel(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:
-    """Ask the job's processes to end."""
+def begun(fabric: Fabric, job: Resource, nodes: list[Node]) -> bool:
+    """Whether every node that was ordered to do something does it, or did."""
+    orders = [_file(fabric, job, node.instance, "json") for node in nodes]
+    marks = [o.with_suffix(".begun") for o in orders if o.exists()]
+    return all(mark.exists() for mark in marks)
+
+
+def end(fabric: Fabric, job: Resource, nodes: list[Node], how: str) -> None:
+    """Have the job's processes end: ask them ("cancel"), or give them no time ("kill")."""
     for node in nodes:
-        file = _file(fabric, job, node.instance, "cancel")
+        file = _file(fabric, job, node.instance, how)
         if file.with_suffix(".json").exists():
             file.touch()
 
@@ -88,7 +96,18 @@ def _processes(job: Resource) -> int | None:
 def _environment(job: Resource, nodes: list[Node], node_rank: int, local: int) -> dict[str, str]:
     _, _, subscription, _, group, _, _, _, workspace, *_ = job.id.split("/")
     shown = properties(job)
+    addresses = [node.instance.address for node in nodes]
+    # Batch's names: MicrosoftDocs/azure-docs, batch/batch-compute-node-environment-variables.md;
+    # the others as microsoft/hi-ml and Azure/azureml-examples read them.
     given = {
+        "AZ_BATCH_NODE_LIST": ";".join(addresses),
+        "AZ_BATCH_HOST_LIST": ",".join(addresses),
+        "AZ_BATCH_MASTER_NODE": f"{addresses[0]}:{_port(job)}",
+        "AZ_BATCH_IS_CURRENT_NODE_MASTER": str(node_rank == 0).lower(),
+        "AZ_BATCH_NODE_IS_DEDICATED": str(not nodes[0].spot).lower(),
+        "AZ_BATCHAI_MPI_MASTER_NODE": addresses[0],
+        "AZ_BATCHAI_JOB_MASTER_NODE_IP": addresses[0],
+        "AZUREML_CR_NODE_RANK": str(node_rank),
         "AZUREML_RUN_ID": job.name,
         "AZUREML_EXPERIMENT_NAME": shown["experimentName"],
         "AZUREML_ARM_SUBSCRIPTION": subscription,
@@ -105,10 +124,9 @@ def _ranks(
     job: Resource, nodes: list[Node], node_rank: int, local: int, count: int
 ) -> dict[str, str]:
     """What torch.distributed and mpi4py read."""
-    mark = f"{private(job)['guid']}-{private(job)['attempt']}"
     ranks: dict[str, Any] = {
         "MASTER_ADDR": nodes[0].instance.address,
-        "MASTER_PORT": FIRST_PORT + zlib.crc32(mark.encode()) % PORTS,
+        "MASTER_PORT": _port(job),
         "NODE_RANK": node_rank,
         "RANK": node_rank * count + local,
         "LOCAL_RANK": local,
@@ -123,3 +141,8 @@ def _ranks(
             "OMPI_COMM_WORLD_LOCAL_SIZE": count,
         }
     return {name: str(value) for name, value in ranks.items()}
+
+
+def _port(job: Resource) -> int:
+    mark = f"{private(job)['guid']}-{private(job)['attempt']}"
+    return FIRST_PORT + zlib.crc32(mark.encode()) % PORTS

@@ -10,7 +10,6 @@ from emulator.fabric import Fabric
 from emulator.state import Instance, Resource, ScaleSet, scale_set_id
 
 NODE_STATES = ("idle", "running", "preparing", "unusable", "leaving", "preempted")
-HELD = ("Running", "CancelRequested")  # jobs in these states hold nodes
 GROUP = "azureml-nodes-"  # how the groups of hidden sets begin
 
 
@@ -27,6 +26,11 @@ class Node:
     def spot(self) -> bool:
         """Whether it can be evicted."""
         return self.scale_set.spot
+
+    @property
+    def there(self) -> bool:
+        """Whether it is a machine still, or soon: of a preempted one only the name is left."""
+        return self.state not in ("leaving", "unusable") and self.instance.phase != "deallocated"
 
 
 def nodes(fabric: Fabric, compute: Resource) -> list[Node]:
@@ -60,7 +64,7 @@ def target(fabric: Fabric, compute: Resource) -> int:
 def allocation_state(fabric: Fabric, compute: Resource) -> str:
     """Steady, or Resizing while nodes come and go."""
     moving = any(n.state in ("preparing", "leaving") for n in nodes(fabric, compute))
-    short = len(nodes(fabric, compute)) < target(fabric, compute)
+    short = sum(n.there for n in nodes(fabric, compute)) < target(fabric, compute)
     return "Resizing" if moving or short else "Steady"
 
 
@@ -82,11 +86,11 @@ def set_key(compute: Resource) -> str:
 
 def jobs(fabric: Fabric, compute: Resource) -> list[Resource]:
     """The jobs of a cluster that want or hold nodes."""
-    live = ("Queued", *HELD)
     return [
         job
         for job in of_type(fabric, JOB)
-        if private(job)["compute"] == compute.key and properties(job)["status"] in live
+        if private(job)["compute"] == compute.key
+        and (private(job)["nodes"] or properties(job)["status"] == "Queued")
     ]
 
 
@@ -100,7 +104,7 @@ def needs(job: Resource) -> int:
 def _state(fabric: Fabric, instance: Instance, held: dict[str, str]) -> str:
     if instance.doom:
         return "leaving"
-    if instance.eviction:
+    if instance.eviction or instance.phase == "deallocated":
         return "preempted"
     if instance.phase == "creating" or not instance.booted:
         return "preparing"
@@ -111,5 +115,5 @@ def _state(fabric: Fabric, instance: Instance, held: dict[str, str]) -> str:
 
 def _held(fabric: Fabric, compute: Resource) -> dict[str, str]:
     """Which job holds which instance."""
-    rows = [j for j in jobs(fabric, compute) if properties(j)["status"] in HELD]
+    rows = jobs(fabric, compute)
     return {name: job.name for job in rows for name in private(job)["nodes"]}

@@ -4,11 +4,12 @@ from emulator import operations
 from emulator.aml import (
     clusters,
     computes,
-    environments,
     history,
     jobs,
+    preemption,
     removal,
     runs,
+    versions,
     workspaces,
 )
 from emulator.aml.assets import PROVIDER, WORKSPACE
@@ -19,8 +20,7 @@ LOCATION = f"{SUBSCRIPTION}/providers/{PROVIDER}/locations/{{location}}"
 ONE = f"{GROUP}/providers/{WORKSPACE}/{{workspace}}"
 COMPUTE = ONE + "/computes/{compute}"
 JOB = ONE + "/jobs/{job}"
-ENVIRONMENT = ONE + "/environments/{name}"
-VERSION = ENVIRONMENT + "/versions/{version}"
+VERSIONED = (ONE + "/environments", ONE + "/models")
 HISTORY = "/history/v1.0" + ONE
 RUN = HISTORY + "/runs/{job}"
 
@@ -56,10 +56,12 @@ PART = Part(
         ("PUT", JOB, jobs.put),
         ("DELETE", JOB, jobs.delete),
         ("POST", JOB + "/cancel", jobs.cancel),
-        ("GET", ENVIRONMENT, environments.get_container),
-        ("GET", ENVIRONMENT + "/versions", environments.list_versions),
-        ("GET", VERSION, environments.get),
-        ("PUT", VERSION, environments.put),
+        *[("GET", kind, versions.list_all) for kind in VERSIONED],
+        *[("GET", kind + "/{name}", versions.get_container) for kind in VERSIONED],
+        *[("GET", kind + "/{name}/versions", versions.list_versions) for kind in VERSIONED],
+        *[("GET", kind + "/{name}/versions/{version}", versions.get) for kind in VERSIONED],
+        *[("PUT", kind + "/{name}/versions/{version}", versions.put) for kind in VERSIONED],
+        *[("DELETE", kind + "/{name}/versions/{version}", versions.delete) for kind in VERSIONED],
         ("GET", LOCATION + "/computeOperationsStatus/{operation}", operations.poll),
         ("GET", LOCATION + "/computeOperationsResults/{operation}", computes.result),
         ("GET", LOCATION + "/workspaceOperationsStatus/{operation}", operations.poll),
@@ -72,6 +74,10 @@ PART = Part(
         ("PATCH", HISTORY + "/experiments/{experiment}/runs/{job}", history.change),
         ("GET", RUN + "/details", history.details),
         ("GET", "/azureml-logs/{guid}/user_logs/{file}", history.log),
+    ],
+    admin=[
+        ("POST", "/_emulator/azureml/preempt", preemption.preempt),
+        ("POST", "/_emulator/azureml/silence", preemption.silence),
     ],
     chores=[tend],
 )

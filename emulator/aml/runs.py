@@ -10,7 +10,9 @@ from emulator.fabric import Fabric
 from emulator.state import Resource
 
 ENDED = ("Completed", "Failed", "Canceled")
-NEXT = {"Starting": "Preparing", "Finalizing": "Completed"}
+BEFORE = {"Starting": "Preparing", "Preparing": "Queued"}
+LOST = ("Queued", "Preempted")  # what a job ends its nodes' work for that lost one of them
+WEEK = 7 * 86400.0  # seconds that a job can have on low-priority nodes (how-to-manage-quotas.md)
 PREEMPTED = (
     "AzureMLCompute job failed. PreemptionError: Nodes of this job got pre-empted. Check if the "
     "run has failed or restarted. Reason: Received pre-emption warning signal"
@@ -27,19 +29,19 @@ def advance(fabric: Fabric, now: float) -> bool:
 
 def request_cancel(job: Resource, now: float) -> None:
     """Let it end: at once where nothing runs, and else when its processes did."""
-    if properties(job)["status"] == "Running":
+    if private(job)["nodes"]:
         properties(job)["status"] = "CancelRequested"
-    elif properties(job)["status"] not in (*ENDED, "CancelRequested"):
+    elif properties(job)["status"] not in ENDED:
         _end(job, "Canceled", now)
 
 
 def _advance(fabric: Fabric, job: Resource, now: float) -> bool:
     status = properties(job)["status"]
-    if status in NEXT:
-        _finish(job, NEXT[status], now)
+    if status == "Finalizing":
+        _finish(job, "Completed", now)
         return True
-    if status == "Preparing":
-        properties(job)["status"] = "Queued"
+    if status in BEFORE and not private(job)["nodes"]:
+        properties(job)["status"] = BEFORE[status]
         return True
     compute = lookup(fabric, private(job)["compute"])
     if compute is None or compute.provisioning_state == "Deleting":
@@ -73,7 +75,7 @@ def _start(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool
         return False
     facts["nodes"] = [node.instance.instance_id for node in free[:wanted]]
     facts["started_at"] = facts["started_at"] or now
-    properties(job)["status"] = "Running"
+    properties(job)["status"] = "Starting"
     return True
 
 
@@ -81,41 +83,52 @@ def _watch(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool
     """See how a job that holds nodes is doing, and end it if it is to end."""
     facts, before = private(job), private(job)["ending"]
     mine = [n for n in nodes.nodes(fabric, compute) if n.run == job.name]
-    living = [n for n in mine if n.state in ("running", "preempted")]
+    living = [n for n in mine if n.there]
+    moved = _hear(job, now)
     if len(living) == len(facts["nodes"]) and not before:
         job_orders.write(fabric, job, living)
+        if properties(job)["status"] == "Starting" and job_orders.begun(fabric, job, living):
+            properties(job)["status"], moved = "Running", True
     codes = job_orders.codes(fabric, job, living)
     cancelled = properties(job)["status"] == "CancelRequested"  # a restart that began or not
-    ending = "Canceled" if cancelled else before or _verdict(job, living, codes, now)
+    out_of_time = _out_of_time(job, compute, now)
+    ending = "Canceled" if cancelled or out_of_time else before or _verdict(job, living, codes)
     if ending == "":
-        return False
+        return moved
     facts["ending"] = ending
     if ending != "Finalizing":
-        job_orders.cancel(fabric, job, living)
+        job_orders.end(fabric, job, living, "kill" if ending in LOST else "cancel")
         if None in codes:
             return bool(before != ending)
     _finish(job, ending, now)
     return True
 
 
-def _verdict(job: Resource, living: list[Node], codes: list[int | None], now: float) -> str:
+def _hear(job: Resource, now: float) -> bool:
+    """Whether a job that was not heard of is heard of again."""
+    if properties(job)["status"] != "NotResponding" or now < private(job)["silent_until"]:
+        return False
+    properties(job)["status"] = "Running"
+    return True
+
+
+def _verdict(job: Resource, living: list[Node], codes: list[int | None]) -> str:
     """What is to become of a job that runs: empty while it may go on."""
     facts = private(job)
-    if _out_of_time(job, now):
-        return "Canceled"
     going = any(node.state == "preempted" for node in living)
     failed = next((code for code in codes if code), 0)
     if len(living) < len(facts["nodes"]) or (failed and going):
-        return "Queued"
+        return str(facts["after_preemption"])
     if failed:
         facts["exit_code"] = failed
         return "Failed"
     return "Finalizing" if codes and None not in codes else ""
 
 
-def _out_of_time(job: Resource, now: float) -> bool:
-    limit = private(job)["seconds"]
-    return limit is not None and now - float(private(job)["started_at"]) >= float(limit)
+def _out_of_time(job: Resource, compute: Resource, now: float) -> bool:
+    spot = properties(compute)["properties"]["vmPriority"] == "LowPriority"
+    limits = [x for x in (private(job)["seconds"], WEEK if spot else None) if x is not None]
+    return bool(limits) and now - float(private(job)["started_at"]) >= min(limits)
 
 
 def _finish(job: Resource, status: str, now: float) -> None:
@@ -124,6 +137,9 @@ def _finish(job: Resource, status: str, now: float) -> None:
     facts["nodes"], facts["ending"] = [], ""
     if status == "Queued":
         facts["attempt"] += 1
+    if status == "Preempted":
+        _fail(job, PREEMPTED, now)
+        return
     if status == "Failed":
         code = facts["exit_code"]
         _fail(job, f"Execution failed. User process exited with status code {code}.", now)

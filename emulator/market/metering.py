@@ -65,9 +65,9 @@ class Meters:
         record = Metered(
             id=uuid.uuid4().hex,
             vm_id=instance.vm_id,
-            scale_set_id=scale_set.id,
+            scale_set_id=_billed(scale_set),
             subscription=scale_set.subscription,
-            group=scale_set.group,
+            group=_billed(scale_set).split("/")[4],
             location=scale_set.location,
             size=scale_set.vm_size,
             spot=scale_set.spot,
@@ -126,6 +126,14 @@ def _runs(record: Metered) -> bool:
 
 def _instance(scale_set: ScaleSet | None, number: str) -> Instance | None:
     return scale_set.instances.get(number) if scale_set else None
+
+
+def _billed(scale_set: ScaleSet) -> str:
+    """The id of the resource that the bill names: of an Azure ML node that of its workspace.
+
+    Cost Management tells clusters apart by their tags only (MicrosoftDocs/azure-docs issue 121393).
+    """
+    return "/".join(scale_set.owner.split("/")[:9]) if scale_set.owner else scale_set.id
 
 
 def _tags(scale_set: ScaleSet) -> dict[str, str]:

@@ -183,7 +183,7 @@ if PYTHON.exists():
         assert visit.returncode == 0, visit.stderr
         said = [json.loads(line) for line in visit.stdout.splitlines() if line.startswith("[")]
 
-        assert ["cluster", "nd", "low_priority", "Succeeded"] in said
+        assert ["cluster", "spot", "low_priority", "Succeeded"] in said
         assert [row for row in said if row[0] == "evicted"] == [
             ["evicted", "Running"],
             ["evicted", "Completed"],
@@ -191,5 +191,13 @@ if PYTHON.exists():
         assert "it was restarted 1 times" in visit.stdout
         assert "I shall fail" in visit.stdout
         assert ["refused", "JobException", True] in said
+        assert ["cluster kept", {"attempt": "1"}, "user_assigned"] in said
+        assert ["usage", [1000, 10000]] in said
+        assert ["nodes", [["running", "preempted", True]] * 2] in said
+        assert ["preemption", True] in said
+        assert ["models", "1", "7", True] in said
+        assert ["versions", ["7"], ["chat"]] in said
+        assert ["model", "7", {"job": "evicted"}] in said
         ended = [["cancelled", "Canceled"], ["evicted", "Completed"], ["failed", "Failed"]]
+        ended.append(["preempted", "Failed"])
         assert said[-2:] == [["jobs", ended], ["clusters", []]]

@@ -84,7 +84,7 @@ async def test_a_minimum_of_nodes_stays_and_is_replaced_after_an_eviction(tmp_pa
 
 
 async def test_a_cluster_beyond_the_quota_says_so_and_goes_on_trying(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock(), create_seconds=3, spot_quota=100) as inside:
+    async with emulator_inside(tmp_path, Clock(), create_seconds=3, azureml_quota=100) as inside:
         await make_workspace(inside, 2)
         await submit(inside, "a", nodes=2)
         await inside.pass_time(30)
@@ -268,7 +268,9 @@ async def test_only_the_scale_of_a_cluster_can_change(tmp_path: Path) -> None:
         cluster(vmSize="Standard_Nonsense"),
         cluster(vmPriority="Whatever"),
         cluster(1, 2),
+        cluster(101),
         cluster(idle="soon"),
+        cluster() | {"identity": "me"},
         cluster(scaleSettings=None),
         {"properties": {"computeType": "ComputeInstance"}},
         {"properties": {"computeType": "AmlCompute", "properties": []}},
@@ -288,11 +290,13 @@ async def test_a_bad_cluster_is_refused(tmp_path: Path, body: dict[str, Any]) ->
     ("path", "code"),
     [
         (f"{WORKSPACES}/none", "ResourceNotFound"),
-        (f"{WORKSPACES}/none/computes/nd", "ResourceNotFound"),
+        (f"{WORKSPACES}/none/computes/spot", "ResourceNotFound"),
         (f"{WORKSPACE}/computes/none", "ResourceNotFound"),
         (f"{WORKSPACE}/jobs/none", "UserError"),
         (f"{WORKSPACE}/environments/none/versions/1", "UserError"),
         (f"{WORKSPACE}/environments/none", "UserError"),
+        (f"{WORKSPACE}/models/none", "UserError"),
+        (f"{WORKSPACE}/models/none/versions/1", "UserError"),
     ],
 )
 async def test_what_is_not_there_is_not_found(tmp_path: Path, path: str, code: str) -> None:
@@ -301,3 +305,39 @@ async def test_what_is_not_there_is_not_found(tmp_path: Path, path: str, code: s
         answer = await inside.arm.get(path, params=OLD)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
+
+
+async def test_a_cluster_needs_a_quota_for_a_node_of_azure_ml_alone(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), azureml_quota=95, spot_quota=0) as inside:
+        await inside.make_group()
+        await inside.arm.put(WORKSPACE, json={"location": "eastus"}, params=OLD)
+        refused = (await inside.arm.put(CLUSTER, json=cluster(), params=OLD)).json()["error"]
+
+    assert refused["code"] == "ClusterMinNodesExceedCoreQuota"
+    assert "total vCPU quota of 95" in refused["message"]
+
+
+async def test_nodes_count_against_the_quota_of_azure_ml_only(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock(), spot_quota=0) as inside:
+        await make_workspace(inside, 2, least=2)
+        await inside.pass_time(15)
+        place = f"{HERE}/providers/Microsoft.{{}}/locations/eastus/usages"
+        rows = [
+            (await inside.arm.get(place.format(provider))).json()["value"]
+            for provider in ("MachineLearningServices", "Compute")
+        ]
+        assert await counts(inside) == {"idle": 2}
+
+    names = {"Cluster LowPriority vCPUs", "lowPriorityCores"}
+    low = [row for found in rows for row in found if row["name"]["value"] in names]
+    assert [(row["currentValue"], row["limit"]) for row in low] == [(192, 1000), (0, 0)]
+
+
+async def test_a_name_is_given_once_in_a_region(tmp_path: Path) -> None:
+    async with emulator_inside(tmp_path, Clock()) as inside:
+        await make_workspace(inside)
+        other = f"{WORKSPACE}-2"
+        await inside.arm.put(other, json={"location": "eastus"}, params=OLD)
+        taken = await inside.arm.put(f"{other}/computes/SPOT", json=cluster(), params=OLD)
+
+    assert (taken.status_code, taken.json()["error"]["code"]) == (409, "UserError")

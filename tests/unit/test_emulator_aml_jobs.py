@@ -71,7 +71,7 @@ async def test_an_evicted_job_is_restarted_when_there_are_nodes_again(tmp_path: 
         await inside.pass_time(2)
         assert (await status(inside, "a"), await counts(inside)) == (
             "Queued",
-            {"idle": 1, "preparing": 1},
+            {"idle": 1, "preparing": 1, "preempted": 1},
         )
         await inside.pass_time(10)
         told = (await details(inside, "a"))["warnings"]
@@ -119,7 +119,7 @@ async def test_a_job_fails_with_the_cluster_that_is_deleted_below_it(tmp_path: P
         assert [await status(inside, n) for n in ("runs", "waits")] == ["Failed", "Failed"]
 
     assert "PreemptionError" in errors[0]["message"]
-    assert errors[1]["message"] == "AzureMLCompute cluster nd does not exist"
+    assert errors[1]["message"] == "AzureMLCompute cluster spot does not exist"
 
 
 async def test_a_cancelled_job_ends_and_can_be_deleted_then(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ async def test_a_job_has_only_what_is_in_its_workspace(tmp_path: Path) -> None:
         other = f"{WORKSPACE}-2"
         await inside.arm.put(other, json={"location": "eastus"}, params=OLD)
         here = {"compute": CLUSTER, "environment": ENVIRONMENT}
-        there = {name: path.replace(WORKSPACE, other) for name, path in here.items()}
+        there = {"compute": f"{other}/computes/other", "environment": f"{other}/environments/e"}
         await inside.arm.put(there["compute"], json=cluster(), params=OLD)
         refused = [
             await inside.arm.put(
@@ -198,7 +198,7 @@ async def test_a_job_has_only_what_is_in_its_workspace(tmp_path: Path) -> None:
 
     assert [answer.status_code for answer in refused] == [400, 400]
     assert [answer.json()["error"]["message"] for answer in refused] == [
-        "AzureMLCompute cluster nd does not exist",
+        "AzureMLCompute cluster spot does not exist",
         "Environment train:1 is not found.",
     ]
 
