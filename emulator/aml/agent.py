@@ -38,6 +38,7 @@ class Task:
         pulled = subprocess.run(["docker", "pull", image], capture_output=True, check=False)
         if pulled.returncode:
             Path(content["processes"][0]["log"]).write_bytes(pulled.stderr)
+            order.with_suffix(".unpulled").write_bytes(pulled.stderr)
             self._code = pulled.returncode
             return
         for process in content["processes"]:

@@ -69,6 +69,12 @@ def codes(fabric: Fabric, job: Resource, nodes: list[Node]) -> list[int | None]:
     return found
 
 
+def refused_pull(fabric: Fabric, job: Resource, nodes: list[Node]) -> str:
+    """What the registry said where an image could not be pulled; "" where it could."""
+    files = [_file(fabric, job, n.instance, "unpulled") for n in nodes]
+    return next((f.read_text().strip() for f in files if f.exists()), "")
+
+
 def folder(fabric: Fabric, job: Resource) -> Path:
     """Where the job's logs and outputs are kept."""
     return fabric.settings.folder / "aml" / str(private(job)["guid"])

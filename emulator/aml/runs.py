@@ -90,6 +90,7 @@ def _watch(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool
         if properties(job)["status"] == "Starting" and job_orders.begun(fabric, job, living):
             properties(job)["status"], moved = "Running", True
     codes = job_orders.codes(fabric, job, living)
+    facts["unpulled"] = job_orders.refused_pull(fabric, job, living)
     cancelled = properties(job)["status"] == "CancelRequested"  # a restart that began or not
     out_of_time = _out_of_time(job, compute, now)
     ending = "Canceled" if cancelled or out_of_time else before or _verdict(job, living, codes)
@@ -141,8 +142,10 @@ def _finish(job: Resource, status: str, now: float) -> None:
         _fail(job, PREEMPTED, now)
         return
     if status == "Failed":
-        code = facts["exit_code"]
-        _fail(job, f"Execution failed. User process exited with status code {code}.", now)
+        said = f"Execution failed. User process exited with status code {facts['exit_code']}."
+        if refusal := facts["unpulled"]:
+            said = f"Failed to pull Docker image. {refusal}"
+        _fail(job, said, now)
     elif status in ENDED:
         _end(job, status, now)
     else:

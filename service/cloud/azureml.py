@@ -130,7 +130,9 @@ class AzureMlCloud:
         if found is None:
             raise ScaleSetNotFound(f"There is no cluster {cluster_name(name)}.")
         nodes = list(self._client.compute.list_nodes(found.name))
-        return cluster(found, self._status(name), nodes, self._errors(found.name))
+        status = self._status(name)
+        why = self._failure(name) if status == "Failed" else ""
+        return cluster(found, status, nodes, self._errors(found.name), why)
 
     def _list(self) -> list[ScaleSet]:
         every = self._client.compute.list(compute_type="amlcompute")
@@ -156,6 +158,11 @@ class AzureMlCloud:
                 " deployment an owner name of its own and never change it."
             )
         return found
+
+    def _failure(self, name: str) -> str:
+        """What the job's run says of its end. The client shows it to who streams the logs."""
+        told = self._client.jobs._runs_operations.get_run_details(name).error  # noqa: SLF001
+        return str(told.error.message) if told else ""
 
     def _errors(self, name: str) -> list[Any]:
         """Why nodes did not come. The client's own entity leaves that out."""

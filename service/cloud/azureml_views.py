@@ -5,6 +5,7 @@ notice, and the job goes back from Running to Queued under its name, or fails. I
 nodes run than before, which is what an eviction is to the rest of the service.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from contract.choices import Engine
 from service.cloud.azure_errors import failed
 from service.cloud.provider import ATTEMPT_TAG
+from service.domain import boot
+from service.domain.boot import LONGEST_TEXT
 from service.domain.fleet import (
     Failure,
     Instance,
@@ -27,6 +30,7 @@ _MOST = 24  # characters of a cluster's name; Microsoft's page on its quotas
 _DELETING, _MADE = "deleting", "succeeded"
 # The SDK takes NotResponding for an end; the job may come back from it.
 _RUNS = frozenset({"Running", "NotResponding", "Finalizing"})
+_PULL = re.compile(r"\bpull\b.*\bimage\b", re.IGNORECASE)
 _OVER = frozenset({"Completed", "Failed", "Canceled"})
 
 
@@ -44,13 +48,17 @@ def cluster(
     status: str | None = None,
     nodes: Iterable[object] = (),
     errors: Sequence[Any] = (),
+    why: str = "",
 ) -> ScaleSet:
-    """The cluster as a scale set; ``status``: of its job, None where there is none."""
+    """The cluster as a scale set; ``status``: of its job, None where there is none.
+
+    ``errors``: why nodes did not come; ``why``: what the job says of its failure.
+    """
     tags = dict(found.tags or {})
     ours = scale_set_name(tags.get(ATTEMPT_TAG, ""))
     runs = status in _RUNS
     machines = tuple(_machine(node, runs=runs) for node in map(_members, nodes) if _is_on(node))
-    error = failure(found, status, [] if machines else errors)
+    error = _failure(found, status, [] if machines else errors, why)
     return ScaleSet(
         name=ours if cluster_name(ours) == found.name else found.name,
         phase=_phase(found, status, failed=error is not None),
@@ -67,10 +75,11 @@ def cluster(
     )
 
 
-def failure(
+def _failure(
     found: Any,  # noqa: ANN401 - AmlCompute
     status: str | None,
     errors: Sequence[Any],
+    why: str,
 ) -> tuple[str, Failure, str] | None:
     """The code of a failure, what it means and what to do; None where nothing failed."""
     if errors:
@@ -78,9 +87,18 @@ def failure(
         return (told.code, *failed(told.code, told.message))
     if code := found.provisioning_errors:
         return (code, *failed(code, f"Azure ML could not make the cluster: {code}"))
+    if _PULL.search(why):
+        report = boot.Report(
+            phase=boot.Phase.PULL_IMAGE, said=boot.Said.GAVE_UP, machine="Azure ML", text=why
+        )
+        hopeless = all(cause.hopeless for cause in boot.causes(report))
+        kind = Failure.MISCONFIGURED if hopeless else Failure.TRANSIENT
+        return str(status), kind, boot.sentence(report)
     if status in _OVER:
         where = f"Azure ML studio shows its logs under the job {found.name}"
-        return status, Failure.TRANSIENT, f"The Azure ML job ended as {status}; {where}."
+        said = f" ({why[:LONGEST_TEXT]})" if why else ""
+        text = f"The Azure ML job ended as {status}{said}; {where}."
+        return str(status), Failure.TRANSIENT, text
     return None
 
 

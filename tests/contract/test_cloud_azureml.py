@@ -1,12 +1,13 @@
 """What the seam promises of clusters in Azure ML: the fake, and the real client on the emulator."""
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 
 from contract.choices import Engine
 from service.cloud.provider import ATTEMPT_TAG, Misconfigured, NoSerialLog, ScaleSetNotFound
-from service.domain.fleet import Failure, ScaleSetPhase
+from service.domain.fleet import Failure, ScaleSet, ScaleSetPhase, ScaleSetSpec
 from tests.clock import Clock
 from tests.contract import workspaces
 from tests.contract.workspaces import FULL, SPOT, Space, a_spec, emulated_space, fake_space
@@ -119,3 +120,19 @@ async def test_its_cores_are_counted_by_themselves(space: Space) -> None:
 async def test_it_keeps_no_serial_log_that_it_does_not_have(space: Space) -> None:
     with pytest.raises(NoSerialLog):
         await space.cloud.serial_log(a_spec().name, "0")
+
+
+async def test_an_image_that_no_registry_has_is_told_with_what_to_do(azure: Emulator) -> None:
+    async for space in emulated_space(azure):
+        spec = replace(a_spec(), image="example/unknown:1")
+
+        async def look(space: Space = space, spec: ScaleSetSpec = spec) -> ScaleSet | None:
+            found = await space.look(spec.name)
+            if found is None or found.phase is ScaleSetPhase.INCOMPLETE:
+                await space.cloud.create(spec)
+            return found
+
+        seen = await space.until(look, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
+
+        assert seen.failure is Failure.MISCONFIGURED
+        assert "REKINDLE_TRAINER_IMAGE" in seen.error_message

@@ -93,6 +93,22 @@ def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
     assert (seen.phase, seen.failure, seen.error_code) == (ScaleSetPhase.FAILED, failure, code)
 
 
+@pytest.mark.parametrize(
+    ("why", "failure", "said"),
+    [
+        ("Failed to pull Docker image. unauthorized: sign in", Failure.MISCONFIGURED, "AcrPull"),
+        ("Failed to pull Docker image. manifest unknown", Failure.MISCONFIGURED, "no such image"),
+        ("Failed to pull Docker image. i/o timeout", Failure.TRANSIENT, "cannot be reached"),
+        ("PreemptionError: Nodes of this job got pre-empted", Failure.TRANSIENT, "pre-empted"),
+        ("User process exited with status code 3.", Failure.TRANSIENT, "status code 3"),
+    ],
+)
+def test_why_its_job_failed_is_told_with_what_to_do(why: str, failure: Failure, said: str) -> None:
+    seen = cluster(found(), "Failed", why=why)
+    assert (seen.phase, seen.failure) == (ScaleSetPhase.FAILED, failure)
+    assert said in seen.error_message
+
+
 def test_an_error_of_before_counts_for_nothing_once_nodes_have_come() -> None:
     seen = cluster(found(), "Running", [node(0, "running")], [error("AllocationFailed")])
     assert (seen.phase, seen.error_code) == (ScaleSetPhase.READY, "")
