@@ -11,6 +11,7 @@ from typing import Any
 
 from emulator.access.directory import TENANT
 from emulator.deployments import parameters
+from emulator.deployments.expressions import evaluate
 from emulator.deployments.scopes import Place
 from emulator.deployments.templates import Plan, Step
 from emulator.fabric import Fabric
@@ -104,11 +105,12 @@ def target(resource_id: str, type_: str) -> dict[str, str]:
 
 
 def _providers(plan: Plan) -> list[dict[str, Json]]:
-    types = sorted({step.type for step in plan.steps})
+    places = {step.type: step.raw.get("location") for step in plan.steps}
     spaces: dict[str, list[dict[str, Json]]] = {}
-    for each in types:
+    for each, given in sorted(places.items()):
         space, _, rest = each.partition("/")
-        spaces.setdefault(space, []).append({"resourceType": rest, "locations": []})
+        place = evaluate(given, plan.scope)  # null for what lies in another resource
+        spaces.setdefault(space, []).append({"resourceType": rest, "locations": [place]})
     return [{"namespace": space, "resourceTypes": rows} for space, rows in spaces.items()]
 
 

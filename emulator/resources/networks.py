@@ -5,7 +5,8 @@ import ipaddress
 
 from emulator.errors import ArmError
 from emulator.fabric import Fabric
-from emulator.resources.kinds import Draft, Json, Kind, no_check, rows, section
+from emulator.resources import load_balancers
+from emulator.resources.kinds import Draft, Json, Kind, rows, section
 from emulator.scale_set_rules import subnets
 from emulator.state import Resource
 
@@ -29,6 +30,7 @@ def _check_network(draft: Draft) -> None:
     for subnet in rows(draft.properties, "subnets"):
         taken += _check_subnet(draft, subnet, prefixes, taken)
     draft.properties.setdefault("enableDdosProtection", False)
+    draft.properties.setdefault("virtualNetworkPeerings", [])
     _keep_used(draft, {name.lower() for name, _ in taken})
 
 
@@ -197,6 +199,7 @@ def _check_address(draft: Draft) -> None:
     method = draft.properties.setdefault("publicIPAllocationMethod", "Dynamic")
     draft.properties.setdefault("publicIPAddressVersion", "IPv4")
     draft.properties.setdefault("idleTimeoutInMinutes", 4)
+    draft.properties.setdefault("ipTags", [])
     if sku.get("name") != "Standard" and sku.get("name") != "StandardV2":
         raise draft.refuse(
             "IPv4BasicSkuPublicIpCountLimitReached",
@@ -238,7 +241,7 @@ def _address_in_use(fabric: Fabric, address: Resource) -> None:
 
 
 KINDS = (
-    Kind(type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=no_check),  # only kept
+    Kind(type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=load_balancers.fill_in),
     Kind(
         type=NETWORKS,
         oldest=OLDEST,

@@ -1,10 +1,12 @@
 """Resources in the state: looked up, put, deleted, shown. What requests and deployments share."""
 
 import copy
+import uuid
 from typing import Any
 
 from emulator.errors import ArmError, resource_not_found
 from emulator.fabric import Fabric
+from emulator.resources import load_balancers
 from emulator.resources.kinds import Draft, Json, Kind, check, rows
 from emulator.resources.locations import check_place
 from emulator.resources.resource_ids import ResourcePath, parse
@@ -63,6 +65,8 @@ def put(fabric: Fabric, path: ResourcePath, kind: Kind, body: Json) -> Resource:
 def keep(fabric: Fabric, draft: Draft, kind: Kind) -> Resource:
     """Put a draft that was checked into the state."""
     draft.properties["provisioningState"] = "Succeeded"
+    if draft.path.namespace.lower() == "microsoft.network":
+        draft.properties["resourceGuid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, draft.path.key))
     old = draft.old
     resource = Resource(
         id=old.id if old else draft.path.id,
@@ -112,8 +116,8 @@ def not_found(path: ResourcePath) -> ArmError:
 
 
 def _lists(properties: Json) -> list[tuple[str, Json]]:
-    """The parts of networks and security groups that are resources themselves."""
-    names = ("subnets", "securityRules")
+    """The parts of networks, security groups and load balancers that are resources themselves."""
+    names = ("subnets", "securityRules", *load_balancers.FILLED)
     return [(name, row) for name in names for row in rows(properties, name)]
 
 

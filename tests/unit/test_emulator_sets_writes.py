@@ -140,8 +140,17 @@ async def test_instances_have_the_old_model_until_they_are_upgraded(inside: Insi
     assert await latest() == [False, True]
 
 
-async def test_the_price_limit_of_running_vms_stands(inside: Inside) -> None:
-    limit = {"properties": {"virtualMachineProfile": {"billingProfile": {"maxPrice": 20}}}}
+PRICED = {"virtualMachineProfile": {"billingProfile": {"maxPrice": 20}}}
+
+
+async def test_the_price_limit_of_vms_that_wait_for_an_upgrade_may_change(inside: Inside) -> None:
+    (await inside.arm.patch(SET, json={"properties": PRICED})).raise_for_status()
+
+
+async def test_the_price_limit_of_running_vms_that_upgrade_by_themselves_stands(
+    inside: Inside,
+) -> None:
+    limit = {"properties": {"upgradePolicy": {"mode": "Automatic"}, **PRICED}}
     answer = await inside.arm.patch(SET, json=limit)
     assert error(answer)[:2] == (409, "MaxPriceChangeNotAllowedForAllocatedVMs")
     assert "'rk-1_0'" in answer.json()["error"]["message"]
