@@ -46,6 +46,8 @@ def scrubbed(value: Any, key: str = "") -> Any:  # noqa: ANN401 - JSON
 
 def _renewed(value: str, key: str) -> str:
     """The value, or what stands in for what Azure no longer has: Basic addresses, old sizes."""
+    if key == "path" and value.endswith("/.ssh/authorized_keys"):
+        return "~/.ssh/authorized_keys"
     if key == "publicIPAllocationMethod":
         return "Static"
     if key == "name" and value == "Basic":
