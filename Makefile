@@ -42,9 +42,10 @@ check: setup ## lint, types and import contracts alone
 	@$(VENV)/mypy --no-error-summary
 	@$(VENV)/lint-imports --no-logo
 
-docs: setup ## regenerate docs/lifecycle.md, docs/emulator-operations.md and openapi.json
+docs: setup ## regenerate docs/lifecycle.md, docs/emulator-operations.md, docs/emulator-agreement.md and openapi.json
 	@$(VENV)/python -m tests.repository.lifecycle
 	@$(VENV)/python -m tests.repository.operations
+	@$(VENV)/python -m tests.recorded.agreement
 	@$(VENV)/python -m tests.repository.openapi
 
 fmt: setup ## format the code and mend what ruff can mend

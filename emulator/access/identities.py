@@ -39,7 +39,9 @@ async def put(request: Request) -> Response:
     )
     fabric.state.resources[resource.key] = resource
     fabric.changed()
-    return JSONResponse(_shown(resource), status_code=200 if old else 201)
+    if old:
+        return JSONResponse(_shown(resource))
+    return JSONResponse(_shown(resource), status_code=201, headers={"Location": resource.id})
 
 
 async def get(request: Request) -> Response:

@@ -3,6 +3,7 @@
 import ipaddress
 from itertools import combinations
 
+from emulator.resources import load_balancers
 from emulator.resources.kinds import Draft, Json, Kind, no_check, rows, section
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -67,15 +68,51 @@ def _prefix(draft: Draft, text: object) -> Network:
     return network
 
 
+# azure-rest-api-specs, Microsoft.Network, NetworkSecurityGroupCreateWithRule.json.
+DEFAULT_RULES = (  # name, priority, source, destination, description: access and direction too
+    ("AllowVnetInBound", 65000, "VirtualNetwork", "VirtualNetwork",
+     "Allow inbound traffic from all VMs in VNET"),
+    ("AllowAzureLoadBalancerInBound", 65001, "AzureLoadBalancer", "*",
+     "Allow inbound traffic from azure load balancer"),
+    ("DenyAllInBound", 65500, "*", "*", "Deny all inbound traffic"),
+    ("AllowVnetOutBound", 65000, "VirtualNetwork", "VirtualNetwork",
+     "Allow outbound traffic from all VMs to all VMs in VNET"),
+    ("AllowInternetOutBound", 65001, "*", "Internet",
+     "Allow outbound traffic from all VMs to Internet"),
+    ("DenyAllOutBound", 65500, "*", "*", "Deny all outbound traffic"),
+)  # fmt: skip
+
+
+def _default_rule(name: str, priority: int, source: str, target: str, description: str) -> Json:
+    properties = {
+        "description": description,
+        "protocol": "*",
+        "sourcePortRange": "*",
+        "destinationPortRange": "*",
+        "sourceAddressPrefix": source,
+        "destinationAddressPrefix": target,
+        "access": description.split(maxsplit=1)[0],
+        "priority": priority,
+        "direction": "Inbound" if "inbound" in description else "Outbound",
+    }
+    return {"name": name, "properties": properties}
+
+
+def _check_group(draft: Draft) -> None:
+    draft.properties.setdefault("securityRules", [])
+    draft.properties["defaultSecurityRules"] = [_default_rule(*row) for row in DEFAULT_RULES]
+
+
 def _check_gateway(draft: Draft) -> None:
     for address in rows(draft.properties, "publicIpAddresses"):
         draft.need(address.get("id"))
 
 
 KINDS = (
-    Kind(type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=no_check),
+    Kind(type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=load_balancers.fill_in),
+    Kind(type="Microsoft.Network/loadBalancers/inboundNatRules", oldest=OLDEST, check=no_check),
     Kind(type="Microsoft.Network/virtualNetworks", oldest=OLDEST, check=_check_network),
-    Kind(type="Microsoft.Network/networkSecurityGroups", oldest=OLDEST, check=no_check),
+    Kind(type="Microsoft.Network/networkSecurityGroups", oldest=OLDEST, check=_check_group),
     Kind(type="Microsoft.Network/publicIPAddresses", oldest=OLDEST, check=no_check),
     Kind(type="Microsoft.Network/natGateways", oldest="2019-02-01", check=_check_gateway),
 )

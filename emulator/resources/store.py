@@ -1,17 +1,21 @@
 """Resources in the state: looked up, put, deleted, shown. What requests and deployments share."""
 
 import copy
+import uuid
 from typing import Any
 
 from emulator.errors import ArmError, resource_not_found
 from emulator.fabric import Fabric
-from emulator.resources.kinds import Draft, Json, Kind, check
+from emulator.resources.kinds import Draft, Json, Kind, check, rows
+from emulator.resources.load_balancers import FILLED
 from emulator.resources.locations import check_place
 from emulator.resources.resource_ids import ResourcePath
 from emulator.state import Resource
 from emulator.tags import tags_of
 
 MODEL = ("location", "tags", "sku", "kind", "identity", "zones", "plan", "properties")
+
+PARTS = ("subnets", "securityRules", "defaultSecurityRules", *FILLED)
 
 
 def lookup(fabric: Fabric, path: ResourcePath) -> Resource | None:
@@ -43,6 +47,8 @@ def put(fabric: Fabric, path: ResourcePath, kind: Kind, body: Json) -> Resource:
 def keep(fabric: Fabric, draft: Draft, kind: Kind) -> Resource:
     """Put a draft that was checked into the state."""
     draft.properties["provisioningState"] = "Succeeded"
+    if draft.path.namespace.lower() == "microsoft.network":
+        draft.properties["resourceGuid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, draft.path.key))
     old = draft.old
     resource = Resource(
         id=old.id if old else draft.path.id,
@@ -64,14 +70,17 @@ def delete(fabric: Fabric, resource: Resource) -> None:
 
 
 def shown(resource: Resource) -> dict[str, Any]:
-    """A resource as ARM answers it."""
-    return {
-        "id": resource.id,
-        "name": resource.name,
-        "type": resource.type,
-        "etag": f'"{resource.etag}"',
-        **copy.deepcopy(resource.body),
-    }
+    """A resource as ARM answers it; parts of it that are resources themselves have ids too."""
+    etag = f'"{resource.etag}"'
+    told = {"id": resource.id, "name": resource.name, "type": resource.type, "etag": etag}
+    body = {**told, **copy.deepcopy(resource.body)}
+    for part in PARTS:
+        for row in rows(body["properties"], part):
+            row.setdefault("id", f"{resource.id}/{part}/{row.get('name')}")
+            row.setdefault("type", f"{resource.type}/{part}")
+            row.setdefault("etag", etag)
+            row.setdefault("properties", {}).setdefault("provisioningState", "Succeeded")
+    return body
 
 
 def not_found(path: ResourcePath) -> ArmError:

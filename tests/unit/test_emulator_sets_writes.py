@@ -136,8 +136,17 @@ async def test_instances_keep_the_model_that_they_were_made_from(inside: Inside)
     assert await latest() == [False, False]
 
 
-async def test_the_price_limit_of_running_vms_stands(inside: Inside) -> None:
-    limit = {"properties": {"virtualMachineProfile": {"billingProfile": {"maxPrice": 20}}}}
+PRICED = {"virtualMachineProfile": {"billingProfile": {"maxPrice": 20}}}
+
+
+async def test_the_price_limit_of_vms_that_wait_for_an_upgrade_may_change(inside: Inside) -> None:
+    (await inside.arm.patch(SET, json={"properties": PRICED})).raise_for_status()
+
+
+async def test_the_price_limit_of_running_vms_that_upgrade_by_themselves_stands(
+    inside: Inside,
+) -> None:
+    limit = {"properties": {"upgradePolicy": {"mode": "Automatic"}, **PRICED}}
     answer = await inside.arm.patch(SET, json=limit)
     assert error(answer)[:2] == (409, "MaxPriceChangeNotAllowedForAllocatedVMs")
     assert "'rk-1_0'" in answer.json()["error"]["message"]

@@ -1,0 +1,201 @@
+"""Play the exchanges of a recording to the emulator, in their order, and compare the answers.
+
+Operations are polled on the emulator's own clock: a poll of the recording stands for its end.
+Instances are matched to those of the recording as they are first named.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.clock import Clock
+from tests.emulator_inside import Inside, emulator_inside
+from tests.emulator_process import SUBSCRIPTION
+from tests.recorded.shapes import lacking, shape
+
+FACTS = Path(__file__).parent / "facts"
+TABLE = "shapes.jsonl"
+HEADERS = ("Azure-AsyncOperation", "Location", "Retry-After")
+DEEP = 9
+ENDED = ("Succeeded", "Failed", "Canceled")
+PATIENCE = 100  # looks at an operation
+INSTANCE = re.compile(r"(/virtualMachines/)(\d+)(?=/|$)", re.IGNORECASE)
+MACHINE = re.compile(r"(/Microsoft.Compute/virtualMachines/)([\w-]+)", re.IGNORECASE)
+SET = re.compile(r"(/subscriptions/.*/virtualMachineScaleSets/[^/]+)", re.IGNORECASE)
+IN_GROUP = re.compile(r"/resourcegroups/([^/]+)", re.IGNORECASE)
+# Clients write these in cases of their own.
+SPELLING = ("resourceGroups", "Microsoft.Compute", "virtualMachines", "powerOff", "reimageAll")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One exchange, and in what the emulator's answer differs from Azure's."""
+
+    recording: str
+    operation: str
+    differences: tuple[str, ...]
+
+
+def recordings() -> list[str]:
+    """The names of all."""
+    return sorted(file.stem for file in FACTS.glob("*.jsonl") if file.name != TABLE)
+
+
+@cache
+def shapes() -> list[Any]:
+    """The shapes that rows name by their line."""
+    return [json.loads(line) for line in (FACTS / TABLE).read_text().splitlines()]
+
+
+async def replay(name: str, folder: Path) -> list[Outcome]:
+    """Play one recording to an emulator of its own."""
+    rows = [json.loads(line) for line in (FACTS / f"{name}.jsonl").read_text().splitlines()]
+    settings: dict[str, Any] = {"create_seconds": 2, "delete_seconds": 2, "spot_quota": 10**6}
+    async with emulator_inside(folder, Clock(), **settings) as inside:
+        playing = Playing(inside)
+        await playing.make_groups(rows)
+        return [
+            Outcome(name, operation(row, rows), tuple(await playing.differences(row)))
+            for row in rows
+        ]
+
+
+def operation(row: Row, rows: list[Row]) -> str:
+    """The call in words: its method, and the address without names."""
+    if "of" in row:
+        return f"{row['header']} of {operation(rows[row['of']], rows)}"
+    head, *provided = row["path"].split("/providers/", 1)
+    if provided:
+        namespace, *rest = provided[0].split("/")
+        path = "/".join([namespace, *("{name}" if n % 2 else p for n, p in enumerate(rest))])
+    else:
+        path = re.sub("(resourcegroups/)[^/]+", r"\1{name}", head[1:], flags=re.IGNORECASE)
+    for word in SPELLING:
+        path = re.sub(rf"\b{re.escape(word)}\b", word, path, flags=re.IGNORECASE)
+    return f"{row['method']} {path.removeprefix('subscriptions/{subscription}/')}"
+
+
+@dataclass
+class Playing:
+    """An emulator with what is to be remembered from one exchange for the next."""
+
+    inside: Inside
+    answers: list[httpx.Response] = field(default_factory=list)
+    ours: dict[tuple[str, str], str] = field(default_factory=dict)  # by scale set and recorded id
+
+    async def make_groups(self, rows: list[Row]) -> None:
+        """Make the resource groups that the recording found there."""
+        seen: set[str] = set()
+        for row in rows:
+            for name in IN_GROUP.findall(row["path"]):
+                alone = row["path"].lower().endswith(f"/resourcegroups/{name}".lower())
+                made = (row["method"] in ("PUT", "HEAD") and alone) or row["status"] == 404
+                if name not in seen and not made:
+                    at = (
+                        r["location"] for r in rows if r["path"].endswith(name) and "location" in r
+                    )
+                    await self._make_group(name, next(at, "westus"))
+                seen.add(name)
+
+    async def _make_group(self, name: str, location: str) -> None:
+        path = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{name}"
+        (await self.inside.arm.put(path, json={"location": location})).raise_for_status()
+
+    async def differences(self, row: Row) -> list[str]:
+        """Send what was sent, and compare what comes back."""
+        if "of" in row:
+            answer = await self._end(self.answers[row["of"]], row["header"])
+        else:
+            answer = await self._send(row)
+            if row["path"].endswith("/simulateEviction"):
+                await self.inside.pass_time(60, 5)  # nothing is there to poll
+        self.answers.append(answer)
+        return list(_compared(row, answer))
+
+    async def _send(self, row: Row) -> httpx.Response:
+        path = self._addressed(row["path"])
+        params = row.get("query", {}) | {"api-version": row["version"]}
+        body = row.get("body")
+        if isinstance(body, dict) and isinstance(ids := body.get("instanceIds"), list):
+            body = body | {"instanceIds": [self._instance(path, i) for i in ids]}
+        text = None
+        if body is not None:
+            text = json.dumps(body).replace("{subscription}", SUBSCRIPTION)
+        return await self.inside.arm.request(
+            row["method"],
+            path,
+            params=params,
+            content=text,
+            headers={"Content-Type": "application/json"} if text else {},
+        )
+
+    async def _end(self, begun: httpx.Response, header: str) -> httpx.Response:
+        if header not in begun.headers:
+            return httpx.Response(599)  # nothing to ask
+        answer = await self.inside.follow(begun.headers[header])
+        for _ in range(PATIENCE):
+            status = answer.json().get("status", ENDED[0]) if answer.content else ENDED[0]
+            if answer.status_code != 202 and status in ENDED:
+                return answer
+            await self.inside.pass_time(3)
+            for _ in range(50):  # a deployment goes on beside the steps
+                await asyncio.sleep(0)
+            answer = await self.inside.follow(begun.headers[header])
+        return answer
+
+    def _addressed(self, path: str) -> str:
+        path = path.replace("{subscription}", SUBSCRIPTION)
+        if not SET.search(path):
+            return MACHINE.sub(lambda m: m[1] + self._instance(path, m[2]), path)
+        return INSTANCE.sub(lambda m: m[1] + self._instance(path, m[2]), path)
+
+    def _instance(self, path: str, recorded: str) -> str:
+        """Our id for a recorded one: the first that stands for no other."""
+        found = SET.match(path)
+        key = (found or IN_GROUP.search(path) or [""])[0].lower()
+        there = [
+            i
+            for s in self.inside.fabric.state.scale_sets.values()
+            if (s.key == key if found else key in s.key)
+            for i in s.instances
+        ]
+        taken = [ours for (where, _), ours in self.ours.items() if where == key]
+        free = sorted((i for i in there if i not in taken), key=lambda i: (len(i), i))
+        if recorded == "*" or (not free and (key, recorded) not in self.ours):
+            return recorded
+        return self.ours.setdefault((key, recorded), free[0] if free else recorded)
+
+
+def _compared(row: Row, answer: httpx.Response) -> Iterator[str]:
+    body = answer.json() if answer.content else None
+    code = _code(body)
+    if answer.status_code == 599:
+        yield f"no {row['header']} to follow"
+        return
+    if answer.status_code != row["status"]:
+        yield f"status {row['status']}, not {answer.status_code}{f' {code}' * bool(code)}"
+    if (row["status"] < 400) != (answer.status_code < 400):
+        return
+    if "state" in row and (state := (body or {}).get("status")) != row["state"]:
+        yield f"ends {row['state']}, not {state}{f' {code}' * bool(code)}"
+        return
+    if code != row.get("error", ""):
+        yield f"code {row.get('error') or 'none'}, not {code or 'none'}"
+    for header in row.get("headers", []):
+        if header not in answer.headers:
+            yield f"no header {header}"
+    if "shape" in row:
+        yield from lacking(shapes()[row["shape"]], shape(body, DEEP))
+
+
+def _code(body: Any) -> str:  # noqa: ANN401 - JSON
+    error = body.get("error") if isinstance(body, dict) else None
+    return str(error.get("code", "")) if isinstance(error, dict) else ""
