@@ -14,6 +14,7 @@ from emulator.parts import COMPUTE, SUBSCRIPTION
 from emulator.usages import Region
 
 VERSION = "1.0.0"
+OS_DISK_GIB = 30
 IMAGES = {  # publisher -> offer -> skus
     "Canonical": {
         "0001-com-ubuntu-server-jammy": ("22_04-lts-gen2", "22_04-lts"),
@@ -46,7 +47,10 @@ async def show(request: Request) -> Response:
         raise _missing(names["version"])
     windows = "windows" in names["publisher"].lower()
     properties = {
-        "osDiskImage": {"operatingSystem": "Windows" if windows else "Linux", "sizeInGb": 30},
+        "osDiskImage": {
+            "operatingSystem": "Windows" if windows else "Linux",
+            "sizeInGb": OS_DISK_GIB,
+        },
         "dataDiskImages": [],
         "hyperVGeneration": "V2",
         "architecture": "x64",

@@ -116,9 +116,40 @@ def _network_in_use(fabric: Fabric, network: Resource) -> None:
         forbid_while_used(fabric, f"{network.id}/subnets/{subnet['name']}")
 
 
+# azure-rest-api-specs, Microsoft.Network, NetworkSecurityGroupCreateWithRule.json.
+DEFAULT_RULES = (  # name, priority, source, destination, description: access and direction too
+    ("AllowVnetInBound", 65000, "VirtualNetwork", "VirtualNetwork",
+     "Allow inbound traffic from all VMs in VNET"),
+    ("AllowAzureLoadBalancerInBound", 65001, "AzureLoadBalancer", "*",
+     "Allow inbound traffic from azure load balancer"),
+    ("DenyAllInBound", 65500, "*", "*", "Deny all inbound traffic"),
+    ("AllowVnetOutBound", 65000, "VirtualNetwork", "VirtualNetwork",
+     "Allow outbound traffic from all VMs to all VMs in VNET"),
+    ("AllowInternetOutBound", 65001, "*", "Internet",
+     "Allow outbound traffic from all VMs to Internet"),
+    ("DenyAllOutBound", 65500, "*", "*", "Deny all outbound traffic"),
+)  # fmt: skip
+
+
+def _default_rule(name: str, priority: int, source: str, target: str, description: str) -> Json:
+    properties = {
+        "description": description,
+        "protocol": "*",
+        "sourcePortRange": "*",
+        "destinationPortRange": "*",
+        "sourceAddressPrefix": source,
+        "destinationAddressPrefix": target,
+        "access": description.split(maxsplit=1)[0],
+        "priority": priority,
+        "direction": "Inbound" if "inbound" in description else "Outbound",
+    }
+    return {"name": name, "properties": properties}
+
+
 def _check_security_group(draft: Draft) -> None:
     seen: dict[tuple[str, object], str] = {}
     draft.properties.setdefault("securityRules", [])
+    draft.properties["defaultSecurityRules"] = [_default_rule(*row) for row in DEFAULT_RULES]
     for rule in rows(draft.properties, "securityRules"):
         name, properties = str(rule["name"]), section(rule, "properties")
         _check_rule(draft, name, properties)
@@ -239,6 +270,12 @@ def _address_in_use(fabric: Fabric, address: Resource) -> None:
 
 KINDS = (
     Kind(type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=no_check),  # only kept
+    Kind(
+        type="Microsoft.Network/loadBalancers/inboundNatRules",
+        oldest=OLDEST,
+        check=no_check,
+        inside="inboundNatRules",
+    ),
     Kind(
         type=NETWORKS,
         oldest=OLDEST,

@@ -113,7 +113,7 @@ def not_found(path: ResourcePath) -> ArmError:
 
 def _lists(properties: Json) -> list[tuple[str, Json]]:
     """The parts of networks and security groups that are resources themselves."""
-    names = ("subnets", "securityRules")
+    names = ("subnets", "securityRules", "defaultSecurityRules", "inboundNatRules")
     return [(name, row) for name in names for row in rows(properties, name)]
 
 
