@@ -142,7 +142,7 @@ def instance_view(fabric: Fabric, scale_set: ScaleSet, instance: Instance) -> di
     storage = filled_in.storage(scale_set, instance)
     names = [disk["name"] for disk in (storage["osDisk"], *storage["dataDisks"])]
     view["disks"] = [{"name": name, "statuses": [made]} for name in names]
-    if _diagnosed(scale_set):
+    if "diagnosticsProfile" in scale_set.profile:
         view["bootDiagnostics"] = {}  # managed: no addresses of blobs
     if state != "running":
         return view
@@ -233,11 +233,6 @@ def _agent(instance: Instance) -> dict[str, Any]:
     message = "GuestAgent is running and accepting new configurations."
     ready |= {"message": message, "time": timestamp(instance.created_at)}
     return {"vmAgentVersion": AGENT, "statuses": [ready], "extensionHandlers": []}
-
-
-def _diagnosed(scale_set: ScaleSet) -> bool:
-    diagnostics = scale_set.profile.get("diagnosticsProfile") or {}
-    return bool((diagnostics.get("bootDiagnostics") or {}).get("enabled"))
 
 
 def _status(code: str, text: str) -> dict[str, Any]:

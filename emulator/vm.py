@@ -64,7 +64,7 @@ def _adopt_orphans() -> None:
 def _take_host_name(name: str) -> None:
     """Have a host name of our own, which no resolver knows; that of the machine unless we are root.
 
-    Azure's own resolver may be replaced by the virtual network's owner, so nodes must not need it.
+    So a node that needs its name to be resolved fails here too.
     """
     if sys.platform == "linux" and ctypes.CDLL(None).unshare(NEW_HOST_NAME) == 0:
         socket.sethostname(name)
