@@ -64,9 +64,10 @@ chaos: setup ## strike a replica at every point of whole lives, in every way (CH
 upgrade: setup ## an older commit's tests on this schema (REV=commit; default: before the newest migration)
 	@$(VENV)/python -m tests.upgrade --jobs $(JOBS) $(if $(REV),--rev '$(REV)') $(if $(filter-out tests,$(T)),$(T))
 
-az: setup ## the real az on the emulator, with its transcript (installs it into .venv-az, 730 MB)
+az: setup ## the real az and the JavaScript SDK on the emulator, with transcripts in docs/ (installs 810 MB)
 	@test -x .venv-az/bin/az || { $(PYTHON) -m venv .venv-az && .venv-az/bin/pip install -q 'azure-cli==2.91.*'; }
 	@$(VENV)/python -m tests.system.az
+	@$(VENV)/python -m tests.system.javascript
 
 images: setup ## build and try the container images (IMAGES="options"; docs/images.md)
 	@$(VENV)/python -m docker.build $(IMAGES)

@@ -265,6 +265,7 @@ class Fabric:
                 folder=self.folder(instance),
                 user_data=base64.b64decode(scale_set.custom_data) or b"#cloud-config\n",
                 metadata_url=self.metadata_url(instance),
+                host_name=scale_set.computer_name(instance),
                 images=self.settings.images,
                 proxied=self.settings.proxies,
             )

@@ -4,7 +4,7 @@ from typing import Any
 
 from emulator.errors import invalid, missing
 
-FOREIGN = ("overprovision", "upgradePolicy")  # what only Uniform ones have
+FOREIGN = ("overprovision",)  # what only Uniform ones have
 
 
 def check(name: str, model: dict[str, Any], profile: dict[str, Any]) -> None:

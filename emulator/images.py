@@ -14,6 +14,7 @@ from emulator.parts import COMPUTE, SUBSCRIPTION
 from emulator.usages import Region
 
 VERSION = "1.0.0"
+OS_DISK_GIB = 30
 IMAGES = {  # publisher -> offer -> skus
     "Canonical": {
         "0001-com-ubuntu-server-jammy": ("22_04-lts-gen2", "22_04-lts"),
@@ -44,7 +45,7 @@ async def show(request: Request) -> Response:
     if names["version"] not in (VERSION, "latest"):
         raise _missing(names["version"])
     properties = {
-        "osDiskImage": {"operatingSystem": "Linux", "sizeInGb": 30},
+        "osDiskImage": {"operatingSystem": "Linux", "sizeInGb": OS_DISK_GIB},
         "dataDiskImages": [],
         "hyperVGeneration": "V2",
         "architecture": "x64",

@@ -3,7 +3,6 @@
 from typing import Any
 
 from emulator.state import Instance, ScaleSet
-from emulator.views import computer_name
 
 TEMPORARY_DISK_GIB = {"standard_nd96amsr_a100_v4": 6400, "standard_nd96asr_v4": 6000}
 
@@ -65,7 +64,7 @@ def _os(scale_set: ScaleSet, vm: Instance) -> dict[str, str]:
     password = _linux(scale_set.profile).get("disablePasswordAuthentication")
     return {
         "adminUsername": told.get("adminUsername", ""),
-        "computerName": computer_name(scale_set, vm),
+        "computerName": scale_set.computer_name(vm),
         "disablePasswordAuthentication": _word(password),
     }
 

@@ -34,6 +34,7 @@ class Machine:
     folder: Path
     user_data: bytes
     metadata_url: str
+    host_name: str
     images: dict[str, Any]
     proxied: bool = False  # its way to the world can be cut
 
@@ -223,6 +224,7 @@ def _write_files(machine: Machine) -> None:
     write_private(machine.folder / "user-data", machine.user_data)  # a bootstrap token is in it
     vm = {
         "metadata_url": machine.metadata_url,
+        "host_name": machine.host_name,
         "path": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "images": machine.images,
         "proxied": machine.proxied,

@@ -8,9 +8,11 @@ from typing import Any
 from emulator.errors import invalid
 
 TEXT, WHOLE, NUMBER, SWITCH, TEXTS = "text", "whole", "number", "switch", "texts"
+RANK = "rank"
 TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     TEXT: ("System.String", (str,)),
     WHOLE: ("System.Int32", (int,)),
+    RANK: ("System.Int32", (int,)),
     NUMBER: ("System.Double", (int, float)),
     SWITCH: ("System.Boolean", (bool,)),
 }
@@ -73,6 +75,7 @@ _PROPERTIES = {
         "baseRegularPriorityCount": WHOLE,
         "regularPriorityPercentageAboveBase": WHOLE,
     },
+    "skuProfile": {"allocationStrategy": TEXT, "vmSizes": [{"name": TEXT, "rank": RANK}]},
     "proximityPlacementGroup": {"id": TEXT},
     "virtualMachineProfile": _PROFILE,
 }
@@ -130,6 +133,8 @@ def _choice(value: Any, choices: tuple[str, ...], path: str) -> str:  # noqa: AN
 def _plain(value: Any, form: str, path: str) -> Any:  # noqa: ANN401 - as it came
     if form == SWITCH and value in ("true", "True", "false", "False"):
         return value.lower() == "true"  # as Azure's own deserializer reads them
+    if form == RANK and isinstance(value, str) and value.isdecimal():
+        return int(value)  # as az 2.91 sends it
     name, kinds = TYPES[form]
     fits = isinstance(value, kinds) and (form == SWITCH or not isinstance(value, bool))
     if not fits or (form in LARGEST and not abs(value) <= LARGEST[form]):

@@ -114,7 +114,7 @@ def _check_changes(old: ScaleSet, fresh: ScaleSet) -> None:
     if set(old.model.get("zones") or []) - set(fresh.model.get("zones") or []):
         raise change_not_allowed("zones")
     size = fresh.model["sku"].get("name") or ""
-    if old.instances and size.lower() != old.vm_size.lower():
+    if old.instances and size.lower() != str(old.model["sku"].get("name")).lower():
         raise invalid(
             "The emulator changes the size of a scale set only while it has no instances: set "
             "sku.capacity to 0 before.",

@@ -16,11 +16,13 @@ from emulator import (
     scale_set_faults,
     scale_set_models,
     scale_set_rules,
+    sku_profile,
     spot_rules,
 )
 from emulator.access import managed
 from emulator.catalog import Offer, catalog
 from emulator.errors import (
+    ArmError,
     invalid,
     marked_for_deletion,
     scale_set_not_found,
@@ -164,6 +166,8 @@ def _accept(
 ) -> Response:
     """Check what is wanted, write it down, and answer with the operation that brings it about."""
     managed.show_ids(fabric.state, scale_set)
+    sizes = sku_profile.sizes(scale_set)
+    scale_set.mixed_size = sizes[0]
     offer = _offer(scale_set)
     model, custom_data = scale_set.model, scale_set.custom_data
     priced = replace(offer, spot=_spot_price(fabric, scale_set))
@@ -172,9 +176,7 @@ def _accept(
     governance_rules.check(fabric, scale_set, offer)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
-    restrictions.check(fabric, scale_set)
-    check_quota(fabric, scale_set, offer.size.vcpus)
-    refuse_if_sold_out(fabric.weather, scale_set, fabric.now())
+    _settle_on(sizes, fabric, scale_set)
     operation = _carry_out(fabric, scale_set, fault)
     fabric.changed()
     answer = operations.headers(request, operation)
@@ -182,8 +184,23 @@ def _accept(
     return JSONResponse(body, status_code=201 if new else 200, headers=answer)
 
 
+def _settle_on(sizes: list[str], fabric: Fabric, scale_set: ScaleSet) -> None:
+    """Give the scale set the first size that it may have, or raise ArmError for the last."""
+    for size in sizes:
+        scale_set.mixed_size = size
+        try:
+            restrictions.check(fabric, scale_set)
+            check_quota(fabric, scale_set, _offer(scale_set).size.vcpus)
+            refuse_if_sold_out(fabric.weather, scale_set, fabric.now())
+        except ArmError:
+            if size == sizes[-1]:
+                raise
+        else:
+            return
+
+
 def _offer(scale_set: ScaleSet) -> Offer:
-    name = scale_set.model["sku"].get("name")
+    name = scale_set.mixed_size or scale_set.model["sku"].get("name")
     spot_rules.check_size(scale_set.profile, str(name))
     if not name or catalog().size(str(name)) is None:
         raise invalid(f"The value {name} provided for the VM size is not valid.")

@@ -79,6 +79,7 @@ class ScaleSet(Row):
     next_instance: int = 0  # ids are never used again
     owner: str = ""  # key of the resource of another service that it is hidden behind
     version: int = 0  # of what instances are made from
+    mixed_size: str = ""  # which of the sizes of an instance mix its instances have
     instances: dict[str, Instance] = field(default_factory=dict)
 
     @property
@@ -99,7 +100,7 @@ class ScaleSet(Row):
     @property
     def vm_size(self) -> str:
         """The VM size of every instance."""
-        return str(self.model["sku"]["name"])
+        return self.mixed_size or str(self.model["sku"]["name"])
 
     @property
     def capacity(self) -> int:
@@ -136,6 +137,17 @@ class ScaleSet(Row):
         """The name of one instance as ARM and the metadata service give it."""
         name = instance.instance_id
         return name if self.flexible else f"{self.name}_{name}"
+
+    def computer_name(self, instance: Instance) -> str:
+        """The host name of one instance: the prefix with its id in base 36, six wide."""
+        prefix = (self.profile.get("osProfile") or {}).get("computerNamePrefix") or self.name
+        if self.flexible:
+            return f"{prefix}{instance.instance_id[-8:-2]}".lower()
+        digits, number = "", int(instance.instance_id)
+        while number:
+            number, digit = divmod(number, 36)
+            digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+        return f"{prefix}{digits:0>6}".lower()
 
     def vm_resource_id(self, instance: Instance) -> str:
         """The resource id of one instance."""

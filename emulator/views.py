@@ -5,12 +5,12 @@ from typing import Any
 
 from starlette.requests import Request
 
-from emulator import processes
+from emulator import filled_in, processes
 from emulator.fabric import Fabric
 from emulator.state import Instance, ResourceGroup, ScaleSet, group_id
 from emulator.timestamps import timestamp
 
-CARDS = "networkInterfaceConfigurations"
+AGENT = "2.9.1.1"  # of Azure's Linux agent; made up
 ON_THE_WAY = {"deallocate": "deallocating", "powerOff": "stopping", "start": "starting"}
 
 
@@ -40,10 +40,14 @@ def scale_set_body(scale_set: ScaleSet, *, user_data: bool = False) -> dict[str,
         "timeCreated": timestamp(scale_set.created_at),
     }
     properties = {**scale_set.model["properties"], **facts}
-    if not user_data and "userData" in scale_set.profile:
-        shown = {k: v for k, v in scale_set.profile.items() if k != "userData"}
+    if scale_set.profile:
+        shown = filled_in.profile(scale_set.profile)
+        if not user_data:
+            shown.pop("userData", None)
         properties["virtualMachineProfile"] = shown
     model = dict(scale_set.model)
+    if not scale_set.mixed_size:
+        model["sku"] = {"tier": "Standard", **model["sku"]}
     if scale_set.flexible and not scale_set.profile:
         del model["sku"]  # nothing is known of its VMs
     return {
@@ -83,10 +87,8 @@ def instance_body(
         "modelDefinitionApplied": "VirtualMachineScaleSet",
         **_machine(scale_set, instance),
     }
-    if cards := (scale_set.profile.get("networkProfile") or {}).get(CARDS):
-        properties["networkProfileConfiguration"] = {CARDS: cards}
-    if diagnostics := scale_set.profile.get("diagnosticsProfile"):
-        properties["diagnosticsProfile"] = diagnostics
+    if cards := filled_in.cards(scale_set.profile):
+        properties["networkProfileConfiguration"] = {filled_in.CARDS: cards}
     return {
         "id": f"{scale_set.id}/virtualMachines/{instance.instance_id}",
         "name": scale_set.vm_name(instance),
@@ -94,7 +96,7 @@ def instance_body(
         "type": "Microsoft.Compute/virtualMachineScaleSets/virtualMachines",
         "location": scale_set.location,
         **_around(scale_set, instance),
-        "sku": {k: v for k, v in scale_set.model["sku"].items() if k != "capacity"},
+        "sku": {"name": scale_set.vm_size, "tier": scale_set.model["sku"].get("tier", "Standard")},
         "properties": properties
         | _asked_for(fabric, scale_set, instance, view=view, user_data=user_data),
     }
@@ -125,16 +127,30 @@ def virtual_machine_body(
     }
 
 
-def instance_view(fabric: Fabric, instance: Instance) -> dict[str, Any]:
-    """How one VM is doing."""
+def instance_view(fabric: Fabric, scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+    """How one VM is doing; its parts as in VirtualMachine_Get_InstanceView of Azure's specs."""
     code = provisioning(instance).lower()
     made = _status(f"ProvisioningState/{code}", f"Provisioning {code}")
     if instance.error and code == "failed":
         made = _failed(instance.error)
     statuses = [made | {"time": timestamp(instance.created_at)}]
-    if state := power(fabric, instance):
-        statuses.append(_status(f"PowerState/{state}", f"VM {state}"))
-    return {"platformUpdateDomain": 0, "platformFaultDomain": 0, "statuses": statuses}
+    view = {"platformUpdateDomain": 0, "platformFaultDomain": 0, "statuses": statuses}
+    state = power(fabric, instance)
+    if not state:
+        return view
+    statuses.append(_status(f"PowerState/{state}", f"VM {state}"))
+    storage = filled_in.storage(scale_set, instance)
+    names = [disk["name"] for disk in (storage["osDisk"], *storage["dataDisks"])]
+    view["disks"] = [{"name": name, "statuses": [made]} for name in names]
+    if "diagnosticsProfile" in scale_set.profile:
+        view["bootDiagnostics"] = {}  # managed: no addresses of blobs
+    if state != "running":
+        return view
+    return view | {
+        "computerName": scale_set.computer_name(instance),
+        "hyperVGeneration": "V2",
+        "vmAgent": _agent(instance),
+    }
 
 
 def power(fabric: Fabric, instance: Instance) -> str:
@@ -166,38 +182,34 @@ def provisioning(instance: Instance) -> str:
 
 def _machine(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
     profile = scale_set.profile
-    cards = (profile.get("networkProfile") or {}).get(CARDS) or [{}]
-    name = cards[0].get("name") or "primary"
+    name = (filled_in.cards(profile) or [{}])[0].get("name") or "primary"
     card = f"{scale_set.vm_resource_id(instance)}/networkInterfaces/{name}"
-    told = profile.get("osProfile") or {}
-    system = {k: told[k] for k in ("adminUsername", "linuxConfiguration") if k in told}
+    more = {k: profile[k] for k in ("diagnosticsProfile", "securityProfile") if profile.get(k)}
     return {
         "vmId": instance.vm_id,
         "provisioningState": provisioning(instance),
         "hardwareProfile": {"vmSize": scale_set.vm_size},
-        "storageProfile": profile.get("storageProfile") or {},
-        "osProfile": {
-            "computerName": computer_name(scale_set, instance),
-            **system,
-            "secrets": [],
-            "allowExtensionOperations": True,
-            "requireGuestProvisionSignal": True,
-        },
+        "storageProfile": filled_in.storage(scale_set, instance),
+        "osProfile": filled_in.system(profile, scale_set.computer_name(instance)),
         "networkProfile": {"networkInterfaces": [{"id": card}]},
         "timeCreated": timestamp(instance.created_at),
+        **more,
     }
 
 
 def _around(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
     zones = {"zones": [instance.zone]} if instance.zone else {}
     etag = f'"{scale_set.etag}.{instance.etag}"'
-    return {"tags": scale_set.model.get("tags", {}), "etag": etag, **zones}
+    identity = {k: v for k, v in scale_set.model.items() if k == "identity"}
+    return {"tags": scale_set.model.get("tags", {}), "etag": etag, **identity, **zones}
 
 
 def _asked_for(
     fabric: Fabric, scale_set: ScaleSet, instance: Instance, *, view: bool, user_data: bool
 ) -> dict[str, Any]:
-    asked: dict[str, Any] = {"instanceView": instance_view(fabric, instance)} if view else {}
+    asked: dict[str, Any] = {}
+    if view:
+        asked["instanceView"] = instance_view(fabric, scale_set, instance)
     data = scale_set.profile.get("userData")
     if user_data and data:
         asked["userData"] = data
@@ -216,18 +228,12 @@ def _failed(why: dict[str, str]) -> dict[str, Any]:
     return failed | {"level": "Error", "message": why["message"]}
 
 
+def _agent(instance: Instance) -> dict[str, Any]:
+    ready = _status("ProvisioningState/succeeded", "Ready")
+    message = "GuestAgent is running and accepting new configurations."
+    ready |= {"message": message, "time": timestamp(instance.created_at)}
+    return {"vmAgentVersion": AGENT, "statuses": [ready], "extensionHandlers": []}
+
+
 def _status(code: str, text: str) -> dict[str, Any]:
     return {"code": code, "level": "Info", "displayStatus": text}
-
-
-def computer_name(scale_set: ScaleSet, instance: Instance) -> str:
-    """The prefix with the instance id in base 36, six wide."""
-    profile = scale_set.profile.get("osProfile") or {}
-    prefix = profile.get("computerNamePrefix") or scale_set.name
-    if scale_set.flexible:
-        return f"{prefix}{instance.instance_id[-8:-2]}".lower()
-    digits, number = "", int(instance.instance_id)
-    while number:
-        number, digit = divmod(number, 36)
-        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
-    return f"{prefix}{digits:0>6}".lower()

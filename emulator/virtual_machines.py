@@ -42,8 +42,7 @@ async def get(request: Request) -> Response:
 
 async def view(request: Request) -> Response:
     """Show how one is doing."""
-    _, instance = find_vm(request)
-    return JSONResponse(instance_view(fabric_of(request), instance))
+    return JSONResponse(instance_view(fabric_of(request), *find_vm(request)))
 
 
 async def delete(request: Request) -> Response:

@@ -12,6 +12,7 @@ import queue
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from emulator.vm_faults.proxy import Proxy
 from emulator.vm_faults.slow_disk import Brake
 
 SET_CHILD_SUBREAPER = 36  # prctl(2)
+NEW_HOST_NAME = 0x04000000  # CLONE_NEWUTS of unshare(2)
 SHIM = Path(__file__).with_name("docker_shim.py")
 # What would reach beyond the VM's folder to the machine beneath does nothing.
 HARMLESS = (
@@ -40,6 +42,7 @@ def main(folder: Path, lock: int) -> None:
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     _adopt_orphans()
     vm = json.loads((folder / "vm.json").read_text())
+    _take_host_name(vm["host_name"])
     environment = _environment(folder, vm, _listen_to_harm(folder, vm))
     (folder / "environment.json").write_text(json.dumps(environment))  # for `run_command`
     try:
@@ -56,6 +59,15 @@ def main(folder: Path, lock: int) -> None:
 def _adopt_orphans() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _take_host_name(name: str) -> None:
+    """Have a host name of our own, which no resolver knows; that of the machine unless we are root.
+
+    So a node that needs its name to be resolved fails here too.
+    """
+    if sys.platform == "linux" and ctypes.CDLL(None).unshare(NEW_HOST_NAME) == 0:
+        socket.sethostname(name)
 
 
 def _listen_to_harm(folder: Path, vm: dict[str, Any]) -> Proxy | None:

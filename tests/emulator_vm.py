@@ -27,6 +27,7 @@ class Vm:
             folder=self.folder,
             user_data=user_data.encode(),
             metadata_url=self.url,
+            host_name=f"vm-{self.folder.name}"[:64].replace("_", "-"),
             images=images or {},
             **self._machine,
         )

@@ -5,6 +5,7 @@ a restart in between loses and doubles nothing.
 """
 
 import asyncio
+import string
 import sys
 import traceback
 from collections.abc import Callable
@@ -199,7 +200,7 @@ class _Deployment:
                 self._end("Failed", error=error_body)
                 return
             if shown is not None:
-                outputs[name] = shown
+                outputs[_as_arm_spells(name)] = shown
         self._end("Succeeded", outputs=outputs, outputResources=[{"id": s.id} for s in steps])
 
     def _fail(self, step: Step, error: dict[str, Json]) -> None:
@@ -238,6 +239,16 @@ class _Deployment:
         )
         self._resource.body["run"] = None  # with the secrets in it
         self._fabric.changed()
+
+
+def _as_arm_spells(name: str) -> str:
+    """Return the name of an output in camel case, as ARM answers it: VMSS is vmss, RG_Id rG_Id.
+
+    From Azure/bicep issue 9360, Azure/azure-dev issue 512, and azure-cli, which reads `vmss`.
+    """
+    capitals = len(name) - len(name.lstrip(string.ascii_uppercase))
+    few = capitals if capitals == len(name) else max(capitals - 1, 1)
+    return name[:few].lower() + name[few:]
 
 
 def _output(rules: Json, scope: Scope) -> dict[str, Json] | None:

@@ -119,14 +119,15 @@ def join_id(base: str, kind: str, names: list[str]) -> str:
 
 
 def _reference(scope: Scope, arguments: list[Argument]) -> Json:
-    """`reference(name or id, [apiVersion])`."""
-    _count("reference", arguments, 1, 2)
+    """`reference(name or id, [apiVersion], ['Full'])`."""
+    _count("reference", arguments, 1, 3)
     given = [str(argument()) for argument in arguments]
     if scope.cloud is None:
         raise NotYet(given[0])
     resource_id, known = _resolve(scope, given[0])
     version = given[1] if len(given) > 1 and given[1] else known
-    return scope.cloud.show(resource_id, version).get("properties", {})
+    shown = scope.cloud.show(resource_id, version)
+    return shown if len(given) > 2 and given[2].lower() == "full" else shown.get("properties", {})
 
 
 def _resolve(scope: Scope, what: str) -> tuple[str, str]:

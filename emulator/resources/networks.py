@@ -18,6 +18,9 @@ def _check_network(draft: Draft) -> None:
             "InvalidRequestFormat",
             "Cannot parse the request: 'addressSpace.addressPrefixes' needs a prefix.",
         )
+    draft.properties.setdefault("subnets", [])
+    draft.properties.setdefault("virtualNetworkPeerings", [])
+    draft.properties.setdefault("enableDdosProtection", False)
     space = [_prefix(draft, prefix) for prefix in given]
     found = [_subnet(draft, row, space) for row in rows(draft.properties, "subnets")]
     for (_, one), (name, other) in combinations(found, 2):
@@ -103,6 +106,12 @@ def _check_group(draft: Draft) -> None:
     draft.properties["defaultSecurityRules"] = [_default_rule(*row) for row in DEFAULT_RULES]
 
 
+def _fill_in_address(draft: Draft) -> None:
+    draft.body["sku"] = {"name": "Standard", "tier": "Regional"} | draft.sku
+    usual = {"publicIPAddressVersion": "IPv4", "idleTimeoutInMinutes": 4, "ipTags": []}
+    draft.body["properties"] = usual | draft.properties
+
+
 def _check_gateway(draft: Draft) -> None:
     for address in rows(draft.properties, "publicIpAddresses"):
         draft.need(address.get("id"))
@@ -112,7 +121,8 @@ KINDS = (
     Kind(type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=load_balancers.fill_in),
     Kind(type="Microsoft.Network/loadBalancers/inboundNatRules", oldest=OLDEST, check=no_check),
     Kind(type="Microsoft.Network/virtualNetworks", oldest=OLDEST, check=_check_network),
+    Kind(type="Microsoft.Network/virtualNetworks/subnets", oldest=OLDEST, check=no_check),
     Kind(type="Microsoft.Network/networkSecurityGroups", oldest=OLDEST, check=_check_group),
-    Kind(type="Microsoft.Network/publicIPAddresses", oldest=OLDEST, check=no_check),
+    Kind(type="Microsoft.Network/publicIPAddresses", oldest=OLDEST, check=_fill_in_address),
     Kind(type="Microsoft.Network/natGateways", oldest="2019-02-01", check=_check_gateway),
 )

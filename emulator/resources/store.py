@@ -2,6 +2,7 @@
 
 import copy
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from emulator.errors import ArmError, resource_not_found
@@ -14,17 +15,25 @@ from emulator.state import Resource
 from emulator.tags import tags_of
 
 MODEL = ("location", "tags", "sku", "kind", "identity", "zones", "plan", "properties")
-
+INSIDE = ("subnets",)  # are requested by themselves too
 PARTS = ("subnets", "securityRules", "defaultSecurityRules", *FILLED)
 
 
 def lookup(fabric: Fabric, path: ResourcePath) -> Resource | None:
-    """The resource that a path names."""
-    return fabric.state.resources.get(path.key)
+    """The resource that a path names; of a network's subnets its own list tells."""
+    if (above := path.parent) is None or path.types[-1] not in INSIDE:
+        return fabric.state.resources.get(path.key)
+    if (parent := fabric.state.resources.get(above.key)) is None:
+        return None
+    found = (r for r in _rows(parent, path) if str(r["name"]).lower() == path.name.lower())
+    return next((_inside(parent, path, row) for row in found), None)
 
 
 def listed(fabric: Fabric, path: ResourcePath, kind: Kind) -> list[Resource]:
     """What a list path names."""
+    if (above := path.parent) and path.types[-1] in INSIDE:
+        parent = fabric.state.resources.get(above.key)
+        return [_inside(parent, path, row) for row in _rows(parent, path)] if parent else []
     inside = path.key + "/"
     same = (r for r in fabric.state.resources.values() if r.key.startswith(inside))
     return [r for r in same if r.type.lower() == kind.type.lower()]
@@ -38,6 +47,8 @@ def put(fabric: Fabric, path: ResourcePath, kind: Kind, body: Json) -> Resource:
     draft = Draft(fabric, path, {k: copy.deepcopy(body[k]) for k in MODEL if k in body}, old)
     if "tags" in draft.body:
         draft.body["tags"] = tags_of(draft.body)
+    if (above := path.parent) and path.types[-1] in INSIDE:
+        return _put_inside(fabric.state.resources[above.key], path, body)
     if kind.located:
         check_place(draft, kind.type)
     check(kind, draft)
@@ -64,6 +75,12 @@ def keep(fabric: Fabric, draft: Draft, kind: Kind) -> Resource:
 
 def delete(fabric: Fabric, resource: Resource) -> None:
     """Delete one with all its parts."""
+    above, _, name = resource.key.rpartition("/")
+    parent = fabric.state.resources.get(above.rpartition("/")[0])
+    if parent and resource.key not in fabric.state.resources:
+        part = resource.type.rpartition("/")[2]
+        left = (r for r in parent.body["properties"][part] if str(r["name"]).lower() != name)
+        parent.body["properties"][part] = list(left)
     inside = resource.key + "/"
     for key in [k for k in fabric.state.resources if k == resource.key or k.startswith(inside)]:
         del fabric.state.resources[key]
@@ -86,6 +103,29 @@ def shown(resource: Resource) -> dict[str, Any]:
 def not_found(path: ResourcePath) -> ArmError:
     """There is no such resource."""
     return resource_not_found(f"{path.type}/{path.full_name}", path.group)
+
+
+def _rows(parent: Resource, path: ResourcePath) -> list[Json]:
+    return rows(parent.body["properties"], path.types[-1])
+
+
+def _inside(parent: Resource, path: ResourcePath, row: Json) -> Resource:
+    return replace(
+        parent,
+        id=f"{parent.id}/{path.types[-1]}/{row['name']}",
+        type=f"{parent.type}/{path.types[-1]}",
+        location="",
+        body={"properties": copy.deepcopy(row.get("properties", {}))},
+    )
+
+
+def _put_inside(parent: Resource, path: ResourcePath, body: Json) -> Resource:
+    """Put the row into its parent's list."""
+    others = [r for r in _rows(parent, path) if str(r["name"]).lower() != path.name.lower()]
+    mine = {"name": path.name, "properties": copy.deepcopy(body.get("properties", {}))}
+    parent.body["properties"][path.types[-1]] = [*others, mine]
+    parent.etag += 1
+    return _inside(parent, path, mine)
 
 
 def _check_parent(fabric: Fabric, path: ResourcePath) -> None:

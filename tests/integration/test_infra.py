@@ -302,7 +302,8 @@ def deploy(owner: httpx.Client, **more: str | int) -> dict[str, str]:
     wait_for(lambda: owner.get(poll).json()["status"] not in ("Accepted", "Running"))
     properties = owner.get(DEPLOYMENT + VERSION).json()["properties"]
     assert properties["provisioningState"] == "Succeeded", properties.get("error")
-    return {name: output["value"] for name, output in properties["outputs"].items()}
+    rows = properties["outputs"].items()  # ARM changes capitals: README.md turns them back
+    return {(name.upper() if "_" in name else name): output["value"] for name, output in rows}
 
 
 def body(**more: str | int) -> dict[str, Any]:

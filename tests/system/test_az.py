@@ -7,21 +7,22 @@ import pytest
 
 from tests.emulator_process import Emulator
 from tests.system import az
+from tests.system.az_shell import Shell, program
 
-PROGRAM = az.program()
+PROGRAM = program()
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[az.Shell]:
+def shell(tmp_path: Path) -> Iterator[Shell]:
     """`az`, and an emulator whose VMs run nothing."""
     assert PROGRAM is not None
     emulator = Emulator(tmp_path / "state", "--hollow", "--notice-seconds", "2")
-    yield az.Shell(PROGRAM, emulator, tmp_path)
+    yield Shell(PROGRAM, emulator, tmp_path)
     emulator.stop()
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="az is not installed here: make az")
 @pytest.mark.timeout(600)
-def test_az_does_everything_that_one_does_by_hand(shell: az.Shell) -> None:
+def test_az_does_everything_that_one_does_by_hand(shell: Shell) -> None:
     for part in az.STORY:
         part(shell)

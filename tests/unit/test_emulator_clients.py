@@ -141,7 +141,7 @@ async def test_what_az_vmss_create_deploys_comes_up(inside: Inside, mode: str) -
     shown = await deploy(inside, template(*_by_az(mode), outputs=outputs))
 
     assert shown["provisioningState"] == "Succeeded", shown
-    assert shown["outputs"]["VMSS"]["value"]["orchestrationMode"] == mode
+    assert shown["outputs"]["vmss"]["value"]["orchestrationMode"] == mode
     rows = (await inside.arm.get(f"{SETS}/rk/virtualMachines")).json()["value"]
     one = await inside.arm.get(f"{SETS}/rk/virtualMachines/{rows[0]['instanceId']}")
     assert (len(rows), one.status_code) == (2, 200)

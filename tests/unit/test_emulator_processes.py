@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,3 +175,17 @@ def test_what_a_vm_is_booted_with_is_readable_by_its_owner_alone_from_the_beginn
         for name in ("user-data", "fs/etc/node.json", "fs/etc/open")
     }
     assert modes == {"user-data": 0o600, "fs/etc/node.json": 0o600, "fs/etc/open": 0o644}
+
+
+def test_a_vm_has_a_host_name_that_no_resolver_knows(tmp_path: Path) -> None:
+    """Ranks that met by host names would not meet. Without root it is the machine's own name."""
+    vm = Vm(tmp_path / "n")
+    ask = "import socket; name = socket.gethostname(); print(name)\nsocket.getaddrinfo(name, None)"
+    vm.boot(f"{sys.executable} -c '{ask}' > name 2> refused; echo $? > code")
+    name, code = vm.text("name").strip(), vm.text("code").strip()
+    vm.kill()
+
+    may = os.geteuid() == 0 and sys.platform == "linux"
+    assert (name == "vm-n") is may
+    assert code == "1" or not may
+    assert socket.gethostname() != "vm-n"

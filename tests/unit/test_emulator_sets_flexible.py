@@ -98,7 +98,6 @@ async def test_what_uniform_ones_answer_is_refused(inside: Inside) -> None:
     ("properties", "code", "words"),
     [
         ({"overprovision": True}, "InvalidParameter", "Parameter 'overprovision' is not allowed"),
-        ({"upgradePolicy": {"mode": "Manual"}}, "InvalidParameter", "'upgradePolicy'"),
         ({"platformFaultDomainCount": None}, "InvalidParameter", "'platformFaultDomainCount' is"),
         ({"priorityMixPolicy": MIX}, "BadRequest", "does not offer priorityMixPolicy"),
         (
