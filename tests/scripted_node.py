@@ -148,7 +148,8 @@ async def boot(world: World, job_id: str) -> list[ScriptedNode]:
 def _until_machines(world: World) -> float:
     """Seconds until the cloud has made what it makes, in rounds of 15; at least one round.
 
-    Looking at machines that are not there yet, round by round, was most of what a test cost.
+    Looking at machines that are not there yet, round by round, was most of what a test cost. To
+    the reconciler's watch a step that long is a stand-still: silence counts anew from its end.
     """
     made = [e.accepted_at + e.create_time for e in world.cloud._entries.values()]
     left = max((at - world.clock() for at in made), default=timedelta(0))
