@@ -1,10 +1,11 @@
 """Fixtures for every test: the clock, and a migrated PostgreSQL that is empty before each test."""
 
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
 from alembic import command
 from hypothesis import settings
@@ -24,11 +25,20 @@ os.environ["OMP_NUM_THREADS"] = "1"  # noqa: TID251 - tests are a program of the
 # speed of the machine: pytest's timeout ends what hangs.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
+# Imports and collection make a million objects that live to the end: a sixth of their time went
+# into looking for garbage among them.
+gc.disable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """System tests take longest and wait most, so they come first, beside all others."""
     items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] != "system")
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, but not among what the collection has made."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -54,12 +64,18 @@ def migrated() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def emptier(migrated: str) -> Iterator[test_postgres.Emptier]:
+    """What empties the database between two tests."""
+    with closing(test_postgres.Emptier(migrated.replace("+psycopg", ""))) as made:
+        yield made
+
+
 @pytest.fixture
-def database_url(migrated: str) -> Iterator[str]:
+def database_url(migrated: str, emptier: test_postgres.Emptier) -> Iterator[str]:
     """URL of a migrated database that the test has for itself; emptied after it."""
     yield migrated
-    with psycopg.connect(migrated.replace("+psycopg", "")) as connection:
-        test_postgres.empty(connection)
+    emptier.empty()
 
 
 @pytest.fixture(scope="session")

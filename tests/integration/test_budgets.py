@@ -162,10 +162,10 @@ async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_
     world.attempts = replace(world.attempts, pace=short)
     job = await world.submit(infrastructure=limited("60"))
     world.cloud.fail_next = [CloudError("the secret has expired")] * 10_000
-    await world.tick(240, seconds=60)
+    await world.tick(80, seconds=180)
     waiting = await world.job(job["id"])
     world.cloud.fail_next = []
-    await world.tick(60, seconds=60)
+    await world.tick(20, seconds=180)
 
     assert waiting["status"] == "queued"
     assert "put aside until other machines" in waiting["status_reason"]["message"]
