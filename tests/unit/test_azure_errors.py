@@ -82,6 +82,8 @@ BOTH_WAYS: dict[tuple[str, int, str], tuple[type[CloudError], Failure]] = {
     ("QuotaExceeded", 409, "Operation results in exceeding quota limits of Core."): NO_ROOM,
     # kubernetes/autoscaler issue 2607
     ("OperationNotAllowed", 409, "exceeding quota limit of standardDSv3Family Cores"): NO_ROOM,
+    ("ClusterCoreQuotaReached", 409, "no cores"): NO_ROOM,
+    ("ClusterMinNodesExceedCoreQuota", 400, "no cores"): NO_ROOM,
     ("RequestDisallowedByPolicy", 403, "disallowed by policy"): A_PERSON,
     ("RequestDisallowedByAzure", 403, "best available regions"): A_PERSON,
     ("PlatformImageNotFound", 404, "not found"): A_PERSON,

@@ -199,14 +199,13 @@ async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) ->
         (await first.grant(READER, other, name=2)).raise_for_status()
         identity = f"{IDENTITIES}/nodes"
         made = (await first.owner.put(identity, json={"location": "eastus"})).json()
-        tagged = await first.owner.patch(identity, json={"tags": {"a": "b"}})
         (await first.owner.delete(taken)).raise_for_status()
     async with guarded(tmp_path) as second:
         assert (await second.app.get(GROUP)).status_code == 403
         assert (await second.app.get(other)).status_code == 200
         kept = (await second.owner.get(identity)).json()
 
-    assert kept == tagged.json() == made | {"tags": {"a": "b"}}
+    assert kept == made
 
 
 async def test_the_owner_is_the_same_after_a_restart(tmp_path: Path) -> None:
@@ -234,11 +233,10 @@ async def test_a_role_is_changed_only_with_the_right_to_all_its_scopes(world: Gu
     refused = [
         await world.app.put(f"{GROUP}{definition}", json=role(GROUP)),
         await world.app.put(f"{GROUP}{definition[:-1]}d", json=role(other)),
-        await world.app.delete(f"{GROUP}{definition}"),
     ]
     mine = await world.app.put(f"{GROUP}{definition[:-1]}e", json=role(GROUP))
 
-    assert [code(answer) for answer in refused] == ["AuthorizationFailed"] * 3
+    assert [code(answer) for answer in refused] == ["AuthorizationFailed"] * 2
     assert code(mine) == "RoleDefinitionWithSameNameExists"
 
 

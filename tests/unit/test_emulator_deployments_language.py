@@ -92,7 +92,7 @@ async def test_unique_strings_and_guids_are_the_same_every_time(azure: Inside) -
         ("[parameters('gone')]", "The template parameter 'gone' is not found"),
         ("[split('a', ',')[3]]", "array index '3' is out of bounds"),
         ("[resourceId('Microsoft.A/b/c', 'one')]", "requires '2' resource name argument(s)"),
-        ("[reference()]", "function requires 1 to 2 argument(s) while 0 were provided"),
+        ("[reference()]", "function requires 1 to 3 argument(s) while 0 were provided"),
         ("[reference('nowhere')]", "The resource 'nowhere' is not defined in the template"),
     ],
 )

@@ -46,7 +46,7 @@ def test_offerings_are_read_as_size_at_region(environment: pytest.MonkeyPatch) -
     ("told", "mend"),
     [
         (" ,", "name at least one, SIZE@REGION"),
-        ("S@eastus:spott", "write :spot, :on_demand or nei"),
+        ("S@eastus:spott", "write :spot or :on_demand, or nei"),
     ],
 )
 def test_offerings_that_cannot_be_read_are_refused_with_how_to_write_them(
