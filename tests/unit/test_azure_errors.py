@@ -40,6 +40,7 @@ SEEN: dict[tuple[str, int, str], type[CloudError]] = {
     ("SpotPriceGreaterThanProvidedMaxPrice", 409, ""): InsufficientCapacity,
     ("OperationNotAllowed", 409, "exceeding approved LowPriorityCores quota"): InsufficientCapacity,
     ("QuotaExceeded", 409, "would exceed the quota"): InsufficientCapacity,
+    ("ClusterCoreQuotaReached", 200, ""): InsufficientCapacity,
     ("AuthorizationFailed", 403, ""): Misconfigured,
     ("LinkedAuthorizationFailed", 403, ""): Misconfigured,
     ("ResourceGroupNotFound", 404, ""): Misconfigured,
