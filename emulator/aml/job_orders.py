@@ -89,6 +89,7 @@ def _environment(job: Resource, nodes: list[Node], node_rank: int, local: int) -
     _, _, subscription, _, group, _, _, _, workspace, *_ = job.id.split("/")
     shown = properties(job)
     given = {
+        "AZ_BATCH_NODE_ID": nodes[node_rank].id,
         "AZUREML_RUN_ID": job.name,
         "AZUREML_EXPERIMENT_NAME": shown["experimentName"],
         "AZUREML_ARM_SUBSCRIPTION": subscription,

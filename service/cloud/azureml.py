@@ -159,7 +159,8 @@ class AzureMlCloud:
 
     def _status(self, name: str) -> str | None:
         try:
-            return str(self._client.jobs.get(name).status)
+            status = self._client.jobs.get(name).status
+            return str(getattr(status, "value", status))  # an enum of theirs, or text
         except ResourceNotFoundError:
             return None
 

@@ -7,7 +7,7 @@ nodes run than before, which is what an eviction is to the rest of the service.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from contract.choices import Engine
 from service.cloud.azure_errors import failed
@@ -30,13 +30,6 @@ _RUNS = frozenset({"Running", "NotResponding", "Finalizing"})
 _OVER = frozenset({"Completed", "Failed", "Canceled"})
 
 
-class Node(Protocol):
-    """One row of a cluster's list of nodes."""
-
-    node_id: str
-    node_state: str  # idle, running, preparing, unusable, leaving or preempted
-
-
 def cluster_name(name: str) -> str:
     """The cluster of a scale set's name: shorter, and as unique; a cluster's own name is itself.
 
@@ -46,7 +39,7 @@ def cluster_name(name: str) -> str:
     return name if len(name) <= _MOST else name[:3] + name[3 - _MOST :]
 
 
-def cluster(found: Any, status: str | None = None, nodes: Iterable[Node] = ()) -> ScaleSet:  # noqa: ANN401 - AmlCompute
+def cluster(found: Any, status: str | None = None, nodes: Iterable[Any] = ()) -> ScaleSet:  # noqa: ANN401 - AmlCompute
     """The cluster as a scale set; ``status``: of its job, None where there is none.
 
     The message of a failure that the cluster reports is not in the client's answer: its code is.
@@ -54,10 +47,12 @@ def cluster(found: Any, status: str | None = None, nodes: Iterable[Node] = ()) -
     tags = dict(found.tags or {})
     ours = scale_set_name(tags.get(ATTEMPT_TAG, ""))
     runs = status in _RUNS
+    # idle, running, preparing, unusable, leaving or preempted
+    states = {_member(n, "node_id"): _member(n, "node_state") for n in nodes}
     machines = tuple(
-        Instance(instance_id=n.node_id, vm_id=n.node_id, name=n.node_id, running=runs)
-        for n in nodes
-        if n.node_state == "running" or (not runs and n.node_state in ("idle", "preparing"))
+        Instance(instance_id=node, vm_id=node, name=node, running=runs)
+        for node, state in states.items()
+        if state == "running" or (not runs and state in ("idle", "preparing"))
     )
     error = failure(found, status, machines)
     return ScaleSet(
@@ -95,8 +90,15 @@ def spot_cores(usages: Iterable[Any]) -> SpotCores:
     for usage in usages:
         name = usage.name["value"] if isinstance(usage.name, dict) else usage.name.value
         if "lowpriority" in name.lower().replace(" ", "") and "regional" not in name.lower():
-            return SpotCores(limit=usage.limit, used=usage.current_value)
+            return SpotCores(limit=usage.limit, used=_member(usage, "current_value"))
     return SpotCores(limit=None, used=0)
+
+
+def _member(row: Any, name: str) -> Any:  # noqa: ANN401 - of a node or a usage
+    """A member of a row: azure-ai-ml 1.35.2 keeps it as Azure named it, e.g. nodeId."""
+    first, *rest = name.split("_")
+    sent = first + "".join(word.title() for word in rest)
+    return row.__dict__.get(sent, getattr(row, name))
 
 
 def _phase(found: Any, status: str | None, *, failed: bool) -> ScaleSetPhase:  # noqa: ANN401 - AmlCompute

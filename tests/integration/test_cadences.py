@@ -393,3 +393,13 @@ async def test_of_two_replicas_that_see_the_same_one_tells_the_user(
 
     assert sorted(counts) == [0, 1]
     assert len(await story(engine)) == 1
+
+
+async def test_in_azure_ml_nobody_counts_on_a_notice(
+    engine: AsyncEngine, watch: Cadences, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await trains(conn, clock, engine="azureml")
+    await watch.run_once()
+
+    assert (await known(engine)).told.answered == 0.0
