@@ -19,7 +19,7 @@ from tests.system.product import Product
 
 EPOCHS = 8
 _OVER = {"Completed", "Failed", "Canceled"}
-Preempt = Callable[[Facts, str], Awaitable[object]]
+Eviction = Callable[[Facts, str], Awaitable[object]]
 
 
 def workspace(stack: Facts) -> Any:  # noqa: ANN401 - MLClient
@@ -52,8 +52,8 @@ async def cancel(stack: Facts, attempt_id: str) -> None:
     await asyncio.to_thread(workspace(stack).jobs.begin_cancel, name)
 
 
-async def preempted(product: Product, job_id: str, preempt: Preempt) -> None:
-    """Let the newest attempt save something of its own, and preempt it."""
+async def evict(product: Product, job_id: str, happens: Eviction) -> None:
+    """Let the newest attempt save something of its own, and have it evicted."""
     before = (await product.get(f"/fine_tuning/jobs/{job_id}"))["latest_checkpoint"]
 
     def has_saved(job: dict[str, Any]) -> bool:
@@ -62,7 +62,7 @@ async def preempted(product: Product, job_id: str, preempt: Preempt) -> None:
 
     job = await product.until(job_id, has_saved)
     attempt = job["attempts"]["current"]
-    await preempt(product.stack, attempt)
+    await happens(product.stack, attempt)
     await product.until(job_id, lambda j: j["attempts"]["current"] not in (None, attempt))
 
 
@@ -73,13 +73,13 @@ async def finished(product: Product, job_id: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-async def test_a_job_that_is_preempted_in_three_ways_ends_as_if_it_never_had_been(
+async def test_a_job_that_is_evicted_in_three_ways_ends_as_if_it_never_had_been(
     tmp_path: Path,
 ) -> None:
     async with opened(tmp_path, Engine.AZUREML) as product:
         job_id = await product.submit(EPOCHS)
-        for preempt in (take_one, take_all, cancel):
-            await preempted(product, job_id, preempt)
+        for happens in (take_one, take_all, cancel):
+            await evict(product, job_id, happens)
         done = await finished(product, job_id)
         twin = await finished(product, await product.submit(EPOCHS))
         tried = await product.attempts(job_id)

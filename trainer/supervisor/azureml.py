@@ -21,6 +21,9 @@ CONFIG = "REKINDLE_NODE"  # the node's configuration, with its bootstrap token
 # Below the job's own working directory, which lies on the node's local disk. Azure ML uploads
 # outputs, logs and user_logs from there: MicrosoftDocs/azure-ai-docs, how-to-save-write-experiment.
 WORK_DIR = "rekindle"
+# From SIGTERM to the kill: what docker allows unless told otherwise (docs.docker.com, docker stop).
+# Microsoft documents none for a job that is cancelled.
+GRACE = 10.0
 _SHM = Path("/dev/shm")  # noqa: S108 - saves lie in memory
 _ENOUGH = 0.25  # of the machine's memory; docker gives 64 MB where nobody asks for more
 _ANY_PORT = 9  # nothing is sent

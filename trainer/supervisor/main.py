@@ -142,7 +142,7 @@ async def _run(
             metadata=metadata,
             access=access,
             launcher=launcher,
-            limits=replace(limits, ingress=config.storage_ingress),
+            limits=_limits(limits, settings, config),
             clock=Clock(),
             health=HealthCheck(expected=config.hardware, xids=settings.node_config.with_name(XIDS)),
             booted=booted,
@@ -163,6 +163,11 @@ def _metadata(settings: Settings, config: NodeConfig) -> Metadata | JobNode:
     if settings.job is None:
         return Metadata(settings.metadata_url)
     return replace(settings.job, vm_size=config.vm_size)
+
+
+def _limits(limits: Limits, settings: Settings, config: NodeConfig) -> Limits:
+    notice = min(limits.notice, azureml.GRACE) if settings.job else limits.notice
+    return replace(limits, ingress=config.storage_ingress, notice=notice)
 
 
 async def _beat(work: Path) -> None:
