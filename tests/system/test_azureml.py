@@ -17,7 +17,9 @@ from tests import waiting
 from tests.system.conftest import opened
 from tests.system.product import Product
 
-EPOCHS = 8
+pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml and what it imports
+EPOCHS = 6
+PATIENCE = 600.0  # seconds for a whole job, on however slow a machine
 _OVER = {"Completed", "Failed", "Canceled"}
 Eviction = Callable[[Facts, str], Awaitable[object]]
 
@@ -67,7 +69,12 @@ async def evict(product: Product, job_id: str, happens: Eviction) -> None:
 
 
 async def finished(product: Product, job_id: str) -> dict[str, Any]:
-    return await product.until(job_id, lambda j: j["finished_at"] is not None)
+    return await waiting.until(
+        lambda: product.get(f"/fine_tuning/jobs/{job_id}"),
+        lambda job: job["finished_at"] is not None,
+        interval=1.0,
+        deadline=PATIENCE,
+    )
 
 
 @pytest.mark.slow
