@@ -43,9 +43,8 @@ def _strategy(mix: dict[str, Any]) -> str:
 
 def _price(scale_set: ScaleSet, size: str) -> Decimal:
     offer = catalog().offer(size, scale_set.location)
-    if offer is None:
-        return Decimal("Infinity")
-    return offer.spot if scale_set.spot else offer.on_demand
+    price = offer and (offer.spot if scale_set.spot else offer.on_demand)
+    return price or Decimal("Infinity")
 
 
 def _check(scale_set: ScaleSet, mix: dict[str, Any]) -> None:

@@ -19,8 +19,17 @@ from typing import Any
 import httpx
 from openai import AsyncOpenAI, OpenAIError
 
-from rekindle import demo_view, picture
-from rekindle.layout import BASE_MODELS, REAL_MODEL, TINY_MODEL, Layout, model_folder
+from contract.choices import Engine
+from rekindle import demo_view, faults, picture
+from rekindle.layout import (
+    BASE_MODELS,
+    ENGINE_HELP,
+    REAL_MODEL,
+    TINY_MODEL,
+    Layout,
+    model_folder,
+)
+from rekindle.running import Facts, NotThere
 from rekindle.stack import stack
 from rekindle.state import CannotStart, Ports, State
 
@@ -57,11 +66,12 @@ class Demo:
     """One run against a running stack."""
 
     client: AsyncOpenAI
-    azure: httpx.AsyncClient
+    stack: Facts
     view: demo_view.View
     folder: Path
     picture: Path
     model: str
+    notices: bool  # whether machines can hear of an eviction before it comes
     evicted_at: list[tuple[int, str]] = field(default_factory=list)
 
     async def run(self) -> dict[str, Any]:
@@ -73,7 +83,7 @@ class Demo:
         disturbed = await self._submit(files, "the job that will be evicted")
         base = asyncio.create_task(_ask(model_folder(self.model)))
         total = disturbed["progress"]["total_steps"]
-        await self._evict(disturbed["id"], total // 4, notice=True)
+        await self._evict(disturbed["id"], total // 4, notice=self.notices)
         await self._evict(disturbed["id"], total // 2, notice=False)
         disturbed = await self._finish(disturbed["id"])
         twin = await self._submit(files, "its twin, which is left alone")
@@ -114,20 +124,11 @@ class Demo:
     async def _evict(self, job_id: str, step: int, *, notice: bool) -> None:
         """Evict one of the job's machines once it has done ``step``."""
         job = await self._watch(job_id, lambda j: j["progress"]["step"] >= step, STEP_SECONDS)
-        machines = await self._machines(job["attempts"]["current"])
-        victim = machines[-1]
+        victim = (await faults.machines(self.stack, job["attempts"]["current"]))[-1]
         how = "with 30 s notice" if notice else "without notice"
-        self.view.say(f"Azure takes back {victim['name']} {how}", style="bold red")
+        self.view.say(f"Azure takes back {victim.name} {how}", style="bold red")
         before = job["attempts"]["count"]
-        answer = await self.azure.post(
-            "/_emulator/evict",
-            json={
-                "scale_set": victim["scale_set"],
-                "instance_id": victim["instance_id"],
-                "notice": notice,
-            },
-        )
-        answer.raise_for_status()
+        await faults.evict(self.stack, victim, notice=notice)
         self.evicted_at.append((job["progress"]["step"], how))
         await self._watch(
             job_id,
@@ -156,11 +157,6 @@ class Demo:
             if time.monotonic() > latest:
                 raise DemoFailed(f"job {job_id} was not there after {seconds:.0f} s: {job}")
             await asyncio.sleep(0.25)
-
-    async def _machines(self, attempt_id: str) -> list[dict[str, Any]]:
-        answer = await self.azure.get("/_emulator/virtualMachines")
-        name = "rk-" + attempt_id.removeprefix("att-")
-        return [m for m in answer.raise_for_status().json()["value"] if m["scale_set"] == name]
 
     async def _report(
         self, disturbed: dict[str, Any], twin: dict[str, Any], base_answer: str
@@ -239,19 +235,18 @@ async def _python(*argv: str) -> str:
 
 
 async def _main(state: Path, options: argparse.Namespace) -> dict[str, Any]:
-    layout = Layout(State(state), Ports.starting_at(options.port), models=(options.model,))
+    ports, models, engine = Ports.starting_at(options.port), (options.model,), options.engine
+    layout = Layout(State(state), ports, models=models, engine=engine)
     view = demo_view.View(demo_view.open_console(record=options.session is not None))
     view.say("starting Postgres, Azurite, the Azure emulator and the service")
     async with stack(layout, view.say):
         key = (layout.state / "api-key").read_text().strip()
         folder = state / "demo"
         folder.mkdir(exist_ok=True)
-        async with (
-            AsyncOpenAI(base_url=f"{layout.api_url}/v1", api_key=key) as client,
-            httpx.AsyncClient(base_url=layout.arm_url, verify=str(layout.ca)) as azure,
-        ):
+        async with AsyncOpenAI(base_url=f"{layout.api_url}/v1", api_key=key) as client:
             image = options.picture or folder / "loss.png"
-            demo = Demo(client, azure, view, folder, image, options.model)
+            stack_facts, notices = Facts.read(state), engine is Engine.SCALE_SET
+            demo = Demo(client, stack_facts, view, folder, image, options.model, notices)
             with view.live():
                 said = await demo.run()
             if options.session is not None:
@@ -267,6 +262,9 @@ def main() -> int:
     parser.add_argument("--picture", type=Path, help="where to draw the loss: .png or .svg")
     parser.add_argument("--session", type=Path, help="where to draw the terminal session: .svg")
     parser.add_argument("--model", choices=BASE_MODELS, default=REAL_MODEL, help="the base model")
+    parser.add_argument(
+        "--engine", type=Engine, choices=list(Engine), default=Engine.SCALE_SET, help=ENGINE_HELP
+    )
     options = parser.parse_args()
     state = options.state or Path(tempfile.mkdtemp(prefix="rekindle-demo-"))
     began = time.monotonic()
@@ -275,7 +273,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("demo: interrupted; everything that it started has ended", file=sys.stderr)
         return 130
-    except (DemoFailed, CannotStart, OpenAIError, httpx.HTTPError) as error:
+    except (DemoFailed, CannotStart, NotThere, OpenAIError, httpx.HTTPError) as error:
         said = {"demo": "failed", "error": str(error), "state": str(state)}
     said["seconds"] = round(time.monotonic() - began, 1)
     print(json.dumps(said), flush=True)

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import shutil
 import signal
 import ssl
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import httpx
 
+from contract.choices import Engine
 from rekindle import postgres
 from rekindle.parts import MOST_RESTARTS, Part
 from rekindle.setup import ROOT, tools_path
@@ -28,9 +30,11 @@ SUBNET = (
     "/providers/Microsoft.Network/virtualNetworks/rekindle-{region}/subnets/nodes"
 )
 SSH_KEY = "ssh-ed25519 AAAA nobody"  # Azure wants one; emulated VMs have no sshd
+WORKSPACE = "rekindle"  # of Azure ML, where the engine is
 VM_SIZE = "Standard_ND96amsr_A100_v4"
 BLOB_ACCOUNT = "rekindle"
 REGION_ACCOUNT = f"rekindle{REGION}"  # holds copies of the base models
+ENGINE_HELP = "what runs the machines; default: scale_set"
 TRAINER_IMAGE = "rekindle-trainer:local"
 TINY_MODEL = "rekindle/tiny-llama"
 REAL_MODEL = "rekindle/smollm2-135m"
@@ -52,6 +56,7 @@ class Layout:
     weather: Path | None = None  # Spot capacity over time, as docs/emulator.md has it
     create_seconds: float | None = None  # until machines are there; None: the emulator's own
     models: tuple[str, ...] = (TINY_MODEL,)  # the base models that are staged
+    engine: Engine = Engine.SCALE_SET  # of every machine
 
     @property
     def api_url(self) -> str:
@@ -168,7 +173,8 @@ class Layout:
             "REKINDLE_AZURE_SUBNET_ID": SUBNET,
             "REKINDLE_AZURE_SSH_PUBLIC_KEY": SSH_KEY,
             "REKINDLE_PRICES_URL": self.arm_url,
-            "REKINDLE_OFFERINGS": f"{VM_SIZE}@{REGION}",
+            "REKINDLE_OFFERINGS": f"{VM_SIZE}@{REGION}{self._of_engine}",
+            "REKINDLE_AZUREML_WORKSPACE": WORKSPACE,
             "REKINDLE_ACCELERATOR": "cpu",
             "REKINDLE_PROCESSES_PER_NODE": "1",
             "REKINDLE_TRAINER_IMAGE": TRAINER_IMAGE,
@@ -183,8 +189,18 @@ class Layout:
     @property
     def images(self) -> Mapping[str, object]:
         """What the emulator's VMs run instead of a container image."""
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        env = {
+            "PYTHONPATH": str(ROOT),
+            "PATH": programs,  # where a job in Azure ML finds python3, and sh
+            "REKINDLE_MEMORY_DIR": "memory",  # /dev/shm is this computer's, and not of one VM
+        }
         command = [sys.executable, "-m", "trainer.supervisor"]
-        return {TRAINER_IMAGE: {"command": command, "env": {"PYTHONPATH": str(ROOT)}}}
+        return {TRAINER_IMAGE: {"command": command, "env": env}}
+
+    @property
+    def _of_engine(self) -> str:
+        return "" if self.engine is Engine.SCALE_SET else f":{self.engine}"
 
     def _connection(self, account: str) -> str:
         where = f"http://127.0.0.1:{self.ports.blob}/{account}"

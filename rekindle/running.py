@@ -78,15 +78,23 @@ class Machine:
 
     @property
     def attempt_id(self) -> str:
-        """The attempt that it was made for."""
+        """The attempt that a machine of a scale set was made for; a cluster's name says less."""
         return "att-" + self.scale_set.removeprefix("rk-")
+
+    def belongs_to(self, attempt_id: str) -> bool:
+        """Whether it was made for the attempt: in its scale set, or as a node of its cluster.
+
+        The emulator's clusters have a scale set NAME-MARK, and their names are shortened.
+        """
+        name = "rk-" + attempt_id.removeprefix("att-")
+        return self.scale_set == name or self.scale_set.startswith(f"rk-{name[-21:]}-")
 
 
 async def machines(stack: Facts, attempt_id: str = "") -> list[Machine]:
     """Every emulated VM, or those of one attempt."""
     rows = (await ask(stack, "GET", "virtualMachines"))["value"]
     found = [_machine(row) for row in rows]
-    return [m for m in found if attempt_id in ("", m.attempt_id)]
+    return [m for m in found if not attempt_id or m.belongs_to(attempt_id)]
 
 
 async def ask(stack: Facts, verb: str, what: str, body: object = None) -> dict[str, Any]:

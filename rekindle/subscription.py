@@ -4,11 +4,26 @@ import ssl
 
 import httpx
 
-from rekindle.layout import CLIENT, REGION, RESOURCE_GROUP, SUBSCRIPTION, TENANT, Layout
+from contract.choices import Engine
+from rekindle.layout import (
+    CLIENT,
+    REGION,
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    TENANT,
+    WORKSPACE,
+    Layout,
+)
+
+GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}"
+SPACE = f"{GROUP}/providers/Microsoft.MachineLearningServices/workspaces/{WORKSPACE}"
 
 
 async def prepare(layout: Layout) -> None:
-    """Make the resource group; repeating is harmless."""
+    """Make the resource group and, where its engine is used, the Azure ML workspace.
+
+    Repeating is harmless.
+    """
     trust = ssl.create_default_context(cafile=layout.ca)
     async with httpx.AsyncClient(base_url=layout.arm_url, verify=trust, trust_env=False) as http:
         form = {
@@ -18,10 +33,13 @@ async def prepare(layout: Layout) -> None:
             "scope": f"{layout.arm_url}/.default",
         }
         token = (await http.post(f"/{TENANT}/oauth2/v2.0/token", data=form)).raise_for_status()
-        answer = await http.put(
-            f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}",
-            params={"api-version": "2021-04-01"},
-            headers={"Authorization": f"Bearer {token.json()['access_token']}"},
-            json={"location": REGION},
-        )
-        answer.raise_for_status()
+        wanted = [(GROUP, "2021-04-01")]
+        wanted += [(SPACE, "2023-08-01-preview")] if layout.engine is Engine.AZUREML else []
+        for path, version in wanted:
+            answer = await http.put(
+                path,
+                params={"api-version": version},
+                headers={"Authorization": f"Bearer {token.json()['access_token']}"},
+                json={"location": REGION},
+            )
+            answer.raise_for_status()

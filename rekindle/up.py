@@ -7,9 +7,10 @@ import signal
 import sys
 from pathlib import Path
 
+from contract.choices import Engine
 from contract.printable import printable_lines
 from rekindle.banner import banner
-from rekindle.layout import BASE_MODELS, Layout
+from rekindle.layout import BASE_MODELS, ENGINE_HELP, Layout
 from rekindle.parts import MOST_RESTARTS
 from rekindle.stack import stack
 from rekindle.state import CannotStart, Ports, State
@@ -32,6 +33,9 @@ def main() -> int:
         action="append",
         help="a base model to stage; repeatable; default: all of them",
     )
+    parser.add_argument(
+        "--engine", type=Engine, choices=list(Engine), default=Engine.SCALE_SET, help=ENGINE_HELP
+    )
     parser.add_argument("--keep", action="store_true", help="leave the emulated VMs running")
     parser.add_argument(
         "--restarts",
@@ -48,6 +52,7 @@ def main() -> int:
         options.restarts,
         weather,
         models=tuple(options.model or BASE_MODELS),
+        engine=options.engine,
     )
     try:
         asyncio.run(_run(layout, keep_vms=options.keep))

@@ -73,16 +73,20 @@ class ScriptedNode:
 
     async def hear(self) -> Directive:
         """The newest directive (there must be one: this does not wait)."""
-        assert self.seat is not None
-        answer = await self.world.http.get(
-            f"/internal/nodes/{self.seat.node_id}/directive",
-            params={"after": self.directive_seq},
-            headers={"authorization": f"Bearer {self.seat.node_token}"},
-        )
+        answer = await self.ask()
         assert answer.status_code == 200, answer.text
         self.last = Directive.from_json(answer.content)
         self.directive_seq = self.last.seq
         return self.last
+
+    async def ask(self) -> httpx.Response:
+        """Ask for a directive newer than the last one."""
+        assert self.seat is not None
+        return await self.world.http.get(
+            f"/internal/nodes/{self.seat.node_id}/directive",
+            params={"after": self.directive_seq, "epoch": self.seat.epoch},
+            headers={"authorization": f"Bearer {self.seat.node_token}"},
+        )
 
     async def _post(self, path: str, body: str, token: str) -> httpx.Response:
         headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}

@@ -1,21 +1,27 @@
 """The supervisor's own program with a stand-in for torchrun: `python -m tests.standin_supervisor`.
 
 Arguments: node config, metadata URL, work folder, mode of the trainer, folder common to all nodes.
+With the last two alone the environment says the rest, as it does for the real program.
 """
 
 import logging
+import os
 import sys
 from pathlib import Path
 
 from tests.supervised import QUICK, standin
-from trainer.supervisor.main import Settings, supervise
+from trainer.supervisor.main import Settings, read_settings, supervise
 
 
 def main() -> int:
     """Supervise as main.py does, but quickly."""
-    config, metadata_url, work, mode, common = sys.argv[1:]
+    *where, mode, common = sys.argv[1:]
     logging.basicConfig(level="INFO", format="%(asctime)s %(name)s %(message)s")
-    settings = Settings(node_config=Path(config), metadata_url=metadata_url, work=Path(work))
+    if where:
+        config, url, work = where
+        settings = Settings(node_config=Path(config), metadata_url=url, work=Path(work))
+    else:
+        settings = read_settings(os.environ)  # noqa: TID251 - a program of its own
     return supervise(settings, standin(lambda: mode, Path(common)), QUICK)
 
 

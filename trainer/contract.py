@@ -165,6 +165,7 @@ class NodeConfig(Message):
     processes_per_node: int  # for people: the generation row decides
     storage_ingress: float = field(default=STORAGE_INGRESS, metadata=LATER)  # bytes a second
     hardware: ExpectedHardware | None = field(default=None, metadata=LATER)  # None: not checked
+    vm_size: str = field(default="", metadata=LATER)  # "": the metadata service says it
 
 
 @dataclass(frozen=True, kw_only=True)

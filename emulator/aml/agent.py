@@ -34,11 +34,11 @@ class Task:
         content: dict[str, Any] = json.loads(order.read_text())
         folder = order.with_suffix("")
         folder.mkdir(exist_ok=True)
-        image = content["image"]
-        pulled = subprocess.run(["docker", "pull", image], capture_output=True, check=False)
+        pull = ["docker", "pull", image := content["image"]]
+        pulled = subprocess.run(pull, capture_output=True, check=False)
         if pulled.returncode:
-            Path(content["processes"][0]["log"]).write_bytes(pulled.stderr)
-            order.with_suffix(".unpulled").write_bytes(pulled.stderr)
+            for told in (Path(content["processes"][0]["log"]), order.with_suffix(".unpulled")):
+                told.write_bytes(pulled.stderr)
             self._code = pulled.returncode
             return
         for process in content["processes"]:

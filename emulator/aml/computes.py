@@ -79,7 +79,7 @@ async def list_nodes(request: Request) -> Response:
     fabric, compute = fabric_of(request), find(request)
     rows = [
         {
-            "nodeId": f"tvmps_{node.instance.vm_id.replace('-', '')}_{'p' if node.spot else 'd'}",
+            "nodeId": node.id,
             "privateIpAddress": node.instance.address,
             "publicIpAddress": None,
             "port": None,

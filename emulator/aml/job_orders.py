@@ -103,17 +103,15 @@ def _environment(job: Resource, nodes: list[Node], node_rank: int, local: int) -
     _, _, subscription, _, group, _, _, _, workspace, *_ = job.id.split("/")
     shown = properties(job)
     addresses = [node.instance.address for node in nodes]
-    # Batch's names: MicrosoftDocs/azure-docs, batch/batch-compute-node-environment-variables.md;
-    # the others as microsoft/hi-ml and Azure/azureml-examples read them.
+    # MicrosoftDocs/azure-docs, batch/batch-compute-node-environment-variables.md; microsoft/hi-ml.
     given = {
         "AZ_BATCH_NODE_LIST": ";".join(addresses),
         "AZ_BATCH_HOST_LIST": ",".join(addresses),
         "AZ_BATCH_MASTER_NODE": f"{addresses[0]}:{_port(job)}",
         "AZ_BATCH_IS_CURRENT_NODE_MASTER": str(node_rank == 0).lower(),
         "AZ_BATCH_NODE_IS_DEDICATED": str(not nodes[0].spot).lower(),
-        "AZ_BATCHAI_MPI_MASTER_NODE": addresses[0],
-        "AZ_BATCHAI_JOB_MASTER_NODE_IP": addresses[0],
         "AZUREML_CR_NODE_RANK": str(node_rank),
+        "AZ_BATCH_NODE_ID": nodes[node_rank].id,
         "AZUREML_RUN_ID": job.name,
         "AZUREML_EXPERIMENT_NAME": shown["experimentName"],
         "AZUREML_ARM_SUBSCRIPTION": subscription,

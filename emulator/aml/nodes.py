@@ -23,6 +23,12 @@ class Node:
     run: str | None  # the job that holds it
 
     @property
+    def id(self) -> str:
+        """How the workspace and the node itself call it."""
+        kind = "p" if self.spot else "d"
+        return f"tvmps_{self.instance.vm_id.replace('-', '')}_{kind}"
+
+    @property
     def spot(self) -> bool:
         """Whether it can be evicted."""
         return self.scale_set.spot

@@ -142,10 +142,9 @@ def _finish(job: Resource, status: str, now: float) -> None:
         _fail(job, PREEMPTED, now)
         return
     if status == "Failed":
-        said = f"Execution failed. User process exited with status code {facts['exit_code']}."
-        if refusal := facts["unpulled"]:
-            said = f"Failed to pull Docker image. {refusal}"
-        _fail(job, said, now)
+        exited = f"Execution failed. User process exited with status code {facts['exit_code']}."
+        refusal = facts["unpulled"]
+        _fail(job, f"Failed to pull Docker image. {refusal}" if refusal else exited, now)
     elif status in ENDED:
         _end(job, status, now)
     else:

@@ -1,6 +1,5 @@
 """Template functions that need to know where they are: parameters, ids, other resources."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -12,7 +11,6 @@ from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 
 Json = Any
 Argument = Callable[[], Json]
-GUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class Cloud(Protocol):

@@ -103,7 +103,7 @@ async def heartbeat(request: Request) -> Response:
         return _heard(parts, now, beaten.stop_by, beaten.directive_seq, cadence)
     heard = await parts.hearing.hear(node_id, message, now)
     if heard.refusal == StaleEpoch.code:
-        raise StaleEpoch("Another boot of this VM has registered since. Register again.")
+        raise _stale_epoch()
     if heard.refusal == GenerationIsStale.code:
         raise GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
     return _heard(parts, now, heard.stop_by, heard.node.directive_seq)
@@ -112,11 +112,12 @@ async def heartbeat(request: Request) -> Response:
 async def directive(request: Request) -> Response:
     """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while.
 
-    So also when this process is to end: another one tells what came meanwhile.
+    So also when this process is to end: another one tells what came meanwhile. A boot that says its
+    ``epoch`` hears nothing that is for a later boot of the node: of two only one may start.
     """
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _check(request, tokens.node_token, node_id)
-    after = _whole_number(request, "after")
+    after, epoch = _whole_number(request, "after"), _whole_number(request, "epoch", 0)
     seconds = min(_whole_number(request, "wait", _OLD_WAIT), parts.long_poll.total_seconds())
     deadline = asyncio.get_running_loop().time() + seconds
     with parts.drain.polling(f"node:{node_id}") as changed:
@@ -124,6 +125,8 @@ async def directive(request: Request) -> Response:
             order = await parts.hearing.order(node_id, after)
             if order is not None and order.directive_seq < after:
                 order = await _remember(parts, node_id, after)
+            if order is not None:
+                _check_epoch(epoch, order.epoch)
             if order is None or _is_news(order, after):
                 break
             left = deadline - asyncio.get_running_loop().time()
@@ -137,7 +140,18 @@ async def directive(request: Request) -> Response:
         return _answer(_ordered(parts, order))
     async with parts.reading.connect() as conn:
         standing = await nodes.standing(conn, node_id)  # refuses whom it must
+    _check_epoch(epoch, standing.node.epoch)
     return _answer(await _in_full(parts, standing, after))
+
+
+def _check_epoch(said: int, current: int) -> None:
+    """Refuse a boot that another one has followed; 0: a node of an earlier release."""
+    if said not in (0, current):
+        raise _stale_epoch()
+
+
+def _stale_epoch() -> StaleEpoch:
+    return StaleEpoch("Another boot of this VM has registered since. Register again.")
 
 
 async def _remember(parts: Parts, node_id: str, after: int) -> Order | None:

@@ -79,8 +79,8 @@ returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
 
 # The generation is read only where the node is yet to be told to start it.
 _LOOK = text("""
-select n.id, asked.after, n.directive_seq, n.directive_kind, n.directive_number, n.registered_at,
-  a.stop_by, a.state in ('terminating', 'ended') as over, newest.content
+select n.id, asked.after, n.epoch, n.directive_seq, n.directive_kind, n.directive_number,
+  n.registered_at, a.stop_by, a.state in ('terminating', 'ended') as over, newest.content
 from unnest(cast(:ids as text[]), cast(:afters as int[])) as asked (id, after)
 join nodes n on n.id = asked.id
 join attempts a on a.id = n.attempt_id
@@ -128,6 +128,7 @@ class Beaten:
 class Order:
     """What a node that asks for its directive must be told: whether there is a new one."""
 
+    epoch: int
     directive_seq: int
     kind: DirectiveKind
     number: int
@@ -240,6 +241,7 @@ async def orders(
     found = await conn.execute(_LOOK, given)
     return {
         (r.id, r.after): Order(
+            epoch=r.epoch,
             directive_seq=r.directive_seq,
             kind=DirectiveKind(r.directive_kind),
             number=r.directive_number,

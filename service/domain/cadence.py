@@ -40,16 +40,25 @@ _BLOCKS = 2**31  # a save has fewer, whatever a node says
 
 
 def plan(
-    layout: Layout, trained: int, *, step: float, evictions_per_hour: float, dollars_per_hour: float
+    layout: Layout,
+    trained: int,
+    *,
+    step: float,
+    evictions_per_hour: float,
+    dollars_per_hour: float,
+    noticed: bool = True,
 ) -> tuple[float, Cadence]:
-    """Seconds between two saves, and what that rests on; all figures are those of the whole job."""
+    """Seconds between two saves, and what that rests on; all figures are those of the whole job.
+
+    ``noticed``: whether machines there hear of their eviction before it comes.
+    """
     state = trained * STATE_BYTES
     on_node = state / layout.nodes
     stall = on_node / layout.processes_per_node / COPY
     needs = step / layout.accumulation + stall + on_node / UNCAPPED + COMMIT
     cadence = Cadence(
         evictions_per_hour=evictions_per_hour,
-        answered=ANSWERED if needs <= NOTICE - SLACK else 0.0,
+        answered=ANSWERED if noticed and needs <= NOTICE - SLACK else 0.0,
         seconds_per_block=seconds_per_block(dollars_per_hour),
     )
     blocks = -(-state // BLOCK)
@@ -126,11 +135,13 @@ def basis(cadence: Cadence, machines: int, place: Place) -> Basis:
     return Basis(cadence=cadence, machines=machines, place=where)
 
 
-def usual(known: Known, *, machines: int, evictions_per_hour: float, hourly: float) -> Cadence:
+def usual(
+    known: Known, *, machines: int, evictions_per_hour: float, hourly: float, noticed: bool = True
+) -> Cadence:
     """What holds now, of machines that are evicted so often and cost so many dollars each."""
     return Cadence(
         evictions_per_hour=machines * evictions_per_hour,
-        answered=known.answered,
+        answered=known.answered if noticed else 0.0,
         seconds_per_block=seconds_per_block(machines * hourly),
     )
 

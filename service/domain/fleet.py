@@ -23,6 +23,14 @@ class Offering:
         """Where its cores and its calls are counted; see `pool`."""
         return pool(self.region, self.engine)
 
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the metadata service tells machines who they are, and that they are evicted.
+
+        Microsoft documents none for the container of a job in Azure ML.
+        """
+        return self.engine is Engine.SCALE_SET
+
     def __str__(self) -> str:
         bought = self.capacity_type.replace("_", "-")
         where = ", Azure ML" if self.engine is Engine.AZUREML else ""

@@ -104,7 +104,7 @@ def weigh(
     """Duration and cost of the whole job there; None when it is evicted too often to advance."""
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
-    every, cadence = _cadence(price, layout, step, hazard)
+    every, cadence = _cadence(offering, price, layout, step, hazard)
     lost = hazard.recovery_seconds + every / 2
     useful = 1 - per_second * lost  # of the time, once evictions and recoveries are paid for
     if useful <= 0:
@@ -156,7 +156,7 @@ def _save_seconds(layout: Layout, step: StepTime, hazard: Hazard) -> float:
 
 
 def _cadence(
-    price: Price, layout: Layout, step: StepTime, hazard: Hazard
+    offering: Offering, price: Price, layout: Layout, step: StepTime, hazard: Hazard
 ) -> tuple[float, Cadence | None]:
     if layout.recipe.checkpoint_seconds is not None:
         return layout.recipe.checkpoint_seconds, None
@@ -166,4 +166,5 @@ def _cadence(
         step=step.seconds,
         evictions_per_hour=layout.nodes * hazard.evictions_per_hour,
         dollars_per_hour=layout.nodes * float(price.hourly),
+        noticed=offering.has_metadata,
     )

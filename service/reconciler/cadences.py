@@ -135,6 +135,7 @@ def _usual(one: Training, before: Known, machines: int, hazard: _Hazard) -> Cade
         machines=machines,
         evictions_per_hour=hazard.evictions_per_hour,
         hourly=float(one.hourly),
+        noticed=one.offering.has_metadata,
     )
 
 

@@ -33,6 +33,7 @@ class SpecMaker:
             processes_per_node=row.processes_per_node,
             storage_ingress=self.storage_ingress,
             hardware=self._hardware(row),
+            vm_size="" if row.offering.has_metadata else row.offering.vm_size,
         )
         return ScaleSetSpec(
             name=scale_set_name(row.id),

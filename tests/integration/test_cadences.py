@@ -89,16 +89,16 @@ async def known(engine: AsyncEngine, attempt: str = "att-1") -> Known:
 
 
 async def first_told(
-    engine: AsyncEngine,
+    database: AsyncEngine,
     watch: Cadences,
     clock: Clock,
     **values: Any,  # noqa: ANN401 - columns
 ) -> Cadence:
     """What a job that trains is told before anything has happened."""
-    async with engine.begin() as conn:
+    async with database.begin() as conn:
         await trains(conn, clock, **values)
     await watch.run_once()
-    return (await known(engine)).told
+    return (await known(database)).told
 
 
 async def story(engine: AsyncEngine, job: str = "job") -> list[str]:
@@ -393,3 +393,7 @@ async def test_of_two_replicas_that_see_the_same_one_tells_the_user(
 
     assert sorted(counts) == [0, 1]
     assert len(await story(engine)) == 1
+
+
+async def test_azure_ml_gives_no_notice(engine: AsyncEngine, watch: Cadences, clock: Clock) -> None:
+    assert (await first_told(engine, watch, clock, engine="azureml")).answered == 0.0

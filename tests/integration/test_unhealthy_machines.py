@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from contract.choices import Engine
 from service.db import attempts
 from service.db.attempts import AttemptRow
 from service.domain.fleet import scale_set_name
@@ -42,6 +43,7 @@ async def test_gpu_nodes_are_told_what_their_size_has_and_others_nothing(world: 
     assert row is not None
     offering = replace(row.offering, vm_size="Standard_ND96isr_H100_v5")
     row = replace(row, offering=offering, instance_count=2)
+    in_azureml = replace(row, offering=replace(offering, engine=Engine.AZUREML))
     specs = replace(world.attempts.specs, accelerator="cuda")
     four = '"gpus":8,"infiniband_gbps":400,"nvlink_gbytes":460'
     alone = '"gpus":8,"infiniband_gbps":0,"nvlink_gbytes":460'
@@ -49,6 +51,8 @@ async def test_gpu_nodes_are_told_what_their_size_has_and_others_nothing(world: 
     assert four in told(specs, row)
     assert alone in told(specs, replace(row, instance_count=1))
     assert "hardware" not in told(world.attempts.specs, row)
+    assert "vm_size" not in told(specs, row)  # the metadata service says it there
+    assert '"vm_size":"Standard_ND96isr_H100_v5"' in told(specs, in_azureml)
 
 
 def told(specs: SpecMaker, row: AttemptRow) -> str:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from bench import ports
+from contract.choices import Engine
 from rekindle.running import Facts
 from tests.system.product import Product
 from tests.system.stacks import up
@@ -20,9 +21,11 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
 
 
 @asynccontextmanager
-async def opened(folder: Path, **settings: str) -> AsyncIterator[Product]:
+async def opened(
+    folder: Path, engine: Engine = Engine.SCALE_SET, **settings: str
+) -> AsyncIterator[Product]:
     """A stack whose service has these settings, and a client of it."""
-    async with up(folder / "state", ports.free(4), **settings) as running:
+    async with up(folder / "state", ports.free(4), engine=engine, **settings) as running:
         stack = Facts.read(running.state)
         headers = {"Authorization": f"Bearer {stack.api_key}"}
         url = f"{stack.api_url}/v1"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from contract.choices import Engine
 from rekindle.layout import TINY_MODEL
 from tests import waiting
 
@@ -36,13 +37,19 @@ class Up:
 
 
 @asynccontextmanager
-async def up(state: Path, port: int, model: str = TINY_MODEL, **settings: str) -> AsyncIterator[Up]:
+async def up(
+    state: Path,
+    port: int,
+    model: str = TINY_MODEL,
+    engine: Engine = Engine.SCALE_SET,
+    **settings: str,
+) -> AsyncIterator[Up]:
     """Start it and wait until it is ready or has ended; end it afterwards.
 
     With these settings of the service, beyond those that the stack gives it.
     """
     command = [sys.executable, "-m", "rekindle.up", "--state", str(state), "--port", str(port)]
-    command += ["--model", model]
+    command += ["--model", model, "--engine", engine]
     with _printing(state) as output:
         environment = {**os.environ, **settings}  # noqa: TID251 - what `make up` would inherit
         process = await asyncio.create_subprocess_exec(

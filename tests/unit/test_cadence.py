@@ -93,7 +93,7 @@ def test_the_time_reserved_for_a_save_follows_what_is_saved_and_by_how_many() ->
 
 
 def test_a_save_that_fits_into_a_notice_is_planned_less_often() -> None:
-    rates = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
+    rates: dict[str, Any] = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
     whole, _ = planned.plan(layout(1), 7_000_000_000, step=5.0, **rates)
     adapters, rests = planned.plan(layout(1), 160_000_000, step=5.0, **rates)
 
@@ -101,6 +101,15 @@ def test_a_save_that_fits_into_a_notice_is_planned_less_often() -> None:
     assert planned.plan(layout(1), 7_000_000_000, step=5.0, **rates)[1].answered == 0.0
     assert whole > 90.0  # its upload alone
     assert adapters < whole
+
+
+def test_where_evictions_come_without_notice_one_saves_more_often() -> None:
+    rates: dict[str, Any] = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
+    told, _ = planned.plan(layout(8), 7_000_000_000, step=5.0, **rates)
+    untold, rests = planned.plan(layout(8), 7_000_000_000, step=5.0, **rates, noticed=False)
+
+    assert rests.answered == 0.0
+    assert untold < told
 
 
 @dataclass

@@ -225,3 +225,10 @@ def test_what_is_kept_on_demand_says_nothing_of_spot() -> None:
     assert cadence.on_spot({"save_every": 500.0}) == 500.0
     assert cadence.on_spot({"save_every": 3600.0}) is None
     assert cadence.on_spot({}) is None
+
+
+def test_on_an_engine_without_notices_no_eviction_counts_as_answered() -> None:
+    told = cadence.usual(KNOWN, machines=2, evictions_per_hour=0.05, hourly=10.0, noticed=False)
+
+    assert told == replace(here(0.1), answered=0.0)
+    assert KNOWN.seconds(told, COST) < KNOWN.seconds(here(0.1), COST)

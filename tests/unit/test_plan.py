@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.choices import Engine
 from service.domain.architecture import Architecture
 from service.domain.catalogue import lookup
 from service.domain.errors import InvalidRequest
@@ -75,12 +76,15 @@ def offer(
     region: str = "eastus",
     capacity_type: CapacityType = CapacityType.SPOT,
     evictions_per_hour: float = 0.0,
+    engine: Engine = Engine.SCALE_SET,
 ) -> Offer:
     price = None
     if hourly is not None:
         price = Price(hourly=Decimal(hourly), on_demand_hourly=Decimal("32.77"))
     return Offer(
-        offering=Offering(region=region, vm_size=vm_size, capacity_type=capacity_type),
+        offering=Offering(
+            region=region, vm_size=vm_size, capacity_type=capacity_type, engine=engine
+        ),
         price=price,
         evictions_per_hour=evictions_per_hour,
     )
@@ -152,6 +156,19 @@ def test_a_place_evicted_faster_than_it_recovers_is_rejected() -> None:
     assert [o.offering.region for o in plan.options] == ["eastus"]
     assert "hopeless" in plan.rejected[0]
     assert "evicted faster" in plan.rejected[0]
+
+
+def test_in_azure_ml_no_notice_is_counted_on_and_one_saves_more_often() -> None:
+    def chosen(engine: Engine) -> Option:
+        offers = (offer(evictions_per_hour=0.1, engine=engine),)
+        return make_plan(replace(REQUEST, arch=TINY, training=Training(), offers=offers)).chosen
+
+    told, untold = chosen(Engine.SCALE_SET), chosen(Engine.AZUREML)
+
+    assert told.cadence
+    assert told.cadence.answered > 0
+    assert untold.cadence == replace(told.cadence, answered=0.0)
+    assert untold.checkpoint_seconds <= told.checkpoint_seconds
 
 
 def test_capacity_on_demand_is_not_evicted() -> None:

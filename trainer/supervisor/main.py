@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 
 from trainer.contract import PROTOCOL, ExpectedHardware, NodeConfig
-from trainer.supervisor import alive
+from trainer.supervisor import alive, azureml
+from trainer.supervisor.azureml import JobNode
 from trainer.supervisor.blobs import Access
 from trainer.supervisor.boot import TIMES, boot_spans
 from trainer.supervisor.clock import Clock, Limits
@@ -48,6 +49,7 @@ class Settings:
     metadata_url: str
     work: Path
     memory: Path | None = None  # None: on the same disk
+    job: JobNode | None = None  # of Azure ML; None: a machine of a scale set
 
 
 def main() -> int:
@@ -55,13 +57,13 @@ def main() -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level="INFO")
     logging.getLogger("azure").setLevel("WARNING")
     logging.getLogger("httpx").setLevel("WARNING")
-    return supervise(_settings(), torchrun, Limits())
+    return supervise(read_settings(os.environ), torchrun, Limits())
 
 
 def supervise(settings: Settings, command: Command, limits: Limits) -> int:
     """Supervise with this trainer until the node leaves; the exit status."""
     try:
-        config = _read_config(settings.node_config)
+        config = _read_config(settings)
         settings.work.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as e:
         log.error("configuration.bad reason=%s", e)  # noqa: TRY400 - the reason is all
@@ -76,22 +78,26 @@ def supervise(settings: Settings, command: Command, limits: Limits) -> int:
     return LEFT
 
 
-def _settings() -> Settings:
-    env = os.environ
+def read_settings(env: MutableMapping[str, str]) -> Settings:
+    """Return what the environment says; a job's secrets are in it no longer."""
+    job = azureml.take_job(env)
+    memory = env.get("REKINDLE_MEMORY_DIR")
     return Settings(
         node_config=Path(env.get("REKINDLE_NODE_CONFIG", NODE_CONFIG)),
         metadata_url=env.get("REKINDLE_METADATA_URL", METADATA_URL),
-        work=Path(env.get("REKINDLE_WORK_DIR", WORK_DIR)),
-        memory=Path(env["REKINDLE_MEMORY_DIR"]) if "REKINDLE_MEMORY_DIR" in env else None,
+        work=Path(env.get("REKINDLE_WORK_DIR", azureml.WORK_DIR if job else WORK_DIR)),
+        memory=Path(memory) if memory else azureml.find_memory() if job else None,
+        job=job,
     )
 
 
-def _read_config(path: Path) -> NodeConfig:
-    config = NodeConfig.from_json(path.read_bytes())
+def _read_config(settings: Settings) -> NodeConfig:
+    job, path = settings.job, settings.node_config
+    config = NodeConfig.from_json(job.config if job else path.read_bytes())
     if config.protocol != PROTOCOL:
         raise ValueError(
-            f"{path}: protocol {config.protocol}, but this image speaks {PROTOCOL}; "
-            "deploy service and trainer image of the same version"
+            f"{azureml.CONFIG if job else path}: protocol {config.protocol}, but this image speaks"
+            f" {PROTOCOL}; deploy service and trainer image of the same version"
         )
     return config
 
@@ -123,7 +129,7 @@ async def _run(
     access = Access()
     async with (
         Service(config, long_poll=limits.long_poll) as service,
-        Metadata(settings.metadata_url) as metadata,
+        _metadata(settings, config) as metadata,
     ):
         given = Surroundings(
             config=config,
@@ -136,7 +142,7 @@ async def _run(
             metadata=metadata,
             access=access,
             launcher=launcher,
-            limits=replace(limits, ingress=config.storage_ingress),
+            limits=_limits(limits, settings, config),
             clock=Clock(),
             health=HealthCheck(expected=config.hardware, xids=settings.node_config.with_name(XIDS)),
             booted=booted,
@@ -150,6 +156,18 @@ async def _run(
         finally:
             beating.cancel()
             access.close()
+
+
+def _metadata(settings: Settings, config: NodeConfig) -> Metadata | JobNode:
+    """Who says which machine this is."""
+    if settings.job is None:
+        return Metadata(settings.metadata_url)
+    return replace(settings.job, vm_size=config.vm_size)
+
+
+def _limits(limits: Limits, settings: Settings, config: NodeConfig) -> Limits:
+    notice = min(limits.notice, azureml.GRACE) if settings.job else limits.notice
+    return replace(limits, ingress=config.storage_ingress, notice=notice)
 
 
 async def _beat(work: Path) -> None:

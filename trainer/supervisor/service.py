@@ -85,7 +85,7 @@ class Service:
         request = self._http.build_request(
             "GET",
             f"/internal/nodes/{seat.node_id}/directive",
-            params={"after": after, "wait": math.ceil(self._long_poll)},
+            params={"after": after, "wait": math.ceil(self._long_poll), "epoch": seat.epoch},
             headers=_headers(seat.node_token),
             timeout=httpx.Timeout(ANSWER_SECONDS, read=self._long_poll + 10.0),
         )

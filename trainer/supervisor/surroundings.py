@@ -8,6 +8,7 @@ from pathlib import Path
 from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 
 from trainer.contract import NodeConfig, Span
+from trainer.supervisor.azureml import JobNode
 from trainer.supervisor.blobs import Access
 from trainer.supervisor.clock import Clock, Limits
 from trainer.supervisor.health import HealthCheck
@@ -28,7 +29,7 @@ class Surroundings:
     work: Path
     memory: Memory
     service: Service
-    metadata: Metadata
+    metadata: Metadata | JobNode
     access: Access
     launcher: Launcher
     limits: Limits

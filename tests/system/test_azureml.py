@@ -1,0 +1,106 @@
+"""The whole product on clusters of an Azure ML workspace, preempted in every way that there is."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.identity import ClientSecretCredential
+
+from contract.choices import Engine
+from rekindle import faults
+from rekindle.faults import Facts
+from rekindle.layout import CLIENT, RESOURCE_GROUP, SUBSCRIPTION, TENANT, WORKSPACE
+from service.cloud import azureml_job
+from tests import waiting
+from tests.system.conftest import opened
+from tests.system.product import Product
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml and what it imports
+EPOCHS = 6
+PATIENCE = 600.0  # seconds for a whole job, on however slow a machine
+_OVER = {"Completed", "Failed", "Canceled"}
+Eviction = Callable[[Facts, str], Awaitable[object]]
+
+
+def workspace(stack: Facts) -> Any:  # noqa: ANN401 - MLClient
+    """The real client, as a stranger who may do everything."""
+    credential = ClientSecretCredential(
+        TENANT,
+        CLIENT,
+        "any",
+        authority=stack.arm_url,
+        disable_instance_discovery=True,
+        connection_verify=stack.ca,
+    )
+    place = (SUBSCRIPTION, RESOURCE_GROUP, WORKSPACE)
+    return azureml_job.client(credential, place, stack.arm_url, stack.ca)
+
+
+async def take_one(stack: Facts, attempt_id: str) -> None:
+    """Azure takes one node; the job waits for another under its name."""
+    await faults.evict(stack, (await faults.machines(stack, attempt_id))[-1], notice=False)
+
+
+async def take_all(stack: Facts, attempt_id: str) -> None:
+    """Azure takes every node."""
+    await faults.evict_all(stack, attempt_id, notice=False)
+
+
+async def cancel(stack: Facts, attempt_id: str) -> None:
+    """Somebody else ends the job, or Azure does as the whole cluster is preempted."""
+    name = "rk-" + attempt_id.removeprefix("att-")
+    await asyncio.to_thread(workspace(stack).jobs.begin_cancel, name)
+
+
+async def evict(product: Product, job_id: str, happens: Eviction) -> None:
+    """Let the newest attempt save something of its own, and have it evicted."""
+    before = (await product.get(f"/fine_tuning/jobs/{job_id}"))["latest_checkpoint"]
+
+    def has_saved(job: dict[str, Any]) -> bool:
+        assert job["finished_at"] is None, job["error"]
+        return job["phase"] == "training" and job["latest_checkpoint"] not in (None, before)
+
+    job = await product.until(job_id, has_saved)
+    attempt = job["attempts"]["current"]
+    await happens(product.stack, attempt)
+    await product.until(job_id, lambda j: j["attempts"]["current"] not in (None, attempt))
+
+
+async def finished(product: Product, job_id: str) -> dict[str, Any]:
+    return await waiting.until(
+        lambda: product.get(f"/fine_tuning/jobs/{job_id}"),
+        lambda job: job["finished_at"] is not None,
+        interval=1.0,
+        deadline=PATIENCE,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+async def test_a_job_that_is_evicted_in_three_ways_ends_as_if_it_never_had_been(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, Engine.AZUREML) as product:
+        job_id = await product.submit(EPOCHS)
+        for happens in (take_one, take_all, cancel):
+            await evict(product, job_id, happens)
+        done = await finished(product, job_id)
+        twin = await finished(product, await product.submit(EPOCHS))
+        tried = await product.attempts(job_id)
+        client = workspace(product.stack)
+        await waiting.until(
+            lambda: asyncio.to_thread(lambda: list(client.compute.list())), lambda left: not left
+        )
+        jobs = await asyncio.to_thread(lambda: [job.status.value for job in client.jobs.list()])
+        machines = await faults.machines(product.stack)
+
+    assert [done["status"], twin["status"]] == ["succeeded", "succeeded"]
+    assert done["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
+    assert [a["outcome"] for a in tried] == [*["evicted"] * 3, "succeeded"]
+    assert {a["engine"] for a in tried} == {"azureml"}
+    assert len(jobs) == 5
+    assert set(jobs) <= _OVER
+    assert machines == []
