@@ -21,6 +21,8 @@ _ATTEMPTS = 0  # of the client itself: back-off is the caller's
 
 def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path: str) -> Any:  # noqa: ANN401 - MLClient and its credential
     """The workspace's client; ``place``: subscription, resource group, workspace."""
+    # Else a line for each call, and some while it is imported.
+    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
     try:
         from azure.ai.ml import MLClient  # noqa: PLC0415 - an extra, and a second to import
     except ImportError as error:
@@ -28,7 +30,6 @@ def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path:
             "An offering is of Azure ML, and azure-ai-ml is not installed."
             " Install rekindle[azureml], or take the offering out of REKINDLE_OFFERINGS."
         ) from error
-    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)  # a line for each call, else
     subscription, group, workspace = place
     return MLClient(
         credential,
