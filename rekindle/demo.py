@@ -127,12 +127,12 @@ class Demo:
         victim = (await faults.machines(self.stack, job["attempts"]["current"]))[-1]
         how = "with 30 s notice" if notice else "without notice"
         self.view.say(f"Azure takes back {victim.name} {how}", style="bold red")
-        before = job["attempts"]["count"]
+        before = job["attempts"]["evictions"]
         await faults.evict(self.stack, victim, notice=notice)
         self.evicted_at.append((job["progress"]["step"], how))
         await self._watch(
             job_id,
-            lambda j: j["attempts"]["count"] > before and j["phase"] == "training",
+            lambda j: j["attempts"]["evictions"] > before and j["phase"] == "training",
             STEP_SECONDS,
         )
 

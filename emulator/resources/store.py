@@ -15,7 +15,7 @@ from emulator.state import Resource
 from emulator.tags import tags_of
 
 MODEL = ("location", "tags", "sku", "kind", "identity", "zones", "plan", "properties")
-INSIDE = ("subnets",)  # are requested by themselves too
+INSIDE = ("subnets", "inboundNatRules")  # are requested by themselves too
 PARTS = ("subnets", "securityRules", "defaultSecurityRules", *FILLED)
 
 

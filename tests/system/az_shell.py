@@ -39,7 +39,8 @@ class Shell:
 
     def run(self, *words: str) -> str:
         """One command; raises Refused with what it printed when it fails."""
-        self.say(f"$ az {' '.join(short(word) for word in words)}")
+        shown = (short(word.replace(f"{ROOT}/", "")) for word in words)
+        self.say(f"$ az {' '.join(shown)}")
         done = subprocess.run(
             [str(self.az), *words],
             env=self._environment(),
