@@ -28,7 +28,6 @@ LONGEST_SLEEP = 1.0  # seconds between two looks
 SHORTEST_SLEEP = 0.02
 KINDS = ("put", "restore", "delete", "delete_instances", "delete_group")  # of operations done here
 ALLOCATING = ("put", "restore")
-WAIT = 1.0  # seconds from one look at a VM that may take its time to the next
 Chore = Callable[["Fabric", float], bool]  # done in each step; says whether it changed the state
 
 
@@ -186,7 +185,7 @@ class Fabric:
             elif operation.refusal:
                 self._fail(scale_set, operation, operation.refusal, now)
             else:
-                _doom(scale_set, operation, now)
+                _doom(scale_set, operation)
 
     def _sets(self, target: str) -> list[ScaleSet]:
         """The scale set of this key, or those of the resource group of this key."""
@@ -318,15 +317,12 @@ class Fabric:
         self.state.groups.pop(group, None)
 
 
-def _doom(scale_set: ScaleSet, operation: Operation, now: float) -> None:
-    """Let what is deleted be killed; one that was given notice goes when that is over."""
+def _doom(scale_set: ScaleSet, operation: Operation) -> None:
+    """Let what is deleted be killed."""
     for instance in scale_set.instances.values():
         named = operation.kind != "delete_instances"
         if named or instance.instance_id in operation.instance_ids:
-            if instance.on_notice:
-                operation.due_at = now + WAIT
-            else:
-                instance.doom = instance.doom or "deleted"
+            instance.doom = instance.doom or "deleted"
 
 
 def _forget(scale_set: ScaleSet, instance: Instance) -> None:

@@ -16,7 +16,6 @@ from emulator.state import Instance, ScaleSet
 
 NOTICE = {"Freeze": 900.0, "Reboot": 900.0, "Redeploy": 600.0}  # the least
 DOOM = {"Reboot": "restart", "Redeploy": "redeploy"}
-FREEZE_SECONDS = 5
 UNKNOWN = -1  # how long it lasts
 _WHY = {
     "Freeze": "Virtual machine is being paused because of a memory-preserving Live Migration "
@@ -73,13 +72,12 @@ def announce(
     if instance.phase != "allocated" or instance.doom:
         message = f"The VM '{scale_set.vm_name(instance)}' is not allocated."
         raise ArmError(409, "OperationNotAllowed", message)
-    length = FREEZE_SECONDS if kind == "Freeze" else UNKNOWN
     event = Event(
         id=str(uuid.uuid4()).upper(),
         kind=kind,
         not_before=now + (least if notice is None else notice),
         why=_WHY[kind],
-        seconds=length if seconds is None else seconds,
+        seconds=(5 if kind == "Freeze" else UNKNOWN) if seconds is None else seconds,
     )
     _put(instance, event)
     return event

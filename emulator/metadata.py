@@ -30,7 +30,6 @@ SINCE = {
     "EventSource": "2019-08-01",
     "DurationInSeconds": "2020-07-01",
 }
-SHOWN_SINCE = {"Preempt": "2017-11-01", "Terminate": "2019-01-01"}
 DAY, HOUR = 86400.0, 3600.0
 MOST_PER_SECOND = 5
 LOOK_SECONDS = 0.02
@@ -79,9 +78,9 @@ async def scheduled_events(request: Request) -> Response:
     document = evictions.document(scale_set, vm)
     name = scale_set.vm_name(vm)
     rows = [*document["Events"], *(event.row(name) for event in maintenance.events(vm))]
-    shown = [row for row in rows if SHOWN_SINCE.get(row["EventType"], "") <= version]
+    known = [row for row in rows if row["EventType"] != "Preempt" or version >= "2017-11-01"]
     document["Events"] = [
-        {k: v for k, v in row.items() if SINCE.get(k, "") <= version} for row in shown
+        {k: v for k, v in row.items() if SINCE.get(k, "") <= version} for row in known
     ]
     return JSONResponse(document)
 

@@ -1,10 +1,11 @@
-"""What Azure refuses of a scale set's users, repairs and subnets.
+"""What Azure refuses of a scale set's users, passwords, names, repairs and subnets.
 
-Codes and words are from reports of Azure's answers: azure-docs 27881 (user names),
-terraform-provider-azurerm 5860 (repairs), azure-cli 8569 (subnets). Names are from
-`VirtualMachineScaleSetOSProfile` in Azure's reference.
+Codes and words are from reports of Azure's answers: terraform issue 6542 and constellation 424
+(passwords), azure-docs 27881 (user names), terraform-provider-azurerm 5860 (repairs), azure-cli
+8569 (subnets). Names and lengths: Azure's reference of `VirtualMachineScaleSetOSProfile`.
 """
 
+import re
 from typing import Any
 
 from emulator.errors import invalid
@@ -19,11 +20,34 @@ RESERVED = {
 }
 
 
+def is_weak(password: object, shortest: int, longest: int) -> bool:
+    """Whether a password has a wrong length, or fewer than three of four kinds of characters."""
+    text = password if isinstance(password, str) else ""
+    varied = sum(bool(re.search(kind, text)) for kind in ("[A-Z]", "[a-z]", "[0-9]", r"[\W_]"))
+    return not shortest <= len(text) <= longest or varied < 3
+
+
+def check_password(profile: dict[str, Any]) -> None:
+    """Raise ArmError for a password that is weak, before it is forgotten."""
+    system = profile.get("osProfile") or {}
+    shortest, longest = (8, 123) if system.get("windowsConfiguration") else (6, 72)
+    if "adminPassword" in system and is_weak(system["adminPassword"], shortest, longest):
+        raise invalid(
+            f"The supplied password must be between {shortest}-{longest} characters long and must "
+            "satisfy at least 3 of password complexity requirements.",
+            target="adminPassword",
+        )
+
+
 def check(properties: dict[str, Any], profile: dict[str, Any]) -> None:
-    """Raise ArmError for a reserved user, or for repairs without a probe."""
+    """Raise ArmError for a reserved user, a Windows prefix too long, or repairs without a probe."""
     system = profile.get("osProfile") or {}
     if str(system.get("adminUsername")).lower() in RESERVED:
         raise invalid("The Admin Username specified is not allowed.", target="adminUsername")
+    prefix = str(system.get("computerNamePrefix") or "")
+    if system.get("windowsConfiguration") and (len(prefix) > 9 or prefix.isdecimal()):
+        words = "Windows computer name prefix cannot be more than 9 characters long, or all digits."
+        raise invalid(words, target="computerNamePrefix")
     repairs = properties.get("automaticRepairsPolicy")
     if isinstance(repairs, dict) and repairs.get("enabled") and not _has_health(profile):
         raise invalid(

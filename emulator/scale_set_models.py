@@ -5,7 +5,7 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from emulator import spot_rules
+from emulator import profile_rules, spot_rules
 from emulator.catalog import check_location, region_name
 from emulator.errors import ArmError, change_not_allowed, elsewhere, invalid, missing
 from emulator.scale_set_form import SCALE_SET, formed
@@ -80,6 +80,7 @@ def _without_secrets(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     """The body without password and custom data (which Azure never shows), and the latter."""
     model = copy.deepcopy(body)
     whole = (model.get("properties") or {}).get("virtualMachineProfile") or {}
+    profile_rules.check_password(whole)
     profile = whole.get("osProfile")
     if not profile:
         return model, None

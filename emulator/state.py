@@ -56,11 +56,6 @@ class Instance(Row):
     events_asked_at: float = 0.0  # when the VM last asked for its events, to the hour
     events_on_at: float = 0.0  # since when it is told of them
 
-    @property
-    def on_notice(self) -> bool:
-        """Whether its deletion is announced to it, and not due yet."""
-        return any(e["kind"] == "Terminate" and e["started_at"] is None for e in self.maintenance)
-
 
 @dataclass
 class ScaleSet(Row):

@@ -71,20 +71,6 @@ async def cancel_result(request: Request) -> Response:
     return _cancelled(request, found[0]) if found else Response(status_code=200)
 
 
-async def delete(request: Request) -> Response:
-    """Forget a job that is over."""
-    fabric, _ = fabric_of(request), find_workspace(request)
-    job = _lookup(request)
-    if job is None:
-        return Response(status_code=204)
-    if properties(job)["status"] not in runs.ENDED:
-        status = properties(job)["status"]
-        raise user_error(409, f"Job {job.name} is {status}: cancel it before it is deleted.")
-    del fabric.state.resources[job.key]
-    fabric.changed()
-    return Response(status_code=200)
-
-
 def find(request: Request) -> Resource:
     """The job that the path names, or ArmError."""
     find_workspace(request)

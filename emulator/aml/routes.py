@@ -54,7 +54,6 @@ PART = Part(
         ("GET", ONE + "/jobs", jobs.list_all),
         ("GET", JOB, jobs.get),
         ("PUT", JOB, jobs.put),
-        ("DELETE", JOB, jobs.delete),
         ("POST", JOB + "/cancel", jobs.cancel),
         *[("GET", kind, versions.list_all) for kind in VERSIONED],
         *[("GET", kind + "/{name}", versions.get_container) for kind in VERSIONED],

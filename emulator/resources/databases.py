@@ -1,8 +1,7 @@
 """Microsoft.DBforPostgreSQL: flexible servers as resources. There is no server behind them."""
 
-import re
-
 from emulator.errors import ArmError
+from emulator.profile_rules import is_weak
 from emulator.resources.kinds import Draft, Kind, no_check
 
 SERVERS = "Microsoft.DBforPostgreSQL/flexibleServers"
@@ -27,10 +26,7 @@ def _check_server(draft: Draft) -> None:
 
 
 def _check_password(login: str, password: object) -> None:
-    text = password if isinstance(password, str) else ""
-    kinds = (r"[a-z]", r"[A-Z]", r"[0-9]", r"[^A-Za-z0-9]")
-    varied = sum(bool(re.search(kind, text)) for kind in kinds)
-    if not 8 <= len(text) <= 128 or varied < 3 or login.lower() in text.lower():
+    if is_weak(password, 8, 128) or login.lower() in str(password).lower():
         raise ArmError(
             400,
             "PasswordNotComplex",

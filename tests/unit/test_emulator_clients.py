@@ -162,6 +162,7 @@ def _with(**changes: object) -> dict[str, Any]:
     return body
 
 
+WINDOWS = {"adminUsername": "rekindle", "windowsConfiguration": {"timeZone": "UTC"}}
 REPAIRS = scale_set(0)
 REPAIRS["properties"]["automaticRepairsPolicy"] = {"enabled": True}
 
@@ -170,6 +171,13 @@ REPAIRS["properties"]["automaticRepairsPolicy"] = {"enabled": True}
     ("body", "code", "target"),
     [
         (_with(osProfile={"adminUsername": "Root"}), "InvalidParameter", "adminUsername"),
+        (_with(osProfile={"adminPassword": "password1"}), "InvalidParameter", "adminPassword"),
+        (_with(osProfile={"adminPassword": "Aa1!"}), "InvalidParameter", "adminPassword"),
+        (
+            _with(osProfile=WINDOWS | {"computerNamePrefix": "rekindle-win"}),
+            "InvalidParameter",
+            "computerNamePrefix",
+        ),
         (REPAIRS, "BadRequest", None),
         ({**scale_set(0), "location": None}, "LocationRequired", None),
         ({**scale_set(0), "location": "atlantis"}, "LocationNotAvailableForResourceType", None),
