@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedTokenizerFast
 
 NAME = "rekindle/smollm2-135m"
 PACKAGE = (
@@ -70,7 +70,8 @@ def _convert(weights: Path, folder: Path) -> None:
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+    # AutoTokenizer would come to this class, too, by 10 seconds of reading the whole file again.
+    PreTrainedTokenizerFast.from_pretrained(**source).save_pretrained(folder)
 
 
 def main() -> None:

@@ -262,10 +262,10 @@ async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is
     job_id, nodes, number = await _trains(world)
     world.cloud.sold_out.add(SPOT)
     number = await _shrunk(world, nodes, number)
-    for _ in range(60):
+    for _ in range(20):
         for node in nodes[:2]:
             await node.say(NodePhase.RUNNING, number, step=5)
-        await world.tick()
+        await world.tick(seconds=45)
     world.cloud.sold_out.clear()
     newcomer = await _newcomer(world, nodes, number)
 
@@ -284,10 +284,10 @@ async def test_before_its_turn_a_machine_is_neither_asked_for_nor_counted_as_ask
     world.attempts = replace(world.attempts, cloud=cloud, polite=asked)
     job_id, nodes, number = await _trains(world)
     number = await _shrunk(world, nodes, number)
-    for _ in range(30):  # of 15 s: short of the turn
+    for _ in range(10):  # of 45 s: short of the turn
         for node in nodes[:2]:
             await node.say(NodePhase.RUNNING, number, step=5)
-        await world.tick()
+        await world.tick(seconds=45)
     async with world.engine.connect() as conn:
         (row,) = await attempts.of_job(conn, job_id)
 
@@ -300,10 +300,10 @@ async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_surv
     job_id, nodes, number = await _trains(world)
     world.cloud.sold_out_late.add(SPOT)
     number = await _shrunk(world, nodes, number)
-    for _ in range(30):
+    for _ in range(10):
         for node in nodes[:2]:
             await node.say(NodePhase.RUNNING, number, step=5)
-        await world.tick()
+        await world.tick(seconds=45)
     world.cloud.fail_next = [Misconfigured("no role")]
     for node in nodes[:2]:
         await node.say(NodePhase.RUNNING, number, step=6)

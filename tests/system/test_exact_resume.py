@@ -54,8 +54,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.fixture(scope="module")
 def whole(bench: Bench) -> Outcome:
-    """Full bf16 ZeRO-2, uninterrupted."""
-    return run_world(prepare(bench.root / "whole", bench.spec, bench.inputs))
+    """Full bf16 ZeRO-2, uninterrupted, started by torchrun: the resumes that follow are forked."""
+    return run_world(prepare(bench.root / "whole", bench.spec, bench.inputs), real=True)
 
 
 @pytest.fixture(scope="module")

@@ -247,7 +247,7 @@ def test_a_trainer_that_exports_another_model_fails_and_keeps_the_trained_weight
     members, change = WRONG_EXPORTS[fault]
     rundir = prepare(tmp_path / "run", replace(bench.spec, **members), bench.inputs)
     source = copy_trainer(tmp_path / "source", change)
-    process = worlds.start_world(rundir, cwd=source)
+    process = worlds.start_torchrun(rundir, cwd=source)
     process.communicate(timeout=worlds.DEADLINE)
 
     texts = [rundir.hopeless(rank).read_text() for rank in range(2)]

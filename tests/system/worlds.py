@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import ports
+from tests.system import preloaded
+from tests.system.preloaded import ForkedWorld
 from trainer.contract import (
     MANIFEST,
     BaseModel,
@@ -56,6 +58,7 @@ GRADED = Reinforcement(
 )
 SPEC_SHA256 = "5" * 64
 DEADLINE = 900.0
+World = subprocess.Popen[str] | ForkedWorld
 POLL = threading.Event()  # never set: waiting on it is a pause
 
 
@@ -88,7 +91,9 @@ class Outcome:
 def build_inputs(folder: Path) -> Path:
     """The tiny model and its data, laid out like a RunDir's inputs."""
     model = folder / "models" / "tiny"
-    subprocess.run([sys.executable, "-m", "trainer.tiny", str(model)], check=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    output, _ = preloaded.start("trainer.tiny", model, folder / "printed").communicate(DEADLINE)
+    assert model.exists(), output
     write_samples(folder / "files" / "train.jsonl", rows=40, seed=1)
     write_samples(folder / "files" / "valid.jsonl", rows=9, seed=2)
     write_preferences(folder / "files" / "preferred.jsonl", rows=40, seed=1)
@@ -213,12 +218,15 @@ def run_world(
     stop_at: int | None = None,
     by_signal: bool = False,
     program: str = TRAINER,
+    real: bool = False,
 ) -> Outcome:
     """Run a world to its end; with ``stop_at``, ask it to stop once that step is finished.
 
-    torchrun's exit status is not looked at: it is 1 after a signal, however well all went.
+    With ``real`` torchrun starts the ranks. Its exit status is not looked at: it is 1 after a
+    signal, however well all went.
     """
-    process = start_world(rundir, world=world, program=program)
+    start = start_torchrun if real else start_world
+    process = start(rundir, world=world, program=program)
     try:
         if stop_at is not None:
             wait_for_step(rundir, stop_at, process)
@@ -230,9 +238,15 @@ def run_world(
     return outcome(rundir, world)
 
 
-def start_world(
+def start_world(rundir: RunDir, *, world: int = 2, program: str = TRAINER) -> World:
+    """Start ranks that need not import torch first; see `tests/system/preloaded.py`."""
+    printed = rundir.root / "printed"
+    return preloaded.start(program, rundir.root, printed, world=world, port=ports.free())
+
+
+def start_torchrun(
     rundir: RunDir, *, world: int = 2, program: str = TRAINER, cwd: Path = ROOT
-) -> subprocess.Popen[str]:
+) -> World:
     """Start torchrun in a session of its own; ``cwd`` holds the trainer's source."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
     where = ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={ports.free()}"]
@@ -248,12 +262,12 @@ def start_world(
     )
 
 
-def wait_for_step(rundir: RunDir, step: int, process: subprocess.Popen[str]) -> None:
+def wait_for_step(rundir: RunDir, step: int, process: World) -> None:
     """Return once the progress file has come to ``step``."""
     wait_until(lambda: _progress(rundir) >= step, process)
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def wait_until(condition: Callable[[], bool], process: World) -> None:
     """Return once ``condition`` holds; the process must not have ended before."""
     give_up = time.monotonic() + DEADLINE
     while not condition():
@@ -262,8 +276,8 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) ->
         POLL.wait(0.002)
 
 
-def kill_world(process: subprocess.Popen[str]) -> None:
-    """SIGKILL torchrun and its workers, which are in process groups of their own."""
+def kill_world(process: World) -> None:
+    """SIGKILL torchrun, or what stands for it, and the ranks in their own process groups."""
     if process.poll() is None:
         for pid in [*children(process.pid), process.pid]:
             os.kill(pid, signal.SIGKILL)

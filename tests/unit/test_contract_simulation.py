@@ -29,7 +29,7 @@ from trainer.contract import (
 )
 
 LIVES = 2_400
-BLOCKS = 4
+BLOCKS = 8
 LIVES_PER_FAULT = 800
 
 
