@@ -3,14 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import psycopg
 
-from bench import ports
 from bench.recovery import invariants, records
 from bench.recovery.blobs import Containers
 from bench.recovery.book import Book, Outcome, Strike
@@ -26,12 +24,10 @@ from rekindle.layout import Layout
 from rekindle.parts import Crew
 from rekindle.running import VM_MARK
 from rekindle.stack import stack
-from rekindle.state import Ports, State
 
 SPECS = (SOLO, PAIR)
 TWIN_SECONDS = 600.0
 GRACE_SECONDS = 30.0  # after the last job, for deletions
-RESTARTS = 1000  # a minute: the stack must not give up on what is killed on purpose
 
 
 class CannotMeasure(Exception):
@@ -41,13 +37,11 @@ class CannotMeasure(Exception):
 async def run(
     book: Book,
     found: dict[str, JobRecord],
-    folder: Path,
-    port: int | None,
+    layout: Layout,
     say: Callable[[str], None],
 ) -> None:
     """Fill the book; ``found`` gets the service's own record of each job, also when cut short."""
-    layout = Layout(State(folder), Ports.starting_at(port or ports.free(4)), restarts=RESTARTS)
-    say(f"starting a stack in {folder}")
+    say(f"starting a stack in {layout.state.path}")
     async with stack(layout, lambda _: None) as crew, _tools(layout, book, say) as tools:
         database = tools.jobs.database
         try:
