@@ -31,8 +31,8 @@ class Strike:
     @property
     def kind(self) -> Kind:
         """What was struck, and how."""
-        preempted = self.in_azureml and self.kill.kind is Kind.EVICT
-        return Kind.PREEMPT if preempted else self.kill.kind
+        unnoticed = self.in_azureml and self.kill.kind is Kind.EVICT
+        return Kind.PREEMPT if unnoticed else self.kill.kind
 
     @property
     def hits_everyone(self) -> bool:

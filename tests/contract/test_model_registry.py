@@ -33,7 +33,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 
 @pytest.fixture(params=["fake", "emulator"])
-async def registry(request: pytest.FixtureRequest) -> AsyncIterator[Registry]:
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Registry]:
     if request.param == "fake":
         yield _fake()
         return
@@ -75,31 +75,31 @@ def a_model() -> RegisteredModel:
     return RegisteredModel(name=job, version="240", url=url, tags={"rekindle-job": job})
 
 
-async def test_a_model_is_registered_with_its_folder_and_tags(registry: Registry) -> None:
+async def test_a_model_is_registered_with_its_folder_and_tags(place: Registry) -> None:
     model = a_model()
-    await registry.seam.register(model)
+    await place.seam.register(model)
 
-    assert await registry.look(model) == model
+    assert await place.look(model) == model
 
 
-async def test_registering_it_again_changes_nothing(registry: Registry) -> None:
+async def test_registering_it_again_changes_nothing(place: Registry) -> None:
     model = a_model()
-    await registry.seam.register(model)
-    await registry.seam.register(model)
+    await place.seam.register(model)
+    await place.seam.register(model)
 
-    assert await registry.look(model) == model
+    assert await place.look(model) == model
 
 
-async def test_one_that_exists_with_another_folder_stays_as_it_is(registry: Registry) -> None:
+async def test_one_that_exists_with_another_folder_stays_as_it_is(place: Registry) -> None:
     model = a_model()
-    await registry.seam.register(model)
-    await registry.seam.register(replace(model, url=f"{BLOB}/elsewhere"))
+    await place.seam.register(model)
+    await place.seam.register(replace(model, url=f"{BLOB}/elsewhere"))
 
-    assert await registry.look(model) == model
+    assert await place.look(model) == model
 
 
-async def test_a_registry_that_fails_says_so(registry: Registry) -> None:
-    registry.break_off()
+async def test_a_registry_that_fails_says_so(place: Registry) -> None:
+    place.break_off()
 
     with pytest.raises(CloudError):
-        await registry.seam.register(a_model())
+        await place.seam.register(a_model())

@@ -40,11 +40,11 @@ async def told(world: World, job: dict[str, Any]) -> list[str]:
 
 async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: World) -> None:
     job = await make(registering(world), register_model=True)
-    registry = FakeRegistry()
-    rounds = [await registrations(world, registry).run_once() for _ in "ab"]
+    found = FakeRegistry()
+    rounds = [await registrations(world, found).run_once() for _ in "ab"]
     shown = await world.job(job["id"])
 
-    (model,) = registry.models.values()
+    (model,) = found.models.values()
     step = str(job["result"]["step"])
     assert rounds == [[job["id"]], []]
     assert model.url.endswith(f"/{job['id']}/{job['result']['path']}")
@@ -61,10 +61,10 @@ async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: 
 
 async def test_a_job_that_does_not_ask_for_it_is_not_registered(world: World) -> None:
     await make(registering(world))
-    registry = FakeRegistry()
+    found = FakeRegistry()
 
-    assert await registrations(world, registry).run_once() == []
-    assert registry.models == {}
+    assert await registrations(world, found).run_once() == []
+    assert found.models == {}
 
 
 async def test_killed_between_registering_and_writing_it_down_it_is_registered_once(
@@ -77,14 +77,14 @@ async def test_killed_between_registering_and_writing_it_down_it_is_registered_o
             await super().register(model)
             raise Killed
 
-    registry = Dies()
+    found = Dies()
     with pytest.raises(Killed):
-        await registrations(world, registry).run_once()
+        await registrations(world, found).run_once()
     before = await told(world, job)
-    await registrations(world, FakeRegistry(models=registry.models)).run_once()
+    await registrations(world, FakeRegistry(models=found.models)).run_once()
 
     assert (before, await told(world, job)) == ([], ["model.registered"])
-    assert len(registry.models) == 1
+    assert len(found.models) == 1
 
 
 async def test_of_two_replicas_one_alone_tells_it(world: World) -> None:
@@ -98,25 +98,25 @@ async def test_of_two_replicas_one_alone_tells_it(world: World) -> None:
 
 async def test_a_workspace_that_fails_is_asked_again_and_given_up_after_a_day(world: World) -> None:
     job = await make(registering(world), register_model=True)
-    registry = FakeRegistry(fault=CloudError("gone away"))
-    await registrations(world, registry).run_once()
+    found = FakeRegistry(fault=CloudError("gone away"))
+    await registrations(world, found).run_once()
     before = await told(world, job)
     world.clock.advance(seconds=PATIENCE.total_seconds())
-    await registrations(world, registry).run_once()
-    registry.fault = None
+    await registrations(world, found).run_once()
+    found.fault = None
 
-    assert await registrations(world, registry).run_once() == []
+    assert await registrations(world, found).run_once() == []
     assert (before, await told(world, job)) == ([], ["model.not_registered"])
     assert (await world.job(job["id"]))["result"]["registered_model"] is None
 
 
 async def test_a_workspace_that_comes_back_gets_the_model(world: World) -> None:
     job = await make(registering(world), register_model=True)
-    registry = FakeRegistry(fault=CloudError("gone away"))
-    await registrations(world, registry).run_once()
-    registry.fault = None
+    found = FakeRegistry(fault=CloudError("gone away"))
+    await registrations(world, found).run_once()
+    found.fault = None
 
-    assert await registrations(world, registry).run_once() == [job["id"]]
+    assert await registrations(world, found).run_once() == [job["id"]]
 
 
 async def test_a_deleted_model_is_not_registered(world: World) -> None:
