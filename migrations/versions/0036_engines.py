@@ -14,10 +14,7 @@ def upgrade() -> None:
         """
         alter table attempts
             add column engine text not null default 'scale_set',
-            add constraint attempts_engine_check check (engine in ('scale_set', 'azureml')),
-            add column pool text not null generated always as (
-                case engine when 'scale_set' then region else region || '/' || engine end
-            ) stored;
+            add constraint attempts_engine_check check (engine in ('scale_set', 'azureml'));
         drop index attempts_lives, attempts_refusals;
         create index attempts_lives on attempts (region, vm_size, capacity_type, engine, created_at)
             where ran_at is not null;
@@ -46,6 +43,6 @@ def downgrade() -> None:
             where ran_at is not null;
         create index attempts_refusals on attempts (region, vm_size, capacity_type, created_at)
             where outcome = 'no_capacity';
-        alter table attempts drop column pool, drop column engine
+        alter table attempts drop column engine
         """
     )

@@ -38,7 +38,7 @@ def checks(azure: Azure) -> Iterator[Check]:
     state = azure.get(f"/providers/{_ML}", "2021-04-01")["registrationState"]
     run = f"Run: az provider register --namespace {_ML} --wait"
     good = state == "Registered"
-    yield ok(f"provider {_ML}", state) if good else missing(f"provider {_ML}", state, run)
+    yield ok(f"provider {_ML}", "registered") if good else missing(f"provider {_ML}", state, run)
     yield from _workspace(azure)
     for size, region, spot in azure.clusters:
         yield _quota(azure, size, region, spot=spot)

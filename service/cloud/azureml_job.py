@@ -22,6 +22,8 @@ _ATTEMPTS = 0  # of the client itself: back-off is the caller's
 
 def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path: str) -> Any:  # noqa: ANN401 - MLClient and its credential
     """The workspace's client; ``place``: subscription, resource group, workspace."""
+    # Else a line for each call, and some while it is imported.
+    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
     try:
         from azure.ai.ml import MLClient  # noqa: PLC0415 - an extra, and a second to import
     except ImportError as error:
@@ -29,7 +31,6 @@ def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path:
             "REKINDLE_AZUREML_WORKSPACE is set, and azure-ai-ml is not installed."
             " Install rekindle[azureml], or unset it and take :azureml out of REKINDLE_OFFERINGS."
         ) from error
-    logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)  # a line for each call, else
     subscription, group, workspace = place
     return MLClient(
         credential,

@@ -1,12 +1,14 @@
 """Scale sets and the clusters of an Azure ML workspace as one cloud."""
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from contract.choices import Engine
-from service.cloud.provider import CloudProvider, NoSerialLog, ScaleSetNotFound
+from service.cloud.provider import CloudError, CloudProvider, NoSerialLog, ScaleSetNotFound
 from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores, pool
 
+log = logging.getLogger(__name__)
 _AZUREML = pool("", Engine.AZUREML)
 
 
@@ -33,8 +35,13 @@ class Engines:
             return await self.azureml.get(name)
 
     async def list_owned(self) -> list[ScaleSet]:
-        """As CloudProvider.list_owned."""
-        return [*await self.scale_sets.list_owned(), *await self.azureml.list_owned()]
+        """As CloudProvider.list_owned; a workspace that does not answer hides no scale set."""
+        sets = await self.scale_sets.list_owned()
+        try:
+            return [*sets, *await self.azureml.list_owned()]
+        except CloudError as fault:
+            log.warning("sweep.list_failed", extra={"cause": str(fault)})
+            return sets
 
     async def list_tagged(self) -> list[Resource]:
         """As CloudProvider.list_tagged."""

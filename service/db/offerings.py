@@ -12,6 +12,12 @@ from service.domain.states import CapacityType
 NAMES = ("region", "vm_size", "capacity_type", "engine")
 
 
+def pool(table: str) -> str:
+    """SQL of where such a row's cores are counted, as `service.domain.fleet.pool` has it."""
+    region, engine = f"{table}.region", f"{table}.engine"
+    return f"case {engine} when 'scale_set' then {region} else {region} || '/' || {engine} end"
+
+
 def columns(table: FromClause) -> list[ColumnElement[str]]:
     """The table's columns that name an offering."""
     return [table.c[name] for name in NAMES]

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Select,
     func,
     literal,
+    literal_column,
     or_,
     select,
     tuple_,
@@ -21,6 +22,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import notices
+from service.db.offerings import pool
 from service.db.queue import TOPIC, idle_since
 from service.db.queue_tables import core_quotas, queue, quotas
 from service.db.tables import attempts, projects
@@ -29,6 +31,7 @@ from service.domain.catalogue import lookup
 from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 
 _q, _c, _a = quotas.c, core_quotas.c, attempts.c
+_a_pool: ColumnElement[str] = literal_column(pool("attempts"))
 STALE = timedelta(minutes=15)  # an older reading says nothing
 _CORE = ""  # where only the number of cores is known: the size of a machine with one
 
@@ -140,15 +143,15 @@ def _of_attempts(*which: ColumnElement[bool]) -> Select[Any]:
     there = func.jsonb_array_length(_a.vm_ids)
     leaving = _a.state == AttemptState.TERMINATING
     return (
-        select(_a.pool, _a.vm_size, leaving, func.sum(_a.instance_count), func.sum(there))
+        select(_a_pool, _a.vm_size, leaving, func.sum(_a.instance_count), func.sum(there))
         .where(_a.capacity_type == CapacityType.SPOT, _a.state != AttemptState.ENDED, *which)
-        .group_by(_a.pool, _a.vm_size, leaving)
+        .group_by(_a_pool, _a.vm_size, leaving)
     )
 
 
 async def _in_azure(conn: AsyncConnection, region: str) -> int:
     asked = (AttemptState.PENDING, AttemptState.ENDED)
-    here = _of_attempts(_a.pool == region, _a.state.not_in(asked))
+    here = _of_attempts(_a_pool == region, _a.state.not_in(asked))
     return (await _cores(conn, here))[region]
 
 

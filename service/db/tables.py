@@ -5,7 +5,6 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    Computed,
     Float,
     ForeignKey,
     Index,
@@ -155,12 +154,6 @@ attempts = Table(
     Column("vm_size", Text, nullable=False),
     Column("capacity_type", Text, nullable=False),
     Column("engine", Text, nullable=False, server_default=Engine.SCALE_SET),
-    Column(  # where its cores are counted: service/domain/fleet.py
-        "pool",
-        Text,
-        Computed("case engine when 'scale_set' then region else region || '/' || engine end"),
-        nullable=False,
-    ),
     Column("hourly", Money, nullable=False),  # of one instance, as bought
     Column("on_demand_hourly", Money, nullable=False),
     Column("instance_count", Integer, nullable=False),

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.offerings import pool
 from service.db.queue import IDLE_SINCE
 from service.domain import cadence, forecast
 from service.domain.admission import KEPT, Want
@@ -17,13 +18,13 @@ from service.domain.turns import FOR_CORES, MANY, Asks, Holds
 
 _LEAVES = ToCome(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
 _HELD = text(f"""
-select j.project_id, a.pool as region, a.vm_size, a.state, a.instance_count,
+select j.project_id, {pool("a")} as region, a.vm_size, a.state, a.instance_count,
   jsonb_array_length(a.vm_ids) as running, 0 as cores, j.total_steps, j.progress,
   j.plan #> '{{options,0}}' as option,
   (select count(*) filter (where outcome = 'evicted') + coalesce(sum(survived), 0)
     from attempts where job_id = j.id) as evictions
 from attempts a join jobs j on j.id = a.job_id
-where a.capacity_type = 'spot' and a.state <> 'ended' and a.pool = any(:regions)
+where a.capacity_type = 'spot' and a.state <> 'ended' and {pool("a")} = any(:regions)
 union all
 select j.project_id, queue.region, '', 'pending', 0, 0, queue.cores, j.total_steps, j.progress,
   j.plan #> '{{options,0}}', 0

@@ -105,7 +105,7 @@ def weigh(
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
     every, cadence = _cadence(offering, price, layout, step, hazard)
-    lost = hazard.recovery_seconds + every / 2
+    lost = hazard.recovery_seconds + every / 2 * (1 - cadence.answered if cadence else 1)
     useful = 1 - per_second * lost  # of the time, once evictions and recoveries are paid for
     if useful <= 0:
         return None

@@ -144,8 +144,7 @@ def _of_table(actions: list[str]) -> Iterator[str]:
     for name in dropped - {name for name, _ in rules}:
         yield f"a constraint is dropped for good: {name}"
     for name, told in columns.items():
-        filled = "default" in told or "generated always" in told
-        if not filled and re.search(r"(?<!is )not null|primary key", told):
+        if "default" not in told and re.search(r"(?<!is )not null|primary key", told):
             yield f"old code does not fill it: {name}"
         if "default" in told and re.search(r"\b(unique|primary key)\b", told):
             yield f"old code may write two of a kind: {name}"

@@ -1,0 +1,62 @@
+"""Scale sets and clusters as one cloud: who is asked, and what one of them hides of the other."""
+
+from dataclasses import replace
+
+import pytest
+
+from contract.choices import Engine
+from service.cloud.engines import Engines, at
+from service.cloud.fake import FakeCloud
+from service.cloud.provider import CloudError, ScaleSetNotFound
+from service.domain.fleet import Offering, ScaleSetSpec
+from service.domain.states import CapacityType
+from tests.clock import Clock
+
+SET = Offering(region="eastus", vm_size="Standard_ND96asr_v4", capacity_type=CapacityType.SPOT)
+CLUSTER = replace(SET, engine=Engine.AZUREML)
+
+
+@pytest.fixture
+def both(clock: Clock) -> Engines:
+    return Engines(scale_sets=FakeCloud(now=clock), azureml=FakeCloud(now=clock))
+
+
+async def made(cloud: Engines, clock: Clock) -> None:
+    for name, offering in (("rk-set", SET), ("rk-cluster", CLUSTER)):
+        await cloud.create(
+            ScaleSetSpec(name=name, offering=offering, instance_count=1, cloud_init="")
+        )
+    clock.advance(seconds=600)
+
+
+async def test_each_is_made_and_found_by_its_own_engine(both: Engines, clock: Clock) -> None:
+    await made(both, clock)
+
+    assert [s.name for s in await at(both, SET.pool).list_owned()] == ["rk-set", "rk-cluster"]
+    assert [s.name for s in await both.at(CLUSTER.pool).list_owned()] == ["rk-cluster"]
+    assert (await both.get("rk-cluster")).engine is Engine.AZUREML
+    await both.delete("rk-cluster")
+    clock.advance(seconds=600)
+    with pytest.raises(ScaleSetNotFound):
+        await both.get("rk-cluster")
+
+
+async def test_a_workspace_that_does_not_answer_hides_no_scale_set(
+    both: Engines, clock: Clock
+) -> None:
+    await made(both, clock)
+    assert isinstance(both.azureml, FakeCloud)
+    both.azureml.fail_next.append(CloudError("the workspace is gone"))
+
+    assert [s.name for s in await both.list_owned()] == ["rk-set"]
+
+
+async def test_scale_sets_that_cannot_be_listed_are_not_taken_for_none(
+    both: Engines, clock: Clock
+) -> None:
+    await made(both, clock)
+    assert isinstance(both.scale_sets, FakeCloud)
+    both.scale_sets.fail_next.append(CloudError("throttled"))
+
+    with pytest.raises(CloudError):
+        await both.list_owned()
