@@ -98,7 +98,11 @@ def job(name: str, compute: str, spec: ScaleSetSpec) -> Any:  # noqa: ANN401 - C
 
 
 def model(wanted: RegisteredModel) -> Any:  # noqa: ANN401 - Model
-    """An entry of the workspace's registry, whose files stay where they are."""
+    """An entry of the workspace's registry, whose files stay where they are.
+
+    A name has letters, digits, "-" and "_" (Azure's REST API, model versions), a version is a whole
+    number (reference-yaml-model), and a path may be any remote URI (azure-ai-ml 1.35, Model).
+    """
     from azure.ai.ml.entities import Model  # noqa: PLC0415 - as above
 
     return Model(
