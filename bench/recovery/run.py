@@ -17,7 +17,7 @@ from bench.recovery.phases import OVER
 from bench.recovery.plan import Kind, plan
 from bench.recovery.records import JobRecord
 from bench.recovery.sight import Eyes
-from bench.recovery.slot import Slot, Tools
+from bench.recovery.slot import WHOLE_SECONDS, Slot, Tools
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
 from rekindle.layout import Layout
@@ -26,7 +26,6 @@ from rekindle.running import VM_MARK
 from rekindle.stack import stack
 
 SPECS = (SOLO, PAIR)
-TWIN_SECONDS = 600.0
 GRACE_SECONDS = 30.0  # after the last job, for deletions
 
 
@@ -131,7 +130,7 @@ async def _strike_all(tools: Tools) -> None:
 async def _twin(tools: Tools, spec: Spec) -> Outcome:
     job = await tools.jobs.submit(spec, f"twin-{spec.name}")
     tools.watch.jobs.add(job)
-    await tools.jobs.ended(job, TWIN_SECONDS)
+    await tools.jobs.ended(job, WHOLE_SECONDS)
     outcome = await tools.jobs.outcome(job)
     if outcome.state != "succeeded":
         raise CannotMeasure(f"the undisturbed job {job} is {outcome.state}: {outcome.error}")

@@ -17,7 +17,8 @@ from bench.recovery.sight import Eyes, Vm
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
 
-STUCK_SECONDS = 240.0
+STUCK_SECONDS = 240.0  # for a job to come from one phase to the next
+WHOLE_SECONDS = 600.0  # for a job from its begin to its end
 ENDINGS = ("restart", "fail", "cancel")  # of a job in Azure ML that a node was taken of
 PACE_SECONDS = 0.05
 SAVE_PACE_SECONDS = 0.002
@@ -86,7 +87,7 @@ class Slot:
                 except Stuck as stuck:
                     await self._give_up(str(stuck))
         if self.job:
-            await self.tools.jobs.ended(self.job, STUCK_SECONDS)
+            await self.tools.jobs.ended(self.job, WHOLE_SECONDS)
             await self._close()
 
     async def _strike(self, kill: Kill) -> None:
