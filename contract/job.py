@@ -38,6 +38,8 @@ class JobRequest(Strict):
     """Id of a plan of the same request: the job starts as planned."""
     training_type: int | str | None = Field(default=None, alias="trainingType", exclude=True)
     """Sent by Azure OpenAI's clients; no effect: `infrastructure` says where a job trains."""
+    register_model: bool = False
+    """Register the final model in the deployment's Azure ML workspace, which it must have."""
     infrastructure: InfrastructureRequest = InfrastructureRequest()
     """Machines, and limits of money, time and place."""
     training: TrainingRequest = TrainingRequest()

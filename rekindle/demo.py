@@ -236,7 +236,7 @@ async def _python(*argv: str) -> str:
 
 async def _main(state: Path, options: argparse.Namespace) -> dict[str, Any]:
     ports, models, engine = Ports.starting_at(options.port), (options.model,), options.engine
-    layout = Layout(State(state), ports, models=models, engine=engine)
+    layout = Layout(State(state), ports, models=models, engines=(engine,))
     view = demo_view.View(demo_view.open_console(record=options.session is not None))
     view.say("starting Postgres, Azurite, the Azure emulator and the service")
     async with stack(layout, view.say):

@@ -46,6 +46,17 @@ async def evict_all(stack: Facts, attempt_id: str, *, notice: bool = True) -> li
     return taken
 
 
+async def preempt(
+    stack: Facts, attempt_id: str, *, nodes: int | None = None, then: str = "restart"
+) -> None:
+    """Azure ML takes ``nodes`` (default: all) of an attempt's job without notice.
+
+    ``then``: the job waits for others (restart), or ends: fail, with a PreemptionError, or cancel.
+    """
+    job = "rk-" + attempt_id.removeprefix("att-")
+    await ask(stack, "POST", "azureml/preempt", {"job": job, "nodes": nodes, "then": then})
+
+
 async def kill_vm(stack: Facts, vm: Machine) -> None:
     """The machine is gone from one moment to the next."""
     await _evict(stack, vm, notice=False)

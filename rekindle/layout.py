@@ -56,7 +56,7 @@ class Layout:
     weather: Path | None = None  # Spot capacity over time, as docs/emulator.md has it
     create_seconds: float | None = None  # until machines are there; None: the emulator's own
     models: tuple[str, ...] = (TINY_MODEL,)  # the base models that are staged
-    engine: Engine = Engine.SCALE_SET  # of every machine
+    engines: tuple[Engine, ...] = (Engine.SCALE_SET,)  # an offering of each
 
     @property
     def api_url(self) -> str:
@@ -173,8 +173,8 @@ class Layout:
             "REKINDLE_AZURE_SUBNET_ID": SUBNET,
             "REKINDLE_AZURE_SSH_PUBLIC_KEY": SSH_KEY,
             "REKINDLE_PRICES_URL": self.arm_url,
-            "REKINDLE_OFFERINGS": f"{VM_SIZE}@{REGION}{self._of_engine}",
-            "REKINDLE_AZUREML_WORKSPACE": WORKSPACE,
+            "REKINDLE_OFFERINGS": ",".join(map(_offering, self.engines)),
+            "REKINDLE_AZUREML_WORKSPACE": WORKSPACE if Engine.AZUREML in self.engines else "",
             "REKINDLE_ACCELERATOR": "cpu",
             "REKINDLE_PROCESSES_PER_NODE": "1",
             "REKINDLE_TRAINER_IMAGE": TRAINER_IMAGE,
@@ -198,10 +198,6 @@ class Layout:
         command = [sys.executable, "-m", "trainer.supervisor"]
         return {TRAINER_IMAGE: {"command": command, "env": env}}
 
-    @property
-    def _of_engine(self) -> str:
-        return "" if self.engine is Engine.SCALE_SET else f":{self.engine}"
-
     def _connection(self, account: str) -> str:
         where = f"http://127.0.0.1:{self.ports.blob}/{account}"
         return (
@@ -221,6 +217,11 @@ class Layout:
 def model_folder(model: str) -> Path:
     """Return the folder of a base model's files; it exists once the model is made."""
     return MODELS / model.rpartition("/")[2]
+
+
+def _offering(engine: Engine) -> str:
+    suffix = "" if engine is Engine.SCALE_SET else f":{engine}"
+    return f"{VM_SIZE}@{REGION}{suffix}"
 
 
 def _answers(url: str, ca: Path | None = None) -> Callable[[], Awaitable[bool]]:

@@ -34,7 +34,7 @@ async def prepare(layout: Layout) -> None:
         }
         token = (await http.post(f"/{TENANT}/oauth2/v2.0/token", data=form)).raise_for_status()
         wanted = [(GROUP, "2021-04-01")]
-        wanted += [(SPACE, "2023-08-01-preview")] if layout.engine is Engine.AZUREML else []
+        wanted += [(SPACE, "2023-08-01-preview")] if Engine.AZUREML in layout.engines else []
         for path, version in wanted:
             answer = await http.put(
                 path,

@@ -52,7 +52,7 @@ def main() -> int:
         options.restarts,
         weather,
         models=tuple(options.model or BASE_MODELS),
-        engine=options.engine,
+        engines=(options.engine,),
     )
     try:
         asyncio.run(_run(layout, keep_vms=options.keep))

@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service import azure_access
+from service.cloud.model_registry import ModelRegistry
 from service.cloud.provider import CloudProvider
 from service.db.engine import driver_url, make_engine
 from service.db.notices import Listener
@@ -41,6 +42,7 @@ class Adapters:
     market: Market
     bills: Bills
     checker: RowChecker
+    registry: ModelRegistry | None  # None: this deployment has none
 
 
 @asynccontextmanager
@@ -89,6 +91,7 @@ async def inside(
         market=market,
         bills=bills,
         checker=ProcessChecker(),
+        registry=azure_access.models(settings),
     )
     listening = asyncio.create_task(made.listener.run())
     try:
@@ -101,6 +104,8 @@ async def inside(
             await account.close()
         for part in (made.cloud, made.store, made.prices, made.market, made.bills):
             await part.close()
+        if made.registry:
+            await made.registry.close()
         await made.engine.dispose()
 
 

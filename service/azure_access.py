@@ -11,7 +11,8 @@ from service.cloud.azure import AzureCloud
 from service.cloud.azure_template import AzureSettings
 from service.cloud.azureml import AzureMlCloud, Workspace
 from service.cloud.engines import Engines
-from service.cloud.fake import FakeCloud
+from service.cloud.fake import FakeCloud, FakeRegistry
+from service.cloud.model_registry import ModelRegistry
 from service.cloud.provider import ATTEMPT_TAG, OWNER_TAG, CloudProvider
 from service.pricing.azure_arm import Arm
 from service.pricing.azure_bills import AzureBills
@@ -30,6 +31,13 @@ def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
         return FakeCloud(now=now)
     sets = _scale_sets(settings)
     return Engines(scale_sets=sets, azureml=_clusters(settings)) if settings.has_azureml else sets
+
+
+def models(settings: Settings) -> ModelRegistry | None:
+    """The workspace's registry; None where there is no workspace."""
+    if not settings.azureml_workspace:
+        return None
+    return FakeRegistry() if settings.cloud == "fake" else _clusters(settings)
 
 
 def _clusters(settings: Settings) -> AzureMlCloud:

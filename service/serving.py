@@ -117,6 +117,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         accepted_secret=settings.accepted_secret_key.get_secret_value(),
         outage=timedelta(seconds=settings.outage_seconds),
         now=world.now,
+        registers_models=bool(settings.azureml_workspace),
         account=settings.account,
         rates=RateLimits(settings.requests_per_minute),
         allowance=settings.allowance,

@@ -79,7 +79,7 @@ class Settings(DatabaseSettings):
     azure_image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     azure_ssh_public_key: str = ""
     azure_policy: Annotated[AzurePolicy, NoDecode] = AzurePolicy()
-    azureml_workspace: str = ""  # of offerings that end in :azureml
+    azureml_workspace: str = ""  # of :azureml offerings and of register_model
     azureml_resource_group: str = ""  # of the workspace; "": azure_resource_group
     azureml_subnet_id: str = ""  # "": the network that Azure ML gives
 

@@ -26,6 +26,7 @@ from service.reconciler.lister import Lister
 from service.reconciler.loop import Loop
 from service.reconciler.market_watch import MarketWatch
 from service.reconciler.model_copies import ModelCopies
+from service.reconciler.model_registry import ModelRegistrations
 from service.reconciler.orphans import OrphanSweep
 from service.reconciler.polite import PoliteCloud
 from service.reconciler.preparation import Preparation
@@ -48,6 +49,7 @@ UPLOAD_SWEEP_SECONDS = 600.0
 CONTAINER_SECONDS = 600.0
 CHECKPOINT_SWEEP_SECONDS = 600.0
 COPY_SECONDS = 30.0
+REGISTRY_SECONDS = 30.0
 ACCESS_SECONDS = 5.0  # and up to 30 more at Azure, until nodes of an ended attempt write no more
 METER_SECONDS = 10.0
 TIER_SECONDS = 1.0  # rare and slow, and woken by whatever is due
@@ -166,6 +168,11 @@ def _stored(
     outside = Outside(store=world.store, prices=world.prices, account=settings.account)
     moves = TierMoves(engine=world.engine, store=world.store, now=world.now)
     meters = StorageMeters(engine=world.engine, outside=outside, now=world.now)
+    if world.registry:
+        registrations = ModelRegistrations(
+            engine=world.engine, store=world.store, registry=world.registry, now=world.now
+        )
+        yield loop.every(REGISTRY_SECONDS, "registry", registrations.run_once)
     yield loop.every(ACCESS_SECONDS, "access", policies.run_once)
     yield loop.every(COPY_SECONDS, "copies", copies.run_once)
     yield loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once)

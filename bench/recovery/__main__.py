@@ -1,4 +1,4 @@
-"""`python -m bench.recovery --kills N --seed S [--json [FILE]] [--state DIR] [--port N]`.
+"""`python -m bench.recovery --kills N --seed S [--engine E] [--json [FILE]] [--state DIR]`.
 
 Starts a stack of its own, runs real jobs on it, and kills the service, supervisors, trainers and
 machines at every phase. Exit 1: a promise was broken. 2: it could not measure. Ctrl-C prints what
@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,17 @@ import httpx
 import psycopg
 from azure.core.exceptions import AzureError
 
-from bench import report
+from bench import ports, report
 from bench.recovery import measures, run
 from bench.recovery.book import Book
 from bench.recovery.records import JobRecord
-from rekindle.state import CannotStart
+from contract.choices import Engine
+from rekindle.layout import Layout
+from rekindle.state import CannotStart, Ports, State
 
 STDOUT = Path("-")
+BOTH = "both"
+RESTARTS = 1000  # a minute: the stack must not give up on what is killed on purpose
 BROKEN, CANNOT_MEASURE, INTERRUPTED = 1, 2, 130
 NOTES = [
     "rivals: SkyPilot and dstack need a cloud and cannot run here. periodic_checkpoints_only is"
@@ -47,7 +52,7 @@ def main() -> int:
     began = time.monotonic()
     status = 0
     try:
-        asyncio.run(run.run(book, found, folder.resolve(), options.port, _say))
+        asyncio.run(run.run(book, found, _layout(options, folder), _say))
     except KeyboardInterrupt:
         status = INTERRUPTED
         _say("interrupted; everything that it started has ended")
@@ -78,6 +83,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=20, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same plan")
     parser.add_argument(
+        "--engine",
+        choices=[*Engine, BOTH],
+        default=Engine.SCALE_SET,
+        help="what runs the machines; default: scale_set",
+    )
+    parser.add_argument(
         "--json",
         type=Path,
         nargs="?",
@@ -89,6 +100,12 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _layout(options: argparse.Namespace, folder: Path) -> Layout:
+    engines = tuple(Engine) if options.engine == BOTH else (Engine(options.engine),)
+    free = Ports.starting_at(options.port or ports.free(4))
+    return Layout(State(folder.resolve()), free, restarts=RESTARTS, engines=engines)
+
+
 def _show(book: Book, found: Mapping[str, JobRecord], result: Sequence[report.Measure]) -> None:
     head = ("", "kills", "lost p50", "s p50", "s p99")
     report.table(("by kind", *head[1:]), measures.by(book, "kind"))
@@ -97,6 +114,7 @@ def _show(book: Book, found: Mapping[str, JobRecord], result: Sequence[report.Me
     pieces = measures.piece_rows(alone)
     report.table((f"pieces of {len(alone)} recoveries", "s p50", "s p99"), pieces)
     report.show(result)
+    _say(f"attempts: {', '.join(f'{n} {e}' for e, n in Counter(book.engines.values()).items())}")
 
 
 def _evidence(book: Book) -> list[str]:
@@ -114,6 +132,7 @@ def _more(book: Book, evidence: Sequence[str], seconds: float, alone: int) -> di
     found = {row[0]: row[1] for row in measures.by(book, "phase")}
     return {
         "arguments": {"kills": book.kills, "seed": book.seed},
+        "attempts_by_engine": Counter(book.engines.values()),
         "seconds": round(seconds, 1),
         "kills_by_kind": kinds,
         "kills_by_phase": found,

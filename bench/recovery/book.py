@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from bench.recovery.plan import Kill, Kind, Phase
+from contract.choices import Engine
 
 Curve = dict[int, float]  # loss by step
 
@@ -24,12 +25,14 @@ class Strike:
     first_step_at: float | None = None  # of the next generation
     next_generation: int = 0
     lost: int | None = None  # steps done again
+    in_azureml: bool = False  # what was struck was a node there
     told: bool = False  # its line was printed
 
     @property
     def kind(self) -> Kind:
-        """What was struck."""
-        return self.kill.kind
+        """What was struck, and how."""
+        unnoticed = self.in_azureml and self.kill.kind is Kind.EVICT
+        return Kind.PREEMPT if unnoticed else self.kill.kind
 
     @property
     def hits_everyone(self) -> bool:
@@ -70,6 +73,7 @@ class Book:
     generations: dict[tuple[str, int], Generation] = field(default_factory=dict)
     machines_up_at: dict[str, float] = field(default_factory=dict)  # attempt -> its last machine
     sets_made_at: dict[str, float] = field(default_factory=dict)  # attempt -> its scale set
+    engines: dict[str, Engine] = field(default_factory=dict)  # attempt -> what ran its machines
     twins: list[Outcome] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)  # of the disturbed jobs
     leaked: list[str] | None = None  # None: not looked yet

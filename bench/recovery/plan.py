@@ -36,12 +36,13 @@ class Kind(StrEnum):
     TRAINER = "trainer"  # one rank
     LAUNCHER = "launcher"  # torchrun, whose workers outlive it
     VM = "vm"  # without notice
-    EVICT = "evict"  # with Azure's notice
+    EVICT = "evict"  # with Azure's notice; a node of Azure ML gets none, see PREEMPT
+    PREEMPT = "preempt"  # what an eviction is in Azure ML: one node goes, its job restarts or ends
 
 
 WALK = (Phase.CREATE, Phase.BOOT, Phase.LOAD, Phase.STEP, Phase.SAVE, Phase.COMMIT)
 TRAINING = frozenset({Phase.STEP, Phase.SAVE, Phase.COMMIT})
-MACHINE = frozenset({Kind.VM, Kind.EVICT})
+MACHINE = frozenset({Kind.VM, Kind.EVICT, Kind.PREEMPT})
 RESTART = frozenset({Kind.SUPERVISOR, Kind.TRAINER, Kind.LAUNCHER})
 TRAINERS = frozenset({Kind.TRAINER, Kind.LAUNCHER})
 MOST_RESTARTS = 2  # in a row without a checkpoint between

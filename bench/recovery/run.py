@@ -3,14 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import psycopg
 
-from bench import ports
 from bench.recovery import invariants, records
 from bench.recovery.blobs import Containers
 from bench.recovery.book import Book, Outcome, Strike
@@ -19,19 +17,16 @@ from bench.recovery.phases import OVER
 from bench.recovery.plan import Kind, plan
 from bench.recovery.records import JobRecord
 from bench.recovery.sight import Eyes
-from bench.recovery.slot import Slot, Tools
+from bench.recovery.slot import WHOLE_SECONDS, Slot, Tools
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
 from rekindle.layout import Layout
 from rekindle.parts import Crew
 from rekindle.running import VM_MARK
 from rekindle.stack import stack
-from rekindle.state import Ports, State
 
 SPECS = (SOLO, PAIR)
-TWIN_SECONDS = 600.0
 GRACE_SECONDS = 30.0  # after the last job, for deletions
-RESTARTS = 1000  # a minute: the stack must not give up on what is killed on purpose
 
 
 class CannotMeasure(Exception):
@@ -41,13 +36,11 @@ class CannotMeasure(Exception):
 async def run(
     book: Book,
     found: dict[str, JobRecord],
-    folder: Path,
-    port: int | None,
+    layout: Layout,
     say: Callable[[str], None],
 ) -> None:
     """Fill the book; ``found`` gets the service's own record of each job, also when cut short."""
-    layout = Layout(State(folder), Ports.starting_at(port or ports.free(4)), restarts=RESTARTS)
-    say(f"starting a stack in {folder}")
+    say(f"starting a stack in {layout.state.path}")
     async with stack(layout, lambda _: None) as crew, _tools(layout, book, say) as tools:
         database = tools.jobs.database
         try:
@@ -137,7 +130,7 @@ async def _strike_all(tools: Tools) -> None:
 async def _twin(tools: Tools, spec: Spec) -> Outcome:
     job = await tools.jobs.submit(spec, f"twin-{spec.name}")
     tools.watch.jobs.add(job)
-    await tools.jobs.ended(job, TWIN_SECONDS)
+    await tools.jobs.ended(job, WHOLE_SECONDS)
     outcome = await tools.jobs.outcome(job)
     if outcome.state != "succeeded":
         raise CannotMeasure(f"the undisturbed job {job} is {outcome.state}: {outcome.error}")

@@ -15,10 +15,14 @@ from typing import Any
 import httpx
 import psycopg
 
+from contract.choices import Engine
 from rekindle.layout import CLIENT, SUBSCRIPTION, TENANT, Layout
+from rekindle.subscription import SPACE
 
 ATTEMPT_TAG, JOB_TAG = "rekindle-attempt", "rekindle-job"
-API_VERSION = "2024-07-01"
+COMPUTE = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute"
+SETS = f"{COMPUTE}/virtualMachineScaleSets?api-version=2024-07-01"
+CLUSTERS = f"{SPACE}/computes?api-version=2023-08-01-preview"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,19 +38,27 @@ class Vm:
 
     @property
     def work(self) -> Path:
-        """The supervisor's folder on its disk."""
-        return self.folder / "fs" / "mnt" / "rekindle"
+        """The supervisor's folder on its disk; in Azure ML each start of a job has its own."""
+        starts = self.folder.glob("azureml/*/rekindle")
+        newest = max(starts, key=lambda f: f.stat().st_mtime, default=None)
+        return newest or self.folder / "fs" / "mnt" / "rekindle"
+
+    @property
+    def in_azureml(self) -> bool:
+        """Whether it is a node of a cluster: the emulator's have a scale set CLUSTER-MARK."""
+        return self.scale_set.count("-") > 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleSet:
-    """One scale set as ARM lists it."""
+    """One scale set, or one cluster of Azure ML, as ARM lists it."""
 
     name: str
     job: str  # of its tags; empty without
     attempt: str
     state: str  # provisioningState
     created_at: float
+    engine: Engine = Engine.SCALE_SET
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +94,10 @@ class Sight:
     def machines(self, attempt: str) -> list[Vm]:
         """The machines of an attempt, in the order of their ids."""
         names = {s.name for s in self.sets if s.attempt == attempt}
-        return sorted((v for v in self.vms if v.scale_set in names), key=lambda v: v.vm_id)
+        mine = (
+            v for v in self.vms if "-".join(v.scale_set.split("-")[:2]) in names
+        )  # the set's or the cluster's
+        return sorted(mine, key=lambda v: v.vm_id)
 
 
 class Eyes:
@@ -120,7 +135,18 @@ class Eyes:
         False: it was on its way out already.
         """
         body = {"scale_set": vm.scale_set, "instance_id": vm.instance_id, "notice": notice}
-        answer = await self._admin.post("/_emulator/evict", json=body, timeout=30)
+        return await self._strike("evict", body)
+
+    async def preempt(self, attempt: str, then: str) -> bool:
+        """Azure ML takes a node of the attempt's job; ``then`` it restarts, or ends.
+
+        False: the job does not run.
+        """
+        job = f"rk-{attempt.removeprefix('att-')}"
+        return await self._strike("azureml/preempt", {"job": job, "nodes": 1, "then": then})
+
+    async def _strike(self, how: str, body: Mapping[str, Any]) -> bool:
+        answer = await self._admin.post(f"/_emulator/{how}", json=body, timeout=30)
         if answer.status_code in (httpx.codes.CONFLICT, httpx.codes.NOT_FOUND):
             return False
         answer.raise_for_status()
@@ -131,16 +157,20 @@ class Eyes:
         return [_vm(row) for row in answer.raise_for_status().json()["value"]]
 
     async def _sets(self) -> list[ScaleSet]:
-        url = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/virtualMachineScaleSets"
-        rows: list[ScaleSet] = []
-        next_page: str | None = f"{url}?api-version={API_VERSION}"
+        sets = [_scale_set(row) for row in await self._pages(SETS)]
+        if Engine.AZUREML in self._layout.engines:
+            sets += [_cluster(row) for row in await self._pages(CLUSTERS)]
+        return sets
+
+    async def _pages(self, next_page: str | None) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
         while next_page:
             answer = await self._arm.get(next_page, headers=await self._headers())
             if answer.status_code == httpx.codes.UNAUTHORIZED:
                 self._token = ""
                 continue
             page = answer.raise_for_status().json()
-            rows += [_scale_set(row) for row in page["value"]]
+            rows += page["value"]
             next_page = page.get("nextLink")
         return rows
 
@@ -163,11 +193,20 @@ def _vm(row: Mapping[str, Any]) -> Vm:
 
 
 def _scale_set(row: Mapping[str, Any]) -> ScaleSet:
-    tags, properties = row.get("tags", {}), row["properties"]
+    return _made(row, Engine.SCALE_SET, row["properties"]["timeCreated"])
+
+
+def _cluster(row: Mapping[str, Any]) -> ScaleSet:
+    return _made(row, Engine.AZUREML, row["properties"]["createdOn"])
+
+
+def _made(row: Mapping[str, Any], engine: Engine, at: str) -> ScaleSet:
+    tags = row.get("tags") or {}
     return ScaleSet(
         name=row["name"],
         job=tags.get(JOB_TAG, ""),
         attempt=tags.get(ATTEMPT_TAG, ""),
-        state=properties["provisioningState"],
-        created_at=datetime.fromisoformat(properties["timeCreated"]).timestamp(),
+        state=row["properties"]["provisioningState"],
+        created_at=datetime.fromisoformat(at).timestamp(),
+        engine=engine,
     )

@@ -17,7 +17,9 @@ from bench.recovery.sight import Eyes, Vm
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
 
-STUCK_SECONDS = 240.0
+STUCK_SECONDS = 240.0  # for a job to come from one phase to the next
+WHOLE_SECONDS = 600.0  # for a job from its begin to its end
+ENDINGS = ("restart", "fail", "cancel")  # of a job in Azure ML that a node was taken of
 PACE_SECONDS = 0.05
 SAVE_PACE_SECONDS = 0.002
 # How long a phase usually is, in seconds: the strike falls anywhere within.
@@ -85,7 +87,7 @@ class Slot:
                 except Stuck as stuck:
                     await self._give_up(str(stuck))
         if self.job:
-            await self.tools.jobs.ended(self.job, STUCK_SECONDS)
+            await self.tools.jobs.ended(self.job, WHOLE_SECONDS)
             await self._close()
 
     async def _strike(self, kill: Kill) -> None:
@@ -111,6 +113,7 @@ class Slot:
             at=at,
             step=target.situation.step,
             periodic_step=periodic["step"] if periodic else 0,
+            in_azureml=target.vm is not None and target.vm.in_azureml,
         )
         self.tools.book.strikes.append(self._last)
         if kill.kind is Kind.SERVICE:
@@ -120,6 +123,10 @@ class Slot:
         """Strike; False when the victim was gone a moment before."""
         if target.process is None:
             assert target.vm is not None, "a kill of a machine has one"
+            if kill.kind is Kind.EVICT and target.vm.in_azureml:
+                assert target.situation.attempt is not None, "a machine is an attempt's"
+                then = ENDINGS[int(kill.delay * len(ENDINGS))]
+                return await self.tools.eyes.preempt(target.situation.attempt.id, then)
             return await self.tools.eyes.evict(target.vm, notice=kill.kind is Kind.EVICT)
         if not victims.alive(target.process):
             return False

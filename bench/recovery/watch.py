@@ -44,6 +44,7 @@ class Watch:
         self._book.doubled |= set(invariants.doubled(sight))
         for scale_set in sight.sets:
             self._book.sets_made_at.setdefault(scale_set.attempt, scale_set.created_at)
+            self._book.engines[scale_set.attempt] = scale_set.engine
         for attempt, vm in self._running(sight):
             self._note_boot(attempt, vm)
             self._note_run(attempt, vm)

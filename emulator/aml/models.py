@@ -11,8 +11,11 @@ NOUN, FIXED = "Model", "modelUri"
 # The client reads `flavors` of every answer (azure-ai-ml 1.35.2, Model._from_rest_object).
 DEFAULTS: dict[str, Any] = {"modelType": "custom_model", "flavors": {}}
 TYPES = ("custom_model", "mlflow_model", "triton_model")
-# As azure-ai-ml sends them: jobs and datastores of the workspace, and blobs.
-URI = re.compile(r"https://.+|azureml://(?:.+/)?(?:datastores/.+|jobs/(?P<job>[^/]+)/outputs/.+)")
+# As azure-ai-ml sends them: jobs and datastores of the workspace, and blobs. Azurite has http here.
+URI = re.compile(
+    r"(?:https|http(?=://127\.0\.0\.1:))://.+"
+    r"|azureml://(?:.+/)?(?:datastores/.+|jobs/(?P<job>[^/]+)/outputs/.+)"
+)
 
 
 def check(fabric: Fabric, workspace: Resource, wanted: dict[str, Any]) -> None:

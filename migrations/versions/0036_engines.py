@@ -24,7 +24,8 @@ def upgrade() -> None:
         alter table shortages
             add column engine text not null default 'scale_set',
             drop constraint shortages_pkey,
-            add constraint shortages_pkey primary key (region, vm_size, capacity_type, engine)
+            add constraint shortages_pkey primary key (region, vm_size, capacity_type, engine);
+        create index jobs_to_register on jobs (id) where request @> '{"register_model": true}'
         """
     )
 
@@ -33,6 +34,7 @@ def downgrade() -> None:
     """The release before knows no cluster: none may be live."""
     op.execute(
         """
+        drop index jobs_to_register;
         delete from shortages where engine <> 'scale_set';
         alter table shortages
             drop constraint shortages_pkey,

@@ -77,6 +77,7 @@ class Parts:
     cloud: CloudProvider | None = None  # for operators alone; None: this face cannot ask it
     operator_project: str = "operators"  # its keys may see what belongs to all projects
     allowance: Allowance = USUAL  # that budgets keep for the end of machines
+    registers_models: bool = False  # in a workspace of Azure ML
     account: Account = field(default_factory=Account)  # that the jobs' containers are in
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)

@@ -39,6 +39,10 @@ from service.operations.jobs import Sending, Submission, Submitted
 from service.operations.preflights import Checked, UnderWay, readings
 
 PLAN_WAIT_SECONDS = 5.0  # for a check of the rows
+NO_REGISTRY = (
+    "This deployment has no Azure ML workspace to register models in. Leave register_model out; "
+    "the model is in Blob Storage either way."
+)
 ESTIMATED = (
     "The rows are still being checked: their lengths are estimates. Ask for the plan again in a "
     "while for exact figures."
@@ -107,6 +111,8 @@ async def submission(
     Rows that were checked before are counted exactly. With ``wait`` they are checked now, for so
     many seconds at most, and refused where they cannot train.
     """
+    if asked.register_model and not parts.registers_models:
+        raise InvalidRequest(NO_REGISTRY, code="unsupported", param="register_model")
     material = await _material(parts, sending.caller, asked, unstaged)
     await parts.graders.check_sources(sources_of(asked))
     checked = None if unstaged else await _check(parts, asked, material, wait)

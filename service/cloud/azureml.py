@@ -18,6 +18,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from service.cloud import azureml_job
 from service.cloud.azure_errors import translated
 from service.cloud.azureml_views import cluster, cluster_name, spot_cores
+from service.cloud.model_registry import RegisteredModel
 from service.cloud.provider import (
     OWNER_TAG,
     CloudError,
@@ -96,6 +97,10 @@ class AzureMlCloud:
         )
         return spot_cores(found)
 
+    async def register(self, model: RegisteredModel) -> None:
+        """As ModelRegistry.register."""
+        await self._do(f"register model {model.name}", lambda: self._register(model))
+
     async def close(self) -> None:
         """Close the credential."""
         if close := getattr(self._credential, "close", None):
@@ -145,6 +150,20 @@ class AzureMlCloud:
             raise ScaleSetNotFound(f"There is no cluster {cluster_name(name)}.")
         if found.provisioning_state != "Deleting":
             self._client.compute.begin_delete(found.name)
+
+    def _register(self, model: RegisteredModel) -> None:
+        try:
+            self._client.models.create_or_update(azureml_job.model(model))
+        except AzureError:
+            if not self._is_registered(model):
+                raise
+
+    def _is_registered(self, model: RegisteredModel) -> bool:
+        try:
+            self._client.models.get(model.name, version=model.version)
+        except ResourceNotFoundError:
+            return False
+        return True
 
     def _cluster(self, name: str) -> Any | None:  # noqa: ANN401 - AmlCompute
         """Somebody else's is no None: what exists must never be believed to be gone."""

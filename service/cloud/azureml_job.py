@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from service.cloud.azureml_views import LOW_PRIORITY
+from service.cloud.model_registry import RegisteredModel
 from service.cloud.provider import OWNER_TAG, Misconfigured
 from service.domain.catalogue import lookup
 from service.domain.fleet import ScaleSetSpec
@@ -27,8 +28,8 @@ def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path:
         from azure.ai.ml import MLClient  # noqa: PLC0415 - an extra, and a second to import
     except ImportError as error:
         raise Misconfigured(
-            "An offering is of Azure ML, and azure-ai-ml is not installed."
-            " Install rekindle[azureml], or take the offering out of REKINDLE_OFFERINGS."
+            "REKINDLE_AZUREML_WORKSPACE is set, and azure-ai-ml is not installed."
+            " Install rekindle[azureml], or unset it and take :azureml out of REKINDLE_OFFERINGS."
         ) from error
     subscription, group, workspace = place
     return MLClient(
@@ -93,6 +94,23 @@ def job(name: str, compute: str, spec: ScaleSetSpec) -> Any:  # noqa: ANN401 - C
         distribution={"type": "pytorch", "process_count_per_instance": 1},
         tags=spec.tags,
         shm_size=f"{sku.ram_gib // 2}g" if sku else "2g",  # saves lie in memory
+    )
+
+
+def model(wanted: RegisteredModel) -> Any:  # noqa: ANN401 - Model
+    """An entry of the workspace's registry, whose files stay where they are.
+
+    A name has letters, digits, "-" and "_" (Azure's REST API, model versions), a version is a whole
+    number (reference-yaml-model), and a path may be any remote URI (azure-ai-ml 1.35, Model).
+    """
+    from azure.ai.ml.entities import Model  # noqa: PLC0415 - as above
+
+    return Model(
+        name=wanted.name,
+        version=wanted.version,
+        path=wanted.url,
+        type="custom_model",
+        tags=dict(wanted.tags),
     )
 
 

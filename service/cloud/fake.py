@@ -12,6 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from contract.choices import Engine
 from service.cloud.azure_errors import failed
+from service.cloud.model_registry import RegisteredModel
 from service.cloud.provider import (
     OWNER_TAG,
     SERIAL_LOG_BYTES,
@@ -321,3 +322,19 @@ def _instance(scale_set: str, number: int, now: datetime) -> Instance:
         name=name,
         created_at=now,
     )
+
+
+@dataclass
+class FakeRegistry:
+    """A registry in memory."""
+
+    models: dict[tuple[str, str], RegisteredModel] = field(default_factory=dict)
+    fault: CloudError | None = None  # raised by each call, until it is taken away
+
+    async def register(self, model: RegisteredModel) -> None:
+        if self.fault:
+            raise self.fault
+        self.models.setdefault((model.name, model.version), model)
+
+    async def close(self) -> None:
+        pass

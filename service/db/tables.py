@@ -132,6 +132,9 @@ jobs = Table(
         postgresql_where=text("idempotency_key is not null"),
     ),
     partial_index("jobs_result_file", "result_file", where="result_file is not null"),
+    partial_index(  # models that are to be registered elsewhere
+        "jobs_to_register", "id", where="""request @> '{"register_model": true}'"""
+    ),
     *(
         partial_index(
             f"jobs_with_{kind}",

@@ -235,6 +235,9 @@ class AzureBlobStore:
             found = [Container(name=c.name, modified_at=c.last_modified) async for c in pages]
         return sorted(found, key=lambda container: container.name)
 
+    def blob_url(self, container: str, name: str) -> str:
+        return self._blob(container, name).url
+
     async def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:

@@ -181,6 +181,9 @@ class MemoryStore:
         names = sorted(name for name in self._containers if name.startswith(prefix))
         return [Container(name=n, modified_at=self._made.get(n, BEGINNING)) for n in names]
 
+    def blob_url(self, container: str, name: str) -> str:
+        return f"{self.url}/{container}/{quote(name)}"
+
     async def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:

@@ -190,6 +190,10 @@ class BlobStore(Protocol):
         """All containers whose names begin so, by name; every page."""
         ...
 
+    def blob_url(self, container: str, name: str) -> str:
+        """URL of a blob or folder, which gives access to nobody by itself."""
+        ...
+
     async def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:

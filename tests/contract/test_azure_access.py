@@ -6,6 +6,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from service import azure_access
+from service.cloud.azureml import AzureMlCloud
+from service.cloud.fake import FakeRegistry
 from service.domain.market import Band
 from service.pricing.bills import FakeBills
 from service.pricing.fake_market import FakeMarket
@@ -55,3 +57,15 @@ async def test_a_service_without_azure_has_a_market_and_bills_that_say_nothing(
 
     assert isinstance(azure_access.market(alone), FakeMarket)
     assert isinstance(azure_access.bills(alone), FakeBills)
+
+
+async def test_models_are_registered_only_where_a_workspace_is_named(emulator: Emulator) -> None:
+    ours = settings(emulator)
+    named = ours.model_copy(update={"azureml_workspace": "ws"})
+    alone = named.model_copy(update={"cloud": "fake"})
+    found = azure_access.models(named)
+    assert isinstance(found, AzureMlCloud)
+    await found.close()
+
+    assert azure_access.models(ours) is None
+    assert isinstance(azure_access.models(alone), FakeRegistry)

@@ -136,7 +136,7 @@ def server(folder: Path) -> Iterator[Emulator]:
 
 async def emulated_space(emulator: Emulator) -> AsyncIterator[Space]:
     """The real adapter, with the real client, on the emulator."""
-    cloud, neighbour = (_sign_in(emulator, owner) for owner in (f"o-{uuid4().hex}", "neighbour"))
+    cloud, neighbour = (sign_in(emulator, owner) for owner in (f"o-{uuid4().hex}", "neighbour"))
 
     async def preempt(name: str, node: str) -> None:
         machines = emulator.virtual_machines()
@@ -151,7 +151,8 @@ async def emulated_space(emulator: Emulator) -> AsyncIterator[Space]:
     await neighbour.close()
 
 
-def _sign_in(emulator: Emulator, owner: str) -> AzureMlCloud:
+def sign_in(emulator: Emulator, owner: str) -> AzureMlCloud:
+    """The real adapter as a deployment of this name."""
     space = Workspace(subscription_id=SUBSCRIPTION, resource_group=GROUP, name="ws", owner=owner)
     credential = ClientSecretCredential(
         TENANT,

@@ -1,6 +1,7 @@
 """In which phase a job is: told from the attempt's state and its machines' disks."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from bench.recovery import disk
 from bench.recovery.phases import phase_of, situation
 from bench.recovery.plan import Phase
 from bench.recovery.sight import Attempt, ScaleSet, Sight, Vm
+from contract.choices import Engine
 
 ROW = {"checkpoint": {"step": 20, "path": "checkpoints/step-00000020-aa"}}
 
@@ -103,6 +105,29 @@ def test_an_old_scale_set_is_being_deleted_while_the_next_one_is_made(vm: Vm) ->
 
     assert now.deleting
     assert now.phase is Phase.CREATE
+
+
+def test_a_node_of_azure_ml_works_in_the_folder_of_its_jobs_newest_start(tmp_path: Path) -> None:
+    node = Vm(
+        scale_set="rk-a1-0f", instance_id="0", vm_id="v", state="running", pid=7, folder=tmp_path
+    )
+    for number in (1, 2):
+        folder = tmp_path / "azureml" / f"guid-{number}" / "rekindle"
+        folder.mkdir(parents=True)
+        os.utime(folder, (number, number))
+    cluster = ScaleSet(
+        name="rk-a1",
+        job="j",
+        attempt="a1",
+        state="Succeeded",
+        created_at=0.0,
+        engine=Engine.AZUREML,
+    )
+    seen = Sight(at=2.0, sets=[cluster], vms=[node], attempts={"a1": attempt("running")})
+
+    assert node.in_azureml
+    assert seen.machines("a1") == [node]
+    assert node.work == tmp_path / "azureml" / "guid-2" / "rekindle"
 
 
 def test_what_lies_behind_a_training_job_does_not_come_back_by_itself(vm: Vm) -> None:

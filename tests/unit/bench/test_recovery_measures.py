@@ -185,3 +185,12 @@ def test_jobs_of_a_run_that_was_cut_short_are_neither_finished_nor_not() -> None
     cut_short.leaked = None
 
     assert value("jobs_unfinished", cut_short) is None
+
+
+def test_an_eviction_in_azure_ml_is_none_with_notice() -> None:
+    found = book(strike(in_azureml=True, first_step_at=118.0, next_generation=2, lost=12))
+    values = {m.name: m.value for m in measures(found, {"j": RECORD})}
+
+    assert found.strikes[0].kind is Kind.PREEMPT
+    assert values["steps_lost_noticed_p50"] is None
+    assert values["notice_to_decision_s_p50"] is None
