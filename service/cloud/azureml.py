@@ -166,7 +166,7 @@ class AzureMlCloud:
         return True
 
     def _cluster(self, name: str) -> Any | None:  # noqa: ANN401 - AmlCompute
-        """Somebody else's is no None: what exists must never be believed to be gone."""
+        """Return the cluster, or None. Raise Misconfigured for a cluster of another deployment."""
         try:
             found = self._client.compute.get(cluster_name(name))
         except ResourceNotFoundError:
@@ -179,12 +179,12 @@ class AzureMlCloud:
         return found
 
     def _failure(self, name: str) -> str:
-        """What the job's run says of its end. The client shows it to who streams the logs."""
+        """Return the error of a failed run. The client shows it to those who stream the logs."""
         told = self._client.jobs._runs_operations.get_run_details(name).error  # noqa: SLF001
         return str(told.error.message) if told else ""
 
     def _errors(self, name: str) -> list[Any]:
-        """Why nodes did not come. The client's own entity leaves that out."""
+        """Return why nodes did not come. The client's own entity leaves that out."""
         resource = self._client.compute._operation.get(  # noqa: SLF001 - as above
             self._workspace.resource_group, self._workspace.name, name
         )
@@ -197,11 +197,11 @@ class AzureMlCloud:
             return None
 
     async def _do(self, what: str, call: Callable[[], T]) -> T:
-        async with self._told(what):
+        async with self._translating(what):
             return await asyncio.to_thread(call)
 
     @asynccontextmanager
-    async def _told(self, what: str) -> AsyncIterator[None]:
+    async def _translating(self, what: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._call_seconds):
                 yield

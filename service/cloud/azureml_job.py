@@ -115,7 +115,7 @@ def model(wanted: RegisteredModel) -> Any:  # noqa: ANN401 - Model
 
 
 def _cloud(base_url: str) -> dict[str, Any]:
-    """How the client is told of an endpoint that is not Azure's public one."""
+    """Return the arguments that point the client at a private endpoint."""
     name = f"rekindle-{urlsplit(base_url).port}"
     roles = ("resource_manager", "azure_portal", "active_directory", "aml_resource_id")
     told = {**dict.fromkeys(roles, base_url), "registry_discovery_endpoint": base_url}

@@ -111,7 +111,7 @@ def spot_cores(usages: Iterable[Any]) -> SpotCores:
 
 
 def _members(row: object) -> dict[str, Any]:
-    """By lower-case names without underscores.
+    """Return a row's members by lower-case names without underscores.
 
     azure-ai-ml 1.35 names the members of nodes and usages as JSON does (nodeId), and leaves those
     that it documents (node_id) empty.

@@ -14,7 +14,7 @@ _AZUREML = pool("", Engine.AZUREML)
 
 @dataclass(frozen=True, kw_only=True)
 class Engines:
-    """A cloud of two. Whoever knows the pool asks ``at`` it, which saves a call."""
+    """Both as one CloudProvider. ``at`` gives the part of a known pool, which saves a call."""
 
     scale_sets: CloudProvider
     azureml: CloudProvider
