@@ -30,7 +30,10 @@ def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
     if settings.cloud == "fake":
         return FakeCloud(now=now)
     sets = _scale_sets(settings)
-    return Engines(scale_sets=sets, azureml=_clusters(settings)) if settings.has_azureml else sets
+    if not settings.azureml_workspace:
+        return sets
+    # Also where no offering is of Azure ML any more: clusters of before must be seen to be gone.
+    return Engines(scale_sets=sets, azureml=_clusters(settings))
 
 
 def models(settings: Settings) -> ModelRegistry | None:

@@ -27,7 +27,6 @@ from service.domain.states import CapacityType
 
 LOW_PRIORITY = "low_priority"  # the tier; it allocates Spot since 2026-03-31
 _MOST = 24  # characters of a cluster's name; Microsoft's page on its quotas
-_DELETING, _MADE = "deleting", "succeeded"
 # The SDK takes NotResponding for an end; the job may come back from it.
 _RUNS = frozenset({"Running", "NotResponding", "Finalizing"})
 _PULL = re.compile(r"\bpull\b.*\bimage\b", re.IGNORECASE)
@@ -135,7 +134,7 @@ def _machine(node: dict[str, Any], *, runs: bool) -> Instance:
 
 def _phase(found: Any, status: str | None, *, failed: bool) -> ScaleSetPhase:  # noqa: ANN401 - AmlCompute
     state = (found.provisioning_state or "").lower()
-    if state == _DELETING:
+    if state == "deleting":
         return ScaleSetPhase.DELETING
     if failed or state in ("failed", "canceled"):
         return ScaleSetPhase.FAILED

@@ -84,5 +84,8 @@ def scale_sets(cloud: CloudProvider) -> CloudProvider:
 
 
 def at(cloud: CloudProvider, pool: str) -> CloudProvider:
-    """The part of ``cloud`` whose machines are counted there; itself where it has no parts."""
-    return cloud.at(pool) if isinstance(cloud, Engines) and "/" in pool else cloud
+    """Return the part of ``cloud`` whose machines are counted there, or ``cloud`` without parts.
+
+    Only that part is asked: whether a scale set is gone must not depend on a workspace.
+    """
+    return cloud.at(pool) if isinstance(cloud, Engines) else cloud

@@ -21,6 +21,7 @@ from service.cloud import engines, remaining
 from service.cloud.provider import CloudError, CloudProvider, Throttled
 from service.db import leases, politeness
 from service.db.leases import Claim
+from service.db.listings import ALL
 from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.domain.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
 
@@ -315,4 +316,5 @@ class At:
 
     @property
     def _cloud(self) -> CloudProvider:
-        return engines.at(self.polite.cloud, self.region)
+        cloud = self.polite.cloud
+        return cloud if self.region == ALL else engines.at(cloud, self.region)

@@ -32,7 +32,7 @@ async def made(cloud: Engines, clock: Clock) -> None:
 async def test_each_is_made_and_found_by_its_own_engine(both: Engines, clock: Clock) -> None:
     await made(both, clock)
 
-    assert [s.name for s in await at(both, SET.pool).list_owned()] == ["rk-set", "rk-cluster"]
+    assert [s.name for s in await at(both, SET.pool).list_owned()] == ["rk-set"]
     assert [s.name for s in await both.at(CLUSTER.pool).list_owned()] == ["rk-cluster"]
     assert (await both.get("rk-cluster")).engine is Engine.AZUREML
     await both.delete("rk-cluster")
@@ -60,3 +60,13 @@ async def test_scale_sets_that_cannot_be_listed_are_not_taken_for_none(
 
     with pytest.raises(CloudError):
         await both.list_owned()
+
+
+async def test_a_scale_set_is_seen_to_be_gone_though_the_workspace_does_not_answer(
+    both: Engines,
+) -> None:
+    assert isinstance(both.azureml, FakeCloud)
+    both.azureml.fail_next.append(CloudError("the workspace is gone"))
+
+    with pytest.raises(ScaleSetNotFound):
+        await at(both, SET.pool).get("rk-set")
