@@ -1,0 +1,116 @@
+/** Server-sent events with a key in a header, which the browser's EventSource cannot send. */
+
+import { EventSourceParserStream } from "eventsource-parser/stream";
+import { ApiError, errorOf } from "./client";
+import { storedKey } from "./session";
+
+const FIRST_RETRY_MS = 1_000;
+const LONGEST_RETRY_MS = 30_000;
+
+export type LiveState = "connecting" | "live" | "polling" | "over";
+
+export interface Subscription {
+  path: string;
+  onData: (data: unknown, kind: string) => void;
+  onState: (state: LiveState) => void;
+}
+
+/**
+ * Read a stream until it says that it is over; connect again after a break, and rest while the
+ * tab is hidden: a browser has six connections for all tabs of one host.
+ */
+export function subscribe({ path, onData, onState }: Subscription): () => void {
+  const stop = new AbortController();
+  let connection = new AbortController();
+  let lastId: string | undefined;
+  let retry = FIRST_RETRY_MS;
+
+  async function read(): Promise<boolean> {
+    connection = new AbortController();
+    const headers: Record<string, string> = { authorization: `Bearer ${storedKey()}` };
+    if (lastId !== undefined) headers["last-event-id"] = lastId;
+    const response = await fetch(path, { headers, signal: connection.signal });
+    if (!response.ok || response.body === null) throw await errorOf(response);
+    onState("live");
+    retry = FIRST_RETRY_MS;
+    const events = response.body
+      .pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array<ArrayBuffer>>)
+      .pipeThrough(new EventSourceParserStream());
+    for await (const event of chunks(events)) {
+      if (event.data === "[DONE]") return true;
+      lastId = event.id ?? lastId;
+      if (event.event !== "ping") onData(JSON.parse(event.data).data, event.event ?? "message");
+    }
+    return false;
+  }
+
+  async function run(): Promise<void> {
+    while (!stop.signal.aborted) {
+      await visible(stop.signal);
+      try {
+        onState("connecting");
+        if (await read()) {
+          onState("over");
+          return;
+        }
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        if (error instanceof ApiError && (error.status === 401 || error.status === 404)) return;
+        onState("polling");
+        await pause(retry * (0.5 + Math.random()), stop.signal);
+        retry = Math.min(retry * 2, LONGEST_RETRY_MS);
+      }
+    }
+  }
+
+  const rest = () => {
+    if (document.hidden) connection.abort();
+  };
+  document.addEventListener("visibilitychange", rest);
+  stop.signal.addEventListener("abort", () => {
+    document.removeEventListener("visibilitychange", rest);
+    connection.abort();
+  });
+  void run();
+  return () => stop.abort();
+}
+
+async function* chunks<T>(stream: ReadableStream<T>): AsyncGenerator<T> {
+  const reader = stream.getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    reader.cancel().catch(() => undefined);
+  }
+}
+
+function visible(signal: AbortSignal): Promise<void> {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((resolve) => {
+    const look = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look, { once: true });
+  });
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
+  });
+}

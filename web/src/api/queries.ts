@@ -1,0 +1,79 @@
+/** What the pages ask the API, by key: TanStack Query shares and refreshes the answers. */
+
+import { QueryClient, queryOptions } from "@tanstack/react-query";
+import { ApiError, api, body } from "./client";
+
+export const queryClient = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: 2_000,
+      // An answer below 500 says that asking again does not help.
+      retry: (failures, error) =>
+        failures < 3 && !(error instanceof ApiError && error.status >= 400 && error.status < 500),
+    },
+  },
+});
+
+export const POLL_MS = 5_000; // where no stream is open
+
+export const jobQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["job", jobId],
+    queryFn: () => body(api.GET("/v1/fine_tuning/jobs/{job_id}", path(jobId))),
+  });
+
+export const attemptsQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["job", jobId, "attempts"],
+    queryFn: () => body(api.GET("/v1/fine_tuning/jobs/{job_id}/attempts", path(jobId))),
+  });
+
+export const eventsQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["job", jobId, "events"],
+    queryFn: () =>
+      body(
+        api.GET("/v1/fine_tuning/jobs/{job_id}/events", {
+          params: { path: { job_id: jobId }, query: { limit: 100 } },
+        }),
+      ),
+  });
+
+export const checkpointsQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["job", jobId, "checkpoints"],
+    queryFn: () =>
+      body(
+        api.GET("/v1/fine_tuning/jobs/{job_id}/checkpoints", {
+          params: { path: { job_id: jobId }, query: { limit: 100 } },
+        }),
+      ),
+  });
+
+export const storageQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["job", jobId, "storage"],
+    queryFn: () => body(api.GET("/v1/fine_tuning/jobs/{job_id}/storage", path(jobId))),
+  });
+
+export const MAX_POINTS = 2_000;
+
+export const metricsQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["job", jobId, "metrics"],
+    queryFn: () =>
+      body(
+        api.GET("/v1/fine_tuning/jobs/{job_id}/metrics", {
+          params: { path: { job_id: jobId }, query: { max_points: MAX_POINTS } },
+        }),
+      ),
+  });
+
+export const modelsQuery = queryOptions({
+  queryKey: ["models"],
+  queryFn: () => body(api.GET("/v1/models", {})),
+});
+
+function path(jobId: string) {
+  return { params: { path: { job_id: jobId } } };
+}

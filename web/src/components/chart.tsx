@@ -1,0 +1,170 @@
+/** Lines over a common axis with uPlot: several charts may share their cursor. */
+
+import { useEffect, useRef } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { decimal } from "../format";
+import { token } from "../theme";
+import styles from "./chart.module.css";
+
+export interface Line {
+  label: string;
+  values: (number | null)[];
+  color: string; // a design token, for example "series-1"
+  points?: boolean; // dots for few values
+  dash?: boolean;
+}
+
+/** A stretch of the axis in a colour of its own; a mark where both ends are equal. */
+export interface Band {
+  from: number;
+  to: number;
+  color: string;
+  label: string;
+}
+
+interface ChartProps {
+  label: string; // for screen readers, and above the chart
+  x: number[];
+  lines: Line[];
+  bands?: Band[];
+  height?: number;
+  sync?: string; // charts with the same key share cursor and zoom
+  time?: boolean; // the axis is Unix seconds
+  format?: (value: number) => string;
+}
+
+export function Chart({
+  label,
+  x,
+  lines,
+  bands = [],
+  height = 220,
+  sync,
+  time,
+  format = decimal,
+}: ChartProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const shown = useRef(bands);
+  shown.current = bands;
+  const shape = JSON.stringify([
+    lines.map(({ label: l, color }) => [l, color]),
+    height,
+    sync,
+    time,
+  ]);
+  const data = [x, ...lines.map((line) => line.values)] as uPlot.AlignedData;
+  const latest = useRef(data);
+  latest.current = data;
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `shape` stands for the options
+  useEffect(() => {
+    const element = box.current;
+    if (element === null) return;
+    const draw = () => {
+      plot.current?.destroy();
+      plot.current = new uPlot(
+        options({ lines, height, sync, time, format, width: element.clientWidth, bands: shown }),
+        latest.current,
+        element,
+      );
+    };
+    draw();
+    const resize = new ResizeObserver(() => {
+      plot.current?.setSize({ width: element.clientWidth, height });
+    });
+    resize.observe(element);
+    window.addEventListener("themechange", draw);
+    return () => {
+      resize.disconnect();
+      window.removeEventListener("themechange", draw);
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [shape]);
+
+  useEffect(() => {
+    const zoomed = plot.current !== null && isZoomed(plot.current);
+    plot.current?.setData(data, !zoomed);
+    if (zoomed) plot.current?.redraw();
+  });
+
+  const last = lines.map(
+    (line) => `${line.label} ${format(line.values.findLast((v) => v !== null) ?? Number.NaN)}`,
+  );
+  return (
+    <figure className={styles.chart} aria-label={`${label}: ${last.join(", ")}`}>
+      <div ref={box} className={styles.box} data-height={height} style={{ minHeight: height }} />
+    </figure>
+  );
+}
+
+function isZoomed(plot: uPlot): boolean {
+  const xs = plot.data[0];
+  const { min, max } = plot.scales.x ?? {};
+  return min != null && max != null && (min > (xs[0] ?? min) || max < (xs.at(-1) ?? max));
+}
+
+interface Drawing extends Pick<ChartProps, "lines" | "sync" | "time"> {
+  height: number;
+  width: number;
+  format: (value: number) => string;
+  bands: { current: Band[] };
+}
+
+function options({ lines, height, width, sync, time, format, bands }: Drawing): uPlot.Options {
+  const axis = {
+    stroke: token("muted"),
+    grid: { stroke: token("line"), width: 1 },
+    ticks: { show: false },
+  };
+  const font = `11px ${getComputedStyle(document.body).fontFamily}`;
+  return {
+    width,
+    height,
+    cursor:
+      sync === undefined ? {} : { sync: { key: sync, setSeries: false, scales: ["x", null] } },
+    scales: { x: { time: time ?? false } },
+    axes: [
+      { ...axis, font },
+      { ...axis, font, size: 56, values: (_, ticks) => ticks.map(format) },
+    ],
+    series: [
+      { label: time ? "Time" : "Step" },
+      ...lines.map((line) => ({
+        label: line.label,
+        stroke: token(line.color),
+        width: 1.5,
+        dash: line.dash ? [6, 4] : undefined,
+        points: { show: line.points ?? false, size: 5, fill: token(line.color) },
+        spanGaps: true,
+        value: (_: uPlot, value: number | null) => (value === null ? "–" : format(value)),
+      })),
+    ],
+    hooks: { drawClear: [(u) => drawBands(u, bands.current)] },
+  };
+}
+
+function drawBands(u: uPlot, bands: Band[]): void {
+  const { left, top, width, height } = u.bbox;
+  u.ctx.save();
+  u.ctx.beginPath();
+  u.ctx.rect(left, top, width, height);
+  u.ctx.clip();
+  for (const band of bands) {
+    const from = u.valToPos(band.from, "x", true);
+    const to = Math.max(u.valToPos(band.to, "x", true), from + 2 * devicePixelRatio);
+    u.ctx.globalAlpha = 0.28;
+    u.ctx.fillStyle = token(band.color);
+    u.ctx.fillRect(from, top, to - from, height);
+    u.ctx.globalAlpha = 1;
+    if (band.label !== "") {
+      u.ctx.font = `${11 * devicePixelRatio}px ${getComputedStyle(document.body).fontFamily}`;
+      u.ctx.fillStyle = token("muted");
+      u.ctx.textBaseline = "top";
+      u.ctx.fillText(band.label, to + 4 * devicePixelRatio, top + 2 * devicePixelRatio);
+    }
+  }
+  u.ctx.restore();
+}

@@ -1,0 +1,3 @@
+export function FleetPage() {
+  return <h1>Fleet</h1>;
+}

@@ -1,0 +1,3 @@
+export function JobsPage() {
+  return <h1>Jobs</h1>;
+}

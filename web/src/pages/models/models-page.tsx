@@ -1,0 +1,3 @@
+export function ModelsPage() {
+  return <h1>Models</h1>;
+}

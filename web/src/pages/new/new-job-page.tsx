@@ -1,0 +1,3 @@
+export function NewJobPage() {
+  return <h1>NewJob</h1>;
+}

@@ -1,0 +1,3 @@
+export function SystemPage() {
+  return <h1>System</h1>;
+}
