@@ -18,6 +18,15 @@ export interface CompareSearch {
 const SORTS = ["created_at", "updated_at", "spent", "progress", "name"] as const;
 const TABS = ["logs", "events", "checkpoints", "configuration", "data", "machines"] as const;
 
+export interface NewSearch {
+  from?: string; // the job that is repeated
+  model?: string;
+}
+
+export function newSearch(raw: Record<string, unknown>): NewSearch {
+  return { from: text(raw.from), model: text(raw.model) };
+}
+
 export function jobsSearch(raw: Record<string, unknown>): JobsSearch {
   return {
     search: text(raw.search),

@@ -11,6 +11,7 @@ export type LiveState = "connecting" | "live" | "polling" | "over";
 
 export interface Subscription {
   path: string;
+  lastId?: string; // go on after this event
   onData: (data: unknown, kind: string) => void;
   onState: (state: LiveState) => void;
 }
@@ -19,10 +20,9 @@ export interface Subscription {
  * Read a stream until it says that it is over; connect again after a break, and rest while the
  * tab is hidden: a browser has six connections for all tabs of one host.
  */
-export function subscribe({ path, onData, onState }: Subscription): () => void {
+export function subscribe({ path, lastId, onData, onState }: Subscription): () => void {
   const stop = new AbortController();
   let connection = new AbortController();
-  let lastId: string | undefined;
   let retry = FIRST_RETRY_MS;
 
   async function read(): Promise<boolean> {

@@ -74,6 +74,12 @@ export const modelsQuery = queryOptions({
   queryFn: () => body(api.GET("/v1/models", {})),
 });
 
+export const modelFilesQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["job", jobId, "model"],
+    queryFn: () => body(api.GET("/v1/fine_tuning/jobs/{job_id}/model", path(jobId))),
+  });
+
 function path(jobId: string) {
   return { params: { path: { job_id: jobId } } };
 }

@@ -128,7 +128,7 @@ function options({ lines, height, width, sync, time, format, bands }: Drawing): 
     scales: { x: { time: time ?? false } },
     axes: [
       { ...axis, font },
-      { ...axis, font, size: 56, values: (_, ticks) => ticks.map(format) },
+      { ...axis, font, size: 56, values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
       { label: time ? "Time" : "Step" },

@@ -1,0 +1,79 @@
+import { useState } from "react";
+import { Button } from "../../components/button";
+import { bytes, money } from "../../format";
+import styles from "./detail-tabs.module.css";
+import { repeatCommand } from "./repeat-command";
+import type { Job } from "./use-live-job";
+
+/** What was asked for and what was made of it, and the command that repeats the job. */
+export function ConfigurationTab({ job }: { job: Job }) {
+  const { plan, infrastructure } = job;
+  const { options: _options, alternatives: _alternatives, rejected: _rejected, ...resolved } = plan;
+  return (
+    <>
+      <dl className={styles.pairs}>
+        <Pair name="Model">{job.model}</Pair>
+        <Pair name="Method">{job.method.type}</Pair>
+        <Pair name="Place">
+          {plan.vm_size} in {plan.region}, {plan.capacity_type === "spot" ? "Spot" : "on demand"},{" "}
+          {plan.engine === "azureml" ? "Azure ML" : "scale set"}
+        </Pair>
+        <Pair name="Layout">
+          {plan.nodes} × {plan.processes_per_node} processes, ZeRO stage {plan.zero_stage},
+          micro-batch {plan.micro_batch}, accumulation {plan.accumulation}
+        </Pair>
+        <Pair name="Memory">{bytes(plan.memory.needed)} for each GPU, by the plan</Pair>
+        <Pair name="Price">
+          {money(plan.hourly)} an hour for each machine; on demand {money(plan.on_demand_hourly)}
+        </Pair>
+        <Pair name="Limits">
+          {infrastructure.budget === null
+            ? "no budget"
+            : `budget ${money(infrastructure.budget.amount)}`}
+          , priority {infrastructure.priority}
+          {infrastructure.regions !== null && `, only ${infrastructure.regions.join(", ")}`}
+        </Pair>
+        <Pair name="Why this place">{plan.why}</Pair>
+        {plan.warnings.map((warning) => (
+          <Pair key={warning} name="Warning">
+            {warning}
+          </Pair>
+        ))}
+      </dl>
+      <Copyable title="Command that repeats the job" text={repeatCommand(job)} />
+      <h3>Resolved configuration</h3>
+      <pre className={styles.json}>
+        {JSON.stringify({ method: job.method, infrastructure, plan: resolved }, null, 2)}
+      </pre>
+    </>
+  );
+}
+
+function Pair({ name, children }: { name: string; children: React.ReactNode }) {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </>
+  );
+}
+
+function Copyable({ title, text }: { title: string; text: string }) {
+  const [copied, setCopied] = useState(false);
+  return (
+    <section aria-label={title}>
+      <p className="row">
+        <b>{title}</b>
+        <Button
+          onClick={async () => {
+            await navigator.clipboard.writeText(text);
+            setCopied(true);
+          }}
+        >
+          {copied ? "Copied" : "Copy"}
+        </Button>
+      </p>
+      <pre className={styles.command}>{text}</pre>
+    </section>
+  );
+}
