@@ -20,6 +20,7 @@ from service.api import (
     files,
     graders,
     health,
+    job_lists,
     jobs,
     logs,
     models,
@@ -48,7 +49,21 @@ _LONGEST_ID = 128
 # FastAPI's own, which nothing here sets up, looks for it at every request.
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
 _OF_USERS = [
-    *[files, uploads, previews, jobs, plans, graders, events, attempts, costs, logs, tiers, models],
+    *[
+        files,
+        uploads,
+        previews,
+        job_lists,
+        jobs,
+        plans,
+        graders,
+        events,
+        attempts,
+        costs,
+        logs,
+        tiers,
+        models,
+    ],
     *[api_keys, audit, calendars, project_costs, project_savings, projects, reconciliations],
     *[simulations, traces],
 ]

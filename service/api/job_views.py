@@ -21,13 +21,21 @@ from service.domain.terms import Terms
 from service.operations.models import full_name
 
 
-def listed(around: Around) -> JobSummary:
+def listed(around: Around, now: datetime) -> JobSummary:
     """What a list shows of it."""
-    whole = _progress(around)
-    progress = {name: whole[name] for name in ("step", "total_steps", "percent")}
-    total = around.machines.spent + around.storage.spent
-    spent = {"spent": money(total), "currency": cost.CURRENCY}
-    return JobSummary(**_basic(around) | {"progress": progress, "cost": spent})
+    whole, machines = _progress(around), around.machines
+    trains = around.job.state is JobState.RUNNING and machines.running > 0
+    shown = {
+        "progress": {name: whole[name] for name in ("step", "total_steps", "percent")},
+        "estimated_finish": _at(around.to_come, now)["p50"] if trains else None,
+        "attempts": _attempts(around),
+        "cost": {
+            "spent": money(machines.spent + around.storage.spent),
+            "saved": money(machines.on_demand - machines.spent),
+            "currency": cost.CURRENCY,
+        },
+    }
+    return JobSummary(**_basic(around) | shown)
 
 
 def detailed(around: Around, now: datetime) -> Job:
@@ -39,11 +47,7 @@ def detailed(around: Around, now: datetime) -> Job:
     members = _basic(around, now) | {
         "estimated_finish": outlook and outlook["finish"] and outlook["finish"]["p50"],
         "progress": _progress(around),
-        "attempts": {
-            "count": around.attempts,
-            "current": around.current_attempt,
-            "evictions": around.facts.evictions,
-        },
+        "attempts": _attempts(around),
         "latest_checkpoint": _checkpoint(around.checkpoint),
         "checkpoint_interval": _interval(around),
         "cost": costs(around, now),
@@ -213,6 +217,14 @@ def _progress(around: Around) -> dict[str, Any]:
         "epoch": round(job.plan["recipe"]["n_epochs"] * step / job.total_steps, 2),
         **{name: job.progress.get(name) for name in measured},
         "lost_steps": job.lost_steps,
+    }
+
+
+def _attempts(around: Around) -> dict[str, Any]:
+    return {
+        "count": around.attempts,
+        "current": around.current_attempt,
+        "evictions": around.facts.evictions,
     }
 
 

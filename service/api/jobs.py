@@ -1,4 +1,4 @@
-"""/v1/fine_tuning/jobs: create, list, get, cancel, pause, resume."""
+"""/v1/fine_tuning/jobs: create, get, cancel, pause, resume."""
 
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -10,33 +10,25 @@ from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 
 from contract.job import JobPatch, JobRequest
 from service.api import job_requests, job_views, plan_views, streams, submissions, waiting
-from service.api.deps import Db, Now, Parts, PartsDep, Reader, Writer
+from service.api.deps import Now, Parts, PartsDep, Reader, Writer
 from service.api.examples import JOB_REQUESTS
-from service.api.pages import After, clamp, known, page
 from service.api.rate_limits import Kind
 from service.api.requests import JsonRoute
-from service.api.schemas.jobs import Job, JobList
+from service.api.schemas.jobs import Job
 from service.api.schemas.plans import JobPlan, Plan
 from service.db import job_facts
-from service.db import jobs as rows
 from service.db.job_facts import Around
 from service.db.keys import Caller
-from service.domain.errors import InvalidRequest
 from service.domain.limits import Limits
 from service.domain.terms import Terms
 from service.operations import jobs, tiers
 from service.operations.jobs import Sending
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"], route_class=JsonRoute)
-_MOST = 100
 _NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "If-None-Match names this version.", "content": {}}
 }
 Asked = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
-Metadata = Annotated[
-    str | None,
-    Query(description="`metadata[key]=value` filters; `metadata=null`: jobs without metadata."),
-]
 
 
 @router.post("", operation_id="createFineTuningJob", response_model=Job | JobPlan)
@@ -66,27 +58,6 @@ async def create(
     if sent.is_new:
         return job_views.detailed(job_facts.of_new(sent.job), now)
     return await _find(parts, caller, sent.job.id)
-
-
-@router.get("", operation_id="listPaginatedFineTuningJobs")
-async def list_jobs(
-    request: Request,
-    db: Db,
-    caller: Reader,
-    now: Now,
-    limit: int = 20,
-    after: After = None,
-    metadata: Metadata = None,  # read below with its [key]
-) -> JobList:
-    """Newest first."""
-    if after is not None and await rows.find(db, after, caller.project_id) is None:
-        known(None, after)
-    limit = clamp(limit, _MOST)
-    wanted = _metadata(request)
-    found = await job_facts.page(
-        db, caller.project_id, now, after=after, limit=limit + 1, metadata=wanted
-    )
-    return page(JobList, found, limit, job_views.listed)
 
 
 @router.get(
@@ -179,21 +150,3 @@ async def _find(parts: Parts, caller: Caller, job_id: str) -> Job:
 async def _shown(parts: Parts, around: Around, now: datetime) -> Job:
     """With its wait; it may ask for prices, so no transaction is open by now."""
     return job_views.detailed(await parts.waits.seen(around, now), now)
-
-
-def _metadata(request: Request) -> dict[str, str] | None:
-    """The pairs of the filter; None: jobs without any. OpenAI's Node client sends an empty one."""
-    query = request.query_params
-    if query.get("metadata") in ("null", ""):
-        return None
-    if "metadata" in query:
-        raise InvalidRequest(
-            "metadata: write the filter as metadata[key]=value, or metadata=null for jobs "
-            "without metadata.",
-            param="metadata",
-        )
-    return {
-        name[len("metadata[") : -1]: value
-        for name, value in query.items()
-        if name.startswith("metadata[") and name.endswith("]")
-    }

@@ -1,10 +1,9 @@
-"""A job with everything around it that is shown, in one query: of one job or of a page of them.
+"""A job with everything around it that is shown, in one query: of one job or of many.
 
 Written in SQL, since it is asked more often than all else together: every part is one look-up
 by an index per job, and nothing is compiled again.
 """
 
-import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -26,7 +25,6 @@ from service.domain.states import (
     JOB_TERMINAL,
     AttemptState,
     CapacityType,
-    JobState,
     Outcome,
 )
 from service.domain.storage_cost import HOURS_PER_MONTH
@@ -36,9 +34,12 @@ from service.domain.turns import Turn
 from trainer.contract import DirectiveKind
 
 _HELP = "attempt.needs_help"
-_UNLESS_DONE = f" and j.state <> '{JobState.SUCCEEDED}'"
 _Row = Any  # its columns are attributes
 
+# Hours that a row of a ledger has run until now.
+METERED = """greatest(extract(epoch from
+  least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
+), 0) / 3600"""
 # What is told only of a job that is not over is not looked up for the others.
 _QUERY = """
 select j.*,
@@ -97,16 +98,12 @@ left join lateral (
   select sum(hours * hourly) spent, sum(hours * on_demand_hourly) on_demand,
     count(*) filter (where ended_at is null) billed
   from (
-    select hourly, on_demand_hourly, ended_at, greatest(extract(epoch from
-      least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
-    ), 0) / 3600 hours
+    select hourly, on_demand_hourly, ended_at, {metered} hours
     from ledger where job_id = j.id
   ) meters
 ) l on true
 left join lateral (
-  select sum(size * month * greatest(extract(epoch from
-      least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
-    ), 0) / 3600) / ({gib} * {hours}) kept,
+  select sum(size * month * {metered}) / ({gib} * {hours}) kept,
     sum(size * month) filter (where ended_at is null) / {gib} a_month
   from storage_ledger where job_id = j.id
 ) s on true
@@ -195,14 +192,14 @@ class Around:
 async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
     """One job, unless it is unknown or another project's."""
     given = {"now": now, "job": job_id, "project": project_id}
-    query = _query("id = :job and project_id = :project")
+    query = query_of("id = :job and project_id = :project")
     row = (await conn.execute(query, given)).one_or_none()
-    return _around(row) if row else None
+    return around_of(row) if row else None
 
 
 def of_new(job: JobRow) -> Around:
     """The same of one that was just written, without a query: there is nothing around it yet."""
-    return _around(_Alone(job))
+    return around_of(_Alone(job))
 
 
 class _Alone:
@@ -217,43 +214,22 @@ class _Alone:
         """Of all else there is nothing."""
 
 
-async def page(
-    conn: AsyncConnection,
-    project_id: str,
-    now: datetime,
-    *,
-    after: str | None,
-    limit: int,
-    metadata: dict[str, str] | None,
-) -> list[Around]:
-    """Newest first, older than ``after``, with all of ``metadata`` (None: without any).
-
-    Without the newest checkpoint of those that succeeded: their model says how far they are.
-    """
-    conditions = ["project_id = :project"]
-    if after is not None:
-        conditions.append("id < :after")
-    if metadata is None:
-        conditions.append("request ->> 'metadata' is null")
-    elif metadata:
-        conditions.append("(request -> 'metadata') @> cast(:metadata as jsonb)")
-    given = {"now": now, "project": project_id, "limit": limit, "after": after}
-    given["metadata"] = json.dumps(metadata)
-    newest = " and ".join(conditions) + " order by id desc limit :limit"
-    query = _query(newest, _UNLESS_DONE, "order by j.id desc")
-    return [_around(row) for row in await conn.execute(query, given)]
-
-
 @cache
-def _query(which: str, and_shown: str = "", order: str = "") -> TextClause:
+def query_of(which: str, *, more: str = "", and_shown: str = "", order: str = "") -> TextClause:
+    """Return the query for the rows of ``jobs`` that ``which`` selects.
+
+    ``more`` are further columns of the inner select, ``order`` orders the outer one.
+    """
     terminal = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
     columns = ", ".join(JobRow.__dataclass_fields__)
-    parts = {"columns": columns, "terminal": terminal, "which": which, "and_shown": and_shown}
-    parts |= {"gib": f"{GIB}.0", "hours": str(HOURS_PER_MONTH)}
+    parts = {"columns": columns + more, "terminal": terminal, "which": which}
+    parts["and_shown"] = and_shown
+    parts |= {"gib": f"{GIB}.0", "hours": str(HOURS_PER_MONTH), "metered": METERED}
     return text(_QUERY.format(**parts) + order)
 
 
-def _around(r: _Row) -> Around:
+def around_of(r: _Row) -> Around:
+    """Return the job of a row of the query, with everything around it."""
     job = _parsed(r)
     newest = (r.k_id, r.k_step, r.k_committed_at)
     return Around(

@@ -115,6 +115,18 @@ OPENAI_STATUS: dict[JobState, str] = {
     _J.CANCELLED: "cancelled",
 }
 
+# What a list of jobs can be filtered by, and a summary counts: a group holds several phases.
+PHASE_GROUPS: dict[JobState, str] = {
+    _J.VALIDATING: "waiting",
+    _J.QUEUED: "waiting",  # in the queue, for machines, or for the first step on them
+    _J.RUNNING: "training",
+    _J.RECOVERING: "recovering",
+    _J.PAUSED: "paused",
+    _J.SUCCEEDED: "succeeded",
+    _J.FAILED: "failed",
+    _J.CANCELLED: "cancelled",
+}
+
 JOB_TERMINAL = frozenset(s for s, moves in JOB_MOVES.items() if not moves)
 ATTEMPT_WITH_NODES = frozenset({_A.STARTING, _A.RUNNING})
 ATTEMPT_OVER = frozenset({_A.TERMINATING, _A.ENDED})  # the outcome is known

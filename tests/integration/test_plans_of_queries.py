@@ -21,7 +21,7 @@ from service.db import (
     findings,
     generations,
     heartbeats,
-    job_facts,
+    job_lists,
     jobs,
     leases,
     ledger,
@@ -257,8 +257,8 @@ HOT: dict[str, Query] = {
     "the newest generation": lambda conn, _: generations.current(conn, "att-1"),
     "machine time": meter,
     "machines that were taken": evicted,
-    "a page of jobs": lambda conn, clock: job_facts.page(
-        conn, "p-job-of-nobody", clock(), after=None, limit=20, metadata={}
+    "a page of jobs": lambda conn, clock: job_lists.page(
+        conn, "p-job-of-nobody", clock(), after=None, limit=20
     ),
     "a page of events": lambda conn, _: events.newest(conn, "ftjob-007", after="e-7-5", limit=20),
     "a look at attempts": look,

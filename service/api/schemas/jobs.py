@@ -9,6 +9,9 @@ from service.api.schemas.costs import Cost
 from service.api.schemas.plans import Plan
 
 Status = Literal["validating_files", "queued", "running", "succeeded", "failed", "cancelled"]
+PhaseGroup = Literal[
+    "waiting", "training", "recovering", "paused", "succeeded", "failed", "cancelled"
+]
 
 
 class JobError(Stored):
@@ -110,9 +113,11 @@ class CheckpointInterval(Answer):
 
 
 class CostSummary(Answer):
-    """Spent so far."""
+    """Spent and saved so far."""
 
     spent: Money
+    saved: Money
+    """Against the same machine hours on demand."""
     currency: Literal["USD"]
 
 
@@ -188,15 +193,16 @@ class JobSummary(Answer):
     status_reason: StatusReason
     queue: Queue | None
     progress: ProgressSummary
+    estimated_finish: UnixTime | None
+    """Median. In lists only while it trains, and without waits after evictions that may come."""
+    attempts: AttemptsSummary
     cost: CostSummary
 
 
 class Job(JobSummary):
     """A job with its progress, plan, cost and forecast."""
 
-    estimated_finish: UnixTime | None
     progress: Progress
-    attempts: AttemptsSummary
     latest_checkpoint: LatestCheckpoint | None
     checkpoint_interval: CheckpointInterval
     cost: Cost  # type: ignore[assignment]  # the summary's members and more
@@ -212,4 +218,4 @@ class Job(JobSummary):
 
 
 class JobList(Page[JobSummary]):
-    """A page of jobs, newest first."""
+    """A page of jobs, newest first unless sorted otherwise."""

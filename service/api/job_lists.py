@@ -1,0 +1,141 @@
+"""GET /v1/fine_tuning/jobs: filters, order and pages; and /v1/fine_tuning/summary."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from service.api import job_views
+from service.api.deps import Db, Now, Reader
+from service.api.pages import After, clamp, known, page
+from service.api.requests import JsonRoute
+from service.api.schemas.jobs import JobList, PhaseGroup, Status
+from service.api.schemas.summary import JobsSummary, Month, Today
+from service.db import job_lists, job_summary, project_costs
+from service.db import jobs as rows
+from service.db.job_lists import JobFilter, Sort
+from service.domain.errors import InvalidRequest
+from service.domain.states import OPENAI_STATUS, PHASE_GROUPS, JobState
+
+router = APIRouter(prefix="/fine_tuning", tags=["Fine-tuning"], route_class=JsonRoute)
+_MOST = 100
+_LONGEST_SEARCH = 200
+Metadata = Annotated[
+    str | None,
+    Query(description="`metadata[key]=value` filters; `metadata=null`: jobs without metadata."),
+]
+Statuses = Annotated[list[Status] | None, Query(description="OpenAI's status; repeatable.")]
+Phases = Annotated[list[PhaseGroup] | None, Query(description="Group of phases; repeatable.")]
+Search = Annotated[
+    str,
+    Query(
+        max_length=_LONGEST_SEARCH,
+        description="Part of the id, the suffix, the model or a metadata value, in any case.",
+    ),
+]
+SortBy = Annotated[Sort, Query(description="`name` is the suffix; equal jobs are newest first.")]
+
+
+async def wanted(
+    request: Request,
+    metadata: Metadata = None,  # read below with its [key]
+    status: Statuses = None,
+    phase: Phases = None,
+    search: Search = "",
+) -> JobFilter:
+    """Read the filters of a list of jobs."""
+    states = None
+    if status is not None or phase is not None:
+        states = [
+            state
+            for state in JobState
+            if (status is None or OPENAI_STATUS[state] in status)
+            and (phase is None or PHASE_GROUPS[state] in phase)
+        ]
+    return JobFilter(metadata=_metadata(request), states=states, search=search.strip())
+
+
+Wanted = Annotated[JobFilter, Depends(wanted)]
+
+
+@router.get("/jobs", operation_id="listPaginatedFineTuningJobs")
+async def list_jobs(
+    db: Db,
+    caller: Reader,
+    now: Now,
+    where: Wanted,
+    limit: int = 20,
+    after: After = None,
+    sort: SortBy = Sort.CREATED,
+    order: Literal["asc", "desc"] = "desc",
+) -> JobList:
+    """List jobs, newest first unless `sort` and `order` say otherwise."""
+    if after is not None and await rows.find(db, after, caller.project_id) is None:
+        known(None, after)
+    limit = clamp(limit, _MOST)
+    found = await job_lists.page(
+        db,
+        caller.project_id,
+        now,
+        after=after,
+        limit=limit + 1,
+        where=where,
+        sort=sort,
+        ascending=order == "asc",
+    )
+    return page(JobList, found, limit, lambda around: job_views.listed(around, now))
+
+
+@router.get("/summary", operation_id="retrieveFineTuningSummary")
+async def get_summary(db: Db, caller: Reader, now: Now) -> JobsSummary:
+    """Count the project's jobs, and say what they cost now, this month (UTC) and today (UTC)."""
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    summary = await job_summary.of(db, caller.project_id, today)
+    groups: dict[PhaseGroup, int] = dict.fromkeys(PHASE_GROUPS.values(), 0)  # type: ignore[arg-type]  # the same words
+    for state, count in summary.jobs.items():
+        groups[PHASE_GROUPS[state]] += count  # type: ignore[index]  # the same words
+    return JobsSummary(
+        jobs=sum(groups.values()),
+        phases=groups,
+        per_hour=job_views.money(summary.per_hour),
+        on_demand_per_hour=job_views.money(summary.on_demand_per_hour),
+        month=await _month(db, caller.project_id, today.replace(day=1), now),
+        today=Today(
+            since=int(today.timestamp()),
+            evictions=summary.evictions,
+            lost_steps=summary.lost_steps,
+        ),
+        currency="USD",
+        as_of=int(now.timestamp()),
+    )
+
+
+async def _month(db: Db, project_id: str, since: datetime, now: datetime) -> Month:
+    """Return what the days of this month have cost, as `/v1/organization/costs` counts it."""
+    width = int((now - since).total_seconds()) + 1
+    (whole,) = await project_costs.by_bucket(
+        db, project_id, since, max(now, since.replace(microsecond=1)), width, now
+    )
+    return Month(
+        since=int(since.timestamp()),
+        spent=job_views.money(whole.machines + whole.storage),
+        saved=job_views.money(whole.on_demand - whole.machines),
+    )
+
+
+def _metadata(request: Request) -> dict[str, str] | None:
+    """The pairs of the filter; None: jobs without any. OpenAI's Node client sends an empty one."""
+    query = request.query_params
+    if query.get("metadata") in ("null", ""):
+        return None
+    if "metadata" in query:
+        raise InvalidRequest(
+            "metadata: write the filter as metadata[key]=value, or metadata=null for jobs "
+            "without metadata.",
+            param="metadata",
+        )
+    return {
+        name[len("metadata[") : -1]: value
+        for name, value in query.items()
+        if name.startswith("metadata[") and name.endswith("]")
+    }
