@@ -1,9 +1,15 @@
 /** What the addresses keep: filters, the open tab, the jobs that are compared. */
 
+import type { paths } from "./api/schema";
+
+type ListQuery = NonNullable<paths["/v1/fine_tuning/jobs"]["get"]["parameters"]["query"]>;
+export type PhaseGroup = NonNullable<ListQuery["phase"]>[number];
+export type Sort = NonNullable<ListQuery["sort"]>;
+
 export interface JobsSearch {
   search?: string;
-  status?: string;
-  sort?: "created_at" | "updated_at" | "spent" | "progress" | "name";
+  phase?: PhaseGroup[];
+  sort?: Sort;
   order?: "asc" | "desc";
 }
 
@@ -15,7 +21,16 @@ export interface CompareSearch {
   jobs?: string[];
 }
 
-const SORTS = ["created_at", "updated_at", "spent", "progress", "name"] as const;
+export const PHASE_GROUPS = [
+  "training",
+  "waiting",
+  "recovering",
+  "paused",
+  "succeeded",
+  "failed",
+  "cancelled",
+] as const satisfies PhaseGroup[];
+const SORTS = ["created", "updated", "cost", "progress", "name"] as const satisfies Sort[];
 const TABS = ["logs", "events", "checkpoints", "configuration", "data", "machines"] as const;
 
 export interface NewSearch {
@@ -28,9 +43,11 @@ export function newSearch(raw: Record<string, unknown>): NewSearch {
 }
 
 export function jobsSearch(raw: Record<string, unknown>): JobsSearch {
+  const asked = Array.isArray(raw.phase) ? raw.phase : [];
+  const phase = PHASE_GROUPS.filter((group) => asked.includes(group));
   return {
     search: text(raw.search),
-    status: text(raw.status),
+    phase: phase.length > 0 ? phase : undefined,
     sort: oneOf(SORTS, raw.sort),
     order: oneOf(["asc", "desc"] as const, raw.order),
   };

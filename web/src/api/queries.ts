@@ -1,6 +1,7 @@
 /** What the pages ask the API, by key: TanStack Query shares and refreshes the answers. */
 
-import { QueryClient, queryOptions } from "@tanstack/react-query";
+import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
+import type { JobsSearch } from "../search";
 import { ApiError, api, body } from "./client";
 
 export const queryClient = new QueryClient({
@@ -15,6 +16,27 @@ export const queryClient = new QueryClient({
 });
 
 export const POLL_MS = 5_000; // where no stream is open
+
+const JOBS_PAGE = 100;
+
+export const jobsQuery = ({ search, phase, sort, order }: JobsSearch) =>
+  infiniteQueryOptions({
+    queryKey: ["jobs", { search, phase, sort, order }],
+    initialPageParam: undefined as string | undefined,
+    queryFn: ({ pageParam }) =>
+      body(
+        api.GET("/v1/fine_tuning/jobs", {
+          params: { query: { search, phase, sort, order, limit: JOBS_PAGE, after: pageParam } },
+        }),
+      ),
+    getNextPageParam: (page) => (page.has_more ? (page.last_id ?? undefined) : undefined),
+  });
+
+export const summaryQuery = queryOptions({
+  queryKey: ["summary"],
+  queryFn: () => body(api.GET("/v1/fine_tuning/summary", {})),
+  refetchInterval: 10_000,
+});
 
 export const jobQuery = (jobId: string) =>
   queryOptions({
