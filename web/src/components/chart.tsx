@@ -127,7 +127,7 @@ function options({ lines, height, width, sync, time, format, bands }: Drawing): 
       sync === undefined ? {} : { sync: { key: sync, setSeries: false, scales: ["x", null] } },
     scales: { x: { time: time ?? false } },
     axes: [
-      { ...axis, font },
+      { ...axis, font, size: 28 },
       { ...axis, font, size: 56, values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
