@@ -9,7 +9,7 @@ import {
 } from "@tanstack/react-router";
 import { Shell } from "./components/shell";
 import { ErrorBox, NotFound } from "./components/states";
-import { compareSearch, jobSearch, jobsSearch } from "./search";
+import { compareSearch, jobSearch, jobsSearch, newSearch } from "./search";
 
 const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
 
@@ -38,6 +38,7 @@ const job = createRoute({
 const newJob = createRoute({
   getParentRoute: () => root,
   path: "/new",
+  validateSearch: newSearch,
   component: lazyRouteComponent(() => import("./pages/new/new-job-page"), "NewJobPage"),
 });
 

@@ -15,6 +15,10 @@ export interface CompareSearch {
   jobs?: string[];
 }
 
+export interface NewSearch {
+  from?: string; // the job to repeat
+}
+
 const SORTS = ["created_at", "updated_at", "spent", "progress", "name"] as const;
 const TABS = ["logs", "events", "checkpoints", "configuration", "data", "machines"] as const;
 
@@ -34,6 +38,10 @@ export function jobSearch(raw: Record<string, unknown>): JobSearch {
 export function compareSearch(raw: Record<string, unknown>): CompareSearch {
   const jobs = Array.isArray(raw.jobs) ? raw.jobs.filter((id) => typeof id === "string") : [];
   return jobs.length > 0 ? { jobs } : {};
+}
+
+export function newSearch(raw: Record<string, unknown>): NewSearch {
+  return { from: text(raw.from) };
 }
 
 function text(raw: unknown): string | undefined {
