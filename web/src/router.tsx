@@ -9,7 +9,14 @@ import {
 } from "@tanstack/react-router";
 import { Shell } from "./components/shell";
 import { ErrorBox, NotFound } from "./components/states";
-import { compareSearch, jobSearch, jobsSearch, newSearch } from "./search";
+import {
+  compareSearch,
+  costsSearch,
+  jobSearch,
+  jobsSearch,
+  modelsSearch,
+  newSearch,
+} from "./search";
 
 const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
 
@@ -52,6 +59,7 @@ const compare = createRoute({
 const models = createRoute({
   getParentRoute: () => root,
   path: "/models",
+  validateSearch: modelsSearch,
   component: lazyRouteComponent(() => import("./pages/models/models-page"), "ModelsPage"),
 });
 
@@ -64,6 +72,7 @@ const fleet = createRoute({
 const costs = createRoute({
   getParentRoute: () => root,
   path: "/costs",
+  validateSearch: costsSearch,
   component: lazyRouteComponent(() => import("./pages/costs/costs-page"), "CostsPage"),
 });
 
