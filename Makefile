@@ -3,6 +3,7 @@
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv/bin
+NPM = PATH="$(CURDIR)/$(VENV):$$PATH" npm --prefix web --silent
 STATE ?= .rekindle
 PORT ?= 8080
 WEATHER ?=
@@ -32,6 +33,7 @@ up: setup ## run the local stack in the foreground (STATE=dir PORT=n MODEL=name 
 	@$(VENV)/python -m rekindle.up --state '$(STATE)' --port $(PORT) $(if $(MODEL),--model '$(MODEL)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(WEATHER),--weather '$(WEATHER)')
 
 test: check ## lint, types, import contracts and every test that needs no cloud and no GPU (T=path narrows)
+	@$(NPM) test
 	@$(VENV)/python -m pytest $(T) -q -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not azure and not gpu and not long'
 
 long: setup ## the tests that need minutes each: partitions, foreign programs, pipelines, more resumes
@@ -42,6 +44,7 @@ check: setup ## lint, types and import contracts alone
 	@$(VENV)/ruff check --quiet .
 	@$(VENV)/mypy --no-error-summary
 	@$(VENV)/lint-imports --no-logo
+	@$(NPM) run check
 
 docs: setup ## regenerate docs/lifecycle.md, docs/emulator-operations.md, docs/emulator-agreement.md and openapi.json
 	@$(VENV)/python -m tests.repository.lifecycle
@@ -52,6 +55,7 @@ docs: setup ## regenerate docs/lifecycle.md, docs/emulator-operations.md, docs/e
 fmt: setup ## format the code and mend what ruff can mend
 	@$(VENV)/ruff format --quiet .
 	@$(VENV)/ruff check --quiet --fix .
+	@$(NPM) run format
 
 exactness: setup ## the whole exact-resume matrices of the trainer; KEEP=file: what holds is not run again
 	@$(VENV)/python -m tests.system.exactness $(if $(KEEP),--keep '$(KEEP)')

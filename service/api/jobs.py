@@ -91,10 +91,13 @@ async def get(
     response_class=Response,
     responses=streams.STREAM,
 )
-async def stream(parts: PartsDep, caller: Reader, job_id: str) -> Response:
+async def stream(request: Request, parts: PartsDep, caller: Reader, job_id: str) -> Response:
     """The job as it is, and again after each change, until it is over."""
+    shared: streams.SharedReads = request.app.state.shared_reads
     job, find = await _find(parts, caller, job_id), partial(_find, parts, caller, job_id)
-    return streams.answer(parts, caller, streams.of_job(parts, caller.project_id, job, find))
+    return streams.answer(
+        parts, caller, streams.of_job(parts, shared, caller.project_id, job, find)
+    )
 
 
 @router.patch("/{job_id}", operation_id="updateFineTuningJob")

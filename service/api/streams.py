@@ -29,7 +29,7 @@ PING_SECONDS: Final = 15
 PAGE: Final = 100  # events read at once
 _OVER = ("succeeded", "failed", "cancelled")
 DONE: Final = ServerSentEvent(data="[DONE]")
-Sent = AsyncGenerator[ServerSentEvent, None]
+Sent = AsyncGenerator[ServerSentEvent | bytes, None]  # bytes: events that are encoded
 
 
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
@@ -74,13 +74,49 @@ async def _limited(sent: Sent, seconds: float) -> Sent:
                 yield await asyncio.wait_for(anext(sent), end - loop.time())
 
 
+class SharedReads:
+    """The next version of a job, read once for all streams that have the same version of it."""
+
+    def __init__(self) -> None:
+        self._reading: dict[tuple[str, str, int], asyncio.Task[tuple[Job, bytes]]] = {}
+
+    async def following(
+        self, parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
+    ) -> tuple[Job, bytes]:
+        """Return the job and its event once there is news, time is up or the service drains."""
+        key = (project_id, job.id, job.version)
+        task = self._reading.get(key)
+        if task is None:
+            task = asyncio.create_task(_read_next(parts, project_id, job, find))
+            self._reading[key] = task
+            task.add_done_callback(lambda done: self._forget(key, done))
+        return await asyncio.shield(task)
+
+    def _forget(self, key: tuple[str, str, int], task: asyncio.Task[tuple[Job, bytes]]) -> None:
+        del self._reading[key]
+        if not task.cancelled():
+            task.exception()  # each stream that still waits raises it
+
+
+async def _read_next(
+    parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
+) -> tuple[Job, bytes]:
+    await waiting.until_news(parts, job.id, project_id, _known(job.version))
+    news = await find()
+    return news, _of_job(news)
+
+
 async def of_job(
-    parts: Parts, project_id: str, first: Job, find: Callable[[], Awaitable[Job]]
+    parts: Parts,
+    shared: SharedReads,
+    project_id: str,
+    first: Job,
+    find: Callable[[], Awaitable[Job]],
 ) -> Sent:
     """The job as it is, and again whenever something changed, until it is over."""
-    job = first
+    job, encoded = first, _of_job(first)
     while True:
-        yield event("job", str(job.version), job.model_dump(mode="json"))
+        yield encoded
         if job.status in _OVER:
             yield DONE
             return
@@ -88,8 +124,11 @@ async def of_job(
         while job.version == known:
             if parts.drain.begun:
                 return
-            await waiting.until_news(parts, job.id, project_id, _known(known))
-            job = await find()
+            job, encoded = await shared.following(parts, project_id, job, find)
+
+
+def _of_job(job: Job) -> bytes:
+    return event("job", str(job.version), job.model_dump(mode="json")).encode()
 
 
 async def of_events(

@@ -66,6 +66,7 @@ class JobFilter:
     states: Collection[JobState] | None = None  # None: any
     search: str = ""  # part of the id, the suffix, the model or a value of the metadata
     ids: Collection[str] | None = None  # None: any
+    changed_since: datetime | None = None
 
     @property
     def conditions(self) -> list[str]:
@@ -81,6 +82,8 @@ class JobFilter:
             found.append(_FOUND)
         if self.ids is not None:
             found.append("id = any(cast(:ids as text[]))")
+        if self.changed_since is not None:
+            found.append("updated_at > :changed_since")
         return found
 
     @property
@@ -91,6 +94,7 @@ class JobFilter:
             "states": None if self.states is None else [str(state) for state in self.states],
             "search": self.search,
             "ids": None if self.ids is None else list(self.ids),
+            "changed_since": self.changed_since,
         }
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import psycopg
 from sqlalchemy import text
@@ -24,12 +24,18 @@ async def notify(conn: AsyncConnection, *topics: str) -> None:
     await conn.execute(_NOTIFY, {"channel": CHANNEL, "topics": list(topics)})
 
 
+def any_of(kind: str) -> str:
+    """Return the topic that is woken with every topic `kind:...`."""
+    return f"{kind}:*"
+
+
 class Listener:
     """One connection per process that fans notices out to whoever waits for a topic."""
 
     def __init__(self, url: str) -> None:
         self._url = url.replace("+psycopg", "", 1)
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._noted: dict[str, list[set[str]]] = defaultdict(list)  # by kind
         self.hears = False  # whether the connection stands, as far as is known
 
     @asynccontextmanager
@@ -54,6 +60,16 @@ class Listener:
             self._waiting[topic].discard(event)
             if not self._waiting[topic]:
                 del self._waiting[topic]
+
+    @contextmanager
+    def noting(self, kind: str) -> Iterator[set[str]]:
+        """Add every topic `kind:...` that is notified to the set."""
+        noted: set[str] = set()
+        self._noted[kind].append(noted)
+        try:
+            yield noted
+        finally:
+            self._noted[kind] = [other for other in self._noted[kind] if other is not noted]
 
     async def run(self) -> None:
         """Listen until cancelled; a lost connection is made again, and everybody looks afresh."""
@@ -80,6 +96,16 @@ class Listener:
         """As if each of them had been notified."""
         for topic in topics:
             for event in self._waiting.get(topic, ()):
+                event.set()
+            if noted := self._noted.get(topic.partition(":")[0]):
+                self._note(topic, noted)
+
+    def _note(self, topic: str, noted: list[set[str]]) -> None:
+        kind, _, rest = topic.partition(":")
+        if rest and topic != any_of(kind):
+            for one in noted:
+                one.add(topic)
+            for event in self._waiting.get(any_of(kind), ()):
                 event.set()
 
 

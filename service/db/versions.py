@@ -17,13 +17,19 @@ with told as (
 )
 select pg_notify(:channel, 'job:' || id) from told
 """
+KIND = "job"  # of the topics
 _RAISE = text(_NEWS.format(more=""))
 _RAISE_DUE = text(_NEWS.format(more=", due_at = least(due_at, :now), hints = hints + 1"))
 
 
 def topic(job_id: str) -> str:
     """What is notified whenever the job's version grows."""
-    return f"job:{job_id}"
+    return f"{KIND}:{job_id}"
+
+
+def job_of(topic: str) -> str:
+    """Return the job whose topic this is."""
+    return topic.removeprefix(f"{KIND}:")
 
 
 async def raise_one(

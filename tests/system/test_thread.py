@@ -10,16 +10,17 @@ import signal
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 
 from bench import ports
 from rekindle.layout import REAL_MODEL
 from tests import waiting
+from tests.system.browser import browse
 from tests.system.stacks import Up, up
 from trainer.samples import sample_rows
 
@@ -104,9 +105,17 @@ class Product:
 _RETRIES = 20  # two minutes: the service is killed, and comes back
 
 
-@pytest.fixture
-async def product(tmp_path: Path) -> AsyncIterator[Product]:
-    async with up(tmp_path / "state", ports.free(4), REAL_MODEL) as stack:
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def product(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Product]:
+    state = tmp_path_factory.mktemp("thread") / "state"
+    async with up(state, ports.free(4), REAL_MODEL) as stack:
         facts = stack.facts()
         trust = ssl.create_default_context(cafile=facts["ca"])
         url = f"{facts['api_url']}/v1"
@@ -117,11 +126,16 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
             yield Product(stack, client, azure)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_twin(
-    product: Product,
-) -> None:
+@dataclass
+class Ended:
+    """A job that was evicted twice and lost its service, and its undisturbed twin."""
+
+    job: dict[str, Any]
+    twin: dict[str, Any]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ended(product: Product) -> Ended:
     job_id = await product.submit()
     job = await product.wait(job_id, _training(attempt=1))
     await product.evict(job, notice=True)
@@ -129,14 +143,21 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
     product.kill_service()
     job = await product.wait(job_id, _training(attempt=2))
     await product.evict(job, notice=False)
-    job = await product.wait(job_id, lambda j: j["finished_at"] is not None)
-    twin = await product.wait(await product.submit(), lambda j: j["finished_at"] is not None)
+    await product.wait(job_id, lambda j: j["finished_at"] is not None)
+    twin_id = await product.submit()
+    await product.wait(twin_id, lambda j: j["finished_at"] is not None)
+    job, twin = [await product.wait(i, lambda j: j["cost"]["final"]) for i in (job_id, twin_id)]
+    return Ended(job, twin)
+
+
+async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_twin(
+    product: Product, ended: Ended
+) -> None:
+    job, twin = ended.job, ended.twin
     curves = [await _curve(product, j["id"]) for j in (job, twin)]
-    report = await product.report(job_id)
-    tried = (await product.get(f"/fine_tuning/jobs/{job_id}/attempts"))["data"]
+    report = await product.report(job["id"])
+    tried = (await product.get(f"/fine_tuning/jobs/{job['id']}/attempts"))["data"]
     told = (await product.get(f"/fine_tuning/jobs/{twin['id']}/events?limit=100"))["data"]
-    await product.wait(job_id, lambda j: j["cost"]["final"])
-    await product.wait(twin["id"], lambda j: j["cost"]["final"])
 
     assert (job["status"], twin["status"]) == ("succeeded", "succeeded")
     assert job["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
@@ -147,6 +168,15 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
     assert [a["outcome"] for a in tried] == ["evicted", "evicted", "succeeded"]
     assert tried[0]["lost_steps"] == 0  # it was noticed
     assert await product.machines() == []
+
+
+async def test_every_page_of_the_console_shows_them_without_a_fault(
+    product: Product, ended: Ended
+) -> None:
+    facts = product.stack.facts()
+    code, output = await browse(facts["api_url"], facts["api_key"], ended.job["id"])
+
+    assert code == 0, output
 
 
 def _training(attempt: int) -> Callable[[dict[str, Any]], bool]:

@@ -13,5 +13,5 @@ export function Button({
 
 /** The same look, for links. */
 export function buttonClass(kind: Kind = "plain"): string {
-  return `${styles.button} ${styles[kind]}`;
+  return `${styles.button} ${styles[kind] ?? ""}`;
 }

@@ -13,6 +13,7 @@ export interface Line {
   color: string; // a design token, for example "series-1"
   points?: boolean; // dots for few values
   dash?: boolean;
+  faint?: boolean; // behind another line, and not in the legend
 }
 
 /** A stretch of the axis in a colour of its own; a mark where both ends are equal. */
@@ -32,6 +33,8 @@ interface ChartProps {
   sync?: string; // charts with the same key share cursor and zoom
   time?: boolean; // the axis is Unix seconds
   format?: (value: number) => string;
+  xLabel?: string; // default: "Step", or "Time"
+  formatX?: (value: number) => string;
 }
 
 export function Chart({
@@ -43,16 +46,19 @@ export function Chart({
   sync,
   time,
   format = decimal,
+  xLabel,
+  formatX,
 }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const shown = useRef(bands);
   shown.current = bands;
   const shape = JSON.stringify([
-    lines.map(({ label: l, color }) => [l, color]),
+    lines.map(({ label: l, color, dash, faint }) => [l, color, dash, faint]),
     height,
     sync,
     time,
+    xLabel,
   ]);
   const data = [x, ...lines.map((line) => line.values)] as uPlot.AlignedData;
   const latest = useRef(data);
@@ -65,7 +71,17 @@ export function Chart({
     const draw = () => {
       plot.current?.destroy();
       plot.current = new uPlot(
-        options({ lines, height, sync, time, format, width: element.clientWidth, bands: shown }),
+        options({
+          lines,
+          height,
+          sync,
+          time,
+          format,
+          xLabel,
+          formatX,
+          width: element.clientWidth,
+          bands: shown,
+        }),
         latest.current,
         element,
       );
@@ -90,7 +106,8 @@ export function Chart({
     if (zoomed) plot.current?.redraw();
   });
 
-  const last = lines.map(
+  const named = lines.filter((line) => !line.faint);
+  const last = named.map(
     (line) => `${line.label} ${format(line.values.findLast((v) => v !== null) ?? Number.NaN)}`,
   );
   return (
@@ -106,14 +123,24 @@ function isZoomed(plot: uPlot): boolean {
   return min != null && max != null && (min > (xs[0] ?? min) || max < (xs.at(-1) ?? max));
 }
 
-interface Drawing extends Pick<ChartProps, "lines" | "sync" | "time"> {
+interface Drawing extends Pick<ChartProps, "lines" | "sync" | "time" | "xLabel" | "formatX"> {
   height: number;
   width: number;
   format: (value: number) => string;
   bands: { current: Band[] };
 }
 
-function options({ lines, height, width, sync, time, format, bands }: Drawing): uPlot.Options {
+function options({
+  lines,
+  height,
+  width,
+  sync,
+  time,
+  format,
+  xLabel,
+  formatX,
+  bands,
+}: Drawing): uPlot.Options {
   const axis = {
     stroke: token("muted"),
     grid: { stroke: token("line"), width: 1 },
@@ -127,16 +154,26 @@ function options({ lines, height, width, sync, time, format, bands }: Drawing): 
       sync === undefined ? {} : { sync: { key: sync, setSeries: false, scales: ["x", null] } },
     scales: { x: { time: time ?? false } },
     axes: [
-      { ...axis, font },
+      {
+        ...axis,
+        font,
+        size: 28,
+        values: formatX && ((_, ticks) => ticks.map((tick) => formatX(tick))),
+      },
       { ...axis, font, size: 56, values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
-      { label: time ? "Time" : "Step" },
+      {
+        label: xLabel ?? (time ? "Time" : "Step"),
+        value: formatX && ((_, value) => (value === null ? "–" : formatX(value))),
+      },
       ...lines.map((line) => ({
         label: line.label,
         stroke: token(line.color),
         width: 1.5,
         dash: line.dash ? [6, 4] : undefined,
+        alpha: line.faint ? 0.25 : 1,
+        class: line.faint ? "faint" : undefined,
         points: { show: line.points ?? false, size: 5, fill: token(line.color) },
         spanGaps: true,
         value: (_: uPlot, value: number | null) => (value === null ? "–" : format(value)),

@@ -133,13 +133,8 @@ function Track({ attempt, axis, now, open, toggle }: TrackProps) {
   const at = (time: number) => ((time - axis.from) / (axis.to - axis.from)) * 100;
   const eviction = evictionOf(attempt);
   return (
-    <button
-      type="button"
-      className={styles.track}
-      aria-expanded={open}
-      aria-label={`Attempt ${attempt.number}: ${summary(attempt)}. Show its phases.`}
-      onClick={toggle}
-    >
+    <button type="button" className={styles.track} aria-expanded={open} onClick={toggle}>
+      <span className="visually-hidden">{`Attempt ${attempt.number}: ${summary(attempt)}. `}</span>
       {segments(attempt, now).map(({ kind, title, from, to }) => (
         <i
           key={`${title}-${from}`}

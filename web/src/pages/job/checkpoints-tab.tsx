@@ -43,13 +43,15 @@ export function CheckpointsTab({ job }: { job: Job }) {
         <Table caption="Committed checkpoints, newest first">
           <thead>
             <tr>
-              <th>Step</th>
+              <th className="num">Step</th>
               <th>Saved</th>
               <th className="hide-narrow">Kept as</th>
               <th className="num">Loss</th>
               <th className="num">Size</th>
               <th>Tier</th>
-              <th />
+              <th>
+                <span className="visually-hidden">Actions</span>
+              </th>
             </tr>
           </thead>
           <tbody>
@@ -111,27 +113,30 @@ function FinalModel({ job, folder }: { job: Job; folder?: Folder }) {
         {folder !== undefined && <MoveTier jobId={job.id} folder={folder} />}
       </p>
       {error !== null && <ErrorBox error={error} />}
-      <Table caption="Files of the final model">
-        <tbody>
-          {(files.data?.data ?? []).map(({ name, bytes: size }) => (
-            <tr key={name}>
-              <td>{name}</td>
-              <td className="num">{bytes(size)}</td>
-              <td className="right">
-                <Button
-                  onClick={() =>
-                    downloadFile(`/v1/fine_tuning/jobs/${job.id}/model/${name}`, name).catch(
-                      setError,
-                    )
-                  }
-                >
-                  Download
-                </Button>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </Table>
+      <details>
+        <summary>{`${files.data?.data.length ?? 0} files`}</summary>
+        <Table caption="Files of the final model">
+          <tbody>
+            {(files.data?.data ?? []).map(({ name, bytes: size }) => (
+              <tr key={name}>
+                <td>{name}</td>
+                <td className="num">{bytes(size)}</td>
+                <td className="right">
+                  <Button
+                    onClick={() =>
+                      downloadFile(`/v1/fine_tuning/jobs/${job.id}/model/${name}`, name).catch(
+                        setError,
+                      )
+                    }
+                  >
+                    Download
+                  </Button>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </Table>
+      </details>
     </section>
   );
 }

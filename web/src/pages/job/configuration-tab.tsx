@@ -41,7 +41,8 @@ export function ConfigurationTab({ job }: { job: Job }) {
       </dl>
       <Copyable title="Command that repeats the job" text={repeatCommand(job)} />
       <h3>Resolved configuration</h3>
-      <pre className={styles.json}>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls is reached by keyboard */}
+      <pre className={styles.json} tabIndex={0}>
         {JSON.stringify({ method: job.method, infrastructure, plan: resolved }, null, 2)}
       </pre>
     </>
