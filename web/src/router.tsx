@@ -10,7 +10,14 @@ import {
 import { NotFound } from "./components/not-found";
 import { Shell } from "./components/shell";
 import { ErrorBox } from "./components/states";
-import { compareSearch, jobSearch, jobsSearch, newSearch } from "./search";
+import {
+  compareSearch,
+  costsSearch,
+  jobSearch,
+  jobsSearch,
+  modelsSearch,
+  newSearch,
+} from "./search";
 
 const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
 
@@ -53,6 +60,7 @@ const compare = createRoute({
 const models = createRoute({
   getParentRoute: () => root,
   path: "/models",
+  validateSearch: modelsSearch,
   component: lazyRouteComponent(() => import("./pages/models/models-page"), "ModelsPage"),
 });
 
@@ -65,6 +73,7 @@ const fleet = createRoute({
 const costs = createRoute({
   getParentRoute: () => root,
   path: "/costs",
+  validateSearch: costsSearch,
   component: lazyRouteComponent(() => import("./pages/costs/costs-page"), "CostsPage"),
 });
 

@@ -57,6 +57,25 @@ export function jobSearch(raw: Record<string, unknown>): JobSearch {
   return { tab: oneOf(TABS, raw.tab) };
 }
 
+export interface ModelsSearch {
+  model?: string;
+  search?: string;
+}
+
+export function modelsSearch(raw: Record<string, unknown>): ModelsSearch {
+  return { model: text(raw.model), search: text(raw.search) };
+}
+
+export const COST_DAYS = [7, 30, 90] as const;
+
+export interface CostsSearch {
+  days?: (typeof COST_DAYS)[number];
+}
+
+export function costsSearch(raw: Record<string, unknown>): CostsSearch {
+  return { days: COST_DAYS.find((days) => days === Number(raw.days)) };
+}
+
 export function compareSearch(raw: Record<string, unknown>): CompareSearch {
   const jobs = Array.isArray(raw.jobs) ? raw.jobs.filter((id) => typeof id === "string") : [];
   return jobs.length > 0 ? { jobs } : {};

@@ -25,7 +25,12 @@ export async function downloadFile(path: string, name: string): Promise<void> {
     await response.body.pipeTo(await sink.createWritable());
     return;
   }
-  const address = URL.createObjectURL(await response.blob());
+  saveBlob(await response.blob(), name);
+}
+
+/** Save what the page made itself, for example a CSV file. */
+export function saveBlob(blob: Blob, name: string): void {
+  const address = URL.createObjectURL(blob);
   const link = Object.assign(document.createElement("a"), { href: address, download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);

@@ -1,5 +1,4 @@
-import { useState } from "react";
-import { Button } from "../../components/button";
+import { Copyable } from "../../components/copyable";
 import { bytes, money } from "../../format";
 import styles from "./detail-tabs.module.css";
 import { repeatCommand } from "./repeat-command";
@@ -65,25 +64,5 @@ function Pair({ name, children }: { name: string; children: React.ReactNode }) {
       <dt>{name}</dt>
       <dd>{children}</dd>
     </>
-  );
-}
-
-function Copyable({ title, text }: { title: string; text: string }) {
-  const [copied, setCopied] = useState(false);
-  return (
-    <section aria-label={title}>
-      <p className="row">
-        <b>{title}</b>
-        <Button
-          onClick={async () => {
-            await navigator.clipboard.writeText(text);
-            setCopied(true);
-          }}
-        >
-          {copied ? "Copied" : "Copy"}
-        </Button>
-      </p>
-      <pre className={styles.command}>{text}</pre>
-    </section>
   );
 }

@@ -1,0 +1,84 @@
+/** What the pages about models, costs, keys and the whole service ask the API. */
+
+import { queryOptions } from "@tanstack/react-query";
+import { api, body } from "./client";
+
+const MOST = 100; // items of a page
+
+export const jobsFromQuery = (model: string) =>
+  queryOptions({
+    queryKey: ["jobs", "from", model],
+    queryFn: () =>
+      body(
+        api.GET("/v1/fine_tuning/jobs", { params: { query: { search: model, limit: MOST } } }),
+      ).then(({ data, has_more }) => ({
+        jobs: data.filter((job) => job.model === model), // the search also looks elsewhere
+        has_more,
+      })),
+  });
+
+export const modelCardQuery = (jobId: string) =>
+  queryOptions({
+    queryKey: ["job", jobId, "card"],
+    queryFn: async () =>
+      String(
+        await body(
+          api.GET("/v1/fine_tuning/jobs/{job_id}/model/{name}", {
+            params: { path: { job_id: jobId, name: "README.md" } },
+            parseAs: "text",
+          }),
+        ),
+      ),
+  });
+
+export const costsQuery = (days: number) =>
+  queryOptions({
+    queryKey: ["costs", days],
+    queryFn: () => body(api.GET("/v1/organization/costs", { params: { query: { days } } })),
+  });
+
+export const projectCostsQuery = (days: number) =>
+  queryOptions({
+    queryKey: ["costs", "projects", days],
+    queryFn: () =>
+      body(
+        api.GET("/v1/organization/costs/projects", { params: { query: { days, limit: MOST } } }),
+      ),
+  });
+
+export const reconciliationQuery = (days: number) =>
+  queryOptions({
+    queryKey: ["costs", "reconciliation", days],
+    queryFn: () =>
+      body(
+        api.GET("/v1/organization/costs/reconciliation", {
+          params: { query: { days, limit: MOST } },
+        }),
+      ),
+  });
+
+export const keysQuery = queryOptions({
+  queryKey: ["keys"],
+  queryFn: () => body(api.GET("/v1/api_keys", { params: { query: { limit: MOST } } })),
+});
+
+export const projectsQuery = queryOptions({
+  queryKey: ["projects"],
+  queryFn: () => body(api.GET("/v1/organization/projects", { params: { query: { limit: MOST } } })),
+});
+
+export const auditQuery = queryOptions({
+  queryKey: ["audit"],
+  queryFn: () => body(api.GET("/v1/organization/audit", { params: { query: { limit: MOST } } })),
+});
+
+export const tracesQuery = (days: number, after?: string) =>
+  queryOptions({
+    queryKey: ["traces", days, after],
+    queryFn: () =>
+      body(
+        api.GET("/v1/organization/traces", {
+          params: { query: { days, gap_seconds: 900, after } },
+        }),
+      ),
+  });
