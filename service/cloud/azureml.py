@@ -162,14 +162,19 @@ class AzureMlCloud:
         try:
             self._client.models.get(model.name, version=model.version)
         except ResourceNotFoundError:
+            self._require_workspace()
             return False
         return True
 
     def _cluster(self, name: str) -> Any | None:  # noqa: ANN401 - AmlCompute
-        """Return the cluster, or None. Raise Misconfigured for a cluster of another deployment."""
+        """Return the cluster, or None.
+
+        Raise Misconfigured if there is no workspace, or if another deployment owns the cluster.
+        """
         try:
             found = self._client.compute.get(cluster_name(name))
         except ResourceNotFoundError:
+            self._require_workspace()
             return None
         if (found.tags or {}).get(OWNER_TAG) != self._workspace.owner:
             raise Misconfigured(
@@ -196,9 +201,35 @@ class AzureMlCloud:
         except ResourceNotFoundError:
             return None
 
+    def _require_workspace(self) -> None:
+        """Raise Misconfigured if a 404 came from a missing workspace.
+
+        A 404 then tells nothing about clusters, which may run in a workspace of another name. Codes
+        do not tell the two apart: ARM answers both with ResourceNotFound, and a missing workspace
+        also with ParentResourceNotFound or ResourceGroupNotFound.
+        """
+        space = self._workspace
+        try:
+            self._client.workspaces.get(space.name)
+        except ResourceNotFoundError as error:
+            raise Misconfigured(
+                f"Azure finds no ML workspace {space.name} in resource group"
+                f" {space.resource_group}. Correct REKINDLE_AZUREML_WORKSPACE and"
+                " REKINDLE_AZUREML_RESOURCE_GROUP, or create an empty workspace of this name if it"
+                " was deleted: clusters count as running until it answers.",
+                "WorkspaceNotFound",
+            ) from error
+
+    def _checked(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except ResourceNotFoundError:
+            self._require_workspace()
+            raise
+
     async def _do(self, what: str, call: Callable[[], T]) -> T:
         async with self._translating(what):
-            return await asyncio.to_thread(call)
+            return await asyncio.to_thread(self._checked, call)
 
     @asynccontextmanager
     async def _translating(self, what: str) -> AsyncIterator[None]:

@@ -25,8 +25,9 @@ from service.domain.fleet import (
 )
 from service.domain.states import CapacityType
 from tests.clock import Clock
+from tests.contract import emulated
 from tests.emulator_aml import OLD, WORKSPACE
-from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT, Emulator
+from tests.emulator_process import GROUP, SUBSCRIPTION, Emulator
 from tests.waiting import on, until
 
 IMAGE = "example/node:1"
@@ -45,6 +46,7 @@ class Space:
 
     cloud: CloudProvider
     neighbour: CloudProvider  # the same workspace as another deployment sees it
+    owner: str = ""
     preempt: Callable[[str, str], Awaitable[None]]  # (scale set, node)
     until: Callable[..., Awaitable[ScaleSet]]
 
@@ -69,7 +71,7 @@ class Space:
         except ScaleSetNotFound:
             return None
 
-    async def seen(self, name: str, right: Callable[[ScaleSet | None], bool]) -> ScaleSet:
+    async def seen(self, name: str, right: Callable[[ScaleSet | None], bool]) -> ScaleSet | None:
         """As soon as it is ``right``."""
         return await self.until(partial(self.look, name), right)
 
@@ -136,7 +138,8 @@ def server(folder: Path) -> Iterator[Emulator]:
 
 async def emulated_space(emulator: Emulator) -> AsyncIterator[Space]:
     """The real adapter, with the real client, on the emulator."""
-    cloud, neighbour = (sign_in(emulator, owner) for owner in (f"o-{uuid4().hex}", "neighbour"))
+    owner = f"o-{uuid4().hex}"
+    cloud, neighbour = sign_in(emulator, owner), sign_in(emulator, "neighbour")
 
     async def preempt(name: str, node: str) -> None:
         machines = emulator.virtual_machines()
@@ -145,21 +148,19 @@ async def emulated_space(emulator: Emulator) -> AsyncIterator[Space]:
         emulator.admin("evict", {**whom, "notice": False}).raise_for_status()
 
     yield Space(
-        cloud=cloud, neighbour=neighbour, preempt=preempt, until=partial(until, interval=0.05)
+        cloud=cloud,
+        neighbour=neighbour,
+        owner=owner,
+        preempt=preempt,
+        until=partial(until, interval=0.05),
     )
     await cloud.close()
     await neighbour.close()
 
 
-def sign_in(emulator: Emulator, owner: str) -> AzureMlCloud:
-    """The real adapter as a deployment of this name."""
-    space = Workspace(subscription_id=SUBSCRIPTION, resource_group=GROUP, name="ws", owner=owner)
-    credential = ClientSecretCredential(
-        TENANT,
-        "service",
-        "any",
-        authority=emulator.arm_url,
-        disable_instance_discovery=True,
-        connection_verify=emulator.ca,
-    )
+def sign_in(emulator: Emulator, owner: str, **place: str) -> AzureMlCloud:
+    """The real adapter as a deployment of this name; ``place``: another workspace or group."""
+    told = {"subscription_id": SUBSCRIPTION, "resource_group": GROUP, "name": "ws"}
+    space = Workspace(**told | place, owner=owner)
+    credential = ClientSecretCredential(**emulated.secret(emulator))
     return AzureMlCloud(space, credential, base_url=emulator.arm_url, ca_path=emulator.ca)
