@@ -58,7 +58,7 @@ class Option:
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
         members = vars(self) | vars(self.offering) | vars(self.price)
-        del members["offering"], members["price"]
+        del members["offering"], members["price"], members["cluster"]
         memory = {"total": self.memory.total, "needed": self.memory.needed}
         members["memory"] = vars(self.memory) | memory
         members["cadence"] = self.cadence and asdict(self.cadence)

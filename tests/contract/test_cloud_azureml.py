@@ -14,7 +14,7 @@ from tests.clock import Clock
 from tests.contract import workspaces
 from tests.contract.test_azure_access import settings
 from tests.contract.workspaces import FULL, SPOT, Space, a_spec, emulated_space, fake_space
-from tests.emulator_process import Emulator
+from tests.emulator_process import GROUP, Emulator
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml and what it imports
 
@@ -25,11 +25,14 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
         yield running
 
 
-@pytest.fixture(params=["fake", "emulator"])
+@pytest.fixture(params=["fake", "emulator", "named"])
 async def space(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[Space]:
-    fake = request.param == "fake"
+    """``named``: on a cluster that is there already and stays."""
+    form = request.param
     async for made in (
-        fake_space(clock) if fake else emulated_space(request.getfixturevalue("azure"))
+        fake_space(clock)
+        if form == "fake"
+        else emulated_space(request.getfixturevalue("azure"), named=form == "named")
     ):
         yield made
 
@@ -145,14 +148,14 @@ async def test_an_image_that_no_registry_has_is_told_with_what_to_do(azure: Emul
         assert "REKINDLE_TRAINER_IMAGE" in seen.error_message
 
 
-@pytest.mark.parametrize("place", [{"name": "renamed"}, {"resource_group": "renamed"}])
+@pytest.mark.parametrize("place", [("renamed", GROUP), ("ws", "renamed")])
 async def test_a_workspace_that_is_not_found_does_not_mean_that_its_clusters_are_gone(
-    azure: Emulator, place: dict[str, str]
+    azure: Emulator, place: tuple[str, str]
 ) -> None:
     async for space in emulated_space(azure):
         spec = a_spec()
         await space.made(spec)
-        lost = workspaces.sign_in(azure, "owner", **place)
+        lost = workspaces.sign_in(azure, "owner", {}, *place)
         said = partial(pytest.raises, Misconfigured, match="REKINDLE_AZUREML_WORKSPACE")
         for ask in (lost.get, lost.delete):
             with said():

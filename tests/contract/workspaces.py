@@ -1,11 +1,12 @@
 """Two workspaces that one contract suite runs against, and what Azure ML does there by itself."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from uuid import uuid4
 
 from azure.identity import ClientSecretCredential
@@ -26,7 +27,7 @@ from service.domain.fleet import (
 from service.domain.states import CapacityType
 from tests.clock import Clock
 from tests.contract import emulated
-from tests.emulator_aml import OLD, WORKSPACE
+from tests.emulator_aml import OLD, WORKSPACE, cluster
 from tests.emulator_process import GROUP, SUBSCRIPTION, Emulator
 from tests.waiting import on, until
 
@@ -136,10 +137,11 @@ def server(folder: Path) -> Iterator[Emulator]:
         emulator.destroy()
 
 
-async def emulated_space(emulator: Emulator) -> AsyncIterator[Space]:
-    """The real adapter, with the real client, on the emulator."""
+async def emulated_space(emulator: Emulator, *, named: bool = False) -> AsyncIterator[Space]:
+    """The real adapter, with the real client, on the emulator; ``named``: on clusters of a team."""
     owner = f"o-{uuid4().hex}"
-    cloud, neighbour = sign_in(emulator, owner), sign_in(emulator, "neighbour")
+    clusters = {o: team_cluster(emulator, o) for o in (SPOT, FULL)} if named else {}
+    cloud, neighbour = (sign_in(emulator, o, clusters) for o in (owner, "neighbour"))
 
     async def preempt(name: str, node: str) -> None:
         machines = emulator.virtual_machines()
@@ -158,9 +160,29 @@ async def emulated_space(emulator: Emulator) -> AsyncIterator[Space]:
     await neighbour.close()
 
 
-def sign_in(emulator: Emulator, owner: str, **place: str) -> AzureMlCloud:
-    """The real adapter as a deployment of this name; ``place``: another workspace or group."""
-    told = {"subscription_id": SUBSCRIPTION, "resource_group": GROUP, "name": "ws"}
-    space = Workspace(**told | place, owner=owner)
+def team_cluster(emulator: Emulator, offering: Offering, most: int = 2) -> str:
+    """Make a cluster that is none of ours; return its name."""
+    name = f"team-{uuid4().hex[:12]}"
+    with emulator.signed_in() as client:
+        body = cluster(most, vmSize=offering.vm_size)
+        client.put(f"{WORKSPACE}/computes/{name}", params=OLD, json=body).raise_for_status()
+    return name
+
+
+def sign_in(
+    emulator: Emulator,
+    owner: str,
+    clusters: Mapping[Offering, str] = MappingProxyType({}),
+    name: str = "ws",
+    group: str = GROUP,
+) -> AzureMlCloud:
+    """The real adapter as a deployment of this name, in the workspace ``name``."""
+    space = Workspace(
+        subscription_id=SUBSCRIPTION,
+        resource_group=group,
+        name=name,
+        owner=owner,
+        clusters=clusters,
+    )
     credential = ClientSecretCredential(**emulated.secret(emulator))
     return AzureMlCloud(space, credential, base_url=emulator.arm_url, ca_path=emulator.ca)
