@@ -1,7 +1,7 @@
 """One offering weighed: how long a whole job takes there, what it costs, how often it is evicted.
 
-Evictions are Poisson; each costs a recovery and half a checkpoint interval, both paid for. That
-is the careful case, in which no notice arrives in time to save.
+Evictions are Poisson; each costs a recovery and what it undoes (`cadence.lost_to_eviction`), both
+paid for.
 """
 
 import math
@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Self
 
 from contract.choices import Engine
-from service.domain.cadence import plan, seconds_to_save
+from service.domain.cadence import lost_to_eviction, plan, seconds_to_save
 from service.domain.cost import cents, cost_of
 from service.domain.fleet import Offering, Price
 from service.domain.layout import Layout
@@ -54,6 +54,11 @@ class Option:
     evictions_from: str = ""  # ... and who says so; "": on demand, or an earlier release
     verify_seconds: float = 0.0  # after the last step; 0: not verified, or an earlier release
     save_seconds: float | None = None  # reserved to save and stop; None: an earlier release
+
+    def undone_seconds(self, every: float | None = None) -> float:
+        """Return the mean training time that an eviction undoes; ``every``: interval in force."""
+        answered = self.cadence.answered if self.cadence else 0.0
+        return lost_to_eviction(every or self.checkpoint_seconds, answered)[0]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
@@ -105,7 +110,8 @@ def weigh(
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
     every, cadence = _cadence(offering, price, layout, step, hazard)
-    lost = hazard.recovery_seconds + every / 2 * (1 - cadence.answered if cadence else 1)
+    undone, _ = lost_to_eviction(every, cadence.answered if cadence else 0.0)
+    lost = hazard.recovery_seconds + undone
     useful = 1 - per_second * lost  # of the time, once evictions and recoveries are paid for
     if useful <= 0:
         return None
