@@ -95,7 +95,7 @@ class Course:
     @classmethod
     def of(cls, option: Option) -> Self:
         """Of an option."""
-        return cls._of(option.__dict__, option.cadence.answered if option.cadence else 0.0)
+        return cls._of(option.__dict__, option.answered)
 
     @classmethod
     def of_plan(cls, plan: Mapping[str, Any]) -> Self:

@@ -57,8 +57,12 @@ class Option:
 
     def undone_seconds(self, every: float | None = None) -> float:
         """Return the mean training time that an eviction undoes; ``every``: interval in force."""
-        answered = self.cadence.answered if self.cadence else 0.0
-        return lost_to_eviction(every or self.checkpoint_seconds, answered)[0]
+        return lost_to_eviction(every or self.checkpoint_seconds, self.answered)[0]
+
+    @property
+    def answered(self) -> float:
+        """Return the planned share of evictions whose notice comes in time for a save."""
+        return _answered(self.cadence)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
@@ -110,8 +114,7 @@ def weigh(
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
     every, cadence = _cadence(offering, price, layout, step, hazard)
-    undone, _ = lost_to_eviction(every, cadence.answered if cadence else 0.0)
-    lost = hazard.recovery_seconds + undone
+    lost = hazard.recovery_seconds + lost_to_eviction(every, _answered(cadence))[0]
     useful = 1 - per_second * lost  # of the time, once evictions and recoveries are paid for
     if useful <= 0:
         return None
@@ -154,6 +157,10 @@ def weigh(
         verify_seconds=verify,
         save_seconds=_save_seconds(layout, step, hazard),
     )
+
+
+def _answered(cadence: Cadence | None) -> float:
+    return cadence.answered if cadence else 0.0
 
 
 def _save_seconds(layout: Layout, step: StepTime, hazard: Hazard) -> float:
