@@ -5,12 +5,13 @@ from pathlib import Path
 from rekindle.layout import CLIENT, RESOURCE_GROUP, TENANT, Layout
 
 
-def banner(layout: Layout, api_key: str) -> str:
-    """The addresses, the key and the exports for clients, for staging models and for `az`."""
+def banner(layout: Layout, api_key: str, sign_in: str) -> str:
+    """The addresses, a sign-in link, the key, and exports for clients, staging and `az`."""
     return f"""
 Rekindle is up. State in {_short(layout.state.path)}, logs in {_short(layout.state / "logs")}, \
 Ctrl-C ends it all.
 
+  Console         {layout.api_url}/#sign-in={sign_in}  (once, within 10 minutes)
   API             {layout.api_url}/v1
   Azure (ARM)     {layout.arm_url}
   Blob (Azurite)  {layout.blob_url}

@@ -62,8 +62,13 @@ class Crew:
         await self._spawn(part)
         self._watchers.append(asyncio.create_task(self._watch(part), name=part.name))
 
-    async def run(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> str:
-        """Run a program to its end and return its output; raise CannotStart when it fails."""
+    async def run(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str], *, secret: bool = False
+    ) -> str:
+        """Run a program to its end and return its output; raise CannotStart when it fails.
+
+        The log keeps the output, unless it is ``secret`` and the program succeeds.
+        """
         process = await asyncio.create_subprocess_exec(
             *argv,
             env=self._environment(env),
@@ -77,8 +82,9 @@ class Crew:
             await process.wait()
             raise
         text = output.decode(errors="replace")
-        with self._log(name).open("a") as log:
-            log.write(text)
+        if process.returncode or not secret:
+            with self._log(name).open("a") as log:
+                log.write(text)
         if process.returncode:
             raise CannotStart(f"{name} failed (exit {process.returncode}):\n{self.tail(name)}")
         return text

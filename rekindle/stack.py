@@ -92,6 +92,14 @@ async def _database(layout: Layout, crew: Crew, say: Callable[[str], None]) -> N
         write_private(layout.state / "api-key", printed.strip().splitlines()[-1])
 
 
+async def sign_in_token(layout: Layout, crew: Crew) -> str:
+    """Return a one-time token for the console, of an operator's key of the local project."""
+    create = ["sign-in", "--project", "local", "--scope", "operator"]
+    told = [sys.executable, "-m", "service.main", *create]
+    printed = await crew.run("sign-in", told, layout.settings(), secret=True)
+    return printed.strip().splitlines()[-1]
+
+
 async def _cpu_speed(crew: Crew) -> None:
     """Measure once how fast this computer trains: plans rest on it."""
     if not CPU_SPEED.exists():

@@ -12,7 +12,7 @@ from contract.printable import printable_lines
 from rekindle.banner import banner
 from rekindle.layout import BASE_MODELS, ENGINE_HELP, Layout
 from rekindle.parts import MOST_RESTARTS
-from rekindle.stack import stack
+from rekindle.stack import sign_in_token, stack
 from rekindle.state import CannotStart, Ports, State
 
 
@@ -77,7 +77,8 @@ async def _run(layout: Layout, *, keep_vms: bool) -> None:
 async def _serve(layout: Layout, *, keep_vms: bool) -> None:
     _say("starting the local stack")
     async with stack(layout, _say, keep_vms=keep_vms) as crew:
-        _print(banner(layout, (layout.state / "api-key").read_text().strip()))
+        key = (layout.state / "api-key").read_text().strip()
+        _print(banner(layout, key, await sign_in_token(layout, crew)))
         await crew.watch()
 
 

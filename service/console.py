@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Scope
 from service.domain.admission import Quota
-from service.operations import admission, budgets, keys, quotas
+from service.operations import admission, budgets, keys, quotas, sign_in
 
 _KEY_ACTIONS = (
     ("create", "make a key and print it, once"),
@@ -25,7 +25,7 @@ _LIMITS = ("live_jobs", "files", "bytes", "keys")
 _LEAST_DOLLARS, _MOST_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # the same
 _MOST_DAYS = 3650
 _HEAVIEST = 1e6
-COMMANDS = ("key", "budget", "quota")
+COMMANDS = ("key", "budget", "quota", "sign-in")
 
 
 def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -62,6 +62,10 @@ def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
             one.add_argument("--days", type=_days, help="until it expires; default: never")
         if action == "revoke":
             one.add_argument("id", help="as `key list` prints it")
+    link = commands.add_parser("sign-in", help="print a one-time token for the web console")
+    link.add_argument("--project", default="default")
+    link.add_argument("--scope", choices=list(Scope), type=Scope, default=Scope.WRITE)
+    link.add_argument("--minutes", type=int, choices=range(1, 61), default=10, metavar="N")
     budget = commands.add_parser("budget", help="what all jobs of a project may cost together")
     budget.add_argument("--project", default="default")
     budget.add_argument("--set", metavar="DOLLARS", type=_amount, help="from now on, or --since")
@@ -88,6 +92,9 @@ async def answer(
     if options.command == "budget":
         return await _budget(engine, options, now)
     async with engine.begin() as conn:
+        if options.command == "sign-in":
+            life = timedelta(minutes=options.minutes)
+            return [await sign_in.create_token(conn, options.project, options.scope, now, life)]
         if options.action == "create":
             until = None if options.days is None else now + timedelta(days=options.days)
             made = keys.create(

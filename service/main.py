@@ -1,4 +1,4 @@
-"""Composition root: `python -m service.main api|reconciler|all|migrate|check|key|budget|quota`."""
+"""Composition root: `python -m service.main COMMAND`, see `service/console.py`."""
 
 import argparse
 import asyncio

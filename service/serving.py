@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from service import collector
 from service.adapters import Adapters, Clock, Opened, adapters
-from service.api import submissions
+from service.api import submissions, web
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts, PlanDefaults
 from service.api.drain import Drain
@@ -117,6 +117,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         accepted_secret=settings.accepted_secret_key.get_secret_value(),
         outage=timedelta(seconds=settings.outage_seconds),
         now=world.now,
+        web=web.FOLDER,
         registers_models=bool(settings.azureml_workspace),
         account=settings.account,
         rates=RateLimits(settings.requests_per_minute),

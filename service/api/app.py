@@ -18,6 +18,7 @@ from service.api import (
     events,
     failures,
     files,
+    fleet,
     graders,
     health,
     job_lists,
@@ -31,10 +32,13 @@ from service.api import (
     project_savings,
     projects,
     reconciliations,
+    sign_in,
     simulations,
+    system,
     tiers,
     traces,
     uploads,
+    web,
 )
 from service.api.deps import Parts
 from service.api.drain import Draining
@@ -66,8 +70,18 @@ _OF_USERS = [
         tiers,
         models,
     ],
-    *[api_keys, audit, calendars, project_costs, project_savings, projects, reconciliations],
-    *[simulations, traces],
+    *[
+        api_keys,
+        audit,
+        calendars,
+        fleet,
+        project_costs,
+        project_savings,
+        projects,
+        reconciliations,
+        sign_in,
+    ],
+    *[simulations, system, traces],
 ]
 
 
@@ -82,6 +96,7 @@ def make_app(parts: Parts) -> FastAPI:
         redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
     )
+    web.install(app, parts.web)
     app.state.parts = parts
     app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
     app.state.live_lists, app.state.shared_reads = LiveLists(parts), SharedReads()

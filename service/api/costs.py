@@ -1,14 +1,16 @@
 """/v1/fine_tuning/jobs/{id}/cost: spent, forecast, saved; and /metrics, the series."""
 
+from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from service.api import job_views
 from service.api.deps import Db, Now, Reader
 from service.api.pages import clamp
-from service.api.schemas.costs import JobCost, MetricList, MetricRow
+from service.api.schemas.costs import Figure, JobCost, MetricList, MetricRow
 from service.db import metrics
+from service.db.metrics import Steps
 from service.domain.errors import InvalidRequest
 from service.operations import jobs
 
@@ -17,6 +19,21 @@ _MOST_ROWS = 10_000
 _LAST_STEP = 2**31 - 1
 _DIGITS = len(str(_LAST_STEP))  # int() refuses thousands of them in its own way
 Step = Annotated[int, Query(ge=0, le=_LAST_STEP)]
+
+MaxPoints = Annotated[
+    int | None,
+    Query(ge=1, description="Thin the series out: rows with the lowest and highest `figure`."),
+]
+ShownFigure = Annotated[
+    Figure, Query(description="With `max_points`: whose lowest and highest values are kept.")
+]
+
+
+async def _span(from_step: Step = 0, to_step: Step = _LAST_STEP) -> Steps:
+    return Steps(from_step=from_step, to_step=to_step)
+
+
+Span = Annotated[Steps, Depends(_span)]
 
 
 @router.get("/{job_id}/cost", operation_id="retrieveFineTuningCost")
@@ -31,27 +48,26 @@ async def get_metrics(
     db: Db,
     caller: Reader,
     job_id: str,
-    from_step: Step = 0,
-    to_step: Step = _LAST_STEP,
-    max_points: Annotated[int | None, Query(ge=1, description="thin the series out")] = None,
+    span: Span,
+    max_points: MaxPoints = None,
+    figure: ShownFigure = "loss",
     limit: int = _MOST_ROWS,
     after: Annotated[str | None, Query(description="the last step of the page before")] = None,
 ) -> MetricList:
-    """One row per training step, or with ``max_points`` one per stretch of steps."""
+    """One row per training step, or with `max_points` at most so many that show every spike."""
     await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST_ROWS)
     if max_points is not None and after is not None:
         raise InvalidRequest(
             "max_points gives the whole range at once: leave `after` out.", param="after"
         )
-    rows = await metrics.series(
-        db,
-        job_id,
-        from_step=from_step if after is None else max(from_step, _step(after) + 1),
-        to_step=to_step,
-        max_points=None if max_points is None else min(max_points, limit),
-        limit=limit + 1,
-    )
+    if max_points is not None:
+        most = min(max_points, limit)
+        rows = await metrics.thinned(db, job_id, span, max_points=most, figure=figure)
+    else:
+        if after is not None:
+            span = replace(span, from_step=max(span.from_step, _step(after) + 1))
+        rows = await metrics.series(db, job_id, span, limit=limit + 1)
     data = [MetricRow(**row) for row in rows[:limit]]
     return MetricList(data=data, has_more=len(rows) > limit)
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Request, Security
@@ -84,6 +85,7 @@ class Parts:
     staging: Staging = field(default_factory=Staging)  # of parts of uploads
     rates: RateLimits = field(default_factory=RateLimits)
     at_once: AtOnce = field(default_factory=AtOnce)
+    web: Path | None = None  # the built console; None: there is none
     schema: Schema | None = None  # that /readyz looks for
     pulse: Pulse | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
@@ -169,6 +171,12 @@ async def get_caller(
     if not openai_project:
         return caller
     return await _acting(request, parts_of(request), caller, openai_project)
+
+
+async def known_query(request: Request) -> None:
+    """Refuse unknown query members of a route that needs no key."""
+    if request.scope["query_string"]:
+        _check_query(request)
 
 
 async def authenticate(request: Request) -> Caller:

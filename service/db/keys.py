@@ -134,6 +134,13 @@ async def revoke(conn: AsyncConnection, key_id: str, now: datetime) -> None:
     await notices.notify(conn, TOPIC)
 
 
+async def revoke_expired(conn: AsyncConnection, project_id: str, name: str, now: datetime) -> None:
+    """Revoke the project's keys of this name that have expired: they count for nothing then."""
+    c = api_keys.c
+    over = (c.project_id == project_id, c.name == name, c.revoked_at.is_(None), c.expires_at <= now)
+    await conn.execute(update(api_keys).where(*over).values(revoked_at=now))
+
+
 async def count(conn: AsyncConnection, project_id: str) -> int:
     """How many keys still open the project."""
     live = (api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None))

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import exists, func, select, text
-from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import metrics
@@ -29,6 +28,37 @@ on conflict (job_id, step) do update
 set {", ".join(f"{name} = excluded.{name}" for name in _NUMBERS)}
 where metrics.generation <= excluded.generation
 """)  # noqa: S608 - names of columns
+
+# Figures whose lowest and highest value a stretch of a thinned series shows.
+FIGURES = tuple(n for n in _NUMBERS if n not in ("generation", "slowest_rank", "skipped"))
+# PostgreSQL orders NaN above every number, so a loss that is none is shown like a spike.
+_THIN = """
+with span as (
+  select min(step) low, max(step) high from metrics
+  where job_id = :job and step between :from_step and :to_step
+), stretches as (
+  select (min(array[{figure}, step]::float8[]))[2] lowest,
+    -(max(array[{figure}, -step]::float8[]))[2] highest,
+    max(step) filter (where valid_loss is not null) validated
+  from metrics cross join span
+  where job_id = :job and step between span.low and span.high and {figure} is not null
+  group by (step - span.low)::bigint * :stretches / (span.high - span.low + 1)
+), chosen as (
+  select unnest(array[lowest, highest, validated]) step from stretches
+  union select high from span
+)
+select {shown} from metrics
+where job_id = :job and step = any(array(select step::int from chosen where step is not null))
+order by step
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """A range of steps, both ends included."""
+
+    from_step: int
+    to_step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,32 +113,34 @@ async def pace(conn: AsyncConnection, job_id: str, generation: int, step: int) -
 
 
 async def series(
-    conn: AsyncConnection,
-    job_id: str,
-    *,
-    from_step: int,
-    to_step: int,
-    limit: int,
-    max_points: int | None = None,
+    conn: AsyncConnection, job_id: str, steps: Steps, *, limit: int
 ) -> list[dict[str, Any]]:
-    """Rows of the range in order of steps, the first ``limit`` of them.
-
-    With ``max_points`` the range is cut into so many stretches of one length, and each shows one
-    of its rows: the last one that has a validation loss, or else its last.
-    """
+    """Rows of the range in order of steps, the first ``limit`` of them."""
     m = metrics.c
-    rows = select(*_SHOWN).where(m.job_id == job_id, m.step.between(from_step, to_step))
-    if max_points is not None:
-        cut = rows.add_columns(func.ntile(max_points).over(order_by=m.step).label("stretch"))
-        every = cut.subquery()
-        rows = (
-            select(*(c for c in every.c if c.name != "stretch"))
-            .ext(distinct_on(every.c.stretch))
-            .order_by(every.c.stretch, every.c.valid_loss.is_(None), every.c.step.desc())
-        )
-    else:
-        rows = rows.order_by(m.step)
-    return [dict(r) for r in (await conn.execute(rows.limit(limit))).mappings()]
+    rows = select(*_SHOWN).where(m.job_id == job_id, m.step.between(steps.from_step, steps.to_step))
+    found = await conn.execute(rows.order_by(m.step).limit(limit))
+    return [dict(r) for r in found.mappings()]
+
+
+async def thinned(
+    conn: AsyncConnection, job_id: str, steps: Steps, *, max_points: int, figure: str = "loss"
+) -> list[dict[str, Any]]:
+    """At most ``max_points`` rows of the range, in order of steps; every row was measured so.
+
+    Few rows are all shown. Else the range is cut into stretches of one length, and each shows the
+    rows with its lowest and its highest ``figure``, and its last one with a validation loss. The
+    last row of the range is shown as well. A spike is never averaged away.
+    """
+    if figure not in FIGURES:
+        raise ValueError(figure)
+    first = await series(conn, job_id, steps, limit=max_points + 1)
+    if len(first) <= max_points:
+        return first
+    shown = ", ".join(c.name for c in _SHOWN)
+    query = text(_THIN.format(figure=figure, shown=shown))
+    given = vars(steps) | {"job": job_id, "stretches": max((max_points - 1) // 3, 1)}
+    rows = [dict(r) for r in (await conn.execute(query, given)).mappings()]
+    return rows[-max_points:]
 
 
 async def has(conn: AsyncConnection, job_id: str, figure: str) -> bool:

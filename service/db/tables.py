@@ -67,6 +67,17 @@ api_keys = Table(
     Index("api_keys_listing", "project_id", "id"),
 )
 
+sign_in_tokens = Table(  # of the console's links, each good for one key
+    "sign_in_tokens",
+    metadata,
+    Column("sha256", LargeBinary, primary_key=True),  # the token itself is never stored
+    Column("project_id", ForeignKey("projects.id"), nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("expires_at", Moment, nullable=False),
+    Column("used_at", Moment),
+    one_of("scope", Scope),
+)
+
 jobs = Table(
     "jobs",
     metadata,

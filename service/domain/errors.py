@@ -116,6 +116,14 @@ class ExpiredApiKey(InvalidApiKey):
     code = "expired_api_key"
 
 
+class InvalidSignIn(ServiceError):
+    """A sign-in token that is unknown, used or expired."""
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_sign_in"
+
+
 class PermissionDenied(ServiceError):
     """The key is known, but may not do this."""
 

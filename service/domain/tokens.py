@@ -27,6 +27,11 @@ def new_api_key() -> str:
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 
+def new_sign_in_token() -> str:
+    """Return a fresh token for one sign-in; kept only as a hash."""
+    return secrets.token_urlsafe(32)
+
+
 def digest(api_key: str) -> bytes:
     """What is kept of a key. It is 256 random bits, so a plain hash is enough."""
     return hashlib.sha256(api_key.encode()).digest()

@@ -45,6 +45,19 @@ async def create(
     return secret
 
 
+async def create_for_token(
+    conn: AsyncConnection,
+    project_id: str,
+    name: str,
+    now: datetime,
+    *,
+    scope: Scope,
+    expires_at: datetime,
+) -> tuple[Key, str]:
+    """Make a key for a sign-in; return its facts, and the key itself."""
+    return await _make(conn, project_id, None, name, now, (scope, expires_at))
+
+
 async def add(
     conn: AsyncConnection,
     caller: Caller,

@@ -18,6 +18,11 @@ class Pulse:
         """This loop turns, and is to do so again ``within`` that time."""
         self._until[loop] = self.now() + within + LATE
 
+    @property
+    def has_loops(self) -> bool:
+        """Whether any loop has turned in this process."""
+        return bool(self._until)
+
     def late(self) -> list[str]:
         """The loops that have not turned for too long."""
         return sorted(name for name, until in self._until.items() if self.now() > until)

@@ -4,11 +4,13 @@ import base64
 import csv
 import io
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from service.api.app import make_app
+from service.api.schemas.costs import Figure
+from service.db import metrics as series
 from service.db import pruning
 from service.db.pruning import Rows
 from service.operations import models
@@ -71,17 +73,50 @@ async def test_a_series_is_cut_to_a_range(world: World, running: Running) -> Non
     assert await steps(world, running[0], from_step=50) == ([], False)
 
 
-async def test_a_series_is_thinned_out_evenly_and_keeps_validation(
+async def test_a_thinned_series_shows_extremes_validation_and_the_end(
     world: World, running: Running
 ) -> None:
     job, nodes, number = running
-    validated = metrics(33)
-    validated = type(validated)(**vars(validated) | {"valid_loss": 1.5})
-    await nodes[0].say(NodePhase.RUNNING, number, step=40, metrics=(validated,))
+    validated, spike = metrics(33), metrics(20, loss=7.0)
+    validated = replace(validated, valid_loss=1.5)
+    spike = replace(spike, grad_norm=900.0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=40, metrics=(validated, spike))
 
-    assert await steps(world, job, max_points=4) == ([10, 20, 30, 33], False)
-    assert await steps(world, job, max_points=4, from_step=1, to_step=8) == ([2, 4, 6, 8], False)
+    assert await steps(world, job, max_points=4) == ([1, 2, 33, 40], False)
+    assert await steps(world, job, max_points=4, from_step=3, to_step=9) == ([3, 9], False)
+    assert await steps(world, job, max_points=7) == ([1, 2, 21, 33, 40], False)
+    assert await steps(world, job, max_points=4, figure="grad_norm") == ([1, 20, 33, 40], False)
+    assert await steps(world, job, max_points=1) == ([40], False)
     assert (await steps(world, job, max_points=100))[0] == [*range(1, 41)]
+
+
+async def test_a_thinned_series_shows_a_loss_that_is_no_number(
+    world: World, running: Running
+) -> None:
+    job, nodes, number = running
+    await nodes[0].say(
+        NodePhase.RUNNING, number, step=40, metrics=(metrics(12, loss=float("nan")),)
+    )
+
+    shown, _ = await steps(world, job, max_points=4)
+
+    assert 12 in shown
+
+
+async def test_a_figure_that_is_not_measured_leaves_the_end_alone(
+    world: World, running: Running
+) -> None:
+    job, _, _ = running
+    refused = await world.call(
+        "GET", f"{JOBS}/{job['id']}/metrics", params={"max_points": 4, "figure": "height"}
+    )
+
+    assert await steps(world, job, max_points=4, figure="reward") == ([40], False)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "figure")
+
+
+async def test_every_figure_of_a_row_may_be_asked_for() -> None:
+    assert sorted(get_args(Figure)) == sorted(series.FIGURES)
 
 
 @pytest.mark.parametrize("after", ["nothing", "-1", "99999999999999999999", "1" * 5000])

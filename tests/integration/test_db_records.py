@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import checkpoints, events, generations, jobs, ledger, metrics, tables
 from service.db.ledger import Exist
+from service.db.metrics import Steps
 from service.domain.cost import spent
 from service.domain.fleet import Price
 from service.domain.ids import new_id
@@ -22,7 +23,7 @@ from tests.scripted_node import metrics as measured
 from trainer.contract import DirectiveKind, Head, Retention
 
 HOURLY, ON_DEMAND = Decimal(8), Decimal(32)
-WHOLE = {"from_step": 0, "to_step": 99, "limit": 99}
+WHOLE = Steps(from_step=0, to_step=99)
 
 
 @pytest.fixture
@@ -67,16 +68,16 @@ async def test_metrics_sent_twice_are_kept_once(engine: AsyncEngine) -> None:
         await metrics.add(conn, "job", 1, batch)
         await metrics.add(conn, "job", 1, [*batch, measured(3)])
 
-        assert [m["step"] for m in await metrics.series(conn, "job", **WHOLE)] == [1, 2, 3]
+        assert [m["step"] for m in await metrics.series(conn, "job", WHOLE, limit=9)] == [1, 2, 3]
 
 
 async def test_of_a_step_done_twice_the_newer_generation_is_believed(engine: AsyncEngine) -> None:
     async with engine.begin() as conn:
         await metrics.add(conn, "job", 2, [measured(5, loss=1.0)])
         await metrics.add(conn, "job", 1, [measured(5, loss=9.0), measured(4, loss=4.0)])  # late
-        kept = await metrics.series(conn, "job", **WHOLE)
+        kept = await metrics.series(conn, "job", WHOLE, limit=9)
         await metrics.add(conn, "job", 3, [measured(5, loss=2.0)])
-        after = await metrics.series(conn, "job", **WHOLE)
+        after = await metrics.series(conn, "job", WHOLE, limit=9)
 
     assert [(m["step"], m["loss"]) for m in kept] == [(4, 4.0), (5, 1.0)]
     assert after[-1]["loss"] == 2.0
@@ -86,7 +87,7 @@ async def test_a_batch_that_names_a_step_twice_is_taken_in(engine: AsyncEngine) 
     async with engine.begin() as conn:
         await metrics.add(conn, "job", 1, [measured(1, loss=9.0), measured(1, loss=1.0)])
 
-        assert [m["loss"] for m in await metrics.series(conn, "job", **WHOLE)] == [1.0]
+        assert [m["loss"] for m in await metrics.series(conn, "job", WHOLE, limit=9)] == [1.0]
 
 
 # --- the ledger ----------------------------------------------------------------------------------

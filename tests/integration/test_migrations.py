@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import file_tables, files, jobs, metrics, storage_cost, tables
+from service.db.metrics import Steps
 from service.domain.row import Format
 from tests import waiting
 from tests.clock import Clock
@@ -84,7 +85,9 @@ async def test_files_and_metrics_of_the_release_before_are_chats_without_a_margi
 
     async with engine.connect() as conn:
         kept = [await files.find(conn, f"p-{i}", f"f-{i}") for i in JOBS]
-        steps = [await metrics.series(conn, i, from_step=0, to_step=9, limit=9) for i in JOBS]
+        steps = [
+            await metrics.series(conn, i, Steps(from_step=0, to_step=9), limit=9) for i in JOBS
+        ]
     assert [file and file.format for file in kept] == [Format.CHAT, Format.CHAT]
     assert [row["margin"] for rows in steps for row in rows] == [None, None]
 
@@ -101,7 +104,7 @@ async def test_prompts_stay_when_the_release_before_them_is_taken_back(
 
     async with engine.connect() as conn:
         kept = await files.find(conn, "p-before", "f-before")
-        (step,) = await metrics.series(conn, "before", from_step=0, to_step=9, limit=9)
+        (step,) = await metrics.series(conn, "before", Steps(from_step=0, to_step=9), limit=9)
     assert kept is not None
     assert (kept.format, kept.members) == (Format.PROMPT, {}), "what its rows have is lost"
     assert (step["reward"], step["kl"], step["grader_errors"]) == (None, None, 0)

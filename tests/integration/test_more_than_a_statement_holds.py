@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import ledger, metrics, tables
 from service.db.ledger import Exist
+from service.db.metrics import Steps
 from service.db.together import Together
 from service.domain.fleet import Price, scale_set_name
 from tests.clock import Clock
@@ -75,7 +76,7 @@ async def test_a_loss_that_is_no_number_is_kept_as_such(engine: AsyncEngine, clo
     async with engine.begin() as conn:
         await add_job(conn, clock())
         await metrics.add(conn, "job", 1, [measured(1, math.nan), measured(2, math.inf)])
-        rows = await metrics.series(conn, "job", from_step=0, to_step=9, limit=9)
+        rows = await metrics.series(conn, "job", Steps(from_step=0, to_step=9), limit=9)
 
     assert math.isnan(rows[0]["loss"])
     assert rows[1]["loss"] == math.inf

@@ -44,6 +44,7 @@ from service.db import (
 )
 from service.db.heartbeats import Progress
 from service.db.keys import Caller
+from service.db.metrics import Steps
 from service.db.pruning import Rows
 from service.domain.admission import Quota
 from service.domain.findings import Finding
@@ -263,7 +264,7 @@ HOT: dict[str, Query] = {
     "a page of events": lambda conn, _: events.newest(conn, "ftjob-007", after="e-7-5", limit=20),
     "a look at attempts": look,
     "a page of metrics": lambda conn, _: metrics.series(
-        conn, "ftjob-007", from_step=0, to_step=99, limit=20
+        conn, "ftjob-007", Steps(from_step=0, to_step=99), limit=20
     ),
     "what a project costs": money_of_a_project,
     "what all projects save": money_of_all_projects,

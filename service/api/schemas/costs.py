@@ -39,8 +39,29 @@ class JobCost(Cost):
     job: str
 
 
+Figure = Literal[
+    "loss",
+    "learning_rate",
+    "grad_norm",
+    "accuracy",
+    "tokens",
+    "seconds",
+    "valid_loss",
+    "margin",
+    "reward",
+    "kl",
+    "answer_tokens",
+    "grader_errors",
+    "loss_scale",
+    "mfu",
+    "peak_memory",
+    "slowest_ratio",
+    "spike",
+]
+
+
 class MetricRow(Answer):
-    """What one training step measured, or the mean of several steps."""
+    """What one training step measured."""
 
     step: int
     generation: int

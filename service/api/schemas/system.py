@@ -1,0 +1,100 @@
+"""How the service itself stands, for operators."""
+
+from typing import Literal
+
+from service.api.schemas.base import Answer, UnixTime
+
+
+class Work(Answer):
+    """Rows that reconcilers look after."""
+
+    name: Literal["jobs", "attempts"]
+    due: int
+    """Rows that wait for a reconciler."""
+    lag_seconds: float
+    """How long the oldest of them has waited."""
+    leased: int
+    """Rows that a reconciler works on now."""
+
+
+class Turn(Answer):
+    """Work that one replica does for all."""
+
+    what: str
+    holder: str
+    ends_at: UnixTime
+    """Renewed while the replica lives; in the past: no replica does this work."""
+    is_held: bool
+
+
+class Reading(Answer):
+    """What is read from Azure regularly, by one replica for all."""
+
+    what: str
+    read_at: UnixTime | None
+    due_at: UnixTime
+    lag_seconds: float
+    """How long it is overdue; 0: it is not."""
+    trouble: str | None
+    trouble_at: UnixTime | None
+
+
+class RateBudget(Answer):
+    """Requests that Azure still allowed in a region."""
+
+    region: str
+    request: str
+    left: float
+    at: UnixTime
+    """When they were counted; more have come back since."""
+
+
+class Circuit(Answer):
+    """A region whose requests fail."""
+
+    region: str
+    failures: int
+    """In a row."""
+    closed_until: UnixTime | None
+    """No request is sent before; null: requests are sent."""
+
+
+class HelpWanted(Answer):
+    """A job that needs a person."""
+
+    job: str
+    job_name: str | None
+    project: str
+    attempt: str | None
+    since: UnixTime
+    message: str
+
+
+class ThisReplica(Answer):
+    """The process that answers."""
+
+    version: str | None
+    """Null in images: see the image's tag."""
+    runs_loops: bool
+    late_loops: list[str]
+    """Its loops that have not turned for too long."""
+    hears_notices: bool
+
+
+class System(Answer):
+    """The service by its database; what has no row is null."""
+
+    object: Literal["organization.system"] = "organization.system"
+    replicas: None = None
+    """Not known: replicas leave no rows. Ask your platform, or `/readyz` of each."""
+    this_replica: ThisReplica
+    work: list[Work]
+    turns: list[Turn]
+    readings: list[Reading]
+    rate_budgets: list[RateBudget]
+    circuits: list[Circuit]
+    help_wanted: list[HelpWanted]
+    """Oldest first, at most 200."""
+    schema_revision: str
+    postgres_version: str
+    as_of: UnixTime

@@ -1,0 +1,105 @@
+"""/v1/organization/system: how the service itself stands, for operators. From rows alone."""
+
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import APIRouter
+from sqlalchemy import RowMapping
+
+from service.api.deps import Db, Now, Operator, Parts, PartsDep
+from service.api.job_views import seconds
+from service.api.schemas import system as shown
+from service.api.schemas.system import System
+from service.db import system
+
+router = APIRouter(prefix="/organization", tags=["Organization"])
+
+
+@router.get("/system", operation_id="retrieveSystem")
+async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> System:
+    """Show overdue work, turns, readings of Azure, rate limits, and jobs that need a person."""
+    rows = await system.of(db, now)
+    return System(
+        this_replica=_replica(parts),
+        work=[_work(row, now) for row in rows.work],
+        turns=[_turn(row, now) for row in rows.turns],
+        readings=[_reading(row, now) for row in rows.looks],
+        rate_budgets=[
+            shown.RateBudget(
+                region=row["region"], request=row["kind"], left=row["tokens"], at=_unix(row["at"])
+            )
+            for row in rows.tokens
+        ],
+        circuits=[
+            shown.Circuit(
+                region=row["region"],
+                failures=row["failures"],
+                closed_until=seconds(row["shut_until"]),
+            )
+            for row in rows.circuits
+        ],
+        help_wanted=[_help(row) for row in rows.help_wanted],
+        schema_revision=rows.schema,
+        postgres_version=rows.postgres,
+        as_of=_unix(now),
+    )
+
+
+def _replica(parts: Parts) -> shown.ThisReplica:
+    late = parts.pulse.late() if parts.pulse else []
+    return shown.ThisReplica(
+        version=_version(),
+        runs_loops=parts.pulse is not None and parts.pulse.has_loops,
+        late_loops=late,
+        hears_notices=parts.listener.hears,
+    )
+
+
+def _version() -> str | None:
+    """Return the installed release; None where the sources run without being installed."""
+    try:
+        return version("rekindle")
+    except PackageNotFoundError:
+        return None
+
+
+def _work(row: RowMapping, now: datetime) -> shown.Work:
+    lag = _lag(row["oldest_due_at"], now)
+    return shown.Work(name=row["name"], due=row["due"], lag_seconds=lag, leased=row["leased"])
+
+
+def _turn(row: RowMapping, now: datetime) -> shown.Turn:
+    ends_at = row["ends_at"]
+    return shown.Turn(
+        what=row["what"], holder=row["holder"], ends_at=_unix(ends_at), is_held=ends_at > now
+    )
+
+
+def _reading(row: RowMapping, now: datetime) -> shown.Reading:
+    return shown.Reading(
+        what=row["what"],
+        read_at=seconds(row["read_at"]),
+        due_at=_unix(row["due_at"]),
+        lag_seconds=_lag(row["due_at"], now),
+        trouble=row["trouble"] or None,
+        trouble_at=seconds(row["trouble_at"]),
+    )
+
+
+def _help(row: RowMapping) -> shown.HelpWanted:
+    return shown.HelpWanted(
+        job=row["job_id"],
+        job_name=row["name"],
+        project=row["project_id"],
+        attempt=row["attempt_id"],
+        since=_unix(row["at"]),
+        message=row["message"],
+    )
+
+
+def _lag(due_at: datetime | None, now: datetime) -> float:
+    return 0.0 if due_at is None else max((now - due_at).total_seconds(), 0.0)
+
+
+def _unix(at: datetime) -> int:
+    return int(at.timestamp())

@@ -1,0 +1,49 @@
+"""Machines of a project or of all: offerings, attempts and the queue, from rows alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db import fleet, price_doubts, quotas
+from service.db.fleet import Fleet
+from service.db.keys import Caller
+from service.db.offerings import of as offering_of
+from service.db.offerings import values
+from service.domain.admission import Cores
+from service.domain.fleet import Offering
+from service.domain.states import CapacityType
+from service.domain.traces import Place
+from service.operations import operators
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The rows, and what is known of the offerings' prices and cores."""
+
+    rows: Fleet
+    prices: Mapping[Place, Mapping[CapacityType, Decimal]]
+    cores: Mapping[str, Cores]  # by pool
+    all_projects: bool
+
+
+async def overview(
+    conn: AsyncConnection,
+    caller: Caller,
+    offerings: Sequence[Offering],
+    operator_project: str,
+    now: datetime,
+) -> Overview:
+    """Return what belongs to the caller's project; to all projects where operators ask."""
+    every = await operators.are(conn, caller, operator_project)
+    project = None if every else caller.project_id
+    rows = await fleet.of(conn, project, [values(o) for o in dict.fromkeys(offerings)])
+    places = dict.fromkeys(Place(o.region, o.vm_size) for o in map(offering_of, rows.capacity))
+    return Overview(
+        rows=rows,
+        prices={place: await price_doubts.paid(conn, place, now) for place in places},
+        cores=await quotas.regions(conn, now),
+        all_projects=every,
+    )
