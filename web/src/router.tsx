@@ -12,6 +12,7 @@ import { ErrorBox, NotFound } from "./components/states";
 import {
   compareSearch,
   costsSearch,
+  fleetSearch,
   jobSearch,
   jobsSearch,
   modelsSearch,
@@ -66,6 +67,7 @@ const models = createRoute({
 const fleet = createRoute({
   getParentRoute: () => root,
   path: "/fleet",
+  validateSearch: fleetSearch,
   component: lazyRouteComponent(() => import("./pages/fleet/fleet-page"), "FleetPage"),
 });
 
