@@ -13,6 +13,7 @@ import { ErrorBox } from "./components/states";
 import {
   compareSearch,
   costsSearch,
+  fleetSearch,
   jobSearch,
   jobsSearch,
   modelsSearch,
@@ -67,6 +68,7 @@ const models = createRoute({
 const fleet = createRoute({
   getParentRoute: () => root,
   path: "/fleet",
+  validateSearch: fleetSearch,
   component: lazyRouteComponent(() => import("./pages/fleet/fleet-page"), "FleetPage"),
 });
 

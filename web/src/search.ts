@@ -66,14 +66,24 @@ export function modelsSearch(raw: Record<string, unknown>): ModelsSearch {
   return { model: text(raw.model), search: text(raw.search) };
 }
 
-export const COST_DAYS = [7, 30, 90] as const;
+export const RANGES = [7, 30, 90] as const;
 
 export interface CostsSearch {
-  days?: (typeof COST_DAYS)[number];
+  days?: (typeof RANGES)[number];
 }
 
 export function costsSearch(raw: Record<string, unknown>): CostsSearch {
-  return { days: COST_DAYS.find((days) => days === Number(raw.days)) };
+  return { days: RANGES.find((days) => days === Number(raw.days)) };
+}
+
+export interface FleetSearch {
+  region?: string;
+  place?: string; // whose history is shown: SIZE@REGION
+  days?: (typeof RANGES)[number];
+}
+
+export function fleetSearch(raw: Record<string, unknown>): FleetSearch {
+  return { region: text(raw.region), place: text(raw.place), ...costsSearch(raw) };
 }
 
 export function compareSearch(raw: Record<string, unknown>): CompareSearch {

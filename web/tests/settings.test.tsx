@@ -2,8 +2,8 @@ import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { HttpResponse, http } from "msw";
 import { setupServer } from "msw/node";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { visit } from "./place";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { renderRoute } from "./render-route";
 
 const KEY = {
   id: "key-1",
@@ -30,12 +30,13 @@ const server = setupServer(
   ),
 );
 beforeAll(() => server.listen({ onUnhandledRequest: "error" }));
+beforeEach(() => sessionStorage.setItem("rekindle.key", "rk-the-key-of-this-tab"));
 afterEach(() => server.resetHandlers());
 afterAll(() => server.close());
 
 test("a new key is shown once and then never again", async () => {
   const user = userEvent.setup();
-  visit("/settings");
+  renderRoute("/settings");
   await user.type(await screen.findByLabelText("Name of a new key"), "laptop");
   await user.click(screen.getByRole("button", { name: "Create key" }));
   expect(await screen.findByText(SECRET)).toBeTruthy();
@@ -52,7 +53,7 @@ test("a key expires after the days that were chosen", async () => {
     }),
   );
   const user = userEvent.setup();
-  visit("/settings");
+  renderRoute("/settings");
   await user.type(await screen.findByLabelText("Name of a new key"), "laptop");
   await user.selectOptions(screen.getByLabelText("Valid for"), "30 days");
   await user.click(screen.getByRole("button", { name: "Create key" }));
@@ -70,7 +71,7 @@ test("revoking asks first, and only then revokes", async () => {
     }),
   );
   const user = userEvent.setup();
-  visit("/settings");
+  renderRoute("/settings");
   await user.click(await screen.findByRole("button", { name: "Revoke ci" }));
   const dialog = await screen.findByRole("alertdialog");
   expect(within(dialog).getByText(/opens nothing any more/)).toBeTruthy();
@@ -84,7 +85,7 @@ test("who revokes the key of this tab reads that it signs them out", async () =>
     http.get("*/v1/api_keys", () => HttpResponse.json(listed([{ ...KEY, hint: "rk-...s-tab" }]))),
   );
   const user = userEvent.setup();
-  visit("/settings");
+  renderRoute("/settings");
   await user.click(await screen.findByRole("button", { name: "Revoke ci" }));
   expect(await screen.findByText(/so you are signed out/)).toBeTruthy();
 });
@@ -98,7 +99,7 @@ test("who is no operator reads what key the projects need", async () => {
       ),
     ),
   );
-  visit("/settings");
+  renderRoute("/settings");
   expect(await screen.findByText("This needs an operator's key")).toBeTruthy();
   expect(screen.getByText("This needs a key of the scope 'operator'.")).toBeTruthy();
   expect(await screen.findByText("ci")).toBeTruthy();

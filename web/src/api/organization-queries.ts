@@ -72,13 +72,39 @@ export const auditQuery = queryOptions({
   queryFn: () => body(api.GET("/v1/organization/audit", { params: { query: { limit: MOST } } })),
 });
 
-export const tracesQuery = (days: number, after?: string) =>
+export const fleetQuery = queryOptions({
+  queryKey: ["fleet"],
+  queryFn: () => body(api.GET("/v1/organization/fleet", {})),
+  refetchInterval: 10_000,
+});
+
+export const systemQuery = queryOptions({
+  queryKey: ["system"],
+  queryFn: () => body(api.GET("/v1/organization/system", {})),
+  refetchInterval: 10_000,
+});
+
+export const pricesQuery = (days: number) =>
   queryOptions({
-    queryKey: ["traces", days, after],
-    queryFn: () =>
-      body(
-        api.GET("/v1/organization/traces", {
-          params: { query: { days, gap_seconds: 900, after } },
-        }),
-      ),
+    queryKey: ["prices", days],
+    queryFn: () => body(api.GET("/v1/organization/prices", { params: { query: { days } } })),
+  });
+
+const SECONDS_A_COUNT = 900; // 90 days of them are below the limit of the API
+
+/** The counts of one place, `SIZE@REGION`; null where no job ever had machines there. */
+export const traceQuery = (place: string, days: number) =>
+  queryOptions({
+    queryKey: ["trace", place, days],
+    queryFn: async () => {
+      let page: { after?: string; until?: number } = {};
+      for (;;) {
+        const query = { days, gap_seconds: SECONDS_A_COUNT, ...page };
+        const answer = await body(api.GET("/v1/organization/traces", { params: { query } }));
+        const found = answer.data.find(({ id }) => id === place);
+        if (found !== undefined) return found;
+        if (!answer.has_more || answer.last_id === null) return null;
+        page = { after: answer.last_id, until: answer.until };
+      }
+    },
   });

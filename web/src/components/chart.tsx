@@ -14,6 +14,7 @@ export interface Line {
   points?: boolean; // dots for few values
   dash?: boolean;
   faint?: boolean; // behind another line, and not in the legend
+  steps?: boolean; // each value holds until the next one, and a null is a gap
 }
 
 /** A stretch of the axis in a colour of its own; a mark where both ends are equal. */
@@ -175,7 +176,8 @@ function options({
         alpha: line.faint ? 0.25 : 1,
         class: line.faint ? "faint" : undefined,
         points: { show: line.points ?? false, size: 5, fill: token(line.color) },
-        spanGaps: true,
+        spanGaps: !line.steps,
+        paths: line.steps ? uPlot.paths.stepped?.({ align: 1 }) : undefined,
         value: (_: uPlot, value: number | null) => (value === null ? "–" : format(value)),
       })),
     ],

@@ -5,11 +5,12 @@ import { saveBlob } from "../../api/download";
 import { costsQuery, projectCostsQuery } from "../../api/organization-queries";
 import { Answer } from "../../components/answer";
 import { Button } from "../../components/button";
+import chips from "../../components/chips.module.css";
 import { Facts, Panel } from "../../components/panel";
 import { Empty } from "../../components/states";
 import { Table } from "../../components/table";
 import { integer, money, percent } from "../../format";
-import { COST_DAYS } from "../../search";
+import { RANGES } from "../../search";
 import styles from "./costs-page.module.css";
 import { type Costs, csvOf, type Day, dayName, daysOf } from "./days";
 import { DaysChart } from "./days-chart";
@@ -29,8 +30,8 @@ export function CostsPage() {
     <>
       <div className="row">
         <h1>Costs</h1>
-        <nav className={styles.ranges} aria-label="Range">
-          {COST_DAYS.map((one) => (
+        <nav className={chips.chips} aria-label="Range">
+          {RANGES.map((one) => (
             <Link
               key={one}
               to="/costs"

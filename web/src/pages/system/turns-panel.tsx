@@ -1,0 +1,79 @@
+import { Panel } from "../../components/panel";
+import { Empty } from "../../components/states";
+import { Table } from "../../components/table";
+import { Ago } from "../../components/time";
+import { duration, words } from "../../format";
+import type { System } from "./system-page";
+import styles from "./system-page.module.css";
+
+/** Work that one replica does for all of them, and which one. */
+export function TurnsPanel({ system }: { system: System }) {
+  return (
+    <Panel title="Loops that one replica runs for all" span={6}>
+      {system.turns.length === 0 ? (
+        <Empty title="No replica has taken any yet" />
+      ) : (
+        <Table caption="Loops, and the replica that runs each">
+          <thead>
+            <tr>
+              <th>Loop</th>
+              <th>Replica</th>
+              <th>State</th>
+              <th>Lease ends</th>
+            </tr>
+          </thead>
+          <tbody>
+            {system.turns.map(({ what, holder, ends_at, is_held }) => (
+              <tr key={what}>
+                <td>{words(what)}</td>
+                <td>
+                  <code className={styles.holder}>{holder}</code>
+                </td>
+                <td className={is_held ? "good" : "warn"}>{is_held ? "held" : "not held"}</td>
+                <td>
+                  <Ago at={ends_at} />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+    </Panel>
+  );
+}
+
+/** What is read from Azure regularly: prices, quota, bills. */
+export function ReadingsPanel({ system }: { system: System }) {
+  return (
+    <Panel title="Read from Azure" span={6}>
+      {system.readings.length === 0 ? (
+        <Empty title="Nothing was read yet" />
+      ) : (
+        <Table caption="What is read from Azure, and when">
+          <thead>
+            <tr>
+              <th>What</th>
+              <th>Last read</th>
+              <th>Next</th>
+              <th>State</th>
+            </tr>
+          </thead>
+          <tbody>
+            {system.readings.map(({ what, read_at, due_at, lag_seconds, trouble }) => (
+              <tr key={what}>
+                <td>{words(what)}</td>
+                <td>{read_at === null ? "never" : <Ago at={read_at} />}</td>
+                <td>
+                  <Ago at={due_at} />
+                </td>
+                <td className={trouble === null ? undefined : "warn"}>
+                  {trouble ?? (lag_seconds > 0 ? `${duration(lag_seconds)} late` : "on time")}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+    </Panel>
+  );
+}
