@@ -72,6 +72,8 @@ function Comparison({ chosen, onChoose }: ComparisonProps) {
   });
   const isLoading = jobs.isPending || metrics.isPending;
   const compared = useMemo(() => comparedJobs(jobs.data, metrics.data), [jobs.data, metrics.data]);
+  const [wasShown, setWasShown] = useState(false);
+  if (!isLoading && !wasShown) setWasShown(true); // later, a job that is added comes by itself
   const runs = useMemo(() => compared.map(({ run }) => run), [compared]);
 
   return (
@@ -84,8 +86,8 @@ function Comparison({ chosen, onChoose }: ComparisonProps) {
           </Button>
         </div>
       ))}
-      {isLoading && compared.length === 0 && <Loading lines={12} label="Loading the jobs" />}
-      {compared.length > 0 && (
+      {isLoading && !wasShown && <Loading lines={12} label="Loading the jobs" />}
+      {wasShown && compared.length > 0 && (
         <>
           <CurvesPanel runs={runs} />
           <div className="grid">
@@ -124,13 +126,14 @@ function comparedJobs(
 ): ComparedJob[] {
   const found = jobs.filter((job) => job !== undefined);
   return jobs.flatMap((job, at): ComparedJob[] => {
-    if (job === undefined) return [];
+    const rows = metrics[at]?.data;
+    if (job === undefined || rows === undefined) return [];
     const run: Run = {
       id: job.id,
       name: nameOf(job, found),
       color: `series-${(at % COLORS) + 1}`,
       dash: at >= COLORS,
-      rows: metrics[at]?.data ?? [],
+      rows,
     };
     return [{ job, run }];
   });

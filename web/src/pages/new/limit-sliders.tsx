@@ -1,4 +1,4 @@
-import { duration, money, timeOfDay } from "../../format";
+import { duration, money } from "../../format";
 import type { Limits, PlanOption } from "./plan";
 import styles from "./plan.module.css";
 
@@ -44,8 +44,7 @@ function costWithReserve(option: PlanOption): number {
 }
 
 function deadlineText(deadline: number, now: number): string {
-  if (deadline <= now) return "in the past";
-  return `${timeOfDay(deadline, now)}, in ${duration(deadline - now)}`;
+  return deadline <= now ? "in the past" : `in ${duration(deadline - now)}`;
 }
 
 interface LimitSliderProps {

@@ -63,7 +63,7 @@ export function TrainingFields({ form }: { form: Form }) {
           <TextField
             form={form}
             name="maxSeqLen"
-            label="Max sequence length"
+            label="Sequence length"
             placeholder="auto"
             unit="tokens"
             numeric
