@@ -154,7 +154,7 @@ test("a job that waits says why, and where it stands", async () => {
 
 test("the history of a place is looked for on every page", async () => {
   renderRoute(`/fleet?place=${SIZE}@westeurope`);
-  expect(await screen.findByText("No job had machines here in this time")).toBeTruthy();
+  expect(await screen.findByText("No capacity is known in this time")).toBeTruthy();
   expect(asked).toEqual(["first", `${SIZE}@eastus`]);
 });
 

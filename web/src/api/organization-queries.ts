@@ -90,7 +90,8 @@ export const pricesQuery = (days: number) =>
     queryFn: () => body(api.GET("/v1/organization/prices", { params: { query: { days } } })),
   });
 
-const SECONDS_A_COUNT = 900; // 90 days of them are below the limit of the API
+/** Seconds between two counts, so that a range has no more counts than the API gives. */
+const gapOf = (days: number) => (days > 30 ? 900 : 300);
 
 /** The counts of one place, `SIZE@REGION`; null where no job ever had machines there. */
 export const traceQuery = (place: string, days: number) =>
@@ -99,7 +100,7 @@ export const traceQuery = (place: string, days: number) =>
     queryFn: async () => {
       let page: { after?: string; until?: number } = {};
       for (;;) {
-        const query = { days, gap_seconds: SECONDS_A_COUNT, ...page };
+        const query = { days, gap_seconds: gapOf(days), ...page };
         const answer = await body(api.GET("/v1/organization/traces", { params: { query } }));
         const found = answer.data.find(({ id }) => id === place);
         if (found !== undefined) return found;

@@ -158,7 +158,7 @@ function options({
       {
         ...axis,
         font,
-        size: 28,
+        size: time ? 40 : 28, // times have a second row, for the day or the year
         values: formatX && ((_, ticks) => ticks.map((tick) => formatX(tick))),
       },
       { ...axis, font, size: 56, values: (_, ticks) => ticks.map((tick) => format(tick)) },

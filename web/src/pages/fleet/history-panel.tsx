@@ -117,8 +117,8 @@ function Capacity({ place, days }: HistoryProps) {
           const counts = countsOf(found?.trace ?? null);
           if (counts === null || found === null) {
             return (
-              <Empty title="No job had machines here in this time">
-                <p>Capacity is known only while a job asks for machines.</p>
+              <Empty title="No capacity is known in this time">
+                <p>It is known only while a job has machines here.</p>
               </Empty>
             );
           }
@@ -136,7 +136,8 @@ function Capacity({ place, days }: HistoryProps) {
                 format={integer}
               />
               <p className="small muted">
-                Known for {percent(found.seen_percent / 100, 1)} of the time: while a job asked.
+                Known for {percent(found.seen_percent / 100, 1)} of the time: while a job had
+                machines here.
               </p>
             </>
           );

@@ -126,7 +126,7 @@ function Groups({ summary }: { summary: Audit["summary"] }) {
         <tr>
           <th>Standing</th>
           <th className="num">Resources</th>
-          <th className="num">Machines</th>
+          <th className="num hide-narrow">Machines</th>
           <th className="num">An hour</th>
         </tr>
       </thead>
@@ -137,7 +137,7 @@ function Groups({ summary }: { summary: Audit["summary"] }) {
               {words(name)} <span className="small muted">{MEANING[name]}</span>
             </td>
             <td className="num">{integer(group.scale_sets ?? group.resources ?? 0)}</td>
-            <td className="num">{integer(group.machines)}</td>
+            <td className="num hide-narrow">{integer(group.machines)}</td>
             <td className="num">{money(group.per_hour)}</td>
           </tr>
         ))}
