@@ -20,7 +20,7 @@ import { type NewJob, useNewJob } from "./use-new-job";
 const route = getRouteApi("/new");
 
 export function NewJobPage() {
-  const { from } = route.useSearch();
+  const { from, model } = route.useSearch();
   const form = useNewJob();
   const source = useQuery({ ...jobQuery(from ?? ""), enabled: from !== undefined });
   const filled = useRef<string | null>(null);
@@ -35,6 +35,13 @@ export function NewJobPage() {
       form.replace(draftOf(source.data, Date.now() / 1000));
     }
   }, [source.data, from, form]);
+
+  const asked = useRef<string | undefined>(undefined);
+  useEffect(() => {
+    if (model === undefined || asked.current === model) return;
+    asked.current = model; // once: the user may choose another one
+    form.change({ model });
+  }, [model, form]);
 
   return (
     <>
