@@ -1,0 +1,180 @@
+"""The measurements, in the order in which they are taken."""
+
+import asyncio
+import json
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import httpx
+import psycopg
+
+from bench.api.__main__ import JOBS, _body, _client, _ok, _trains
+from bench.console.pages import Pages
+from bench.report import Measure, percentile
+from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+from rekindle.setup import ROOT, tools_path
+
+LANES = 16  # requests at a time
+BEAT = 2.0  # seconds between two heartbeats of the job that is watched
+SCRIPT = str(ROOT / "web" / "browser" / "measure.mjs")
+CHANNEL = "rekindle"
+MAX_POINTS = 2000
+# The row of the first step, once for each other step, with a loss that falls and has spikes.
+_MANY = """
+insert into metrics (job_id, step, generation, loss, learning_rate, grad_norm, accuracy, seconds, tokens)
+select job_id, n, generation, 2 + 5 * exp(-n / 1e5) + 0.2 * random(), 1e-4, 1, 1, 0.5, 512
+from metrics, generate_series(2, %s) n
+where job_id = %s and step = (select min(step) from metrics where job_id = %s)
+on conflict do nothing
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What was asked for."""
+
+    jobs: int
+    pages: int
+    seconds: float
+    steps: int
+
+
+async def all_of(order: Order) -> list[Measure]:
+    """Take every measurement."""
+    async with stack(Shape(reconcilers=0)) as running, _client(running) as api:
+        found = await _many_jobs(running, api, order)
+    async with stack(Shape(beat=BEAT)) as running, _client(running) as api:
+        job = (await _ok(api.post(JOBS, json=await _body(running, api))))["id"]
+        await _trains(api, job)
+        found += await _pixels(running, job, order)
+        found += await _open_pages(running, api, job, order)
+        found += await _long_series(running, api, job, order)
+    return found
+
+
+async def _many_jobs(running: Stack, api: httpx.AsyncClient, order: Order) -> list[Measure]:
+    """A list of jobs that wait: what it loads, when it paints, and how it scrolls."""
+    asked = await _body(running, api)
+    jobs = await _submit(api, asked, order.jobs)
+    loaded = await _browser(running, "load", jobs[-1])
+    used = await _browser(running, "list")
+    script = max(*(load["script"] for load in loaded["jobs"]), loaded["job"]["script"])
+    return [
+        Measure(name="script_kb", value=round(script / 1000, 1), unit="KB, gzip", bar=230),
+        Measure(
+            name="first_paint_ms",
+            value=round(median(load["paint"] for load in loaded["jobs"])),
+            unit="ms",
+            bar=1000,
+        ),
+        Measure(name="jobs", value=order.jobs, unit="jobs"),
+        Measure(name="select_ms_p99", value=_ms(used["select"], 99), unit="ms", bar=200),
+        Measure(name="scroll_frame_ms_p50", value=_ms(used["frames"], 50), unit="ms"),
+        Measure(name="scroll_frame_ms_p99", value=_ms(used["frames"], 99), unit="ms"),
+    ]
+
+
+async def _submit(api: httpx.AsyncClient, asked: dict[str, Any], count: int) -> list[str]:
+    made: list[str] = []
+    left = iter(range(count))
+
+    async def lane() -> None:
+        for number in left:
+            body = asked | {"suffix": f"sweep-{number}"}
+            made.append((await _ok(api.post(JOBS, json=body)))["id"])
+
+    await asyncio.gather(*(lane() for _ in range(LANES)))
+    return made
+
+
+async def _pixels(running: Stack, job: str, order: Order) -> list[Measure]:
+    """From the commit of a heartbeat until its step is on the screen."""
+    noticed: list[float] = []
+    hearing = asyncio.create_task(_hear(running, job, noticed))
+    seen = await _browser(running, "watch", job, order.seconds)
+    hearing.cancel()
+    took = [at - noticed[before - 1] for at, _ in seen if (before := bisect_right(noticed, at))]
+    if not took:
+        raise CannotMeasure("no step of the job came to the screen")
+    return [
+        Measure(name="heartbeat_to_pixel_s_p50", value=_s(took, 50), unit="s"),
+        Measure(name="heartbeat_to_pixel_s_p99", value=_s(took, 99), unit="s", bar=2),
+    ]
+
+
+async def _hear(running: Stack, job: str, noticed: list[float]) -> None:
+    """Note when the job's row was changed: the listener's clock is the browser's."""
+    async with await psycopg.AsyncConnection.connect(running.database, autocommit=True) as conn:
+        await conn.execute(f"listen {CHANNEL}")
+        async for notice in conn.notifies():
+            if job in notice.payload:
+                noticed.append(time.time())  # noqa: PERF401 - read while it grows
+
+
+async def _open_pages(
+    running: Stack, api: httpx.AsyncClient, job: str, order: Order
+) -> list[Measure]:
+    """What the api process uses more with pages open, half on the list and half on a job."""
+    before = await _used(running, order.seconds)
+    async with Pages(api, job, order.pages) as pages:
+        after = await _used(running, order.seconds)
+    return [
+        Measure(name="open_pages", value=order.pages, unit="pages"),
+        Measure(name="events_received", value=pages.received, unit="events"),
+        Measure(name="open_pages_api_cpu", value=round(after - before, 3), unit="cores", bar=0.1),
+    ]
+
+
+async def _used(running: Stack, seconds: float) -> float:
+    """Share of a core that the api process uses."""
+    begin = running.cpu()["api"]
+    await asyncio.sleep(seconds)
+    return (running.cpu()["api"] - begin) / seconds
+
+
+async def _long_series(
+    running: Stack, api: httpx.AsyncClient, job: str, order: Order
+) -> list[Measure]:
+    async with await psycopg.AsyncConnection.connect(running.database, autocommit=True) as conn:
+        await conn.execute(_MANY, (order.steps, job, job))
+        await conn.execute("analyze metrics")
+    before, begin = running.cpu(), time.monotonic()
+    answer = await _ok(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
+    wall, after = time.monotonic() - begin, running.cpu()
+    drawn = await _browser(running, "draw", job)
+    cpu = sum(after[part] - before[part] for part in ("api", "postgres"))
+    return [
+        Measure(name="series_points", value=len(answer["data"]), unit="points", bar=MAX_POINTS),
+        Measure(name="series_s", value=round(wall, 2), unit="s"),
+        Measure(name="series_cpu_s", value=round(cpu, 2), unit="CPU s"),
+        Measure(name="series_drawn_ms", value=drawn["drawn"], unit="ms"),
+    ]
+
+
+async def _browser(running: Stack, mode: str, job: str = "", seconds: float = 0) -> Any:  # noqa: ANN401 - JSON
+    url = f"http://127.0.0.1:{running.ports[0]}"
+    program = ("node", SCRIPT, url, running.key, mode, job, str(seconds))
+    environment = {**os.environ, "PATH": tools_path()}
+    browsing = await asyncio.create_subprocess_exec(
+        *program, stdout=asyncio.subprocess.PIPE, env=environment
+    )
+    output, _ = await browsing.communicate()
+    with suppress(ValueError):
+        return json.loads(output)
+    raise CannotMeasure(f"the browser gave no figures for {mode}; is Chromium installed?")
+
+
+def _ms(values: Sequence[float], percent: float) -> float | None:
+    found = percentile(values, percent)
+    return None if found is None else round(found, 1)
+
+
+def _s(values: Sequence[float], percent: float) -> float | None:
+    found = percentile(values, percent)
+    return None if found is None else round(found, 2)

@@ -1,0 +1,66 @@
+"""Open pages without a browser: their streams, and what a page asks for after each change."""
+
+import asyncio
+import json
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+JOBS = "/v1/fine_tuning/jobs"
+MAX_POINTS = 2000
+
+
+class Pages:
+    """Half of them show the list of jobs, half of them one job that trains."""
+
+    def __init__(self, api: httpx.AsyncClient, job: str, count: int) -> None:
+        self._api, self._job, self._count = api, job, count
+        self._tasks: list[asyncio.Task[None]] = []
+        self.received = 0  # events
+
+    async def __aenter__(self) -> Self:
+        limits = httpx.Limits(max_connections=None)
+        self._http = httpx.AsyncClient(
+            base_url=self._api.base_url,
+            headers=self._api.headers,
+            limits=limits,
+            timeout=None,  # noqa: S113 - a stream has no end
+            trust_env=False,
+        )
+        half = self._count // 2
+        pages = [self._list() for _ in range(half)]
+        pages += [self._one() for _ in range(self._count - half)]
+        self._tasks = [asyncio.create_task(page) for page in pages]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._http.aclose()
+
+    async def _list(self) -> None:
+        async with self._http.stream("GET", f"{JOBS}/stream") as answer:
+            async for line in answer.aiter_lines():
+                self.received += line.startswith("data:")
+
+    async def _one(self) -> None:
+        """As the job page does: new rows of metrics after each step."""
+        step = 0
+        async with self._http.stream("GET", f"{JOBS}/{self._job}/stream") as answer:
+            async for line in answer.aiter_lines():
+                if not line.startswith("data: {"):
+                    continue
+                self.received += 1
+                told: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                newest = told.get("data", {}).get("progress", {}).get("step", step)
+                if newest > step:
+                    query = {"from_step": step + 1, "max_points": MAX_POINTS}
+                    step = newest
+                    await self._http.get(f"{JOBS}/{self._job}/metrics", params=query)
