@@ -73,6 +73,11 @@ class Entry:
     nodes: int = 0  # of that generation, where they are not always as many
 
     @property
+    def is_known(self) -> bool:
+        """True for a name of ours; nodes may tell any."""
+        return self.name in _TITLES
+
+    @property
     def title(self) -> str:
         """For people."""
         title = _TITLES.get(self.name, self.name.replace("_", " ").capitalize())
