@@ -149,7 +149,7 @@ class AttemptReconciler:
         if will_not_die(found.attempt, found.seen, now):
             await self._raise_alarm(row, blind=found.seen.blind)
         step = next_step(found.attempt, found.seen, now, self.pace)
-        await self._take(claim, row, found, step)
+        await self._follow(claim, row, found, step)
         if found.call and not found.faults and help_wanted.is_over(found.call, row, step):
             async with self.engine.begin() as conn:
                 await help_wanted.call_off(conn, row, found.call, self.now())
@@ -176,18 +176,19 @@ class AttemptReconciler:
         listing = listed.fresh() if listed else None
         return as_listed(listings.known_of(row), listing, self.now()) if listing else None
 
-    async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
+    async def _follow(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
+        """Take the step, and have a span of it, unless it is only to wait."""
         if isinstance(step, Wait):
-            usual = calm.pause(row, found, self.pace, self.now()) if self._hears else None
-            await self._release(claim, self._pause(row, found, step.delay or usual))
+            await self._take(claim, row, found, step)
             return
         with tracing.step(f"reconcile {type(step).__name__}", row.job_id, row.id):
-            await self._act(claim, row, found, step)
+            await self._take(claim, row, found, step)
 
-    async def _act(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
+    async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
         match step:
-            case Wait():
-                raise AssertionError("there is nothing to do")
+            case Wait(delay):
+                usual = calm.pause(row, found, self.pace, self.now()) if self._hears else None
+                await self._release(claim, self._pause(row, found, delay or usual))
             case Create():
                 await self._create(claim, row)
             case Refill(useless):
