@@ -37,6 +37,7 @@ _TITLES = {
     "first_step": "The first training step",
     "train": "Training",
     "export": "Writing the final model",
+    "verify": "Verifying the final model",
     "save": "Saving a checkpoint before stopping",
     "stop": "Stopping the trainer",
     "delete": "Deleting the machines",

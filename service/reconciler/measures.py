@@ -34,7 +34,7 @@ from service.operations.attempt_records import Record
 from service.tracing import Component, Piece
 
 _OF_SERVICE = frozenset({"create", "allocate", "delete"})
-_OF_TRAINER = frozenset({"first_validation", "first_step", "train", "export", "save"})
+_OF_TRAINER = frozenset({"first_validation", "first_step", "train", "export", "verify", "save"})
 
 
 def job_moved(claim: Claim, to: JobState, now: datetime) -> None:
