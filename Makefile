@@ -46,8 +46,10 @@ check: setup ## lint, types and import contracts alone
 	@$(VENV)/lint-imports --no-logo
 	@$(NPM) run check
 
-docs: setup ## regenerate docs/lifecycle.md, docs/emulator-operations.md, docs/emulator-agreement.md and openapi.json
+docs: setup ## regenerate openapi.json, the dashboards, and docs/{lifecycle,metrics,emulator-operations,emulator-agreement}.md
 	@$(VENV)/python -m tests.repository.lifecycle
+	@$(VENV)/python -m tests.repository.metrics_page
+	@$(VENV)/python -m tests.repository.dashboards
 	@$(VENV)/python -m tests.repository.operations
 	@$(VENV)/python -m tests.recorded.agreement
 	@$(VENV)/python -m tests.repository.openapi

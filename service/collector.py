@@ -11,6 +11,8 @@ import gc
 from contextlib import suppress
 from itertools import count
 
+from service.instruments import EVENT_LOOP_LAG
+
 _EVERY = 0.5  # s
 _ROUNDS = 7_200  # an hour; then also at what has lived through one before: the stop described above
 # By itself: after so many new objects, and then at the newest only; Python's own are 700, 10 and
@@ -26,10 +28,13 @@ async def in_bites(stop: asyncio.Event, every: float = _EVERY, rounds: int = _RO
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_BY_ITSELF)
+    clock = asyncio.get_running_loop().time
     for number in count(1):
+        began = clock()
         with suppress(TimeoutError):
             async with asyncio.timeout(every):
                 await stop.wait()
         if stop.is_set():
             return
+        EVENT_LOOP_LAG.observe(value=clock() - began - every)
         gc.collect(0 if number % rounds else 2)

@@ -40,6 +40,8 @@ def _run(options: argparse.Namespace) -> int:
     settings = Settings()  # type: ignore[call-arg]  # the environment fills it
     from service import serving  # noqa: PLC0415 - it takes seconds; other commands do without
 
+    if telemetry.is_wanted(os.environ):
+        telemetry.export_traces()
     serving.run(settings, options, now)
     return 0
 

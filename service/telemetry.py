@@ -1,34 +1,75 @@
-"""Logs: one JSON object a line on stderr, with an event name and ids."""
+"""Logs and traces of the process: JSON lines on stderr, and spans to an OTLP endpoint.
 
-import json
+OpenTelemetry's own environment variables set the endpoint, the headers and the sampling
+(docs/monitoring.md); without an endpoint there are no spans.
+"""
+
 import logging
 import sys
-from typing import Any
+from collections.abc import Mapping
 
-_PLAIN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+from opentelemetry import trace
+from pythonjsonlogger.json import JsonFormatter
+
+from service import tracing
+from service.instruments import LOG_EVENTS
+from service.tracing import Component
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_MEMBERS = {
+    "created": "at",
+    "levelname": "level",
+    "message": "event",
+    "name": "logger",
+    "exc_info": "error",
+}
 
 
-class JsonLines(logging.Formatter):
-    """Whatever is passed as ``extra`` becomes a member."""
+class _Counted(logging.Filter):
+    """Counts warnings and errors by event; adds the ids of the span under way to every line."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """One line of JSON."""
-        line: dict[str, Any] = {
-            "at": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            "logger": record.name,
-        }
-        line |= {k: v for k, v in vars(record).items() if k not in _PLAIN}
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let everything pass."""
+        if record.levelno >= logging.WARNING:
+            event = str(record.msg)
+            ours = record.name.startswith("service.") and " " not in event
+            LOG_EVENTS.add(record.levelname.lower(), event if ours else "other")
+        context = trace.get_current_span().get_span_context()
+        if context.is_valid:
+            record.trace_id = f"{context.trace_id:032x}"
+            record.span_id = f"{context.span_id:016x}"
+        return True
 
 
 def set_up(level: str = "INFO") -> None:
-    """Send every log line of the process to stderr."""
+    """Send every log line of the process to stderr, from this level on."""
+    for known in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
+        logging.addLevelName(known, logging.getLevelName(known).lower())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    shown = [name for name in _MEMBERS if name != "exc_info"]
+    handler.setFormatter(JsonFormatter(shown, rename_fields=_MEMBERS, json_default=str))
+    handler.addFilter(_Counted())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("azure", "httpx", "uvicorn.access", "azure.core.pipeline.policies"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def is_wanted(environment: Mapping[str, str]) -> bool:
+    """Whether an endpoint for traces is set."""
+    return any(environment.get(name) for name in _ENDPOINTS)
+
+
+def export_traces() -> None:
+    """Send spans over OTLP from now on, those of Azure's SDK included."""
+    from azure.core.settings import settings  # noqa: PLC0415 - takes half a second, only if wanted
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+        OTLPSpanExporter,
+    )
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    from service import span_providers  # noqa: PLC0415
+
+    providers = span_providers.make(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(providers[Component.SERVICE])
+    tracing.install(providers)
+    settings.tracing_enabled = True

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.app import make_routes
 
 Json = dict[str, Any]
-_INTERNAL = ("/internal/", "/docs", "/openapi.json")
+_INTERNAL = ("/internal/", "/docs", "/metrics", "/openapi.json")
 
 
 @cache

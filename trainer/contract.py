@@ -166,6 +166,7 @@ class NodeConfig(Message):
     storage_ingress: float = field(default=STORAGE_INGRESS, metadata=LATER)  # bytes a second
     hardware: ExpectedHardware | None = field(default=None, metadata=LATER)  # None: not checked
     vm_size: str = field(default="", metadata=LATER)  # "": the metadata service says it
+    traceparent: str = field(default="", metadata=LATER)  # W3C's, of the attempt; "": not traced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +283,14 @@ class BrokenCheckpoint(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuLoad(Message):
+    """How busy one GPU of the node was just now, as its driver says."""
+
+    busy: Annotated[float, Range(0, 1)]  # share of time in which a kernel ran
+    memory: Annotated[float, Range(0, 1)]  # share of its memory in use
+
+
+@dataclass(frozen=True, kw_only=True)
 class Heartbeat(Message):
     """POST /internal/nodes/{id}/heartbeat, with the node's token; ordered by (epoch, seq)."""
 
@@ -303,6 +312,8 @@ class Heartbeat(Message):
     hopeless: bool = field(default=False, metadata=LATER)  # no second try would help; see error
     unhealthy: Prose = field(default="", metadata=LATER)  # why this machine must be replaced
     saving: Saving | None = field(default=None, metadata=LATER)  # to who told a cadence; of rank 0
+    # Of this minute, if they were read since the last heartbeat.
+    gpus: Annotated[tuple[GpuLoad, ...], Count(64)] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True, kw_only=True)

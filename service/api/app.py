@@ -1,6 +1,8 @@
 """Builds the HTTP app from what it is given."""
 
+import re
 from functools import cache
+from time import perf_counter
 from uuid import uuid4
 
 from fastapi import FastAPI
@@ -8,6 +10,7 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service import tracing
 from service.api import (
     api_keys,
     attempts,
@@ -25,6 +28,7 @@ from service.api import (
     jobs,
     logs,
     models,
+    monitoring,
     nodes,
     plans,
     previews,
@@ -48,12 +52,14 @@ from service.api.safe_headers import safe_headers
 from service.api.schemas.errors import ErrorResponse
 from service.api.streams import SharedReads
 from service.db.keys import Key
+from service.instruments import HTTP_REQUEST
 from service.operations import keys
 from service.operations.kept import Kept
 
 _LONGEST_ID = 128
-# FastAPI's own, which nothing here sets up, looks for it at every request.
+# FastAPI's own metrics and logs, which nothing here sets up, look for that at every request.
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
+_NOT_TRACED = re.compile(r"/(livez|readyz|metrics|internal/nodes/[^/]+/(heartbeat|directive))")
 _OF_USERS = [
     *[
         files,
@@ -94,13 +100,12 @@ def make_app(parts: Parts) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        telemetry=_NO_TELEMETRY,
+        telemetry=_telemetry(),
     )
     web.install(app, parts.web)
-    app.state.parts = parts
-    app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
+    _know(app, parts)
     app.state.live_lists, app.state.shared_reads = LiveLists(parts), SharedReads()
-    failures.install(app)
+    app.add_middleware(Timed)
     app.add_middleware(Paths)
     app.add_middleware(Draining, drain=parts.drain)
     app.add_middleware(RequestNames)
@@ -128,18 +133,48 @@ def make_routes() -> FastAPI:
     for module in _OF_USERS:
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)
+    app.include_router(monitoring.router)
     document.install(app)
     return app
 
 
 def make_probes(parts: Parts) -> FastAPI:
-    """What a process without users answers: whether it is alive, and ready."""
-    app = FastAPI(title="Rekindle", version="1", docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.parts = parts
+    """What a process without users answers: whether it is alive, and ready, and its metrics."""
+    app = FastAPI(
+        title="Rekindle",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        telemetry=_NO_TELEMETRY,
+    )
     app.include_router(health.router)
-    failures.install(app)
+    app.include_router(monitoring.router)
+    _know(app, parts)
     app.add_middleware(Draining, drain=parts.drain)
+    app.add_middleware(RequestNames)
     return app
+
+
+def _know(app: FastAPI, parts: Parts) -> None:
+    """Give the app what is behind it, and its form of errors."""
+    app.state.parts = parts
+    app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
+    failures.install(app)
+
+
+def _telemetry() -> TelemetryConfig:
+    """Spans of requests, where traces are exported; of heartbeats there would be thousands."""
+    if not tracing.is_on():
+        return _NO_TELEMETRY
+    return TelemetryConfig(
+        tracing=True,
+        tracer_provider=tracing.provider(),
+        metrics=False,
+        logs=False,
+        operation_spans=False,
+        exclude=lambda scope: bool(_NOT_TRACED.fullmatch(scope.get("path", ""))),
+    )
 
 
 class RequestNames:
@@ -172,3 +207,34 @@ class RequestNames:
             await send(message)
 
         await self._app(scope, receive, named)
+
+
+class Timed:
+    """Measures every request, by operation and class of status."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Plain ASGI, so that bodies stream through untouched."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = perf_counter(), "none"  # of a client that did not wait for it
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = f"{message['status'] // 100}xx"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            HTTP_REQUEST.observe(_operation(scope), status, value=perf_counter() - began)
+
+
+def _operation(scope: Scope) -> str:
+    """The operation of the API document, or of a node; "none" where no route matches."""
+    name = getattr(scope.get("route"), "operation_id", None)
+    return str(name or getattr(scope.get("endpoint"), "__name__", "none"))

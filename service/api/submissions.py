@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from contract.job import JobRequest
+from service import tracing
 from service.api import submission_files
 from service.api.deps import Parts
 from service.api.job_requests import (
@@ -95,7 +96,10 @@ async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: date
 
 async def _submit(parts: Parts, ready: Submission, now: datetime) -> Submitted:
     async with parts.engine.begin() as conn:
-        return await jobs.submit(conn, ready, now)
+        made = await jobs.submit(conn, ready, now)
+    if made.is_new:
+        tracing.record_submission(made.job.id, now, parts.now())
+    return made
 
 
 async def submission(

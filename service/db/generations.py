@@ -60,7 +60,7 @@ update jobs j set
   updated_at = greatest(j.updated_at, :now)
 from given g join lost on lost.job_id = g.job_id
 where j.id = g.job_id
-returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
+returning pg_notify('{CHANNEL}', '{topic("")}' || j.id), lost.steps as lost
 """)  # noqa: S608 - constants
 
 
@@ -119,11 +119,11 @@ async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[Opened]:
 
 async def begin_all(
     conn: AsyncConnection, begun: Sequence[Generation], after_error: Collection[str], now: datetime
-) -> None:
+) -> int:
     """Write these rows, one of a job; each number must be free (the primary key says so).
 
     Their jobs, of which those in ``after_error`` have one trainer error more, have news: what is
-    lost is not done. Locks them in one order.
+    lost is not done. Locks them in one order. Returns how many steps are lost.
     """
     given: dict[str, list[Any]] = {
         "jobs": [g.job_id for g in begun],
@@ -134,7 +134,8 @@ async def begin_all(
         "errors": [int(g.job_id in after_error) for g in begun],
     }
     await locks.before_writing(conn, jobs, given["jobs"])
-    await conn.execute(_BEGIN, given | {"now": now})
+    rows = await conn.execute(_BEGIN, given | {"now": now})
+    return sum(row.lost for row in rows)
 
 
 async def mark_halted(

@@ -31,7 +31,8 @@ with given as (
     cast(:short as boolean[]), cast(:hopeless as boolean[]), cast(:measured as boolean[])
   ) as g (id, epoch, seq, phase, generation, step, port, short, hopeless, measured)
 ), mine as (
-  select n.id, g.seq, g.step, g.port, a.job_id, a.stop_by, a.cadence -> 'told' as cadence
+  select n.id, g.seq, g.step, g.port, a.job_id, a.stop_by, a.cadence -> 'told' as cadence,
+    a.region, a.vm_size
   from nodes n
   join given g on g.id = n.id
   join attempts a on a.id = n.attempt_id
@@ -47,7 +48,8 @@ with given as (
 )
 update nodes set heartbeat_seq = mine.seq, heard_at = :now, step = mine.step, free_port = mine.port
 from mine where nodes.id = mine.id
-returning nodes.id, nodes.directive_seq, mine.job_id, mine.stop_by, mine.cadence
+returning nodes.id, nodes.directive_seq, mine.job_id, mine.stop_by, mine.cadence, mine.region,
+  mine.vm_size
 """)
 
 # Jobs are locked in one order, and last of all: no deadlock.
@@ -122,6 +124,8 @@ class Beaten:
     directive_seq: int
     stop_by: datetime | None
     cadence: Mapping[str, Any] | None = None  # to save by; None: as the run spec says
+    region: str = ""
+    vm_size: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +184,12 @@ async def beat(
     found = await conn.execute(_BEAT, given | {"now": now})
     return {
         r.id: Beaten(
-            job_id=r.job_id, directive_seq=r.directive_seq, stop_by=r.stop_by, cadence=r.cadence
+            job_id=r.job_id,
+            directive_seq=r.directive_seq,
+            stop_by=r.stop_by,
+            cadence=r.cadence,
+            region=r.region,
+            vm_size=r.vm_size,
         )
         for r in found
     }

@@ -37,6 +37,7 @@ _TITLES = {
     "first_step": "The first training step",
     "train": "Training",
     "export": "Writing the final model",
+    "verify": "Verifying the final model",
     "save": "Saving a checkpoint before stopping",
     "stop": "Stopping the trainer",
     "delete": "Deleting the machines",
@@ -71,6 +72,11 @@ class Entry:
     ended_at: datetime | None
     generation: int = 0  # that trains or is stopped; 0 where it is none's alone
     nodes: int = 0  # of that generation, where they are not always as many
+
+    @property
+    def is_known(self) -> bool:
+        """True for a name of ours; nodes may tell any."""
+        return self.name in _TITLES
 
     @property
     def title(self) -> str:

@@ -21,6 +21,7 @@ from service.domain.plan import Plan
 from service.domain.shortage import Shortage
 from service.domain.states import CapacityType
 from service.domain.terms import Terms
+from service.instruments import QUEUE_WAIT
 from service.operations.keys import project as project_of
 
 _EXACT = 10  # positions that are always kept up to date; further back to within a tenth
@@ -77,6 +78,9 @@ async def let_in(conn: AsyncConnection, usual: Quota, now: datetime) -> int:
     await queue.tell(conn, news, now)
     new = {told.job_id: told.why for told in news if known[told.job_id][1].position is None}
     await queue.note_waits(conn, new, now)
+    for job_id in (admitted.job_id for admitted in decision.admitted):
+        waits, _ = known[job_id]
+        QUEUE_WAIT.observe(waits.priority, value=(now - waits.since).total_seconds())
     return len(decision.admitted)
 
 

@@ -67,8 +67,10 @@ class Opening:
         )
 
 
-async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
+async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> int:
     """Write the rows that HEAD was fenced for, and direct their members to start.
+
+    Returns how many steps are lost by it.
 
     Raises LeaseLost if any of the leases is lost: then none of it may be committed. Whoever has
     taken over does the same.
@@ -84,8 +86,9 @@ async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: date
     await locks.take(conn, tables.jobs, [one.row.job_id for one in openings])
     await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
     errors = {one.row.job_id for one in openings if one.step.after_error}
-    await generations.begin_all(conn, begun, errors, now)
+    lost = await generations.begin_all(conn, begun, errors, now)
     await events.add_all(conn, [event for one in openings for event in _opened(one, now)])
+    return lost
 
 
 async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:

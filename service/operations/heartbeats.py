@@ -18,6 +18,7 @@ from service.db import heartbeats
 from service.db.engine import reading
 from service.db.heartbeats import Beaten, Order
 from service.db.together import Together
+from service.instruments import GPU_MEMORY, GPU_UTILIZATION
 from service.operations import news, nodes
 from service.operations.nodes import Heard
 from trainer.contract import Heartbeat
@@ -48,7 +49,14 @@ class Hearing:
 
     async def beat(self, node: str, heartbeat: Heartbeat, now: datetime) -> Beaten | None:
         """Take it in if it tells nothing new; None: it is to be heard by itself."""
-        return await self._beats.do(Said(node, heartbeat, now)) if is_quiet(heartbeat) else None
+        if not is_quiet(heartbeat):
+            return None
+        beaten = await self._beats.do(Said(node, heartbeat, now))
+        if beaten is not None:
+            for gpu in heartbeat.gpus:
+                GPU_UTILIZATION.observe(beaten.region, beaten.vm_size, value=gpu.busy)
+                GPU_MEMORY.observe(beaten.region, beaten.vm_size, value=gpu.memory)
+        return beaten
 
     async def hear(self, node: str, heartbeat: Heartbeat, now: datetime) -> Heard:
         """Take in what may be news. Raises Gone and NodeNotFound."""

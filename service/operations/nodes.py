@@ -39,6 +39,7 @@ from service.domain.node import (
 )
 from service.domain.progress import OF_METHODS
 from service.domain.states import ATTEMPT_OVER
+from service.instruments import NODES_UNHEALTHY
 from trainer.contract import UNSTORABLE, Generation, Heartbeat, StepMetrics, Trouble
 
 log = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ async def _tell_unhealthy(
     instance = await nodes.name_of(conn, node.node_id)
     facts = {"node": node.node_id, "vm_id": node.vm_id, "instance": instance}
     log.warning("node.unhealthy", extra={"attempt": attempt.id, **facts})
+    NODES_UNHEALTHY.add()
     await events.add(
         conn,
         attempt.job_id,

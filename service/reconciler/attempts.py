@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Engine
+from service import tracing
 from service.cloud.provider import (
     CloudError,
     CloudProvider,
@@ -44,9 +45,10 @@ from service.domain.fleet import ScaleSet, scale_set_name
 from service.domain.generation import Halt
 from service.domain.listing import as_listed
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, Outcome
+from service.instruments import LEASE_LAG
 from service.operations import heads, help_wanted, refills
 from service.operations.generations import Halting
-from service.reconciler import calm, serial_logs
+from service.reconciler import calm, measures, serial_logs
 from service.reconciler.lister import Lister
 from service.reconciler.look import Eyes, Look
 from service.reconciler.openings import Openings
@@ -85,6 +87,8 @@ class AttemptReconciler:
         async with self.engine.begin() as conn:
             claims = await attempts.claim_due(conn, self.now(), limit)
         self.watch.round(self.now())
+        for claim, _ in claims:
+            LEASE_LAG.observe("attempts", value=(self.now() - claim.row.due_at).total_seconds())
         return [partial(self._reconcile, claim, row) for claim, row in claims]
 
     async def keep_watch(self) -> None:
@@ -145,7 +149,7 @@ class AttemptReconciler:
         if will_not_die(found.attempt, found.seen, now):
             await self._raise_alarm(row, blind=found.seen.blind)
         step = next_step(found.attempt, found.seen, now, self.pace)
-        await self._take(claim, row, found, step)
+        await self._follow(claim, row, found, step)
         if found.call and not found.faults and help_wanted.is_over(found.call, row, step):
             async with self.engine.begin() as conn:
                 await help_wanted.call_off(conn, row, found.call, self.now())
@@ -171,6 +175,14 @@ class AttemptReconciler:
         listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
         listing = listed.fresh() if listed else None
         return as_listed(listings.known_of(row), listing, self.now()) if listing else None
+
+    async def _follow(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
+        """Take the step, and have a span of it, unless it is only to wait."""
+        if isinstance(step, Wait):
+            await self._take(claim, row, found, step)
+            return
+        with tracing.step(f"reconcile {type(step).__name__}", row.job_id, row.id):
+            await self._take(claim, row, found, step)
 
     async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
         match step:
@@ -274,7 +286,10 @@ class AttemptReconciler:
         return now - first > TOO_LONG_UNREADABLE
 
     async def _move(self, claim: Claim, row: AttemptRow, step: Move) -> None:
-        await self._writes.move(Moving(claim=claim, row=row, step=step))
+        moving = Moving(claim=claim, row=row, step=step)
+        await self._writes.move(moving)
+        if measures.is_end(moving):
+            await measures.attempt_ended(self.engine, row, self.now())
         if self.polite is not None:
             self.polite.forget(row.id)  # what it waited for is not what it needs now
 

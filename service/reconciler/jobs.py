@@ -32,8 +32,10 @@ from service.domain.job import (
 )
 from service.domain.plan import Plan
 from service.domain.states import JobState, Outcome
+from service.instruments import LEASE_LAG
 from service.operations import admission, deadlines
 from service.pricing.source import PriceSource
+from service.reconciler import measures
 from service.reconciler.pasts import Pasts
 from service.reconciler.plain_starts import Plain, PlainStarts
 from service.reconciler.preparation import Preparation
@@ -66,6 +68,8 @@ class JobReconciler:
         """Lease what is due; each lease comes as the step to take under it."""
         async with self.engine.begin() as conn:
             claims = await jobs.claim_due(conn, self.now(), limit)
+        for claim, _ in claims:
+            LEASE_LAG.observe("jobs", value=(self.now() - claim.row.due_at).total_seconds())
         return [partial(self._reconcile, claim, job) for claim, job in claims]
 
     async def run_once(self, limit: int = 20) -> int:
@@ -121,6 +125,7 @@ class JobReconciler:
                 async with self._alone, self.engine.begin() as conn:
                     await jobs.move(conn, claim, job, move, self.now())
                     await storage_cost.begin(conn, job.id, self.now())  # of an older release's job
+                measures.job_moved(claim, move.to, self.now())
             case Move() as move:
                 await self._writes.move_job(Moving(claim=claim, job=job, step=move))
 
@@ -202,6 +207,7 @@ class JobReconciler:
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
+            measures.job_moved(claim, move.to, self.now())
             ours = move.reason.startswith((NEVER_TRAINED, FRUITLESS, CANNOT_BOOT))
             ours = ours or code == Outcome.MISCONFIGURED
             level = logging.ERROR if ours else logging.WARNING  # else it is the user's to mend
@@ -214,6 +220,7 @@ class JobReconciler:
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, now, pause_requested_at=now)
+            measures.job_moved(claim, move.to, now)
             log.error("job.paused", extra={"job": job.id, "cause": reason})
 
     async def _with_log(self, job: Job, reason: str) -> str:

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from time import perf_counter
 from typing import TypeVar
 
 from service.db import notices
 from service.db.away import is_away
 from service.db.notices import Listener
+from service.instruments import RECONCILE_STEP
 from service.operations.pulse import Pulse
 
 log = logging.getLogger(__name__)
@@ -119,13 +121,19 @@ class Loop:
 
     async def _guarded(self, name: str, run: Callable[[], Awaitable[T]]) -> T | None:
         """Once. Whatever fails, the next round comes: rows are level-triggered."""
+        began, result = perf_counter(), "failed"
         try:
-            return await run()
+            answer = await run()
         except Exception as fault:
             if is_away(fault):
                 log.warning("loop.database_failed", extra={"loop": name, "cause": str(fault)})
             else:
                 log.exception("loop.failed", extra={"loop": name})
+        else:
+            result = "ok"
+            return answer
+        finally:
+            RECONCILE_STEP.observe(name, result, value=perf_counter() - began)
         await self._pause(asyncio.Event(), _AFTER_FAULT_SECONDS)
         return None
 

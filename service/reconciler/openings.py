@@ -23,6 +23,7 @@ from service.db.heartbeats import Progress
 from service.db.leases import Claim
 from service.db.together import Together
 from service.domain.attempt import Move, OpenGeneration, Seen
+from service.instruments import LOST_STEPS
 from service.operations import generations, heads
 from service.operations.generations import Opening
 from service.operations.nodes import figures
@@ -152,7 +153,8 @@ class Openings:
 
     async def _write_all(self, openings: Sequence[Opening]) -> list[None]:
         async with self.engine.begin() as conn:
-            await generations.open_all(conn, openings, self.now())
+            lost = await generations.open_all(conn, openings, self.now())
+        LOST_STEPS.add(amount=lost)
         return [None] * len(openings)
 
 

@@ -8,11 +8,12 @@ import asyncio
 import logging
 import random
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from time import perf_counter
 from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -24,6 +25,7 @@ from service.db.leases import Claim
 from service.db.listings import ALL
 from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.domain.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
+from service.instruments import AZURE_CALL, AZURE_DEFERRED, AZURE_REMAINING
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -36,6 +38,10 @@ _LONGEST_TURN = timedelta(minutes=5)  # for tokens
 _SHORTEST_WAIT = 2.0  # seconds, for a place
 _LONGEST_WAIT = timedelta(seconds=28)  # for a place: calls that hung may answer again
 _LOW = 0.5  # of a bucket: what Azure says is left is written down from there on
+
+
+class CircuitOpen(Throttled):
+    """It was not asked: the region fails, and is left alone for a while."""
 
 
 class NoPlace(Throttled):
@@ -53,6 +59,44 @@ class _Turn:
     until: datetime
     hints: int  # of the row as it was looked at
     kinds: frozenset[Kind] | None = None  # of the calls that may be asked then; None: for a place
+
+
+@dataclass
+class Call:
+    """One operation, for the metrics: how long Azure took, or why it was not asked."""
+
+    operation: str
+    region: str
+    asked: bool = False
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Count a refusal of our own."""
+        try:
+            yield
+        except Throttled as refusal:
+            if not self.asked:
+                reason = _REASONS.get(type(refusal), "rate_limit")
+                AZURE_DEFERRED.add(self.operation, self.region, reason)
+            raise
+
+    async def time(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Do it."""
+        self.asked, began, result = True, perf_counter(), "unexpected"
+        try:
+            answer = await call()
+        except CloudError as fault:
+            result = type(fault).__name__
+            raise
+        else:
+            result = "ok"
+            return answer
+        finally:
+            seconds = perf_counter() - began
+            AZURE_CALL.observe(self.operation, self.region, result, value=seconds)
+
+
+_REASONS: dict[type[Throttled], str] = {NoPlace: "concurrency", CircuitOpen: "circuit"}
 
 
 @dataclass
@@ -99,11 +143,24 @@ class PoliteCloud:
         kinds: Collection[Kind],
         call: Callable[[], Awaitable[T]],
         claim: Claim | None = None,
+        *,
+        operation: str = "other",
     ) -> T:
         """Do it, if it may be done now. Raises Throttled, and whatever ``call`` raises.
 
         Who was refused and comes before its turn is refused again, and nothing is spent on it.
         """
+        measured = Call(operation, region)
+        with measured.deferred():
+            return await self._ask(region, kinds, partial(measured.time, call), claim)
+
+    async def _ask(
+        self,
+        region: str,
+        kinds: Collection[Kind],
+        call: Callable[[], Awaitable[T]],
+        claim: Claim | None,
+    ) -> T:
         began = self.now()
         async with self._in_turn(frozenset(kinds), claim), self._place(region, claim):
             probes = await self._admit(region, kinds)
@@ -126,7 +183,7 @@ class PoliteCloud:
         if circuit.is_tried and not probes:
             until = circuit.shut_until or self.now()
             left = max((until - self.now()).total_seconds(), _CROWD_SECONDS)
-            raise Throttled(f"Azure fails in {region}; it is asked again later", "", left)
+            raise CircuitOpen(f"Azure fails in {region}; it is asked again later", "", left)
         for kind in kinds:
             await self._spend(region, kind)
         return probes
@@ -193,6 +250,8 @@ class PoliteCloud:
     async def _learn(self, region: str, left: dict[str, int]) -> None:
         for kind in Kind:
             limit, found = LIMITS[kind].times(self.times), left.get(kind)
+            if found is not None:
+                AZURE_REMAINING.set(region, kind, value=found)
             if found is not None and found < _LOW * limit.size:
                 async with self.engine.begin() as conn:
                     await politeness.answered(conn, region, kind, limit, found, self.now())
@@ -276,43 +335,49 @@ class At:
                     await leases.check(conn, self.claim)
             await self._cloud.create(spec)
 
-        await self._ask([Kind.CREATE], create)
+        await self._ask("create", [Kind.CREATE], create)
 
     async def get(self, name: str) -> ScaleSet:
         """As CloudProvider.get."""
-        return await self._ask([Kind.GET, Kind.LIST], lambda: self._cloud.get(name))
+        return await self._ask("get", [Kind.GET, Kind.LIST], lambda: self._cloud.get(name))
 
     async def list_owned(self) -> list[ScaleSet]:
         """As CloudProvider.list_owned."""
-        return await self._ask([Kind.LIST], self._cloud.list_owned)
+        return await self._ask("list", [Kind.LIST], self._cloud.list_owned)
 
     async def list_tagged(self) -> list[Resource]:
         """As CloudProvider.list_tagged; it counts against no limit of scale sets."""
-        return await self.polite.ask(_EVERYTHING, [], self._cloud.list_tagged)
+        return await self.polite.ask(
+            _EVERYTHING, [], self._cloud.list_tagged, operation="list_tagged"
+        )
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         """As CloudProvider.refill."""
         kinds = [Kind.GET, Kind.LIST, Kind.UPDATE]
-        await self._ask(kinds, lambda: self._cloud.refill(name, instance_count, useless))
+        await self._ask("refill", kinds, lambda: self._cloud.refill(name, instance_count, useless))
 
     async def delete(self, name: str) -> None:
         """As CloudProvider.delete."""
-        await self._ask([Kind.DELETE], lambda: self._cloud.delete(name))
+        await self._ask("delete", [Kind.DELETE], lambda: self._cloud.delete(name))
 
     async def serial_log(self, name: str, instance_id: str) -> bytes:
         """As CloudProvider.serial_log; rare, so it needs no token, and no turn of a row."""
         call = partial(self._cloud.serial_log, name, instance_id)
-        return await self.polite.ask(self.region, [], call)
+        return await self.polite.ask(self.region, [], call, operation="serial_log")
 
     async def spot_cores(self, region: str) -> SpotCores:
         """As CloudProvider.spot_cores; rare, so it needs no token."""
-        return await self.polite.ask(region, [], lambda: self._cloud.spot_cores(region))
+        return await self.polite.ask(
+            region, [], lambda: self._cloud.spot_cores(region), operation="spot_cores"
+        )
 
     async def close(self) -> None:
         """Nothing of its own."""
 
-    async def _ask(self, kinds: Collection[Kind], call: Callable[[], Awaitable[T]]) -> T:
-        return await self.polite.ask(self.region, kinds, call, self.claim)
+    async def _ask(
+        self, operation: str, kinds: Collection[Kind], call: Callable[[], Awaitable[T]]
+    ) -> T:
+        return await self.polite.ask(self.region, kinds, call, self.claim, operation=operation)
 
     @property
     def _cloud(self) -> CloudProvider:

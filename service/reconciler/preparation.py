@@ -23,6 +23,7 @@ from service.domain.wording import duration
 from service.operations import bases, file_warnings
 from service.operations.jobs import run_spec
 from service.operations.preflights import Checked, Preflights, UnderWay, readings
+from service.reconciler import measures
 from service.storage.store import BlobStore, PreconditionFailed
 from trainer.contract import HEAD, RUN_SPEC, BaseModel, Head, RunSpec
 
@@ -79,6 +80,7 @@ class Preparation:
             await file_warnings.tell(conn, job.id, training, validation, checked, self.now())
             if text := _what_changed(plan, planned):
                 await events.add(conn, job.id, self.now(), "plan.counted", text)
+        measures.job_moved(claim, JobState.QUEUED, self.now())
 
     async def _checked(
         self, row: JobRow, plan: Plan, model: BaseModel, held: dict[str, File]

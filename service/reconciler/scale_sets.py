@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from service import tracing
 from service.cloud import cloud_init
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, OWNER_TAG
 from service.db.attempts import AttemptRow
@@ -34,6 +35,7 @@ class SpecMaker:
             storage_ingress=self.storage_ingress,
             hardware=self._hardware(row),
             vm_size="" if row.offering.has_metadata else row.offering.vm_size,
+            traceparent=tracing.traceparent(row.job_id, row.id),
         )
         return ScaleSetSpec(
             name=scale_set_name(row.id),

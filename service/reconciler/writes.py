@@ -16,8 +16,10 @@ from service.db.job_moves import Moving as JobMoving
 from service.db.leases import Claim
 from service.db.together import Together
 from service.domain.errors import LeaseLost
+from service.instruments import LEASES_LOST
 from service.operations import generations
 from service.operations.generations import Halting
+from service.reconciler import measures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +69,15 @@ class Writes:
     async def _move_all(self, moving: Sequence[Moving]) -> list[Exception | None]:
         async with self.engine.begin() as conn:
             held = await attempt_moves.move_all(conn, moving, self.now())
+        measures.attempts_moved([one for one in moving if one.row.id in held], self.now())
         return [_lost(one.claim, held) for one in moving]
 
     async def _move_all_jobs(self, moving: Sequence[JobMoving]) -> list[Exception | None]:
         async with self.engine.begin() as conn:
             held = await job_moves.move_all(conn, moving, self.now())
+        for one in moving:
+            if one.job.id in held:
+                measures.job_moved(one.claim, one.step.to, self.now())
         return [_lost(one.claim, held) for one in moving]
 
     async def _halt_all(self, halts: Sequence[Halting]) -> list[None]:
@@ -81,4 +87,7 @@ class Writes:
 
 
 def _lost(claim: Claim, held: set[str]) -> Exception | None:
-    return None if claim.row_id in held else LeaseLost(f"{claim.table.name} {claim.row_id}")
+    if claim.row_id in held:
+        return None
+    LEASES_LOST.add(claim.table.name)
+    return LeaseLost(f"{claim.table.name} {claim.row_id}")

@@ -203,3 +203,14 @@ async def test_a_rank_that_finds_its_machine_slow_has_it_replaced(scene: Scene) 
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
 
     assert node.said.unhealthy == "all-reduce reaches 9 GB/s"
+
+
+async def test_a_driver_that_does_not_answer_says_no_load_and_breaks_nothing(
+    tmp_path: Path,
+) -> None:
+    mute = check_of(tmp_path, says(tmp_path, "", then="exit 9"))
+    well = check_of(tmp_path, says(tmp_path, report(GPU, GPU)))
+
+    assert len(await well.read_loads()) == 2
+    assert await replace(mute, smi="/nowhere").read_loads() == ()
+    assert await HealthCheck().read_loads() == ()

@@ -27,6 +27,7 @@ from service.db import (
     ledger,
     market,
     metrics,
+    monitoring,
     nodes,
     paces,
     price_doubts,
@@ -235,6 +236,7 @@ SWEEPS: dict[str, Query] = {
     "prices of what runs": prices_of_what_runs,
     "pruning events": lambda conn, clock: pruning.due(conn, Rows.EVENTS, clock(), 100),
     "pruning metrics": lambda conn, clock: pruning.due(conn, Rows.METRICS, clock(), 100),
+    "a scrape of the metrics": lambda conn, clock: monitoring.state(conn, clock()),
     "pruning what Azure told": lambda conn, clock: pruning.told(conn, clock() - timedelta(400)),
 }
 HOT: dict[str, Query] = {

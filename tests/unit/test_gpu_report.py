@@ -4,8 +4,13 @@ import re
 
 import pytest
 
-from trainer.contract import ExpectedHardware
-from trainer.supervisor.gpu_report import faults_of_gpus, faults_of_nvlink, faults_of_xids
+from trainer.contract import ExpectedHardware, GpuLoad
+from trainer.supervisor.gpu_report import (
+    faults_of_gpus,
+    faults_of_nvlink,
+    faults_of_xids,
+    loads_of_gpus,
+)
 
 H100 = ExpectedHardware(gpus=2, gpu_memory_gib=80, nvlink_gbytes=460, infiniband_gbps=400)
 
@@ -140,3 +145,12 @@ def test_of_the_drivers_errors_only_those_of_the_hardware_count_and_each_once() 
     log = f"[   12.1] {lost}\n[   13.2] {lost}\n[ 14] NVRM: Xid (PCI:0002:00:00): 31, pid=7, MMU\n"
 
     assert faults_of_xids(log) == ["the driver reported Xid 79 of the GPU at PCI:0001:00:00"]
+
+
+def test_the_load_of_each_gpu_is_read_and_one_that_does_not_say_it_is_left_out() -> None:
+    use = "<used>40780 MiB</used></fb_memory_usage><utilization><gpu_util>97 %</gpu_util>"
+    busy = GPU.replace("<used>4 MiB</used></fb_memory_usage>", f"{use}</utilization>")
+    mute = OLD_GPU.replace("81559 MiB", "N/A")
+
+    assert loads_of_gpus(report(busy, mute)) == (GpuLoad(busy=0.97, memory=40780 / 81559),)
+    assert loads_of_gpus("no report") == ()

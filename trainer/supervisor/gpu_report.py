@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from trainer.contract import ExpectedHardware
+from trainer.contract import ExpectedHardware, GpuLoad
 
 # Of the memory that a size has; an H100 of 80 GB tells 81,559 MiB, an H100 NVL of 94 GB 95,830.
 LEAST_MEMORY = 0.95
@@ -42,6 +42,22 @@ def faults_of_gpus(report: str, expected: ExpectedHardware) -> list[str]:
     if len(gpus) != expected.gpus:
         found.insert(0, f"{len(gpus)} GPUs answer, the VM size has {expected.gpus}")
     return found
+
+
+def loads_of_gpus(report: str) -> tuple[GpuLoad, ...]:
+    """How busy each GPU is by `nvidia-smi -q -x`; without those that do not say it."""
+    try:
+        gpus = ET.fromstring(report).findall("gpu")  # noqa: S314 - as above
+    except ET.ParseError:
+        return ()
+    return tuple(
+        GpuLoad(
+            busy=min(_number(gpu.findtext("utilization/gpu_util")) / 100, 1.0),
+            memory=min(_number(gpu.findtext("fb_memory_usage/used")) / total, 1.0),
+        )
+        for gpu in gpus
+        if (total := _number(gpu.findtext("fb_memory_usage/total")))
+    )
 
 
 def faults_of_nvlink(report: str) -> list[str]:

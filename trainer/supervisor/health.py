@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract import ExpectedHardware
+from trainer.contract import ExpectedHardware, GpuLoad
 from trainer.supervisor.gpu_report import (
     STATUSES,
     faults_of_gpus,
     faults_of_nvlink,
     faults_of_xids,
+    loads_of_gpus,
 )
 
 XIDS = "xids"  # beside NODE_CONFIG
@@ -55,6 +56,15 @@ class HealthCheck:
             log.warning("machine.unhealthy faults=%s", found)
         more = len(found) - MOST_FAULTS
         return "; ".join(found[:MOST_FAULTS]) + (f"; and {more} more" if more > 0 else "")
+
+    async def read_loads(self) -> tuple[GpuLoad, ...]:
+        """How busy the GPUs are; nothing where there are none, or where they do not answer."""
+        if self.expected is None:
+            return ()
+        try:
+            return loads_of_gpus(await self._answer("-q", "-x"))
+        except NoAnswer:
+            return ()
 
     async def _gpus(self, expected: ExpectedHardware) -> list[str]:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from trainer.contract import Committed, Saving, Span, StepMetrics, Trouble
+from trainer.contract import Committed, GpuLoad, Saving, Span, StepMetrics, Trouble
 
 METRICS_KEPT = 50_000  # until `stop_by` at 28 steps a second
 METRICS_SENT = 500  # in one heartbeat
@@ -34,6 +34,7 @@ class Reports:
         self.changed = asyncio.Event()  # something that the service should hear at once
         self.step = 0
         self.fresh = True  # no step of the present run was heard of
+        self.gpus: tuple[GpuLoad, ...] = ()  # as last read, until the service has heard it
         self.saving: Saving | None = None  # how often it saves, as far as it has said
         self._metrics: deque[StepMetrics] = deque(maxlen=METRICS_KEPT)
         self._committed: deque[Committed] = deque(maxlen=OTHERS_KEPT)

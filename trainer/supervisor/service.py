@@ -53,7 +53,10 @@ class Service:
     def __init__(self, config: NodeConfig, *, long_poll: float) -> None:
         self._config = config
         self._long_poll = long_poll
-        self._http = httpx.AsyncClient(base_url=config.service_url, timeout=ANSWER_SECONDS)
+        traced = {"traceparent": config.traceparent} if config.traceparent else {}
+        self._http = httpx.AsyncClient(
+            base_url=config.service_url, timeout=ANSWER_SECONDS, headers=traced
+        )
         self._seat: Registered | None = None
 
     async def register(self, registration: Registration) -> Registered:

@@ -18,6 +18,7 @@ from trainer.supervisor.service import Dismissed
 from trainer.supervisor.surroundings import Surroundings
 from trainer.supervisor.together import first_of
 
+GPU_SECONDS = 60.0  # between two looks at how busy the GPUs are
 TELL_SECONDS = 2.0  # for the service to hear how it ended, before the machine is let go
 
 log = logging.getLogger(__name__)
@@ -73,12 +74,19 @@ class Supervisor:
             tools = self._tools(self._seat)
             self._duty.take_up(self._seat, tools, group)
             loops = (talk.heartbeats(), talk.directives(), self._notices(), self._deadline())
-            tasks = [group.create_task(loop) for loop in (*loops, self._prefetch(tools))]
+            once = (self._read_gpus(), self._prefetch(tools))
+            tasks = [group.create_task(loop) for loop in (*loops, *once)]
             await self._duty.left.wait()
             for task in tasks:
                 task.cancel()
             await self._duty.end()
             await tools.cache.close()
+
+    async def _read_gpus(self) -> None:
+        """Have the next heartbeat say how busy the GPUs are, once a minute."""
+        while self._given.health.expected is not None:
+            self._reports.gpus = await self._given.health.read_loads()
+            await asyncio.sleep(GPU_SECONDS)
 
     async def _prefetch(self, tools: Tools) -> None:
         """Fetch what the job reads while other machines still boot."""

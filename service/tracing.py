@@ -1,0 +1,156 @@
+"""Traces of jobs. Off until ``install`` is called; then spans go to its OpenTelemetry providers.
+
+Ids are derived from the ids of job and attempt, so every process adds to a job's one trace without
+being told of it, and a span that is recorded twice is the same span. What nodes and trainers
+measure reaches the service with their heartbeats and is exported here: a node needs neither a
+collector nor credentials for one (ADR 0077).
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+
+from opentelemetry import trace
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, TracerProvider
+
+_NAME = "rekindle"
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+next_ids: ContextVar[tuple[int, int] | None] = ContextVar("next_ids", default=None)
+
+
+class Component(StrEnum):
+    """Which part of Rekindle a span is of; its ``service.name`` is ``rekindle-`` and this."""
+
+    SERVICE = "service"
+    NODE = "node"
+    TRAINER = "trainer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A piece of time that is over."""
+
+    name: str
+    started_at: datetime
+    ended_at: datetime
+    attributes: Mapping[str, str | int | float]
+    component: Component = Component.SERVICE
+
+
+_providers: dict[Component, TracerProvider] = {}
+
+
+def install(providers: Mapping[Component, TracerProvider]) -> None:
+    """Send spans to these from now on; nowhere, if there are none."""
+    _providers.clear()
+    _providers.update(providers)
+
+
+def is_on() -> bool:
+    """Whether spans are recorded."""
+    return bool(_providers)
+
+
+def provider() -> TracerProvider | None:
+    """Where spans of the service go; None: nowhere."""
+    return _providers.get(Component.SERVICE)
+
+
+def of_job(job_id: str) -> SpanContext:
+    """The root span of the job's trace."""
+    digest = sha256(f"rekindle:{job_id}".encode()).digest()
+    return SpanContext(
+        trace_id=int.from_bytes(digest[:16]),
+        span_id=int.from_bytes(digest[16:24]),
+        is_remote=True,
+        trace_flags=_SAMPLED,
+    )
+
+
+def of_attempt(job_id: str, attempt_id: str) -> SpanContext:
+    """The attempt's span, in its job's trace."""
+    return _within(of_job(job_id), attempt_id)
+
+
+def traceparent(job_id: str, attempt_id: str) -> str:
+    """W3C trace context for the nodes of an attempt; "" while tracing is off."""
+    if not is_on():
+        return ""
+    context = of_attempt(job_id, attempt_id)
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
+
+
+@contextmanager
+def step(name: str, job_id: str, attempt_id: str) -> Iterator[None]:
+    """A step of a reconciler for an attempt; calls to Azure within it are its children."""
+    if not is_on():
+        yield
+        return
+    parent = trace.set_span_in_context(NonRecordingSpan(of_attempt(job_id, attempt_id)))
+    tracer = trace.get_tracer(_NAME, tracer_provider=_providers[Component.SERVICE])
+    with tracer.start_as_current_span(name, context=parent):
+        yield
+
+
+def record_submission(job_id: str, started_at: datetime, ended_at: datetime) -> None:
+    """Link the request that created the job with the job's trace, each with the other."""
+    if not is_on():
+        return
+    request = trace.get_current_span()
+    request.add_link(of_job(job_id), {"rekindle.job": job_id})
+    piece = Piece(name="submit", started_at=started_at, ended_at=ended_at, attributes={})
+    links = [Link(request.get_span_context())]
+    _record(piece, _within(of_job(job_id), "submit"), of_job(job_id), links)
+
+
+def record_job(job_id: str, piece: Piece) -> None:
+    """The root span of a job that is over."""
+    if is_on():
+        _record(piece, of_job(job_id), None)
+
+
+def record_attempt(job_id: str, attempt_id: str, whole: Piece, parts: list[Piece]) -> None:
+    """The span of an attempt that is over, and those of its phases."""
+    if not is_on():
+        return
+    mine = of_attempt(job_id, attempt_id)
+    _record(whole, mine, of_job(job_id))
+    for number, part in enumerate(parts):
+        _record(part, _within(mine, f"{number}:{part.name}"), mine)
+
+
+def _within(parent: SpanContext, name: str) -> SpanContext:
+    digest = sha256(f"{parent.span_id:016x}:{name}".encode()).digest()
+    return SpanContext(
+        trace_id=parent.trace_id,
+        span_id=int.from_bytes(digest[:8]),
+        is_remote=True,
+        trace_flags=_SAMPLED,
+    )
+
+
+def _record(
+    piece: Piece, own: SpanContext, parent: SpanContext | None, links: list[Link] | None = None
+) -> None:
+    above = trace.set_span_in_context(NonRecordingSpan(parent or trace.INVALID_SPAN_CONTEXT))
+    tracer = trace.get_tracer(_NAME, tracer_provider=_providers[piece.component])
+    token = next_ids.set((own.trace_id, own.span_id))
+    try:
+        span = tracer.start_span(
+            piece.name,
+            context=above,
+            links=links,
+            attributes=dict(piece.attributes),
+            start_time=_nanoseconds(piece.started_at),
+        )
+    finally:
+        next_ids.reset(token)
+    span.end(_nanoseconds(max(piece.ended_at, piece.started_at)))
+
+
+def _nanoseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1e6) * 1000

@@ -1,0 +1,52 @@
+"""docs/metrics.md from the declarations; `python -m tests.repository.metrics_page` writes it.
+
+`tests/repository/test_monitoring.py` fails when the committed page is not what comes out here.
+"""
+
+from collections.abc import Iterator
+
+from service.instruments import DECLARED, Instrument, Source
+from tests.repository.sources import ROOT
+
+PAGE = ROOT / "docs" / "metrics.md"
+_INTRO = """\
+# Metrics
+
+Generated from `service/instruments.py` by `make docs`; do not edit. For operators who write
+dashboards and alerts. How to scrape them is in [monitoring.md](monitoring.md).
+
+Times are in seconds. No label names a job, a node or a project.
+"""
+_OF_PROCESS = """
+## What each process does
+
+Each process counts its own work. Add replicas up: `sum(rate(NAME[5m]))`. A restart begins at 0,
+which `rate` and `increase` allow for. `process_*` are Prometheus's usual metrics of a process.
+"""
+_OF_DATABASE = """
+## What the database says
+
+Read from PostgreSQL at each scrape, so every replica shows the same figure. Never add replicas up:
+`max without (instance) (NAME)`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_INTRO]
+    for source, head in ((Source.PROCESS, _OF_PROCESS), (Source.DATABASE, _OF_DATABASE)):
+        rows = [one for one in DECLARED.values() if one.source is source]
+        parts += [head, "\n", *(f"{line}\n" for line in _table(rows))]
+    return "".join(parts)
+
+
+def _table(rows: list[Instrument]) -> Iterator[str]:
+    yield "| metric | type | labels | meaning |"
+    yield "| --- | --- | --- | --- |"
+    for one in rows:
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        yield f"| `{one.name}` | {one.kind} | {labels} | {one.help} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
